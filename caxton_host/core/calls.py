@@ -1,0 +1,183 @@
+"""Values that cross every layer: a tool call and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from ..errors import FailureKind, Sent
+
+__all__ = [
+    "JSON",
+    "Completed",
+    "Denied",
+    "Effect",
+    "Failed",
+    "FailureKind",
+    "Outcome",
+    "Route",
+    "Sent",
+    "ToolCall",
+    "reply",
+]
+
+JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
+
+Effect: TypeAlias = Literal["read", "idempotent", "keyed", "unsafe"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """
+    One request of an agent, named by its position in the run.
+
+    Attributes:
+        number: 1 for the run's first call, and so on.
+
+        name: What the agent calls the tool.
+
+        params: The decoded parameters, or ``None`` if the bytes were bad.
+            What is judged is what is sent.
+
+        digest: SHA-256 of the agent's own bytes, in hex. Two calls are the same
+            if these are: decoded values will not do, since in Python
+            ``1 == True == 1.0``.
+
+        fuel: What the agent had burnt when it called. Fuel is deterministic
+            under one engine, so another figure is an early sign of divergence.
+
+        fault: Why the bytes were bad, or ``""``.
+
+        over: The limit that this attempt breaks, or ``""``. It ends the run.
+    """
+
+    number: int
+    name: str
+    params: dict[str, JSON] | None = field(compare=False)
+    digest: str
+    fuel: int = field(default=0, compare=False)
+    fault: str = field(default="", compare=False)
+    over: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """
+    Where an exposed name leads. Pinned for a run when it starts.
+
+    Attributes:
+        server: A server of the configuration, or a group of webhooks.
+
+        tool: The tool, by the server's own name.
+
+        definition_sha256: Digest of the definition that was offered, or ``None``
+            if the server was down when the run started.
+
+        effect: What repeating a call may do, by the operator's word.
+    """
+
+    server: str
+    tool: str
+    definition_sha256: str | None = None
+    effect: Effect = "unsafe"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    """
+    The tool answered, well or with an error of its own.
+
+    Attributes:
+        is_error: The tool says that it failed.
+
+        message: A short text for people.
+
+        data: Every content block, and ``structuredContent`` if there is one.
+
+        blobs: Parts kept by digest: ``{"sha256", "bytes", "media_type"}``.
+
+        duration_us: From the first byte sent to the answer.
+
+        attempts: How often the call was sent.
+
+        bytes: Size of the answer on the wire.
+    """
+
+    is_error: bool = False
+    message: str = ""
+    data: JSON = None
+    blobs: tuple[dict[str, JSON], ...] = ()
+    duration_us: int = 0
+    attempts: int = 1
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """The tool was to be asked, and no answer of its own came back."""
+
+    kind: FailureKind
+    sent: Sent
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Denied:
+    """
+    The tool was never asked.
+
+    Attributes:
+        code: ``not_granted``, ``denied``, ``budget``, ``bad_request``, ``limit``
+            or ``error``.
+
+        rule: The rule that decided, or ``None`` where the lack of one did.
+
+        message: A text for the agent. Names nothing it does not know already.
+    """
+
+    code: str
+    rule: str | None
+    message: str
+
+
+Outcome: TypeAlias = Completed | Failed | Denied
+
+OK, TOOL_ERROR, DENIED, FAILED, BAD_REQUEST = range(5)
+
+
+def reply(outcome: Outcome) -> tuple[int, Mapping[str, JSON]]:
+    """
+    Return the status and the map that an agent gets for *outcome*.
+
+    >>> reply(Completed(message="clear", data={"sky": "clear"}))
+    (0, {'status': 'ok', 'message': 'clear', 'data': {'sky': 'clear'}})
+    >>> reply(Denied(code="not_granted", rule=None, message="no grant"))[0]
+    2
+    """
+    if isinstance(outcome, Completed):
+        if not outcome.is_error:
+            return OK, {
+                "status": "ok",
+                "message": outcome.message,
+                "data": outcome.data,
+            }
+        return TOOL_ERROR, _problem(
+            "tool_error", "tool_error", outcome.message, outcome.data
+        )
+    if isinstance(outcome, Failed):
+        return FAILED, _problem("failed", outcome.kind, outcome.message)
+    if outcome.code == "bad_request":
+        return BAD_REQUEST, _problem("bad_request", "bad_request", outcome.message)
+    return DENIED, _problem("denied", outcome.code, outcome.message)
+
+
+def _problem(
+    status: str, code: str, message: str, data: JSON = None
+) -> Mapping[str, JSON]:
+    return {
+        "status": status,
+        "message": message,
+        "data": data,
+        "error": {"code": code, "message": message},
+    }

@@ -1,0 +1,183 @@
+"""What tool servers offer, and what of it a run may see by which name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ..errors import ConfigError
+from .calls import JSON, Effect, Route
+from .grants import Grant
+from .names import exposed_name
+
+__all__ = [
+    "Catalogue",
+    "Offer",
+    "Offered",
+    "catalogue_for",
+    "listing",
+    "routes_from_payload",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """
+    One tool of one server.
+
+    Attributes:
+        exposed: The name agents use unless they have one of their own for it.
+
+        definition: The canonical msgpack of what the server said about the tool:
+            ``name``, ``description``, ``inputSchema`` and the rest;
+            ``definition_sha256`` is its digest.
+
+        overridden: The description is the operator's, not the server's.
+    """
+
+    server: str
+    tool: str
+    exposed: str
+    description: str
+    input_schema: dict[str, JSON]
+    definition: bytes
+    definition_sha256: str
+    effect: Effect = "unsafe"
+    overridden: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offered:
+    """
+    What some servers offer now.
+
+    Attributes:
+        offers: Every tool of every server that could be reached.
+
+        servers: For ``RunStarted.servers``: name to ``{transport, address, name,
+            version, protocol}``. A server that is down has ``None`` for the last
+            three.
+    """
+
+    offers: tuple[Offer, ...] = ()
+    servers: Mapping[str, dict[str, JSON]] = field(
+        default_factory=dict[str, dict[str, JSON]]
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Catalogue:
+    """
+    The names of one run. Pinned when it starts; never changes.
+
+    Attributes:
+        routes: Exposed name to where it leads, granted or not.
+
+        visible: Exposed name to the offer, of what the grant may allow.
+    """
+
+    routes: Mapping[str, Route] = field(default_factory=dict[str, Route])
+    visible: Mapping[str, Offer] = field(default_factory=dict[str, Offer])
+
+    def to_payload(self) -> dict[str, JSON]:
+        """
+        Return the catalogue as ``RunStarted.catalogue`` holds it.
+
+        What the agent may see is marked; the rest is there to name what a denied
+        call asked for. A description is there if it is not the server's own.
+        """
+        payload: dict[str, JSON] = {}
+        for name, route in self.routes.items():
+            entry: dict[str, JSON] = {
+                "server": route.server,
+                "tool": route.tool,
+                "definition_sha256": route.definition_sha256,
+                "effect": route.effect,
+            }
+            if offer := self.visible.get(name):
+                entry["visible"] = True
+                if offer.overridden:
+                    entry["description"] = offer.description
+            payload[name] = entry
+        return payload
+
+
+def catalogue_for(
+    grant: Grant, names: Mapping[str, tuple[str, str]], offers: Iterable[Offer]
+) -> Catalogue:
+    """
+    Return the names of a run.
+
+    Args:
+        grant: What it may do. A tool that a rule names in full keeps its name
+            even while its server is down: its calls fail, and are recorded.
+
+        names: The agent's own names, to ``(server, tool)``.
+
+        offers: What the servers of the grant offer.
+
+    Raises:
+        ConfigError: Two tools would have the same name.
+    """
+    by_tool = {(offer.server, offer.tool): offer for offer in offers}
+    own = {target: name for name, target in names.items()}
+    routes: dict[str, Route] = {}
+    visible: dict[str, Offer] = {}
+    targets = [*by_tool, *grant.literals(), *names.values()]
+    for target in dict.fromkeys(targets):
+        offer = by_tool.get(target)
+        default = offer.exposed if offer else exposed_name(*target)
+        for name in dict.fromkeys((default, own.get(target, default))):
+            route = Route(
+                server=target[0],
+                tool=target[1],
+                definition_sha256=offer.definition_sha256 if offer else None,
+                effect=offer.effect if offer else "unsafe",
+            )
+            if name in routes:
+                taken = routes[name]
+                raise ConfigError(
+                    f"two tools would be called {name!r}: "
+                    f"{taken.server}/{taken.tool} and {target[0]}/{target[1]}",
+                    fix="give one of them another name with expose_as or names",
+                )
+            routes[name] = route
+            if offer and grant.may_ever(route) and name == own.get(target, name):
+                visible[name] = offer
+    return Catalogue(routes=routes, visible=visible)
+
+
+def routes_from_payload(payload: Mapping[str, JSON]) -> dict[str, Route]:
+    """Return the routes that a ``RunStarted`` holds."""
+    keys = ("server", "tool", "definition_sha256", "effect")
+    return {
+        name: Route(**{key: entry[key] for key in keys})  # type: ignore[arg-type]
+        for name, entry in payload.items()
+        if isinstance(entry, dict)
+    }
+
+
+def listing(
+    payload: Mapping[str, JSON], definitions: Mapping[str, Mapping[str, JSON]]
+) -> list[JSON]:
+    """
+    Return what the agent's ``tools()`` gives: what it may be granted, by name.
+
+    Args:
+        payload: ``RunStarted.catalogue``.
+
+        definitions: Digest to the definition that was kept under it.
+    """
+    tools: list[JSON] = []
+    for name, entry in sorted(payload.items()):
+        if not isinstance(entry, dict) or not entry.get("visible"):
+            continue
+        known = definitions[str(entry["definition_sha256"])]
+        tools.append(
+            {
+                "name": name,
+                "description": entry.get("description", known.get("description")),
+                "input_schema": known.get("inputSchema"),
+            }
+        )
+    return tools

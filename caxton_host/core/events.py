@@ -1,0 +1,522 @@
+"""
+The facts that runs and hosts leave behind.
+
+Append fields with defaults; never rename or remove one: every log that was ever
+written replays for ever. A new meaning is a new schema version and an entry in
+`UPCASTERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import ClassVar, TypeAlias, cast
+
+from ..errors import LogBrokenError
+from .calls import JSON, Completed, Denied, Failed, FailureKind, Outcome, Sent
+
+__all__ = [
+    "ENDS",
+    "EVENT_TYPES",
+    "UPCASTERS",
+    "Event",
+    "Recorded",
+    "from_payload",
+    "outcome_of",
+    "settled",
+    "to_payload",
+]
+
+Payload: TypeAlias = dict[str, JSON]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Base of every event. The class name is the type in the log."""
+
+    schema: ClassVar[int] = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """
+    An event in its place in the log.
+
+    Attributes:
+        position: Storage order over all streams. Not a promise on PostgreSQL.
+
+        stream: ``run/<uuid7>`` or ``host/<uuid7>``.
+
+        seq: 1.. within the stream, without gaps.
+
+        recorded_at: Microseconds since 1970, UTC. Never goes back in a stream.
+
+        trace_id: 32 hex digits, or ``None``.
+
+        span_id: 16 hex digits, or ``None``.
+
+        hash: SHA-256 that binds the event to all before it in the stream.
+
+        event: What happened; ``None`` if its payload was erased.
+    """
+
+    position: int
+    stream: str
+    seq: int
+    type: str
+    schema_version: int
+    recorded_at: int
+    trace_id: str | None
+    span_id: str | None
+    hash: bytes
+    event: Event | None
+
+
+# -- a run ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted(Event):
+    """
+    Everything a run was given. What it sees later is in the events of its calls.
+
+    Attributes:
+        abi: ``core/1``.
+
+        entry: The exported function that was called.
+
+        input: The input, or ``None``.
+
+        seed: 32 bytes in hex; all randomness of the agent comes from it.
+
+        catalogue: Exposed name to ``{server, tool, definition_sha256, effect}``.
+
+        servers: Name to ``{transport, address, name, version, protocol}``.
+
+        host: The stream of the host process that started the run.
+
+        engine: Version and fingerprint of the sandbox; fuel is exact under it.
+
+        parent: The run that started this one, or ``None``.
+
+        forked_from: ``{run, seq, hash}`` of a fork, or ``None``.
+    """
+
+    agent: str
+    actor: Payload
+    module_sha256: str
+    abi: str
+    entry: str
+    input: JSON
+    context: Payload
+    limits: Payload
+    seed: str
+    grants: Payload
+    grants_sha256: str
+    catalogue: Payload
+    servers: Payload
+    host: str | None
+    engine: str
+    parent: str | None = None
+    forked_from: Payload | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolInvoked(Event):
+    """
+    The agent attempted a call. Open until one of three events closes it.
+
+    Attributes:
+        name: The exposed name, as the agent wrote it.
+
+        server: Where it leads, or ``None`` if nowhere.
+
+        params: What was asked, redacted; ``None`` if the bytes were bad.
+
+        params_sha256: Digest of the agent's own bytes.
+
+        rule: The rule that allowed it, or ``None`` if none did.
+
+        fuel: What the agent had burnt when it called.
+    """
+
+    call: int
+    name: str
+    server: str | None
+    tool: str | None
+    params: Payload | None
+    params_sha256: str
+    effect: str
+    rule: str | None
+    idempotency_key: str
+    fuel: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolRetried(Event):
+    """
+    An open call is about to be sent once more. It stays open.
+
+    Attributes:
+        attempt: 2 for the second send, and so on.
+
+        reason: ``transport``, ``resolved`` or ``resumed``.
+    """
+
+    call: int
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCompleted(Event):
+    """The tool answered, and this is what the agent saw. See `Completed`."""
+
+    call: int
+    is_error: bool
+    message: str
+    data: JSON
+    blobs: tuple[JSON, ...] = ()
+    duration_us: int = 0
+    attempts: int = 1
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolDenied(Event):
+    """The agent asked for more than its grant allows. See `Denied`."""
+
+    call: int
+    code: str
+    rule: str | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFailed(Event):
+    """The call had no answer, and the agent saw this failure. See `Failed`."""
+
+    call: int
+    kind: str
+    sent: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolProgress(Event):
+    """The tool told how far it is."""
+
+    call: int
+    message: str
+    progress: float | None = None
+    total: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogWritten(Event):
+    """The agent wrote a log line. ``n`` counts from 1 within the run."""
+
+    n: int
+    level: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalRequested(Event):
+    """A grant wants a person's word before the call is made."""
+
+    call: int
+    name: str
+    server: str
+    tool: str
+    params: Payload
+    params_sha256: str
+    rule: str
+    fuel: int
+    by: tuple[JSON, ...]
+    until: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalDecided(Event):
+    """A person, or the end of the waiting time, decided about a call."""
+
+    call: int
+    verdict: str
+    actor: Payload
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallResolved(Event):
+    """A person said what became of a call in doubt."""
+
+    call: int
+    verdict: str
+    actor: Payload
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSuspended(Event):
+    """The run waits: ``reason`` is ``approval`` or ``in_doubt``."""
+
+    reason: str
+    call: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResumed(Event):
+    """A host took the run over."""
+
+    actor: Payload
+    host: str | None
+    epoch: int
+    reason: str
+    grants_sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCompleted(Event):
+    """The agent returned 0."""
+
+    output: JSON
+    output_sha256: str
+    fuel: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFailed(Event):
+    """
+    The run ended otherwise.
+
+    Attributes:
+        kind: ``trap``, ``limit``, ``agent_error``, ``diverged``, ``worker`` or
+            ``host``.
+
+        message: What happened; of a limit, its name first.
+
+        fuel: What was burnt; ``None`` where a clock ended the run.
+    """
+
+    kind: str
+    message: str
+    fuel: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCancelled(Event):
+    """A person or a client ended the run."""
+
+    actor: Payload
+    reason: str
+
+
+# -- a host process ------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostStarted(Event):
+    """
+    A host process opened the log.
+
+    Attributes:
+        public_key: Its Ed25519 key, 32 bytes in hex.
+
+        guards: What confines its workers, by name.
+    """
+
+    version: str
+    engine: str
+    public_key: str
+    guards: tuple[JSON, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigLoaded(Event):
+    """The host read its configuration. The digest is of the file's bytes."""
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConnected(Event):
+    """A tool server answered and told its tools."""
+
+    server: str
+    name: str
+    version: str
+    protocol: str
+    tools: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLost(Event):
+    """A connected server went away."""
+
+    server: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerRestarted(Event):
+    """A lost server is started again."""
+
+    server: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerDisabled(Event):
+    """A server failed too often and is not started again."""
+
+    server: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolsChanged(Event):
+    """A server offers other tools than before."""
+
+    server: str
+    added: tuple[JSON, ...] = ()
+    removed: tuple[JSON, ...] = ()
+    changed: tuple[JSON, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantChanged(Event):
+    """An agent's grants are others than before."""
+
+    agent: str
+    actor: Payload
+    grants_sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunErased(Event):
+    """The payloads of a run were deleted; its hashes stay."""
+
+    run: str
+    actor: Payload
+    reason: str
+
+
+EVENT_TYPES: Mapping[str, type[Event]] = {
+    cls.__name__: cls for cls in Event.__subclasses__()
+}
+
+#: What a run's state is after each of these events.
+ENDS: Mapping[str, str] = {
+    "RunStarted": "running",
+    "RunResumed": "running",
+    "RunSuspended": "suspended",
+    "RunCompleted": "completed",
+    "RunFailed": "failed",
+    "RunCancelled": "cancelled",
+}
+
+#: How a payload of an older schema version becomes one of the next.
+UPCASTERS: dict[tuple[str, int], Callable[[Payload], Payload]] = {}
+
+_KEYS: Mapping[str, tuple[str, ...]] = {
+    name: tuple(f.name for f in fields(cls)) for name, cls in EVENT_TYPES.items()
+}
+
+_TUPLES = frozenset({"blobs", "by", "guards", "added", "removed", "changed"})
+
+
+def to_payload(event: Event) -> Payload:
+    """
+    Return the keys and values of *event*, in the order of its fields.
+
+    >>> to_payload(RunSuspended(reason="approval", call=3))
+    {'reason': 'approval', 'call': 3}
+    """
+    return {key: getattr(event, key) for key in _KEYS[type(event).__name__]}
+
+
+def from_payload(type_: str, version: int, payload: Payload) -> Event:
+    """
+    Return the event that was stored as *payload*.
+
+    Keys of a later version are ignored; missing ones have their defaults.
+
+    Raises:
+        LogBrokenError: No such type, or a key without a default is missing.
+    """
+    cls = EVENT_TYPES.get(type_)
+    if cls is None:
+        raise LogBrokenError(f"unknown event type {type_!r}")
+    while upcast := UPCASTERS.get((type_, version)):
+        payload, version = upcast(payload), version + 1
+    try:
+        return cls(
+            **{
+                key: tuple(value)
+                if isinstance(value, list) and key in _TUPLES
+                else value
+                for key, value in payload.items()
+                if key in _KEYS[type_]
+            }
+        )
+    except TypeError as exc:
+        raise LogBrokenError(f"{type_} does not fit version {version}: {exc}") from exc
+
+
+def settled(call: int, outcome: Outcome) -> ToolCompleted | ToolFailed | ToolDenied:
+    """Return the event that records *outcome* as the end of *call*."""
+    match outcome:
+        case Completed():
+            return ToolCompleted(
+                call=call,
+                is_error=outcome.is_error,
+                message=outcome.message,
+                data=outcome.data,
+                blobs=outcome.blobs,
+                duration_us=outcome.duration_us,
+                attempts=outcome.attempts,
+                bytes=outcome.bytes,
+            )
+        case Failed():
+            return ToolFailed(
+                call=call,
+                kind=outcome.kind,
+                sent=outcome.sent,
+                message=outcome.message,
+            )
+        case Denied():
+            return ToolDenied(
+                call=call,
+                code=outcome.code,
+                rule=outcome.rule,
+                message=outcome.message,
+            )
+
+
+def outcome_of(event: Event) -> tuple[int, Outcome] | None:
+    """Return the call that *event* closes, and how, or ``None`` if it closes none."""
+    match event:
+        case ToolCompleted():
+            return event.call, Completed(
+                is_error=event.is_error,
+                message=event.message,
+                data=event.data,
+                blobs=tuple(b for b in event.blobs if isinstance(b, dict)),
+                duration_us=event.duration_us,
+                attempts=event.attempts,
+                bytes=event.bytes,
+            )
+        case ToolFailed():
+            return event.call, Failed(
+                kind=cast("FailureKind", event.kind),
+                sent=cast("Sent", event.sent),
+                message=event.message,
+            )
+        case ToolDenied():
+            return event.call, Denied(
+                code=event.code, rule=event.rule, message=event.message
+            )
+        case _:
+            return None

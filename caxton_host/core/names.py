@@ -1,0 +1,111 @@
+"""Names and identifiers: how they are made, bounded and shown."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+__all__ = [
+    "clean_name",
+    "exposed_name",
+    "idempotency_key",
+    "is_server_name",
+    "is_tool_name",
+    "nearest",
+    "uuid7",
+]
+
+_SERVER = re.compile(r"[A-Za-z0-9](?:_?[A-Za-z0-9.-])*")
+_TOOL = re.compile(r"[A-Za-z0-9_./-]{1,128}")
+_UNSAFE = re.compile(r"[^a-zA-Z0-9_-]")
+_EXPOSED_LENGTH = 64
+_DIGEST_LENGTH = 8
+
+
+def is_server_name(name: str) -> bool:
+    """
+    Return whether *name* may name a server.
+
+    No slash and no double underscore: both separate a server from its tool.
+
+    >>> is_server_name("crm"), is_server_name("a__b"), is_server_name("a/b")
+    (True, False, False)
+    """
+    return len(name) <= _EXPOSED_LENGTH and _SERVER.fullmatch(name) is not None
+
+
+def is_tool_name(name: str) -> bool:
+    """Return whether *name* is what the protocol lets a tool be called."""
+    return _TOOL.fullmatch(name) is not None
+
+
+def exposed_name(server: str, tool: str) -> str:
+    """
+    Return the name that an agent uses, fit for every provider of models.
+
+    At most 64 of ``[a-zA-Z0-9_-]``; what had to be changed or cut carries a
+    digest, so two tools never share a name by accident.
+
+    >>> exposed_name("demo", "get_weather")
+    'mcp__demo__get_weather'
+    >>> exposed_name("demo", "get.weather")
+    'mcp__demo__get_weather_b0ad9c0c'
+    """
+    full = f"mcp__{server}__{tool}"
+    safe = _UNSAFE.sub("_", full)
+    if safe == full and len(full) <= _EXPOSED_LENGTH:
+        return full
+    digest = hashlib.sha256(full.encode()).hexdigest()[:_DIGEST_LENGTH]
+    return f"{safe[: _EXPOSED_LENGTH - _DIGEST_LENGTH - 1]}_{digest}"
+
+
+def clean_name(raw: bytes, length: int = 128) -> str:
+    r"""
+    Return *raw* cut and escaped, fit for a log and a terminal.
+
+    >>> print(clean_name(b"weather"), clean_name(b"a\x00\xff"))
+    weather a\x00\xff
+    """
+    return "".join(
+        chr(byte) if 0x20 <= byte < 0x7F and byte != 0x5C else f"\\x{byte:02x}"  # noqa: PLR2004
+        for byte in raw[:length]
+    )
+
+
+def idempotency_key(run_id: str, number: int) -> str:
+    """Return the key of call *number*: the same over every retry and resume."""
+    return hashlib.sha256(f"{run_id}/{number}".encode()).hexdigest()
+
+
+def uuid7(at_us: int, entropy: bytes) -> str:
+    """
+    Return a UUID of version 7 (RFC 9562, section 5.7).
+
+    Args:
+        at_us: The time, in microseconds since 1970.
+
+        entropy: Ten random bytes.
+
+    >>> uuid7(1_700_000_000_000_000, bytes(10))
+    '018bcfe5-6800-7000-8000-000000000000'
+    """
+    low = int.from_bytes(entropy, "big")
+    value = (at_us // 1000 & (1 << 48) - 1) << 80
+    value |= 0x7 << 76 | (low >> 62 & 0xFFF) << 64
+    value |= 0b10 << 62 | low & (1 << 62) - 1
+    text = f"{value:032x}"
+    parts = text[:8], text[8:12], text[12:16], text[16:20], text[20:]
+    return "-".join(parts)
+
+
+def nearest(name: str, known: list[str]) -> str | None:
+    """
+    Return the entry of *known* that *name* was most likely meant to be.
+
+    >>> nearest("comand", ["command", "args"])
+    'command'
+    """
+    import difflib  # noqa: PLC0415 -- 8 ms, for a message that is rarely written
+
+    found = difflib.get_close_matches(name, known, n=1)
+    return found[0] if found else None

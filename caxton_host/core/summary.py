@@ -1,0 +1,109 @@
+"""What became of a run, folded from its events."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from .calls import JSON, Completed, Denied
+from .events import (
+    ENDS,
+    Recorded,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    ToolInvoked,
+    outcome_of,
+)
+
+__all__ = ["RunSummary", "summarise"]
+
+
+@dataclass(slots=True, kw_only=True)
+class RunSummary:
+    """
+    One run, as ``caxton runs list`` and ``caxton run --json`` show it.
+
+    Attributes:
+        error: ``{kind, message}`` of a run that failed or was cancelled.
+
+        calls: How many ended how: ``total``, ``ok``, ``tool_error``, ``denied``,
+            ``failed``, ``in_doubt``.
+
+        events: How many the stream holds.
+
+        duration_ms: From the first event to the last.
+    """
+
+    run_id: str
+    agent: str = ""
+    actor: dict[str, JSON] = field(default_factory=dict[str, JSON])
+    module_sha256: str = ""
+    state: str = "running"
+    output: JSON = None
+    error: dict[str, JSON] | None = None
+    calls: dict[str, int] = field(default_factory=dict[str, int])
+    events: int = 0
+    started_at: int = 0
+    duration_ms: float = 0.0
+    trace_id: str | None = None
+
+    def to_document(self) -> dict[str, JSON]:
+        """Return the ``caxton.run/v1`` document."""
+        return {
+            "$type": "caxton.run/v1",
+            "run_id": self.run_id,
+            "agent": self.agent,
+            "actor": self.actor,
+            "module_sha256": self.module_sha256,
+            "state": self.state,
+            "output": self.output,
+            "error": self.error,
+            "calls": dict(self.calls),
+            "events": self.events,
+            "started_at": self.started_at,
+            "duration_ms": self.duration_ms,
+            "trace_id": self.trace_id,
+        }
+
+
+def summarise(run_id: str, history: Iterable[Recorded]) -> RunSummary:
+    """Return what became of the run whose events are *history*."""
+    run, ends = RunSummary(run_id=run_id), Counter[str]()
+    for recorded in history:
+        run.events += 1
+        run.state = ENDS.get(recorded.type, run.state)
+        run.started_at = run.started_at or recorded.recorded_at
+        run.duration_ms = (recorded.recorded_at - run.started_at) / 1000
+        event = recorded.event
+        match event:
+            case RunStarted():
+                run.agent, run.actor = event.agent, event.actor
+                run.module_sha256 = event.module_sha256
+                run.trace_id = recorded.trace_id
+            case ToolInvoked():
+                ends["total"] += 1
+                ends["in_doubt"] += 1
+            case RunCompleted():
+                run.output = event.output
+            case RunFailed():
+                run.error = {"kind": event.kind, "message": event.message}
+            case RunCancelled():
+                run.error = {"kind": "cancelled", "message": event.reason}
+            case None:
+                continue
+            case _:
+                if end := outcome_of(event):
+                    ends["in_doubt"] -= 1
+                    ends[_how(end[1])] += 1
+    names = ("total", "ok", "tool_error", "denied", "failed", "in_doubt")
+    run.calls = {name: ends[name] for name in names}
+    return run
+
+
+def _how(outcome: object) -> str:
+    if isinstance(outcome, Completed):
+        return "tool_error" if outcome.is_error else "ok"
+    return "denied" if isinstance(outcome, Denied) else "failed"

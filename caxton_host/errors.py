@@ -1,0 +1,156 @@
+"""
+Every exception raised on purpose, and whose fault each is.
+
+* `CaxtonError`
+    * `UsageError` -- the operator's: a configuration, an argument, a module
+        * `ConfigError` -- a configuration file names something impossible
+        * `ModuleRefused` -- the sandbox does not take this module
+        * `NotFoundError` -- no such run, agent, server or tool
+    * `BadBytes` -- bytes from outside are not what they must be
+    * `NondeterminismError` -- replay and log disagree; the run stops
+    * `RunStopped` -- a bound of the run was reached; its log says which
+    * `Suspend` -- the run waits for a person; its log says for what
+    * `StoreError` -- an event could not be stored; nothing was sent
+        * `LogBrokenError` -- what is stored is not what was written
+    * `SandboxError` -- a worker died under its guest
+    * `ServerUnavailable` -- a server that the operator calls required is down
+    * `ToolError` -- a tool server failed; becomes a `Failed` outcome
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+#: What went wrong with a call that was to be sent.
+FailureKind: TypeAlias = Literal[
+    "timeout",
+    "transport",
+    "protocol",
+    "cancelled",
+    "too_large",
+    "invalid_result",
+    "changed",
+]
+
+#: Whether the server may have acted.
+Sent: TypeAlias = Literal["no", "yes", "unknown"]
+
+
+class CaxtonError(Exception):
+    """
+    Base class of every error this package raises on purpose.
+
+    Attributes:
+        fix: What the reader can do about it, without a full stop, or ``""``.
+    """
+
+    def __init__(self, message: str, *, fix: str = "") -> None:
+        super().__init__(message)
+        self.fix = fix
+
+
+class UsageError(CaxtonError):
+    """An argument, a file or a module cannot be used. Nothing was started."""
+
+
+class ConfigError(UsageError):
+    """A configuration file names something impossible."""
+
+
+class ModuleRefused(UsageError):  # noqa: N818 -- a verdict, not a fault
+    """The sandbox does not take this module."""
+
+
+class NotFoundError(UsageError):
+    """No such run, agent, server or tool."""
+
+
+class BadBytes(CaxtonError):  # noqa: N818 -- says what is bad
+    """Bytes from outside break a bound or a rule of their format."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """
+    The first difference between a log and a re-execution.
+
+    Attributes:
+        seq: The recorded event, or ``None`` if the log ended before it.
+
+        path: Where in that event, as a JSON path: ``$.params.location``.
+
+        recorded: What the log holds.
+
+        replayed: What the agent did now.
+    """
+
+    seq: int | None
+    path: str
+    recorded: Any
+    replayed: Any
+
+    def __str__(self) -> str:
+        where = f"event {self.seq}" if self.seq else "the end of the log"
+        return (
+            f"{where}, {self.path}: "
+            f"recorded {self.recorded!r}, replayed {self.replayed!r}"
+        )
+
+
+class NondeterminismError(CaxtonError):
+    """The agent did something else than the log holds."""
+
+    def __init__(self, divergence: Divergence) -> None:
+        super().__init__(str(divergence))
+        self.divergence = divergence
+
+
+class RunStopped(CaxtonError):  # noqa: N818 -- an end, not a fault
+    """
+    A bound of the run was reached, so it ends.
+
+    Attributes:
+        limit: The bound, by its name in ``[agents.X.limits]``.
+    """
+
+    def __init__(self, limit: str, message: str) -> None:
+        super().__init__(message)
+        self.limit = limit
+
+
+class Suspend(CaxtonError):  # noqa: N818 -- a request, not a fault
+    """The run can only go on once a person has decided."""
+
+
+class StoreError(CaxtonError):
+    """An event could not be stored."""
+
+
+class LogBrokenError(StoreError):
+    """What is stored is not what was written."""
+
+
+class SandboxError(CaxtonError):
+    """A worker died under its guest. The run itself may go on in another."""
+
+
+class ServerUnavailable(CaxtonError):  # noqa: N818 -- a state, not a fault
+    """A server that the operator calls required is down."""
+
+
+class ToolError(CaxtonError):
+    """
+    A tool server could not be reached, or broke the protocol.
+
+    Attributes:
+        kind: ``timeout``, ``transport``, ``protocol``, ``too_large``,
+            ``invalid_result`` or ``changed``.
+
+        sent: Whether the server may have acted: ``no``, ``yes`` or ``unknown``.
+    """
+
+    def __init__(self, kind: FailureKind, sent: Sent, message: str) -> None:
+        super().__init__(message)
+        self.kind: FailureKind = kind
+        self.sent: Sent = sent

@@ -1,0 +1,211 @@
+"""
+Bytes from outside become values here, bounded before anyone interprets them.
+
+The only owner of msgpack. A value is what JSON can say: no byte strings, no
+extension types, no NaN; maps have text keys, each once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from typing import Any, NoReturn, cast
+
+import msgpack  # noqa: TID251 -- this is its owner
+
+from .core.calls import JSON
+from .errors import BadBytes
+
+__all__ = [
+    "canonical",
+    "decode",
+    "decode_map",
+    "decode_trusted",
+    "encode",
+    "load_json",
+    "sha256",
+]
+
+DEPTH = 64
+NODES = 10_000
+RESULT_NODES = 200_000
+
+_SMALLEST, _LARGEST = -(2**63), 2**64 - 1
+
+
+def encode(value: Any) -> bytes:  # noqa: ANN401 -- events may carry tuples too
+    """
+    Return *value* as msgpack, each part in its shortest form.
+
+    >>> encode({"location": "Seattle"}).hex()
+    '81a86c6f636174696f6ea753656174746c65'
+
+    Raises:
+        BadBytes: A part of it has no such form.
+    """
+    try:
+        return msgpack.packb(value, use_bin_type=True)
+    except (ValueError, TypeError, OverflowError, UnicodeEncodeError) as exc:
+        raise BadBytes(f"not a value that can be stored: {exc}") from None
+
+
+def canonical(value: JSON) -> bytes:
+    """
+    Return the same bytes for equal values: like `encode`, with keys in order.
+
+    >>> canonical({"b": 1, "a": 2}) == canonical({"a": 2, "b": 1})
+    True
+    """
+    return encode(_ordered(value))
+
+
+def _ordered(value: JSON) -> JSON:
+    if isinstance(value, dict):
+        return {key: _ordered(value[key]) for key in sorted(value)}
+    if isinstance(value, list):
+        return [_ordered(item) for item in value]
+    return value
+
+
+def sha256(data: bytes) -> str:
+    """Return the digest of *data*, in hex."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def decode_trusted(data: bytes) -> Any:  # noqa: ANN401 -- whatever was encoded
+    """Return what `encode` was given. For bytes this host wrote and verified."""
+    return msgpack.unpackb(data, strict_map_key=False)
+
+
+def decode(data: bytes, *, limit: int, nodes: int = NODES) -> JSON:
+    """
+    Return the value that *data* holds.
+
+    Args:
+        data: Bytes from an agent.
+
+        limit: The most bytes to look at.
+
+        nodes: The most values to build.
+
+    Raises:
+        BadBytes: They are too many, not one msgpack value, deeper than 64, or
+            hold what JSON cannot say.
+    """
+    if len(data) > limit:
+        raise BadBytes(f"{len(data)} bytes, of {limit} allowed")
+    try:
+        value = msgpack.unpackb(
+            data,
+            object_pairs_hook=_map,
+            ext_hook=_no_extension,
+            timestamp=0,
+            max_bin_len=0,
+        )
+    except BadBytes:
+        raise
+    except (ValueError, TypeError, UnicodeDecodeError, OverflowError) as exc:
+        raise BadBytes(f"not msgpack: {_reason(exc)}") from None
+    _bounded(value, nodes)
+    return cast("JSON", value)
+
+
+def decode_map(data: bytes, *, limit: int) -> dict[str, JSON]:
+    """
+    Return the map that *data* holds: the parameters of a call.
+
+    Raises:
+        BadBytes: See `decode`; or the value is not a map.
+    """
+    value = decode(data, limit=limit)
+    if not isinstance(value, dict):
+        raise BadBytes("params are not a map")
+    return value
+
+
+def load_json(data: bytes | str, *, limit: int, nodes: int = RESULT_NODES) -> JSON:
+    """
+    Return the value of a JSON text, under the same rules as `decode`.
+
+    >>> load_json(b'{"sky": "clear"}', limit=100)
+    {'sky': 'clear'}
+
+    Raises:
+        BadBytes: Too long, too deep, not JSON, or a number, key or text that the
+            log could not hold.
+    """
+    if len(data) > limit:
+        raise BadBytes(f"{len(data)} bytes, of {limit} allowed")
+    try:
+        value = json.loads(data, object_pairs_hook=_map, parse_constant=_no_constant)
+    except BadBytes:
+        raise
+    except (ValueError, RecursionError) as exc:
+        raise BadBytes(f"not JSON: {_reason(exc)}") from None
+    _bounded(value, nodes)
+    return cast("JSON", value)
+
+
+def _reason(exc: Exception) -> str:
+    return (str(exc) or type(exc).__name__)[:120]
+
+
+def _map(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
+    built = dict(pairs)
+    if len(built) != len(pairs):
+        raise BadBytes("a map has the same key twice")
+    for key in built:
+        if type(key) is not str:
+            raise BadBytes("a map has a key that is not text")
+    return built
+
+
+def _no_extension(code: int, _: bytes) -> NoReturn:
+    raise BadBytes(f"extension type {code}")
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise BadBytes(f"{name} is not a number")
+
+
+def _bounded(value: object, nodes: int) -> None:
+    """Walk in levels: as deep as the value, and no deeper than allowed."""
+    level, depth, seen = [value], 0, 0
+    while level:
+        depth += 1
+        seen += len(level)
+        if depth > DEPTH:
+            raise BadBytes(f"deeper than {DEPTH}")
+        if seen > nodes:
+            raise BadBytes(f"more than {nodes} values")
+        below: list[object] = []
+        for item in level:
+            kind = type(item)
+            if kind is dict:
+                mapping = cast("dict[str, object]", item)
+                for key in mapping:
+                    if not key.isascii():
+                        _check(key)
+                below += mapping.values()
+            elif kind is list:
+                below += cast("list[object]", item)
+            elif kind is not str or not cast("str", item).isascii():
+                _check(item)
+        level = below
+
+
+def _check(item: object) -> None:
+    if isinstance(item, str):
+        try:
+            item.encode()
+        except UnicodeEncodeError:
+            raise BadBytes("a text has half a character (surrogate)") from None
+    elif isinstance(item, float):
+        if not math.isfinite(item):
+            raise BadBytes(f"{item} is not a number")
+    elif isinstance(item, int):
+        if not _SMALLEST <= item <= _LARGEST:
+            raise BadBytes("a number has more than 64 bits")
+    elif item is not None:
+        raise BadBytes("bytes are not a value")

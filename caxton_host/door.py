@@ -1,0 +1,134 @@
+"""
+The host's side of a guest's host functions.
+
+Turns a guest's bytes into a `ToolCall`, however bad they are, and what the gateway
+says into the bytes that the guest gets. Live and replayed runs share this code,
+so a guest cannot tell them apart (law 5).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from . import codec
+from .core.calls import JSON, ToolCall, reply
+from .core.events import LogWritten
+from .core.limits import Limits
+from .core.names import clean_name
+from .errors import BadBytes
+from .gateway import Gateway
+from .ports import Answer, Telemetry
+
+__all__ = ["RunDoor"]
+
+LEVELS = ("debug", "info", "warning", "error")
+
+_NAME = re.compile(rb"[a-zA-Z0-9_-]{1,64}")
+_LINE_COST = 16  # what an empty line counts towards the limit on logs
+
+
+@dataclass(slots=True, kw_only=True)
+class RunDoor:
+    """
+    The door of one execution of a guest.
+
+    Attributes:
+        gateway: Where its calls go.
+
+        limits: The bounds of the run.
+
+        telemetry: Watches each call.
+
+        after: Called with the numbers of calls and log lines so far, after each;
+            what it raises ends the run.
+    """
+
+    gateway: Gateway
+    limits: Limits
+    telemetry: Telemetry
+    after: Callable[[int, int], None] | None = None
+    calls: int = 0
+    lines: int = 0
+    recorded: int = 0
+    logged: int = 0
+
+    async def call(self, name: bytes, params: bytes, fuel: int) -> Answer:
+        """Carry out one tool call; see `ports.Door`."""
+        self.calls += 1
+        self.recorded += len(params)
+        call = self._tool_call(name, params, fuel)
+        with self.telemetry.call(call, self.gateway.run_id) as span:
+            known = await self.gateway.call(call)
+            span.settled(known.outcome, self.gateway.routes.get(call.name))
+        status, body = reply(known.outcome)
+        data = codec.encode(body)
+        self.recorded += len(data)
+        if self.after:
+            self.after(self.calls, self.lines)
+        return Answer(status, data, known.at)
+
+    def log(self, level: int, text: bytes) -> None:
+        """Record a log line, until the run has written its share."""
+        if self.logged > self.limits.log:
+            return
+        left = self.limits.log - self.logged
+        self.logged += max(len(text), _LINE_COST)
+        self._write(
+            LEVELS[min(max(level, 0), len(LEVELS) - 1)],
+            text[:left].decode(errors="replace"),
+        )
+        if self.logged > self.limits.log:
+            self._write(
+                "truncated", f"the run reached its limit log: {self.limits.log}"
+            )
+        if self.after:
+            self.after(self.calls, self.lines)
+
+    def _write(self, level: str, text: str) -> None:
+        self.lines += 1
+        journal = self.gateway.journal
+        if self.lines <= journal.logged:
+            return
+        event = LogWritten(
+            n=self.lines, level=level, text=self.gateway.redact.text(text)
+        )
+        self.gateway.log.queue(event)
+        journal.apply(event, self.gateway.log.recorded_at)
+
+    def _tool_call(self, name: bytes, params: bytes, fuel: int) -> ToolCall:
+        fault, decoded = "", None
+        if not _NAME.fullmatch(name):
+            fault = "a tool name is 1 to 64 of a-z, A-Z, 0-9, _ and -"
+        else:
+            try:
+                decoded = codec.decode_map(params, limit=self.limits.params)
+            except BadBytes as exc:
+                fault = f"params: {exc}"
+        return ToolCall(
+            number=self.calls,
+            name=clean_name(name),
+            params=decoded,
+            digest=codec.sha256(params),
+            fuel=fuel,
+            fault=fault,
+            over=self._over(),
+        )
+
+    def _over(self) -> str:
+        if self.calls > self.limits.total_calls:
+            return "total_calls"
+        return "recorded" if self.recorded > self.limits.recorded else ""
+
+
+def output_value(raw: bytes | None, limits: Limits) -> tuple[JSON, str]:
+    """
+    Return the output of a guest and the digest of its bytes; none is nil.
+
+    Raises:
+        BadBytes: See `codec.decode`.
+    """
+    data = codec.encode(None) if raw is None else raw
+    value = codec.decode(data, limit=limits.output, nodes=codec.RESULT_NODES)
+    return value, codec.sha256(data)

@@ -1,0 +1,202 @@
+"""
+The gateway: the only way from an agent to a tool.
+
+    agent -> mcp_call (sandbox) -> Gateway.call -> ToolClient (mcp, webhooks)
+
+Each call takes the same five steps, in this order:
+
+1. *Recall.* A call that the log already answers is answered from the log.
+2. *Decide.* A pure function compares the call with the grant. No grant, no call.
+3. *Record the intent.* `ToolInvoked` is durable before a byte leaves the host:
+   a crash can leave a call in doubt, but never unrecorded.
+4. *Forward.* The tool client talks to the tool server.
+5. *Record the outcome.* The agent sees what the log holds, and nothing else.
+
+The outcome is queued, not awaited: the agent can touch nothing before its next
+call, and that call's intent commits both (output commit; see Elnozahy et al.,
+"A survey of rollback-recovery protocols", section 2.4).
+
+Replay needs no code of its own: the journal is full, so step 1 answers, and the
+log and the tools it is given refuse everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from .core.calls import Completed, Denied, Failed, Outcome, Route, ToolCall
+from .core.events import Event, ToolInvoked, ToolRetried, settled
+from .core.grants import Allowed, Grant, decide
+from .core.journal import Answered, Fresh, InDoubt, Journal
+from .core.names import idempotency_key
+from .core.redact import Redactor
+from .errors import RunStopped, Suspend, ToolError
+from .ports import EventLog, ToolClient, ToolRequest
+
+__all__ = ["Gateway"]
+
+_REPEATABLE = frozenset({"read", "idempotent", "keyed"})
+_NOWHERE = Route(server="", tool="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gateway:
+    """
+    Mediates every tool call of one run.
+
+    Attributes:
+        run_id: The run.
+
+        grant: What the agent may do. Fixed for the life of the run.
+
+        routes: Where each exposed name leads. Fixed as well.
+
+        journal: What the log says so far. Kept in step with *log*.
+
+        log: Where events are stored. The run is its only writer.
+
+        tools: Where permitted calls go.
+
+        redact: Takes configured secrets out of what is recorded.
+    """
+
+    run_id: str
+    grant: Grant
+    routes: Mapping[str, Route]
+    journal: Journal
+    log: EventLog
+    tools: ToolClient
+    redact: Redactor = field(default_factory=Redactor)
+
+    async def call(self, call: ToolCall) -> Answered:
+        """
+        Carry out *call* and return what the agent is to see.
+
+        A denial and a failing tool are outcomes, not exceptions: the agent
+        can act on them. What is raised ends the run.
+
+        Raises:
+            NondeterminismError: The log holds another call at this position.
+
+            RunStopped: The call is one more than the run may attempt.
+
+            StoreError: An event could not be stored. If it was the
+                intent, nothing was sent.
+
+            Suspend: The call was sent before a crash, and its effect is unknown.
+        """
+        known = self.journal.recall(call, self.redact.value(call.params))
+        match known:
+            case Answered():
+                return _checked(known)
+            case Fresh():
+                refusal = await self._record_intent(call)
+                if refusal is not None:
+                    return _checked(refusal)
+                return self._settle(call, await self._forward(call, 1))
+            case InDoubt():
+                attempt = await self._record_retry(call, known)
+                return self._settle(call, await self._forward(call, attempt))
+
+    async def _record_intent(self, call: ToolCall) -> Answered | None:
+        """Make the intent durable, or return why the call is denied."""
+        route = self.routes.get(call.name)
+        verdict = self._decide(call, route)
+        allowed = isinstance(verdict, Allowed)
+        intent = ToolInvoked(
+            call=call.number,
+            name=call.name,
+            server=route.server if route else None,
+            tool=route.tool if route else None,
+            params=self.redact.value(call.params),
+            params_sha256=call.digest,
+            effect=(route or _NOWHERE).effect,
+            rule=verdict.rule if allowed else None,
+            idempotency_key=idempotency_key(self.run_id, call.number),
+            fuel=call.fuel,
+        )
+        if isinstance(verdict, Denied):
+            return self._settle(call, verdict, intent)
+        if refused := await self.log.append(intent):
+            spent = Denied(
+                code="budget", rule=refused.rule, message="that budget is spent"
+            )
+            return self._settle(call, spent, replace(intent, rule=None))
+        self.journal.apply(intent, self.log.recorded_at)
+        return None
+
+    def _decide(self, call: ToolCall, route: Route | None) -> Allowed | Denied:
+        if call.over:
+            return Denied(
+                code="limit",
+                rule=f"limits.{call.over}",
+                message=f"the run reached its limit {call.over}",
+            )
+        if call.fault:
+            return Denied(code="bad_request", rule=None, message=call.fault)
+        try:
+            return decide(self.grant, route, used=self.journal.used)
+        except Exception:  # noqa: BLE001 -- law 4: an error while deciding is a denial
+            return Denied(
+                code="error", rule=None, message="the call could not be judged"
+            )
+
+    async def _record_retry(self, call: ToolCall, known: InDoubt) -> int:
+        # It may have happened, and asking twice could pay a bill twice. Only the
+        # tool's effect class, or a person, may repeat it.
+        route = self.routes.get(call.name, _NOWHERE)
+        if not {known.invoked.effect, route.effect} <= _REPEATABLE:
+            raise Suspend(f"call {call.number} is in doubt")
+        retry = ToolRetried(
+            call=call.number, attempt=known.attempts + 1, reason="resumed"
+        )
+        await self.log.append(retry)
+        self.journal.apply(retry, self.log.recorded_at)
+        return retry.attempt
+
+    async def _forward(self, call: ToolCall, attempt: int) -> Completed | Failed:
+        route = self.routes[call.name]
+        request = ToolRequest(
+            run_id=self.run_id,
+            call=call.number,
+            server=route.server,
+            tool=route.tool,
+            params=call.params or {},
+            definition_sha256=route.definition_sha256,
+            idempotency_key=idempotency_key(self.run_id, call.number),
+            attempt=attempt,
+        )
+        try:
+            done = await self.tools.call_tool(request)
+        except ToolError as exc:
+            return Failed(kind=exc.kind, sent=exc.sent, message=str(exc))
+        except BaseException:
+            # The run is stopped while the tool works: closed, so that an open
+            # call means one thing only, and its effect is left open.
+            self._settle(
+                call,
+                Failed(
+                    kind="cancelled",
+                    sent="unknown",
+                    message="the run ended before the tool answered",
+                ),
+            )
+            raise
+        return done if attempt == 1 else replace(done, attempts=attempt)
+
+    def _settle(self, call: ToolCall, outcome: Outcome, *before: Event) -> Answered:
+        events = (*before, settled(call.number, outcome))
+        self.log.queue(*events)
+        at = self.log.recorded_at
+        for event in events:
+            self.journal.apply(event, at)
+        return Answered(outcome, at)
+
+
+def _checked(answer: Answered) -> Answered:
+    """Return *answer*, unless it is the attempt that ended the run."""
+    outcome = answer.outcome
+    if isinstance(outcome, Denied) and outcome.code == "limit":
+        raise RunStopped(str(outcome.rule).removeprefix("limits."), outcome.message)
+    return answer

@@ -1,0 +1,120 @@
+"""The ports, as fakes that need nothing and forget everything."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from . import codec
+from .core.calls import JSON, Completed
+from .core.catalogue import Offer, Offered
+from .core.limits import Limits
+from .core.names import exposed_name
+from .errors import ToolError
+from .ports import Door, Ending, Guest, Prepared, ToolRequest
+
+__all__ = [
+    "FakeClock",
+    "FakeEntropy",
+    "FakeSandbox",
+    "FakeTools",
+    "offer",
+]
+
+Script: TypeAlias = Callable[[Door, Guest], Awaitable[Ending]]
+
+
+@dataclass(slots=True)
+class FakeClock:
+    """A clock that moves when it is told to."""
+
+    time: int = 1_700_000_000_000_000
+
+    def now(self) -> int:
+        """Return microseconds since 1970."""
+        return self.time
+
+    def monotonic(self) -> float:
+        """Return seconds."""
+        return self.time / 1e6
+
+
+@dataclass(slots=True)
+class FakeEntropy:
+    """Bytes that look random and are the same each time."""
+
+    drawn: int = 0
+
+    def __call__(self, size: int) -> bytes:
+        """Return *size* bytes, others than before."""
+        self.drawn += 1
+        return hashlib.shake_256(str(self.drawn).encode()).digest(size)
+
+
+def offer(server: str, tool: str, description: str = "") -> Offer:
+    """Return an offer of a tool that takes any parameters."""
+    schema: dict[str, JSON] = {"type": "object"}
+    definition = codec.canonical(
+        {"name": tool, "description": description, "inputSchema": schema}
+    )
+    return Offer(
+        server=server,
+        tool=tool,
+        exposed=exposed_name(server, tool),
+        description=description,
+        input_schema=schema,
+        definition=definition,
+        definition_sha256=codec.sha256(definition),
+    )
+
+
+@dataclass(slots=True)
+class FakeTools:
+    """
+    Tools with scripted answers, keyed by ``(server, tool)``.
+
+    An answer that is a `ToolError` is raised. ``asked`` lists what came.
+    """
+
+    answers: Mapping[tuple[str, str], JSON | ToolError | Completed]
+    asked: list[ToolRequest] = field(default_factory=list[ToolRequest])
+
+    async def offered(self, servers: Collection[str]) -> Offered:
+        """Offer each tool that has an answer."""
+        return Offered(
+            offers=tuple(offer(*key) for key in self.answers if key[0] in servers),
+            servers={name: {"transport": "fake"} for name in servers},
+        )
+
+    async def call_tool(self, request: ToolRequest) -> Completed:
+        """Return the scripted answer."""
+        self.asked.append(request)
+        answer = self.answers[request.server, request.tool]
+        if isinstance(answer, ToolError):
+            raise answer
+        if isinstance(answer, Completed):
+            return answer
+        return Completed(message=str(answer), data=answer)
+
+
+@dataclass(slots=True)
+class FakeSandbox:
+    """A sandbox whose guest is a Python coroutine."""
+
+    script: Script
+    engine: str = "fake"
+    guests: list[Guest] = field(default_factory=list[Guest])
+
+    async def prepare(self, module: bytes, limits: Limits, entry: str) -> Prepared:
+        """Take any bytes for a module."""
+        del limits, entry
+        digest = codec.sha256(module)
+        return Prepared(sha256=digest, abi="core/1", engine=self.engine, key=digest)
+
+    async def run(self, prepared: Prepared, guest: Guest, door: Door) -> Ending:
+        """Run the coroutine."""
+        del prepared
+        self.guests.append(guest)
+        return await self.script(door, guest)

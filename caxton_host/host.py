@@ -1,0 +1,310 @@
+"""
+Runs: start one, and see it to its recorded end.
+
+    request -> RunStarted -> guest and gateway -> RunCompleted, RunFailed, RunCancelled
+
+Nothing of a run leaves the host before the events that it depends on are durable
+(law 3): not its calls, which the gateway sees to, and not its result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from . import codec
+from .core.calls import JSON
+from .core.catalogue import Catalogue, catalogue_for, listing
+from .core.events import Event, RunCancelled, RunCompleted, RunFailed, RunStarted
+from .core.grants import Grant
+from .core.journal import Journal
+from .core.limits import Limits
+from .core.names import uuid7
+from .core.redact import Redactor
+from .door import RunDoor, output_value
+from .errors import (
+    BadBytes,
+    NondeterminismError,
+    RunStopped,
+    SandboxError,
+    StoreError,
+    UsageError,
+)
+from .gateway import Gateway
+from .ports import (
+    Clock,
+    Ending,
+    EventLog,
+    Guest,
+    Prepared,
+    Sandbox,
+    Store,
+    Telemetry,
+    ToolClient,
+)
+
+__all__ = ["Host", "RunRequest", "end_of", "guest_for"]
+
+_LIVES = 3  # a run that takes a worker down this often is itself the cause
+
+logger = logging.getLogger("caxton_host")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """
+    What a run is to be.
+
+    Attributes:
+        agent: Its name, also its trust domain.
+
+        module: The bytes of the module.
+
+        names: The agent's own names for tools, to ``(server, tool)``.
+
+        actor: Who asks: ``{kind, id, authenticated}``.
+    """
+
+    agent: str
+    module: bytes
+    actor: dict[str, JSON]
+    entry: str = "run"
+    input: JSON = None
+    context: dict[str, JSON] = field(default_factory=dict[str, JSON])
+    limits: Limits = field(default_factory=Limits)
+    grant: Grant = field(default_factory=Grant)
+    names: Mapping[str, tuple[str, str]] = field(
+        default_factory=dict[str, tuple[str, str]]
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """
+    Starts runs and drives them.
+
+    Attributes:
+        stream: The stream of this host process, named in the runs it drives.
+
+        servers: Every server that a grant may speak of.
+
+        entropy: Returns that many random bytes.
+    """
+
+    store: Store
+    tools: ToolClient
+    sandbox: Sandbox
+    clock: Clock
+    entropy: Callable[[int], bytes]
+    telemetry: Telemetry
+    stream: str | None = None
+    servers: Collection[str] = ()
+    redact: Redactor = field(default_factory=Redactor)
+
+    async def start(
+        self,
+        request: RunRequest,
+        *,
+        on_started: Callable[[str], None] | None = None,
+    ) -> str:
+        """
+        Run an agent to its end, and return the id of the run.
+
+        The end is durable when this returns; read it from the store.
+
+        Args:
+            request: What is to run.
+
+            on_started: Called with the run's id once its start is durable.
+
+        Raises:
+            UsageError: The module, the input or a name is refused; no event was
+                written.
+
+            ServerUnavailable: A required server is down; no event was written.
+
+            StoreError: An event could not be stored.
+
+            asyncio.CancelledError: The caller was cancelled; so was the run, and
+                that is recorded.
+        """
+        prepared = await self.sandbox.prepare(
+            request.module, request.limits, request.entry
+        )
+        wanted = request.grant.servers(self.servers)
+        named = [server for server, _ in request.names.values()]
+        offered = await self.tools.offered(
+            [name for name in self.servers if name in {*wanted, *named}]
+        )
+        catalogue = catalogue_for(request.grant, request.names, offered.offers)
+        run_id = uuid7(self.clock.now(), self.entropy(10))
+        with self.telemetry.run(request.agent, run_id, "live") as span:
+            fallback = self.entropy(16).hex()
+
+            def trace() -> tuple[str, str | None]:
+                trace_id, span_id = self.telemetry.ids()
+                return trace_id or fallback, span_id
+
+            started = self._started(request, prepared, catalogue, offered.servers)
+            definitions = {
+                offer.definition_sha256: offer.definition
+                for offer in catalogue.visible.values()
+            }
+            log = self.store.create(f"run/{run_id}", trace)
+            await log.append(
+                started, blobs={prepared.sha256: request.module, **definitions}
+            )
+            if on_started:
+                on_started(run_id)
+            journal = Journal()
+            gateway = Gateway(
+                run_id=run_id,
+                grant=request.grant,
+                routes=catalogue.routes,
+                journal=journal,
+                log=log,
+                tools=self.tools,
+                redact=self.redact,
+            )
+            guest = guest_for(request.agent, started, definitions, log.recorded_at)
+            end = await self._drive(request, prepared, guest, gateway, log)
+            await log.append(end)
+            span.ended(
+                type(end).__name__, end.kind if isinstance(end, RunFailed) else None
+            )
+        return run_id
+
+    def _started(
+        self,
+        request: RunRequest,
+        prepared: Prepared,
+        catalogue: Catalogue,
+        servers: Mapping[str, dict[str, JSON]],
+    ) -> RunStarted:
+        grants = request.grant.to_payload()
+        value = self.redact.value(request.input)
+        size = len(codec.encode(value))
+        if size > request.limits.input:
+            raise UsageError(
+                f"the input has {size} bytes, of {request.limits.input} allowed",
+                fix="pass less, or raise limits.input of the agent",
+            )
+        return RunStarted(
+            agent=request.agent,
+            actor=request.actor,
+            module_sha256=prepared.sha256,
+            abi=prepared.abi,
+            entry=request.entry,
+            input=value,
+            context=self.redact.value(request.context),
+            limits=request.limits.to_payload(),
+            seed=self.entropy(32).hex(),
+            grants=grants,
+            grants_sha256=codec.sha256(codec.canonical(grants)),
+            catalogue=catalogue.to_payload(),
+            servers=dict(servers),
+            host=self.stream,
+            engine=prepared.engine,
+        )
+
+    async def _drive(
+        self,
+        request: RunRequest,
+        prepared: Prepared,
+        guest: Guest,
+        gateway: Gateway,
+        log: EventLog,
+    ) -> Event:
+        """Return the event that ends the run. Every way a run can end is here."""
+        try:
+            async with asyncio.timeout(request.limits.wall):
+                ending = await self._execute(prepared, guest, gateway)
+            return end_of(ending, guest.limits, self.redact)
+        except TimeoutError:
+            return RunFailed(
+                kind="limit", message=f"wall: {request.limits.wall:g} s", fuel=None
+            )
+        except asyncio.CancelledError:
+            await log.append(RunCancelled(actor=request.actor, reason="interrupted"))
+            raise
+        except RunStopped as exc:
+            return RunFailed(kind="limit", message=f"{exc.limit}: {exc}", fuel=None)
+        except NondeterminismError as exc:
+            return RunFailed(kind="diverged", message=str(exc), fuel=None)
+        except SandboxError as exc:
+            return RunFailed(kind="worker", message=str(exc), fuel=None)
+        except StoreError:
+            raise
+        except Exception as exc:
+            logger.exception("the host failed in a run")
+            return RunFailed(kind="host", message=type(exc).__name__, fuel=None)
+
+    async def _execute(
+        self, prepared: Prepared, guest: Guest, gateway: Gateway
+    ) -> Ending:
+        """Execute the guest; if its worker dies, again over the journal so far."""
+        for life in range(1, _LIVES + 1):
+            door = RunDoor(
+                gateway=gateway, limits=guest.limits, telemetry=self.telemetry
+            )
+            try:
+                return await self.sandbox.run(prepared, guest, door)
+            except SandboxError:
+                if life == _LIVES:
+                    raise
+        raise AssertionError  # pragma: no cover -- the loop returns or raises
+
+
+def guest_for(
+    domain: str, started: RunStarted, definitions: Mapping[str, bytes], at: int
+) -> Guest:
+    """
+    Return what the guest of a run is given: what its log holds, and nothing else.
+
+    Args:
+        domain: The trust domain.
+
+        started: The first event of the run.
+
+        definitions: Digest to the bytes of every definition that the run may see.
+
+        at: When *started* was recorded.
+    """
+    known = {key: codec.decode_trusted(data) for key, data in definitions.items()}
+    return Guest(
+        domain=domain,
+        entry=started.entry,
+        limits=Limits.from_payload(started.limits),
+        input=codec.encode(started.input),
+        context={key: codec.encode(value) for key, value in started.context.items()},
+        tools=codec.encode(listing(started.catalogue, known)),
+        seed=bytes.fromhex(started.seed),
+        now=at,
+    )
+
+
+def end_of(ending: Ending, limits: Limits, redact: Redactor) -> Event:
+    """Return the event that records how a guest ended."""
+    if ending.kind == "limit":
+        return RunFailed(
+            kind="limit",
+            message=f"{ending.limit}: {ending.message}",
+            fuel=ending.fuel,
+        )
+    if ending.kind == "trap":
+        return RunFailed(kind="trap", message=ending.message, fuel=ending.fuel)
+    try:
+        output, digest = output_value(ending.output, limits)
+    except BadBytes as exc:
+        return RunFailed(kind="agent_error", message=f"output: {exc}", fuel=ending.fuel)
+    if ending.code:
+        return RunFailed(
+            kind="agent_error",
+            message=f"the agent returned {ending.code}",
+            fuel=ending.fuel,
+        )
+    return RunCompleted(
+        output=redact.value(output), output_sha256=digest, fuel=ending.fuel
+    )

@@ -1,0 +1,283 @@
+"""
+Replay: execute a recorded run again, and touch nothing (law 6).
+
+The same door and the same gateway as of a live run, over a full journal. The log
+it is given takes nothing, the tool client calls nothing, and no other is at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Literal, NoReturn
+
+from .core.calls import JSON, Completed
+from .core.catalogue import Offered, routes_from_payload
+from .core.events import (
+    ENDS,
+    Event,
+    Recorded,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    ToolInvoked,
+    ToolRetried,
+    to_payload,
+)
+from .core.grants import Grant
+from .core.journal import Journal, first_difference
+from .core.limits import Limits
+from .core.redact import Redactor
+from .door import RunDoor
+from .errors import (
+    Divergence,
+    LogBrokenError,
+    NondeterminismError,
+    NotFoundError,
+    RunStopped,
+    Suspend,
+    ToolError,
+)
+from .gateway import Gateway
+from .host import end_of, guest_for
+from .ports import (
+    Guest,
+    Prepared,
+    Refused,
+    Reservation,
+    Sandbox,
+    Store,
+    Telemetry,
+    ToolRequest,
+)
+
+__all__ = ["Replayed", "replay"]
+
+#: Limits whose end does not depend on a clock.
+_COUNTED = ("fuel", "host_calls", "total_calls", "recorded", "output")
+_FOREVER = 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """
+    What a replay found.
+
+    Attributes:
+        calls: How many calls were answered from the log.
+
+        divergence: The first difference, or ``None``.
+    """
+
+    run_id: str
+    calls: int
+    divergence: Divergence | None
+
+    @property
+    def verdict(self) -> Literal["identical", "diverged"]:
+        """Whether the agent did what the log holds."""
+        return "diverged" if self.divergence else "identical"
+
+    def to_document(self) -> dict[str, JSON]:
+        """Return the ``caxton.replay/v1`` document."""
+        return {
+            "$type": "caxton.replay/v1",
+            "run_id": self.run_id,
+            "verdict": self.verdict,
+            "calls": self.calls,
+            "divergence": asdict(self.divergence) if self.divergence else None,
+        }
+
+
+class _EndReached(Exception):  # noqa: N818 -- how a replay of a clock's end ends
+    """The last recorded event is behind us, and a clock ended the run there."""
+
+
+class _FullLog:
+    """An event log that takes nothing: what would be new is the divergence."""
+
+    recorded_at = 0
+
+    def queue(self, *events: Event, blobs: Mapping[str, bytes] | None = None) -> None:
+        """Refuse."""
+        del blobs
+        _refuse(events)
+
+    async def append(
+        self,
+        *events: Event,
+        blobs: Mapping[str, bytes] | None = None,
+        reserve: Sequence[Reservation] = (),
+    ) -> Refused | None:
+        """Refuse."""
+        del blobs, reserve
+        _refuse(events)
+
+
+def _refuse(events: tuple[Event, ...]) -> NoReturn:
+    event = events[0]
+    if isinstance(event, ToolInvoked):
+        raise NondeterminismError(Divergence(None, "$.name", None, event.name))
+    if isinstance(event, ToolRetried):
+        raise _EndReached
+    raise NondeterminismError(Divergence(None, "$.type", None, type(event).__name__))
+
+
+class _NoTools:
+    """A tool client that reaches nothing."""
+
+    async def offered(self, servers: Collection[str]) -> Offered:
+        """Offer nothing."""
+        del servers
+        return Offered()
+
+    async def call_tool(self, request: ToolRequest) -> Completed:
+        """Refuse."""
+        raise ToolError("transport", "no", f"a replay does not call {request.tool}")
+
+
+async def replay(
+    run_id: str, *, store: Store, sandbox: Sandbox, telemetry: Telemetry
+) -> Replayed:
+    """
+    Execute the run again over its own log, and return the first divergence.
+
+    A run that a clock, a person or a crash ended is executed up to its last
+    recorded event. Fuel is compared where the engine is the one of the recording.
+
+    Raises:
+        NotFoundError: There is no such run.
+
+        LogBrokenError: Its log lacks what a replay needs.
+    """
+    history = await store.read(f"run/{run_id}")
+    if not history:
+        raise NotFoundError(f"no run {run_id}", fix="caxton runs list shows them")
+    started = history[0].event
+    if not isinstance(started, RunStarted):
+        raise LogBrokenError(f"run {run_id} does not begin with RunStarted")
+    recording = _Recording.of(run_id, history, started)
+    module = await store.blob(started.module_sha256)
+    limits = recording.limits
+    prepared = await sandbox.prepare(module, limits, started.entry)
+    definitions = {
+        digest: await store.blob(digest)
+        for entry in started.catalogue.values()
+        if isinstance(entry, dict) and entry.get("visible")
+        for digest in [str(entry["definition_sha256"])]
+    }
+    guest = replace(
+        guest_for(
+            f"replay/{started.agent}", started, definitions, history[0].recorded_at
+        ),
+        limits=replace(limits, compute=_FOREVER),
+    )
+    journal = recording.journal(compare_fuel=prepared.engine == started.engine)
+    gateway = Gateway(
+        run_id=run_id,
+        grant=Grant(),
+        routes=routes_from_payload(started.catalogue),
+        journal=journal,
+        log=_FullLog(),
+        tools=_NoTools(),
+    )
+    door = RunDoor(gateway=gateway, limits=guest.limits, telemetry=telemetry)
+    with telemetry.run(started.agent, run_id, "replay") as span:
+        divergence = await _follow(recording, sandbox, prepared, guest, door)
+        span.ended("diverged" if divergence else "identical", None)
+    return Replayed(run_id=run_id, calls=journal.calls, divergence=divergence)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Recording:
+    """A run's log, and what its last event asks of a replay."""
+
+    run_id: str
+    history: list[Recorded]
+    limits: Limits
+    end: Recorded | None
+
+    @classmethod
+    def of(
+        cls, run_id: str, history: list[Recorded], started: RunStarted
+    ) -> _Recording:
+        ended = ENDS.get(history[-1].type, "running") not in {"running", "suspended"}
+        return cls(
+            run_id=run_id,
+            history=history,
+            limits=Limits.from_payload(started.limits),
+            end=history[-1] if ended else None,
+        )
+
+    def journal(self, *, compare_fuel: bool) -> Journal:
+        """Return the journal of the whole run."""
+        journal = Journal(compare_fuel=compare_fuel)
+        for recorded in self.history:
+            if recorded.event is None:
+                raise LogBrokenError(
+                    f"event {recorded.seq} of run {self.run_id} was erased",
+                    fix="an erased run can be verified, not replayed",
+                )
+            journal.apply(recorded.event, recorded.recorded_at, recorded.seq)
+        return journal
+
+    @property
+    def by_clock(self) -> bool:
+        """Whether the run ended where only a clock, a person or a crash knows."""
+        event = self.end.event if self.end else None
+        if isinstance(event, RunCompleted):
+            return False
+        if isinstance(event, RunFailed):
+            counted = event.kind == "limit" and event.message.startswith(_COUNTED)
+            return not (counted or event.kind in {"trap", "agent_error"})
+        return True
+
+
+async def _follow(
+    recording: _Recording,
+    sandbox: Sandbox,
+    prepared: Prepared,
+    guest: Guest,
+    door: RunDoor,
+) -> Divergence | None:
+    journal = door.gateway.journal
+    try:
+        if recording.by_clock:
+            door.after = lambda calls, lines: _stop_at(journal, calls, lines)
+            door.after(0, 0)
+        ending = await sandbox.run(prepared, guest, door)
+        now = end_of(ending, recording.limits, Redactor())
+    except (_EndReached, Suspend):
+        return None
+    except NondeterminismError as exc:
+        return exc.divergence
+    except RunStopped as exc:
+        now = RunFailed(kind="limit", message=f"{exc.limit}: {exc}", fuel=None)
+    return journal.unmade(door.calls) or _compare(
+        recording, now, compare_fuel=journal.compare_fuel
+    )
+
+
+def _stop_at(journal: Journal, calls: int, lines: int) -> None:
+    if calls >= journal.calls and lines >= journal.logged:
+        raise _EndReached
+
+
+def _compare(
+    recording: _Recording, now: Event, *, compare_fuel: bool
+) -> Divergence | None:
+    """Return how the end now differs from the recorded one."""
+    then = recording.end.event if recording.end else None
+    seq = recording.end.seq if recording.end else None
+    if type(then) is not type(now):
+        recorded = type(then).__name__ if then else None
+        return Divergence(seq, "$.type", recorded, type(now).__name__)
+    assert then is not None  # noqa: S101 -- for the type checker
+    old, new = to_payload(then), to_payload(now)
+    if not compare_fuel:
+        old["fuel"] = new["fuel"] = None
+    if isinstance(then, RunCompleted) and old["output_sha256"] == new["output_sha256"]:
+        old["output"] = new["output"] = None  # one may be redacted
+    if found := first_difference(old, new):
+        return Divergence(seq, *found)
+    return None

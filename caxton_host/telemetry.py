@@ -1,0 +1,292 @@
+"""
+OpenTelemetry spans of runs and calls, as wrappers around the ports.
+
+    invoke_agent weather                INTERNAL
+      execute_tool weather              INTERNAL, one a call, denied ones too
+        tools/call get_weather          CLIENT, one an attempt; none in a replay
+
+Names follow the conventions for generative AI and for MCP
+(https://github.com/open-telemetry/semantic-conventions-genai); what they do not
+know is under ``caxton.``. Parameters and results are never put on a span: the
+event log has them. The only owner of opentelemetry, which is imported when an end
+point is set.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Collection, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
+
+from .core.calls import Completed, Denied, Outcome, Route, ToolCall
+from .core.catalogue import Offered
+from .errors import ToolError
+from .ports import ToolClient, ToolRequest
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+    from opentelemetry.trace import Span as OtelSpan
+    from opentelemetry.trace import Tracer
+
+__all__ = ["NoTelemetry", "OtelTelemetry", "TracedTools", "connect"]
+
+_FLUSH = 0.8  # seconds; a run ends at most a second later when nobody listens
+
+logger = logging.getLogger("caxton_host")
+
+
+class NoTelemetry:
+    """Watches nothing."""
+
+    @contextlib.contextmanager
+    def run(
+        self, agent: str, run_id: str, mode: Literal["live", "replay"]
+    ) -> Generator[NoTelemetry]:
+        """Watch nothing of a run."""
+        del agent, run_id, mode
+        yield self
+
+    @contextlib.contextmanager
+    def call(self, call: ToolCall, run_id: str) -> Generator[NoTelemetry]:
+        """Watch nothing of a call."""
+        del call, run_id
+        yield self
+
+    def ids(self) -> tuple[str | None, str | None]:
+        """Return no trace."""
+        return None, None
+
+    def settled(self, outcome: Outcome, route: Route | None) -> None:
+        """Note nothing."""
+
+    def ended(self, state: str, kind: str | None) -> None:
+        """Note nothing."""
+
+    def headers(self) -> dict[str, str]:
+        """Return no trace context."""
+        return {}
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """A span, in the words of `ports.Span`."""
+
+    span: OtelSpan
+
+    def settled(self, outcome: Outcome, route: Route | None) -> None:
+        """Note how a call ended."""
+        how, error = _how(outcome)
+        self.span.set_attribute("caxton.call.outcome", how)
+        if route:
+            self.span.set_attribute("caxton.server.name", route.server)
+            self.span.set_attribute("caxton.tool.name", route.tool)
+            self.span.set_attribute("caxton.call.effect", route.effect)
+        self._fail(error)
+
+    def ended(self, state: str, kind: str | None) -> None:
+        """Note how a run ended."""
+        self.span.set_attribute("caxton.run.state", state)
+        self._fail(kind)
+
+    def _fail(self, error: str | None) -> None:
+        from opentelemetry.trace import StatusCode  # noqa: PLC0415
+
+        if error:
+            self.span.set_attribute("error.type", error)
+            self.span.set_status(StatusCode.ERROR)
+
+
+def _how(outcome: Outcome) -> tuple[str, str | None]:
+    if isinstance(outcome, Completed):
+        return ("tool_error", "tool_error") if outcome.is_error else ("ok", None)
+    if isinstance(outcome, Denied):
+        return "denied", outcome.code
+    return "failed", outcome.kind
+
+
+class OtelTelemetry:
+    """
+    Writes spans to a tracer.
+
+    Args:
+        provider: Makes the tracer, and is flushed when this is closed.
+
+        exporter: What may keep the flush waiting, to be cut short.
+    """
+
+    def __init__(
+        self, provider: TracerProvider, exporter: SpanExporter | None = None
+    ) -> None:
+        self._provider = provider
+        self._exporter = exporter
+        self._tracer: Tracer = provider.get_tracer("caxton_host")
+
+    @contextlib.contextmanager
+    def run(
+        self, agent: str, run_id: str, mode: Literal["live", "replay"]
+    ) -> Generator[_Watched]:
+        """Watch a run from its first event to its last."""
+        attributes = {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.provider.name": "caxton",
+            "gen_ai.agent.name": agent,
+            "gen_ai.conversation.id": run_id,
+            "caxton.run.id": run_id,
+            "caxton.run.mode": mode,
+        }
+        with self._tracer.start_as_current_span(
+            f"invoke_agent {agent}", attributes=attributes
+        ) as span:
+            yield _Watched(span)
+
+    @contextlib.contextmanager
+    def call(self, call: ToolCall, run_id: str) -> Generator[_Watched]:
+        """Watch one call of a run."""
+        attributes = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": call.name,
+            "gen_ai.tool.type": "extension",
+            "gen_ai.tool.call.id": f"{run_id}:{call.number}",
+        }
+        with self._tracer.start_as_current_span(
+            f"execute_tool {call.name}", attributes=attributes
+        ) as span:
+            yield _Watched(span)
+
+    def ids(self) -> tuple[str | None, str | None]:
+        """Return trace and span id of the current span."""
+        from opentelemetry.trace import (  # noqa: PLC0415
+            format_span_id,
+            format_trace_id,
+            get_current_span,
+        )
+
+        context = get_current_span().get_span_context()
+        if not context.is_valid:
+            return None, None
+        return format_trace_id(context.trace_id), format_span_id(context.span_id)
+
+    def headers(self) -> dict[str, str]:
+        """Return the W3C trace context of the current span."""
+        from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415
+            TraceContextTextMapPropagator,
+        )
+
+        carrier: dict[str, str] = {}
+        TraceContextTextMapPropagator().inject(carrier)
+        return carrier
+
+    @contextlib.contextmanager
+    def attempt(self, request: ToolRequest) -> Generator[OtelSpan]:
+        """Watch one attempt to reach a server."""
+        from opentelemetry.trace import SpanKind, StatusCode  # noqa: PLC0415
+
+        attributes = {
+            "mcp.method.name": "tools/call",
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": request.tool,
+            "caxton.server.name": request.server,
+            "caxton.call.attempt": request.attempt,
+        }
+        with self._tracer.start_as_current_span(
+            f"tools/call {request.tool}",
+            kind=SpanKind.CLIENT,
+            attributes=attributes,
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
+            try:
+                yield span
+            except ToolError as exc:
+                span.set_attribute("error.type", exc.kind)
+                span.set_status(StatusCode.ERROR)
+                raise
+
+    def close(self) -> None:
+        """Send what is left, for at most a second."""
+        flush = threading.Thread(target=self._provider.shutdown, daemon=True)
+        flush.start()
+        flush.join(_FLUSH)
+        if flush.is_alive() and self._exporter:
+            self._exporter.shutdown()  # ends the wait between two attempts
+            flush.join(_FLUSH / 8)
+
+
+@dataclass(frozen=True, slots=True)
+class TracedTools:
+    """A tool client whose every attempt is a CLIENT span."""
+
+    tools: ToolClient
+    telemetry: OtelTelemetry
+
+    async def offered(self, servers: Collection[str]) -> Offered:
+        """Return what the servers offer."""
+        return await self.tools.offered(servers)
+
+    async def call_tool(self, request: ToolRequest) -> Completed:
+        """Send *request*, watched."""
+        with self.telemetry.attempt(request) as span:
+            done = await self.tools.call_tool(request)
+            if done.is_error:
+                span.set_attribute("error.type", "tool_error")
+            return done
+
+
+def connect(
+    endpoint: str | None, environ: Mapping[str, str]
+) -> OtelTelemetry | NoTelemetry:
+    """
+    Return telemetry that sends to an OTLP end point, if there is one.
+
+    Args:
+        endpoint: The base URL, such as ``http://localhost:4318``; by default
+            what ``OTEL_EXPORTER_OTLP_ENDPOINT`` or its variant for traces says.
+
+        environ: Where to look for it.
+    """
+    traces = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+    base = endpoint or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    if environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or not (traces or base):
+        return NoTelemetry()
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
+        OTLPSpanExporter,
+    )
+    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+
+    url = traces if traces and not endpoint else f"{str(base).rstrip('/')}/v1/traces"
+    name = environ.get("OTEL_SERVICE_NAME", "caxton_host")
+    provider = TracerProvider(
+        resource=Resource.create({"service.name": name}), shutdown_on_exit=False
+    )
+    # The exporter's own reports come once a batch and as tracebacks; ours once.
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+    exporter = OTLPSpanExporter(endpoint=url)
+    provider.add_span_processor(BatchSpanProcessor(_told_once(exporter, url)))
+    return OtelTelemetry(provider, exporter)
+
+
+def _told_once(exporter: SpanExporter, url: str) -> SpanExporter:
+    """Return *exporter*, saying at its first failure that spans are lost."""
+    send = exporter.export
+    told = threading.Event()
+
+    def export(spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = send(spans)
+        if result.name != "SUCCESS" and not told.is_set():
+            told.set()
+            host = urlsplit(url).netloc.rpartition("@")[2]
+            logger.warning("telemetry: %s does not take spans; they are lost", host)
+        return result
+
+    exporter.export = export  # type: ignore[method-assign]
+    return exporter

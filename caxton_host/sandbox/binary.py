@@ -1,0 +1,439 @@
+"""
+The WebAssembly binary format, as far as the gate must know it.
+
+One pass over section headers and declarations, linear in the size of the module.
+Code is measured, never interpreted. Every count is bounded before it is followed.
+What this file lets through is not yet valid: wasmtime decides that, in a confined
+process. See https://webassembly.github.io/spec/core/binary/modules.html.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+from ..core.names import clean_name
+from ..errors import ModuleRefused
+
+__all__ = ["Bounds", "Export", "Import", "ModuleInfo", "parse"]
+
+# Compile time grows with each of these, in places faster than linearly. The largest
+# body of a real agent had 427 KB and 271 locals.
+MAX_SECTIONS = 1_000
+MAX_TYPES = 10_000
+MAX_PARAMETERS = 1_000
+MAX_IMPORTS = 1_000
+MAX_FUNCTIONS = 10_000
+MAX_EXPORTS = 1_000
+MAX_TABLES = 100
+MAX_MEMORIES = 100
+MAX_GLOBALS = 10_000
+MAX_SEGMENTS = 10_000
+MAX_NAME = 1_000
+MAX_BODY = 1024 * 1024
+MAX_LOCALS = 2_000
+MAX_LOCAL_GROUPS = 100_000
+MAX_BODY_TIMES_LOCALS = 100_000_000
+
+_MAGIC = b"\0asm"
+_CORE = b"\1\0\0\0"
+_COMPONENT = b"\1\0"
+_PAGES = 65_536
+_VALUES = {
+    0x7F: "i32",
+    0x7E: "i64",
+    0x7D: "f32",
+    0x7C: "f64",
+    0x7B: "v128",
+    0x70: "funcref",
+    0x6F: "externref",
+}
+_VALUE_BYTES = bytes(_VALUES)
+_FUNCTION, _TABLE, _MEMORY, _GLOBAL = range(4)
+_KINDS = ("function", "table", "memory", "global")
+_CODE = 10
+#: The order in which sections must come; the data count (12) came late.
+_ORDER = {id_: at for at, id_ in enumerate((1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 10, 11))}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """
+    A size that a memory or a table declares.
+
+    Attributes:
+        minimum: In pages of 64 KiB, or in elements.
+
+        maximum: The same, or ``None``.
+    """
+
+    minimum: int
+    maximum: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Import:
+    """
+    Something that a module asks for. Names are escaped.
+
+    Attributes:
+        kind: ``function``, ``table``, ``memory`` or ``global``.
+
+        type: ``(i32, i32) -> i64`` for a function, else empty.
+    """
+
+    module: str
+    name: str
+    kind: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """Something that a module offers. Fields as in `Import`."""
+
+    name: str
+    kind: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleInfo:
+    """
+    What a module declares.
+
+    Attributes:
+        size: In bytes.
+
+        memories: Sizes in pages of 64 KiB.
+
+        tables: Sizes in elements.
+
+        functions: How many it defines.
+
+        custom_sections: Their names, escaped.
+    """
+
+    sha256: str
+    size: int
+    imports: tuple[Import, ...]
+    exports: tuple[Export, ...]
+    memories: tuple[Bounds, ...]
+    tables: tuple[Bounds, ...]
+    functions: int
+    custom_sections: tuple[str, ...]
+
+
+def parse(module: bytes) -> ModuleInfo:
+    """
+    Return what *module* declares.
+
+    Raises:
+        ModuleRefused: It is not a core module, is not well-formed, or is larger
+            somewhere than any bound above.
+    """
+    _check_header(module)
+    parser = _Parser()
+    parser.read(_Reader(module, len(_MAGIC + _CORE), len(module)))
+    return ModuleInfo(
+        sha256=hashlib.sha256(module).hexdigest(),
+        size=len(module),
+        imports=tuple(parser.imports),
+        exports=tuple(parser.exports.values()),
+        memories=tuple(parser.memories),
+        tables=tuple(parser.tables),
+        functions=parser.defined,
+        custom_sections=tuple(parser.custom),
+    )
+
+
+def _check_header(module: bytes) -> None:
+    rebuild = "build it again: the file is cut or damaged"
+    if not module:
+        raise ModuleRefused("the module is empty", fix=rebuild)
+    if module.startswith(_MAGIC + _CORE):
+        return
+    if module.startswith(_MAGIC) and module[6:8] == _COMPONENT:
+        raise ModuleRefused(
+            "the module is a WebAssembly component, not a core module",
+            fix="build a core module, for example with --target=wasm32-freestanding "
+            "(C, Zig) or --target wasm32-unknown-unknown (Rust)",
+        )
+    if module[:64].lstrip().startswith((b"(", b";;")):
+        raise ModuleRefused(
+            "the module is WebAssembly text, not binary",
+            fix="assemble it first: wat2wasm agent.wat -o agent.wasm",
+        )
+    if (_MAGIC + _CORE).startswith(module):
+        raise ModuleRefused("the module is cut off in its first bytes", fix=rebuild)
+    if module.startswith(_MAGIC):
+        version = clean_name(module[4:8])
+        raise ModuleRefused(
+            f"the module has an unknown version, {version}",
+            fix="build it for WebAssembly version 1",
+        )
+    raise ModuleRefused(
+        "this is not a WebAssembly module",
+        fix="name a .wasm file; it begins with the bytes 00 61 73 6d",
+    )
+
+
+class _Reader:
+    """A cursor that never leaves its part of the module."""
+
+    __slots__ = ("_data", "_end", "position")
+
+    def __init__(self, data: bytes, start: int, end: int) -> None:
+        self._data = data
+        self._end = end
+        self.position = start
+
+    @property
+    def left(self) -> int:
+        return self._end - self.position
+
+    def fail(self, what: str) -> NoReturn:
+        raise ModuleRefused(
+            f"the module is not well-formed: {what} at byte {self.position}",
+            fix="build it again: the file is damaged, or needs a newer WebAssembly",
+        )
+
+    def byte(self) -> int:
+        if not self.left:
+            self.fail("cut off")
+        self.position += 1
+        return self._data[self.position - 1]
+
+    def u32(self) -> int:
+        value = 0
+        for shift in range(0, 35, 7):
+            byte = self.byte()
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:  # noqa: PLR2004 -- the continuation bit of LEB128
+                break
+        else:
+            self.fail("a number of more than five bytes")
+        if value >> 32:
+            self.fail("a number over 32 bits")
+        return value
+
+    def take(self, size: int) -> bytes:
+        if size > self.left:
+            self.fail("cut off")
+        self.position += size
+        return self._data[self.position - size : self.position]
+
+    def part(self, size: int) -> _Reader:
+        """Return a reader of the next *size* bytes, and step over them."""
+        if size > self.left:
+            self.fail("cut off")
+        self.position += size
+        return _Reader(self._data, self.position - size, self.position)
+
+    def name(self) -> str:
+        return clean_name(self.take(self.count("bytes in a name", MAX_NAME)), MAX_NAME)
+
+    def count(self, what: str, maximum: int) -> int:
+        count = self.u32()
+        _bound(what, count, maximum)
+        return count
+
+
+class _Parser:
+    """What has been declared so far. One method a section, found by its number."""
+
+    def __init__(self) -> None:
+        self.types: list[tuple[bytes, bytes]] = []
+        self.imports: list[Import] = []
+        self.exports: dict[str, Export] = {}
+        self.memories: list[Bounds] = []
+        self.tables: list[Bounds] = []
+        self.custom: list[str] = []
+        #: The type of every function, the imported ones first.
+        self.functions: list[int] = []
+        self.defined = 0
+        self.local_groups = 0
+        self._sections: dict[int, Callable[[_Reader], None]] = {
+            1: self._types,
+            2: self._imports,
+            3: self._functions,
+            4: self._tables,
+            5: self._memories,
+            6: _counted("globals", MAX_GLOBALS),
+            7: self._exports,
+            8: _start,
+            9: _counted("element segments", MAX_SEGMENTS),
+            _CODE: self._code,
+            11: _counted("data segments", MAX_SEGMENTS),
+            12: _data_count,
+        }
+
+    def read(self, reader: _Reader) -> None:
+        last, coded = -1, False
+        for _ in range(MAX_SECTIONS):
+            if not reader.left:
+                break
+            number = reader.byte()
+            section = reader.part(reader.u32())
+            if number == 0:
+                self.custom.append(section.name())
+                continue
+            if number not in _ORDER:
+                section.fail("a section of an unknown kind")
+            if _ORDER[number] <= last:
+                section.fail("a section twice or out of order")
+            last, coded = _ORDER[number], coded or number == _CODE
+            self._sections[number](section)
+            if section.left:
+                section.fail("bytes left over in a section")
+        if reader.left:
+            _bound("sections", MAX_SECTIONS + 1, MAX_SECTIONS)
+        if self.defined and not coded:
+            reader.fail("functions without code")
+
+    def _types(self, reader: _Reader) -> None:
+        for _ in range(reader.count("types", MAX_TYPES)):
+            if reader.byte() != 0x60:  # noqa: PLR2004 -- a function type
+                reader.fail("a type that is no function's")
+            self.types.append((_values(reader), _values(reader)))
+
+    def _imports(self, reader: _Reader) -> None:
+        for _ in range(reader.count("imports", MAX_IMPORTS)):
+            module, name = reader.name(), reader.name()
+            number = reader.byte()
+            signature = ""
+            if number == _FUNCTION:
+                signature = self._signature(self._function(reader))
+            elif number == _TABLE:
+                _table(reader)
+            elif number == _MEMORY:
+                _limits(reader)
+            elif number == _GLOBAL:
+                _values(reader, 1)
+                reader.byte()
+            else:
+                reader.fail("an import of an unknown kind")
+            self.imports.append(
+                Import(module=module, name=name, kind=_KINDS[number], type=signature)
+            )
+
+    def _function(self, reader: _Reader) -> int:
+        index = reader.u32()
+        if index >= len(self.types):
+            reader.fail("a function of an undeclared type")
+        self.functions.append(index)
+        return index
+
+    def _signature(self, index: int) -> str:
+        parameters, results = (
+            ", ".join(_VALUES[value] for value in values)
+            for values in self.types[index]
+        )
+        return f"({parameters}) -> {results or '()'}"
+
+    def _functions(self, reader: _Reader) -> None:
+        self.defined = reader.count("functions", MAX_FUNCTIONS)
+        for _ in range(self.defined):
+            self._function(reader)
+
+    def _tables(self, reader: _Reader) -> None:
+        count = reader.count("tables", MAX_TABLES)
+        self.tables += [_table(reader) for _ in range(count)]
+
+    def _memories(self, reader: _Reader) -> None:
+        count = reader.count("memories", MAX_MEMORIES)
+        self.memories += [_limits(reader) for _ in range(count)]
+        if any(memory.minimum > _PAGES for memory in self.memories):
+            reader.fail("a memory of more than 4 GiB")
+
+    def _exports(self, reader: _Reader) -> None:
+        for _ in range(reader.count("exports", MAX_EXPORTS)):
+            name, number, index = reader.name(), reader.byte(), reader.u32()
+            if number >= len(_KINDS):
+                reader.fail("an export of an unknown kind")
+            if name in self.exports:
+                reader.fail("an export twice")
+            signature = ""
+            if number == _FUNCTION:
+                if index >= len(self.functions):
+                    reader.fail("an export of an undeclared function")
+                signature = self._signature(self.functions[index])
+            self.exports[name] = Export(name=name, kind=_KINDS[number], type=signature)
+
+    def _code(self, reader: _Reader) -> None:
+        if reader.u32() != self.defined:
+            reader.fail("another number of bodies than of functions")
+        imported = len(self.functions) - self.defined
+        for index in self.functions[imported:]:
+            size = reader.count("bytes in one function", MAX_BODY)
+            declared = len(self.types[index][0]) + self._locals(reader.part(size))
+            _bound("local variables in one function", declared, MAX_LOCALS)
+            _bound(
+                "bytes times local variables in one function",
+                size * declared,
+                MAX_BODY_TIMES_LOCALS,
+            )
+
+    def _locals(self, body: _Reader) -> int:
+        groups = body.u32()
+        self.local_groups += groups
+        _bound("groups of local variables", self.local_groups, MAX_LOCAL_GROUPS)
+        total = 0
+        for _ in range(groups):
+            total += body.u32()
+            _values(body, 1)
+        return total
+
+
+def _bound(what: str, number: int, maximum: int) -> None:
+    if number > maximum:
+        raise ModuleRefused(
+            f"the module has too many {what}: {number:,}, at most {maximum:,}",
+            fix="build it optimized for size (-Os), or split it into several agents",
+        )
+
+
+def _values(reader: _Reader, count: int | None = None) -> bytes:
+    if count is None:
+        count = reader.count("parameters or results of one function", MAX_PARAMETERS)
+    values = reader.take(count)
+    if values.strip(_VALUE_BYTES):
+        reader.fail("a value of an unknown type")
+    return values
+
+
+def _limits(reader: _Reader, *, what: str = "memory") -> Bounds:
+    flags = reader.byte()
+    if flags > 1:
+        raise ModuleRefused(
+            f"the module has a {what} that is shared, 64-bit or of custom pages",
+            fix="build it without threads, memory64 and custom page sizes",
+        )
+    minimum = reader.u32()
+    return Bounds(minimum=minimum, maximum=reader.u32() if flags else None)
+
+
+def _table(reader: _Reader) -> Bounds:
+    if reader.byte() not in {0x70, 0x6F}:
+        reader.fail("a table of something else than functions or references")
+    return _limits(reader, what="table")
+
+
+def _counted(what: str, maximum: int) -> Callable[[_Reader], None]:
+    """Return a section reader that counts, and leaves the contents to wasmtime."""
+
+    def read(reader: _Reader) -> None:
+        reader.count(what, maximum)
+        reader.part(reader.left)
+
+    return read
+
+
+def _start(reader: _Reader) -> None:
+    reader.u32()
+
+
+def _data_count(reader: _Reader) -> None:
+    reader.count("data segments", MAX_SEGMENTS)

@@ -1,0 +1,172 @@
+"""
+The gate: which modules may be compiled at all.
+
+It reads the binary itself, before anything else interprets a byte of it. A module
+may import the host functions and nothing else, must export ``memory`` and its entry
+point, and declares no more than its limits allow. The gate saves time and gives good
+messages; that compiling is harmless is the work of the confined compile child.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ..core.limits import Limits
+from ..core.names import clean_name, nearest
+from ..errors import ModuleRefused
+from .binary import MAX_NAME, Import, ModuleInfo, parse
+
+__all__ = ["HOST_FUNCTIONS", "NAMESPACE", "check", "inspect"]
+
+NAMESPACE = "caxton"
+
+#: Everything an agent can reach, with its WebAssembly type.
+HOST_FUNCTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "mcp_call": "(i32, i32, i32, i32, i32, i32) -> i64",
+        "take_reply": "(i32, i32) -> i32",
+        "tools": "(i32, i32) -> i64",
+        "context": "(i32, i32, i32, i32) -> i64",
+        "input": "(i32, i32) -> i64",
+        "output": "(i32, i32) -> ()",
+        "now": "() -> i64",
+        "random": "(i32, i32) -> ()",
+        "log": "(i32, i32, i32) -> ()",
+    }
+)
+
+_ENTRY_TYPE = "() -> i32"
+_PAGE = 65_536
+_SHOWN = 128
+
+#: What usually drags an import in: how its module and name begin, and what to change.
+_REMEDIES = (
+    (
+        "wasi",
+        "",
+        "build for wasm32-freestanding (C, Zig) or wasm32-unknown-unknown (Rust)",
+    ),
+    ("env", "abort", "compile with --use abort= (AssemblyScript)"),
+    ("env", "memory", "let the module own its memory: drop --import-memory"),
+    ("env", "__linear_memory", "link the object file first: zig cc, wasm-ld"),
+    ("env", "__", "link a module of its own: drop -shared, -fPIC and --import-table"),
+    ("env", "emscripten", "build with -sSTANDALONE_WASM --no-entry, without WASI"),
+    (
+        "env",
+        "",
+        'define it in the agent, or import it from module "caxton" if the host has it',
+    ),
+    ("__wbindgen", "", "build without wasm-bindgen and crates that need a browser"),
+    ("go", "", "build with TinyGo, -target=wasm-unknown"),
+)
+
+
+def inspect(module: bytes) -> ModuleInfo:
+    """
+    Return what a module declares, whether or not an agent may.
+
+    Raises:
+        ModuleRefused: It is not a core module, or is too large to look at.
+    """
+    return parse(module)
+
+
+def check(module: bytes, limits: Limits, entry: str) -> None:
+    """
+    Let a module pass, or say why not.
+
+    Args:
+        module: Its bytes, of any quality.
+
+        limits: What it may ask for.
+
+        entry: The function it must export, without parameters, giving an i32.
+
+    Raises:
+        ModuleRefused: It is not a core module, or asks for too much.
+    """
+    if len(module) > limits.module:
+        raise ModuleRefused(
+            f"the module has {len(module):,} bytes, at most {limits.module:,}",
+            fix="strip it (-Wl,--strip-all, -C strip=symbols), or raise limits.module",
+        )
+    info = parse(module)
+    for wanted in info.imports:
+        _check_import(wanted)
+    _check_exports(info, entry)
+    _check_declared(info, limits)
+
+
+def _check_import(wanted: Import) -> None:
+    shown = f'"{wanted.module[:_SHOWN]}" "{wanted.name[:_SHOWN]}"'
+    if wanted.module != NAMESPACE:
+        raise ModuleRefused(
+            f"the module imports the {wanted.kind} {shown}, which no agent may",
+            fix=_remedy(wanted),
+        )
+    expected = HOST_FUNCTIONS.get(wanted.name)
+    if wanted.kind != "function" or expected is None:
+        close = nearest(wanted.name[:_SHOWN], list(HOST_FUNCTIONS))
+        raise ModuleRefused(
+            f"the module imports the {wanted.kind} {shown}, which does not exist",
+            fix=f'import "{close}"'
+            if close
+            else "import one of the functions " + ", ".join(HOST_FUNCTIONS),
+        )
+    if wanted.type != expected:
+        raise ModuleRefused(
+            f"the module imports {shown} as {wanted.type[:_SHOWN]}",
+            fix=f"declare it as {expected}",
+        )
+
+
+def _remedy(wanted: Import) -> str:
+    for module, name, remedy in _REMEDIES:
+        if wanted.module.startswith(module) and wanted.name.startswith(name):
+            return remedy
+    return f'import from module "{NAMESPACE}" only'
+
+
+def _check_exports(info: ModuleInfo, entry: str) -> None:
+    exports = {export.name: export for export in info.exports}
+    memory = exports.get("memory")
+    if memory is None or memory.kind != "memory":
+        raise ModuleRefused(
+            'the module does not export a memory named "memory"',
+            fix="link with --export-memory, or without --import-memory",
+        )
+    entry = clean_name(entry.encode(errors="backslashreplace"), MAX_NAME)
+    found = exports.get(entry)
+    if found is None:
+        others = [name for name, one in exports.items() if one.type == _ENTRY_TYPE]
+        close = nearest(entry, others)
+        raise ModuleRefused(
+            f'the module does not export its entry point "{entry[:_SHOWN]}"',
+            fix=f'set entry = "{close[:_SHOWN]}"'
+            if close
+            else f"export it: a function {_ENTRY_TYPE}",
+        )
+    if found.type != _ENTRY_TYPE:
+        raise ModuleRefused(
+            f'the entry point "{entry[:_SHOWN]}" is '
+            f"{found.type[:_SHOWN] or 'a ' + found.kind}",
+            fix=f"make it a function {_ENTRY_TYPE}",
+        )
+
+
+def _check_declared(info: ModuleInfo, limits: Limits) -> None:
+    minimum = sum(memory.minimum for memory in info.memories) * _PAGE
+    largest = max((table.minimum for table in info.tables), default=0)
+    for limit, what, number in (
+        ("memories", "memories", len(info.memories)),
+        ("memory", "bytes of memory", minimum),
+        ("tables", "tables", len(info.tables)),
+        ("table_elements", "elements in one table", largest),
+    ):
+        most: int = getattr(limits, limit)
+        if number > most:
+            raise ModuleRefused(
+                f"the module declares {number:,} {what}, at most {most:,}",
+                fix=f"make it smaller, or raise limits.{limit}",
+            )

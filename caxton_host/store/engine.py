@@ -1,0 +1,133 @@
+"""
+How a database is opened, and what is refused.
+
+SQLite only, for now. Writing: WAL, and every commit on the disk. Reading: nothing
+is created or changed, and a copy on a read-only disk will do.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+import sqlalchemy as sa
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.pool import QueuePool
+
+from ..errors import StoreError
+
+__all__ = ["open_engine", "said"]
+
+_PATIENCE = 10.0
+_PAUSE = 0.01
+_TRIES = 500
+
+
+def open_engine(url: str, *, write: bool) -> sa.Engine:
+    """
+    Return an engine for the database at *url*, after a look at it.
+
+    Its connections begin and end transactions only when told to. Opened to write,
+    file and folder are created if need be, for their owner alone.
+
+    Raises:
+        StoreError: There is no such database, or it cannot be used.
+    """
+    path = _path(url)
+    if write:
+        return _checked(path, "rwc", write=True)
+    if not path.exists():
+        raise StoreError(
+            f"there is no database {path}", fix="run an agent first, or name another"
+        )
+    try:
+        return _checked(path, "ro", write=False)
+    except StoreError:
+        # A WAL database needs two more files. On a read-only disk they cannot be
+        # made; without them nobody writes either, and the file is all there is.
+        if any(path.with_name(path.name + end).exists() for end in ("-wal", "-shm")):
+            raise
+        return _checked(path, "ro&immutable=1", write=False)
+
+
+def said(exc: Exception) -> str:
+    """Return what the database said: no statement, and nothing that it holds."""
+    cause = exc.orig if isinstance(exc, DBAPIError) else exc
+    if isinstance(cause, sqlite3.Error) and not hasattr(cause, "sqlite_errorcode"):
+        # The driver's own words quote a text that it cannot decode.
+        closed = isinstance(cause, sqlite3.ProgrammingError)
+        return "it is closed" if closed else "a column holds what is never written"
+    return str(cause)
+
+
+def _path(url: str) -> Path:
+    try:
+        parsed = sa.make_url(url)
+    except ArgumentError:
+        raise StoreError(
+            "the store's url is not one", fix='write it as "sqlite:///caxton.db"'
+        ) from None
+    if parsed.get_backend_name() != "sqlite":
+        raise StoreError(
+            f"{parsed.get_backend_name()} is not supported",
+            fix='use "sqlite:///caxton.db"',
+        )
+    if parsed.database in {None, "", ":memory:"}:
+        raise StoreError(
+            "a store in memory is lost with the process", fix="name a file"
+        )
+    return Path(str(parsed.database)).absolute()
+
+
+def _checked(path: Path, mode: str, *, write: bool) -> sa.Engine:
+    engine = sa.create_engine(
+        "sqlite://",
+        creator=lambda: _connect(path, mode, write=write),
+        poolclass=QueuePool,
+        isolation_level="AUTOCOMMIT",
+        hide_parameters=True,
+    )
+    try:
+        if write:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        with engine.connect() as connection:
+            connection.exec_driver_sql("SELECT count(*) FROM sqlite_master")
+    except (DBAPIError, sqlite3.Error, OSError) as exc:
+        engine.dispose()
+        raise StoreError(
+            f"the database {path} cannot be opened: {said(exc)}",
+            fix="name a file that is a database of this host, or none yet",
+        ) from None
+    return engine
+
+
+def _connect(path: Path, mode: str, *, write: bool) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"file:{quote(str(path))}?mode={mode}",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        timeout=_PATIENCE,
+    )
+    if write:
+        _use_wal(connection)
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA foreign_keys=ON")
+    return connection
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    # Two hosts that create a database at once: SQLite does not wait here by itself.
+    for attempt in range(_TRIES):
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as exc:
+            if exc.sqlite_errorcode != sqlite3.SQLITE_BUSY or attempt == _TRIES - 1:
+                raise
+            time.sleep(_PAUSE)
+        else:
+            return

@@ -1,0 +1,215 @@
+"""
+What every store does alike: stamp events, seal payloads, spend budgets, list runs.
+
+No database here, so the store in memory cannot drift from the one in SQL.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from ..codec import encode
+from ..core.chain import SALT_SIZE, envelope, event_hash, payload_digest
+from ..core.events import ENDS, Event, RunStarted, to_payload
+from ..errors import BadBytes, NotFoundError, StoreError
+from ..ports import Clock, Refused, Reservation, Trace
+
+__all__ = [
+    "CONFLICT",
+    "RUN",
+    "Draft",
+    "Drafter",
+    "Entropy",
+    "RunRow",
+    "chosen",
+    "ended_at",
+    "run_of",
+    "spend",
+    "started",
+]
+
+#: Gives that many random bytes: `os.urandom`.
+Entropy: TypeAlias = Callable[[int], bytes]
+
+#: Streams of runs are named so; what follows is the run id.
+RUN = "run/"
+CONFLICT = "another host appends to this run"
+
+_LONGEST_NAME = 255
+_GOING_ON = frozenset({"running", "suspended"})
+_SHOWN = 5
+
+
+class Draft(NamedTuple):
+    """An event that is stamped and sealed, but has no place in its stream yet."""
+
+    type: str
+    schema_version: int
+    recorded_at: int
+    trace_id: str | None
+    span_id: str | None
+    digest: bytes
+    salt: bytes
+    payload: bytes
+    event: Event
+
+    def hash(self, previous: bytes, stream: str, seq: int) -> bytes:
+        """Return the hash it has as number *seq*, after *previous*."""
+        return event_hash(previous, envelope(stream, seq, *self[:5]), self.digest)
+
+
+class Drafter:
+    """
+    Stamps and seals the events of one stream.
+
+    Attributes:
+        stream: Its name.
+
+        recorded_at: The newest stamp given. Never goes back.
+    """
+
+    def __init__(
+        self, stream: str, clock: Clock, entropy: Entropy, trace: Trace | None
+    ) -> None:
+        if not 0 < len(stream.encode()) <= _LONGEST_NAME:
+            raise StoreError("the name of a stream has 1 to 255 bytes")
+        self.stream = stream
+        self.recorded_at = 0
+        self._clock = clock
+        self._entropy = entropy
+        self._trace = trace
+
+    def draft(self, events: Sequence[Event]) -> list[Draft]:
+        """
+        Return *events* as they will be stored.
+
+        Raises:
+            StoreError: One of them has no stored form; none was stamped.
+        """
+        if not events:
+            return []
+        try:
+            payloads = [encode(to_payload(event)) for event in events]
+        except BadBytes as exc:
+            raise StoreError(f"an event cannot be stored: {exc}") from None
+        at = self.recorded_at = max(self._clock.now(), self.recorded_at)
+        trace_id, span_id = self._trace() if self._trace else (None, None)
+        drafts: list[Draft] = []
+        for event, payload in zip(events, payloads, strict=True):
+            salt = self._entropy(SALT_SIZE)
+            digest = payload_digest(salt, payload)
+            name, version = type(event).__name__, event.schema
+            drafts.append(
+                Draft(
+                    name, version, at, trace_id, span_id, digest, salt, payload, event
+                )
+            )
+        return drafts
+
+
+def spend(
+    reserve: Sequence[Reservation], used: Callable[[str], int]
+) -> dict[str, int] | Refused:
+    """
+    Return what each budget's use becomes, or the reservation it cannot bear.
+
+    Args:
+        reserve: What is asked for. Looked at in the order of the keys, the order
+            in which a database locks them.
+
+        used: Returns what is spent under a key so far.
+    """
+    after: dict[str, int] = {}
+    for index in sorted(range(len(reserve)), key=lambda i: reserve[i].key):
+        item = reserve[index]
+        before = after[item.key] if item.key in after else used(item.key)
+        if before + item.amount > item.limit:
+            return Refused(index, item.rule)
+        after[item.key] = before + item.amount
+    return after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """
+    A run, as lists show it.
+
+    Attributes:
+        actor: JSON.
+
+        state: ``running``, ``suspended``, ``completed``, ``failed``, ``cancelled``.
+
+        started_at: Microseconds since 1970, UTC.
+
+        ended_at: The same; ``None`` while it goes on.
+
+        host: The stream of the host process that started it.
+    """
+
+    run_id: str
+    agent: str
+    actor: str
+    module_sha256: str
+    state: str
+    started_at: int
+    ended_at: int | None
+    host: str | None
+    trace_id: str | None
+
+
+def run_of(stream: str) -> str | None:
+    """
+    Return the run that has that stream.
+
+    >>> run_of("run/0193"), run_of("host/0193")
+    ('0193', None)
+    """
+    return stream.removeprefix(RUN) if stream.startswith(RUN) else None
+
+
+def started(run_id: str, draft: Draft, event: RunStarted) -> RunRow:
+    """Return the row of a run that begins with *event*."""
+    return RunRow(
+        run_id=run_id,
+        agent=event.agent,
+        actor=json.dumps(event.actor, ensure_ascii=False, sort_keys=True),
+        module_sha256=event.module_sha256,
+        state=ENDS[draft.type],
+        started_at=draft.recorded_at,
+        ended_at=None,
+        host=event.host,
+        trace_id=draft.trace_id,
+    )
+
+
+def ended_at(draft: Draft) -> int | None:
+    """Return when a run ended, if *draft* ends it."""
+    return None if ENDS[draft.type] in _GOING_ON else draft.recorded_at
+
+
+def chosen(name: str, matches: Sequence[str]) -> str:
+    """
+    Return the one run that *name* means.
+
+    Args:
+        name: What the operator wrote.
+
+        matches: Run ids that begin so; a few are enough.
+
+    Raises:
+        NotFoundError: It means none, or more than one.
+    """
+    if name in matches or len(matches) == 1:
+        return name if name in matches else matches[0]
+    see = "list the runs with `caxton runs list`"
+    if not matches:
+        raise NotFoundError(f"there is no run {name!r}", fix=see)
+    shown = ", ".join(matches[:_SHOWN])
+    more = ", ..." if len(matches) > _SHOWN else ""
+    raise NotFoundError(
+        f"{name!r} is the beginning of more than one run: {shown}{more}",
+        fix="write more of the run id",
+    )

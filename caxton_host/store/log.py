@@ -1,0 +1,59 @@
+"""The log of one run: stamps and seals its events, and hands them to the writer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..core.events import Event
+from ..ports import Refused, Reservation
+from .commit import Group, Line
+from .entries import Drafter
+from .writer import Writer
+
+__all__ = ["SqlLog"]
+
+
+class SqlLog:
+    """See `caxton_host.ports.EventLog`. Made by `SqlStore.create`."""
+
+    def __init__(self, writer: Writer, drafter: Drafter, line: Line) -> None:
+        self._writer = writer
+        self._drafter = drafter
+        self._line = line
+
+    @property
+    def recorded_at(self) -> int:
+        """When the newest event was recorded."""
+        return self._drafter.recorded_at
+
+    def queue(self, *events: Event, blobs: Mapping[str, bytes] | None = None) -> None:
+        """Add *events* to the stream without waiting."""
+        group = self._group(events, blobs, ())
+        if not group.is_empty:
+            self._writer.queue(group)
+
+    async def append(
+        self,
+        *events: Event,
+        blobs: Mapping[str, bytes] | None = None,
+        reserve: Sequence[Reservation] = (),
+    ) -> Refused | None:
+        """Add *events*, and return once they and all before them are durable."""
+        group = self._group(events, blobs, reserve)
+        if group.is_empty and not self._line.outstanding:
+            return None
+        return await self._writer.append(group)
+
+    def _group(
+        self,
+        events: Sequence[Event],
+        blobs: Mapping[str, bytes] | None,
+        reserve: Sequence[Reservation],
+    ) -> Group:
+        self._writer.check(self._line)
+        return Group(
+            line=self._line,
+            drafts=self._drafter.draft(events),
+            blobs=blobs or {},
+            reserve=reserve,
+        )

@@ -1,0 +1,174 @@
+"""
+Brings a database to the schema of this code.
+
+Alembic is imported only where there is something to do: looking at the revision
+of a current database costs a query.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+
+from ..errors import StoreError
+from .engine import open_engine, said
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+__all__ = ["check", "current", "folder", "head", "prepare", "shown", "upgrade"]
+
+_HEAD = "0001"
+_PACKAGE = Path(__file__).parent.parent
+
+
+def head() -> str:
+    """Return the revision that this code is written for."""
+    return _HEAD
+
+
+def current(url: str) -> str | None:
+    """
+    Return the revision of the database at *url*, or ``None`` if it has none.
+
+    Raises:
+        StoreError: There is no such database.
+    """
+    engine = open_engine(url, write=False)
+    try:
+        with engine.connect() as connection:
+            return _revision(connection)
+    finally:
+        engine.dispose()
+
+
+def upgrade(url: str) -> None:
+    """
+    Create the database at *url*, or bring it up to date.
+
+    Raises:
+        StoreError: It is newer than this code, or something else altogether.
+    """
+    engine = open_engine(url, write=True)
+    try:
+        prepare(engine)
+    finally:
+        engine.dispose()
+
+
+def shown(url: str) -> str:
+    """
+    Return *url* without its password.
+
+    >>> shown("postgresql://me:hunter2@db/caxton")
+    'postgresql://me:***@db/caxton'
+    """
+    return sa.make_url(url).render_as_string(hide_password=True)
+
+
+def check(engine: sa.Engine) -> None:
+    """
+    Return if the database can be read as it is.
+
+    Raises:
+        StoreError: It is older or newer than this code, or something else.
+    """
+    with engine.connect() as connection:
+        revision = _revision(connection)
+    if revision is None:
+        raise _not_ours()
+    if revision != _HEAD:
+        raise (
+            _newer(revision)
+            if revision not in _known()
+            else StoreError(
+                f"the database has the older schema {revision}",
+                fix="run `caxton db migrate`",
+            )
+        )
+
+
+def prepare(engine: sa.Engine) -> None:
+    """
+    Bring the database to `head`, in one transaction. See `upgrade`.
+
+    Raises:
+        StoreError: It is newer than this code, or something else altogether.
+    """
+    with engine.connect() as connection:
+        if _revision(connection) == _HEAD:
+            return
+        # Another process may be at it: look again once nobody else can write.
+        try:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            _migrate(connection)
+            connection.exec_driver_sql("COMMIT")
+        except DBAPIError as exc:
+            raise StoreError(
+                f"the database cannot be migrated: {said(exc)}",
+                fix="see that its disk has room and that no other host uses it",
+            ) from None
+        finally:
+            # Closing it rolls back what was not committed.
+            connection.invalidate()
+
+
+def folder(package: Path = _PACKAGE) -> Path:
+    """Return where the migrations are: in an installed package, or in a checkout."""
+    installed = package / "_migrations"
+    return installed if installed.is_dir() else package.parent / "migrations"
+
+
+def _migrate(connection: sa.Connection) -> None:
+    revision = _revision(connection)
+    if revision == _HEAD:
+        return
+    if revision is None and sa.inspect(connection).get_table_names():
+        raise _not_ours()
+    if revision is not None and revision not in _known():
+        raise _newer(revision)
+    from alembic import command  # noqa: PLC0415 -- slow, and seldom needed
+
+    command.upgrade(_config(connection), "head")
+
+
+def _revision(connection: sa.Connection) -> str | None:
+    tables = sa.table("sqlite_master", sa.column("name"))
+    named = sa.select(tables.c.name).where(tables.c.name == "alembic_version")
+    if connection.execute(named).first() is None:
+        return None
+    version = sa.table("alembic_version", sa.column("version_num"))
+    return connection.execute(sa.select(version.c.version_num)).scalar()
+
+
+def _known() -> set[str]:
+    from alembic.script import ScriptDirectory  # noqa: PLC0415 -- see above
+
+    scripts = ScriptDirectory.from_config(_config())
+    return {script.revision for script in scripts.walk_revisions()}
+
+
+def _config(connection: sa.Connection | None = None) -> Config:
+    from alembic.config import Config  # noqa: PLC0415 -- see above
+
+    config = Config()
+    config.set_main_option("script_location", str(folder()).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    return config
+
+
+def _newer(revision: str) -> StoreError:
+    return StoreError(
+        f"the database has schema {revision}, which this version does not know",
+        fix="install the version of caxton-host that wrote it, or name another",
+    )
+
+
+def _not_ours() -> StoreError:
+    return StoreError(
+        "the database holds no log of this host", fix="name another database"
+    )

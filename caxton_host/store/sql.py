@@ -1,0 +1,134 @@
+"""The log in an SQL database."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+import sqlalchemy as sa
+
+from ..errors import NotFoundError, StoreError
+from ..ports import Clock, Trace
+from .commit import Committer, Line
+from .engine import open_engine
+from .entries import Drafter, Entropy
+from .log import SqlLog
+from .migrate import check, prepare
+from .reader import Reader
+from .schema import events
+from .writer import Writer
+
+__all__ = ["SqlStore"]
+
+
+class SqlStore(Reader):
+    """
+    See `caxton_host.ports.Store`. Belongs to one event loop; close it at the end.
+
+    Like this::
+
+        async with SqlStore.open(url, clock=clock, entropy=os.urandom) as store:
+            log = store.create("run/0193")
+            await log.append(event)
+    """
+
+    def __init__(
+        self, engine: sa.Engine, clock: Clock, entropy: Entropy, writer: Writer | None
+    ) -> None:
+        super().__init__(engine)
+        self._clock = clock
+        self._entropy = entropy
+        self._writer = writer
+
+    @classmethod
+    def open(
+        cls, url: str, *, clock: Clock, entropy: Entropy, write: bool = True
+    ) -> Self:
+        """
+        Return the store at *url*.
+
+        Args:
+            url: ``sqlite:///`` and a path.
+
+            clock: Stamps events.
+
+            entropy: Gives that many random bytes, for salts: `os.urandom`.
+
+            write: Create or migrate it if need be. Without, nothing in it is
+                changed; SQLite may leave two empty companion files.
+
+        Raises:
+            StoreError: There is no such database, or it is not one of this version.
+        """
+        engine = open_engine(url, write=write)
+        try:
+            if write:
+                prepare(engine)
+                return cls(engine, clock, entropy, Writer(Committer(engine)))
+            check(engine)
+        except BaseException:
+            engine.dispose()
+            raise
+        return cls(engine, clock, entropy, None)
+
+    def create(self, stream: str, trace: Trace | None = None) -> SqlLog:
+        """
+        Return the log of a stream that has no events yet.
+
+        Raises:
+            StoreError: The store is opened to read only.
+        """
+        return self._log(Drafter(stream, self._clock, self._entropy, trace), None)
+
+    async def resume_log(self, stream: str, trace: Trace | None = None) -> SqlLog:
+        """
+        Return the log of a stream that goes on where it ends now.
+
+        Raises:
+            NotFoundError: It has no events.
+
+            StoreError: The store is opened to read only.
+        """
+        query = (
+            sa.select(events.c.seq, events.c.hash, events.c.recorded_at)
+            .where(events.c.stream == stream)
+            .order_by(events.c.seq.desc())
+            .limit(1)
+        )
+        rows = await asyncio.to_thread(self._rows, query)
+        if not rows:
+            raise NotFoundError(f"there is no stream {stream!r}")
+        drafter = Drafter(stream, self._clock, self._entropy, trace)
+        drafter.recorded_at = rows[0].recorded_at
+        return self._log(drafter, (rows[0].seq, rows[0].hash))
+
+    def _log(self, drafter: Drafter, head: tuple[int, bytes] | None) -> SqlLog:
+        if self._writer is None:
+            raise StoreError("the log is opened to read only")
+        line = Line(drafter.stream, head) if head else Line(drafter.stream)
+        return SqlLog(self._writer, drafter, line)
+
+    @property
+    def commits(self) -> int:
+        """How many transactions this store has made."""
+        return self._writer.commits if self._writer else 0
+
+    async def aclose(self) -> None:
+        """Store what is queued, and close the database."""
+        try:
+            if self._writer is not None:
+                await self._writer.aclose()
+        finally:
+            self.engine.dispose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        await self.aclose()

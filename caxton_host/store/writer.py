@@ -1,0 +1,192 @@
+"""
+When to commit: now, together with others, or a few milliseconds later.
+
+All decisions are made on the event loop. While one batch is with the thread that
+commits it, the next one gathers; so the slower the disk, the larger the batches.
+A run that is alone commits right here: a hop to the thread and back would cost it
+more than the disk does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from ..errors import StoreError
+from ..ports import Refused
+from .commit import Committer, Group, Line, LockedError, Outcome
+
+__all__ = ["BATCH", "LINGER", "Writer"]
+
+BATCH = 512
+#: Seconds that a queued event waits for an append to ride on.
+LINGER = 0.005
+
+
+class Writer:
+    """The only one in this process that appends. Belongs to one event loop."""
+
+    def __init__(self, committer: Committer) -> None:
+        self._committer = committer
+        self._thread = ThreadPoolExecutor(1, "caxton-log")
+        self._pending: deque[Group] = deque()
+        self._waiters = 0
+        self._committing = False
+        self._woken = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._last: Line | None = None
+        self._closed: asyncio.Event | None = None
+
+    @property
+    def commits(self) -> int:
+        """How many transactions were made."""
+        return self._committer.commits
+
+    def check(self, line: Line) -> None:
+        """
+        Return if *line* may grow.
+
+        Raises:
+            StoreError: It failed before, or the store is closed.
+        """
+        if line.error is not None:
+            raise _again(line.error)
+        if self._closed is not None:
+            raise StoreError("the log is closed")
+
+    def queue(self, group: Group) -> None:
+        """Store *group* with the next append, or after `LINGER`."""
+        loop = asyncio.get_running_loop()
+        group.queued_at = loop.time()
+        self._add(group)
+        if self._timer is None:
+            self._timer = loop.call_later(LINGER, self._tick)
+
+    async def append(self, group: Group) -> Refused | None:
+        """
+        Store *group*, and return once it and all before it are durable.
+
+        Raises:
+            StoreError: It could not be stored.
+        """
+        self._add(group)
+        if self._is_alone(group.line):
+            self._commit_here()
+        if not group.settled:
+            group.future = asyncio.get_running_loop().create_future()
+            self._waiters += 1
+            self._wake()
+            await group.future
+        if isinstance(group.outcome, StoreError):
+            raise _again(group.outcome)
+        return group.outcome
+
+    async def aclose(self) -> None:
+        """Store what is queued, and take no more."""
+        if self._closed is not None:
+            return
+        self._closed = asyncio.Event()
+        try:
+            if self._pending or self._committing:
+                self._wake()
+                await self._closed.wait()
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._thread.shutdown()
+            self._committer.close()
+
+    def _add(self, group: Group) -> None:
+        group.line.outstanding += 1
+        self._pending.append(group)
+
+    def _is_alone(self, line: Line) -> bool:
+        """Whether the last commit was this stream's own and no other waits."""
+        return (
+            self._last is line
+            and not self._committing
+            and len(self._pending) <= BATCH
+            and all(group.line is line for group in self._pending)
+        )
+
+    def _commit_here(self) -> None:
+        batch = list(self._pending)
+        try:
+            outcomes = self._committer.commit(batch, wait=False)
+        except LockedError:
+            return
+        self._pending.clear()
+        self._settle(batch, outcomes)
+
+    def _wake(self) -> None:
+        # Not at once: whoever else is ready to run in this turn joins the batch.
+        if not self._woken and not self._committing:
+            self._woken = True
+            asyncio.get_running_loop().call_soon(self._dispatch)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if self._committing or not self._pending:
+            return
+        loop = asyncio.get_running_loop()
+        due = self._pending[0].queued_at + LINGER
+        if due > loop.time():
+            self._timer = loop.call_at(due, self._tick)
+        else:
+            self._dispatch()
+
+    def _dispatch(self) -> None:
+        self._woken = False
+        if self._committing or not self._pending:
+            return
+        count = min(BATCH, len(self._pending))
+        batch = [self._pending.popleft() for _ in range(count)]
+        self._committing = True
+        self._thread.submit(self._commit_there, batch, asyncio.get_running_loop())
+
+    def _commit_there(
+        self, batch: list[Group], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        outcomes = self._committer.commit(batch)
+        loop.call_soon_threadsafe(self._committed, batch, outcomes)
+
+    def _committed(self, batch: list[Group], outcomes: list[Outcome]) -> None:
+        self._committing = False
+        line = batch[0].line
+        self._last = line if all(group.line is line for group in batch) else None
+        self._settle(batch, outcomes)
+        if self._waiters or (self._closed and self._pending):
+            self._wake()
+        elif self._closed:
+            self._closed.set()
+        elif self._pending and self._timer is None:
+            self._tick()
+
+    def _settle(self, batch: Sequence[Group], outcomes: Sequence[Outcome]) -> None:
+        for group, outcome in zip(batch, outcomes, strict=True):
+            self._resolve(group, outcome)
+        if any(isinstance(outcome, StoreError) for outcome in outcomes):
+            left = deque[Group]()
+            for group in self._pending:
+                if group.line.error is None:
+                    left.append(group)
+                else:
+                    self._resolve(group, group.line.error)
+            self._pending = left
+
+    def _resolve(self, group: Group, outcome: Outcome) -> None:
+        group.line.outstanding -= 1
+        group.settled, group.outcome = True, outcome
+        if isinstance(outcome, StoreError):
+            group.line.error = outcome
+        if group.future is not None:
+            self._waiters -= 1
+            if not group.future.done():
+                group.future.set_result(None)
+
+
+def _again(error: StoreError) -> StoreError:
+    """Return a copy: an exception raised twice carries both its tracebacks."""
+    return StoreError(str(error), fix=error.fix)

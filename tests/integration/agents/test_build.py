@@ -1,0 +1,44 @@
+"""Agents are built the same everywhere, and pass the gate."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from caxton_host.builder import build_agent, find_shared
+from caxton_host.core.limits import Limits
+from caxton_host.sandbox.gate import check, inspect
+
+COMMITTED = sorted(
+    source.parent.name
+    for source in find_shared("agents").glob("*/*.c")
+    if source.stem == source.parent.name
+)
+
+
+def test_there_are_agents_to_build() -> None:
+    assert COMMITTED == ["echo", "weather"]
+
+
+@pytest.mark.parametrize("name", COMMITTED)
+def test_a_committed_module_is_what_its_source_gives(
+    name: str, tmp_path: Path, zig_cache: Path
+) -> None:
+    committed = find_shared(f"agents/{name}")
+    elsewhere = tmp_path / "another folder" / name
+    shutil.copytree(committed, elsewhere)
+    built = build_agent(elsewhere, into=tmp_path, cache=zig_cache)
+    assert built.path == tmp_path / f"{name}.wasm"
+    assert built.path.read_bytes() == (committed / f"{name}.wasm").read_bytes()
+
+
+@pytest.mark.parametrize("name", COMMITTED)
+def test_a_committed_module_passes_the_gate_and_is_small(name: str) -> None:
+    module = find_shared(f"agents/{name}/{name}.wasm").read_bytes()
+    check(module, Limits(), "run")
+    info = inspect(module)
+    assert {export.name for export in info.exports} == {"memory", "run"}
+    assert {wanted.module for wanted in info.imports} == {"caxton"}
+    assert len(module) < 8192

@@ -1,0 +1,138 @@
+"""The C header reads and writes what the codec does, and nothing past the end."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from caxton_host import codec
+from caxton_host.core.calls import JSON
+
+from .engine import Machine, no_tool
+
+_SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=300)
+)
+_VALUES = st.recursive(
+    _SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=20)
+        | st.dictionaries(st.text(max_size=40), inner, max_size=20)
+    ),
+    max_leaves=30,
+)
+
+
+_TREE: JSON = {
+    "a": [1, {"b": "x"}],
+    "c.d": 1,
+    "10": "ten",
+    "é": 2,
+    "n": [*range(100)],
+}
+
+
+def _ask(probe: bytes, **task: JSON) -> Machine:
+    machine = Machine(input=codec.encode(task))
+    assert machine.run(probe) == 0
+    return machine
+
+
+@given(value=_VALUES)
+def test_the_header_and_the_codec_write_the_same_bytes(
+    probe: bytes, value: JSON
+) -> None:
+    machine = Machine(input=codec.encode(value))
+    assert machine.run(probe) == 0
+    assert machine.output == codec.encode(value)
+
+
+@pytest.mark.parametrize("size", [31, 32, 255, 256, 65_535, 65_536])
+def test_long_texts_and_containers_are_read_and_written(
+    probe: bytes, size: int
+) -> None:
+    for value in ("x" * size, [None] * size, {str(n): n for n in range(size)}):
+        machine = Machine(input=codec.encode(value))
+        assert machine.run(probe) == 0
+        assert machine.output == codec.encode(value)
+
+
+@given(data=st.binary(max_size=400))
+def test_bytes_that_are_no_value_never_trap_the_guest(  # law 9
+    probe: bytes, data: bytes
+) -> None:
+    Machine(input=data).run(probe)
+
+
+@given(tail=st.binary(min_size=1, max_size=64))
+def test_nothing_is_read_past_the_last_byte_of_memory(  # law 9
+    probe: bytes, tail: bytes
+) -> None:
+    # A reply of just one page is put at the end of the guest's memory.
+    nils = 65_536 - 5 - len(tail)
+    data = b"\xdd" + (nils + 1).to_bytes(4, "big") + b"\xc0" * nils + tail
+    Machine(input=data).run(probe)
+
+
+def test_a_lying_length_ends_where_the_bytes_end(probe: bytes) -> None:
+    for head in (b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xdb\xff"):
+        assert Machine(input=head).run(probe) in {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("", _TREE),
+        ("a.1.b", "x"),
+        ("a.0", 1),
+        ("10", "ten"),
+        ("é", 2),
+        ("a.2", None),
+        ("a.b", None),
+        ("a.1.b.c", None),
+        ("nothing", None),
+        ("a.4294967297", None),
+        ("a.99999999999999999999", None),
+        ("n.99", 99),
+        ("n.b", None),
+        ("n.", [*range(100)]),
+        ("n..", None),
+    ],
+)
+def test_a_path_finds_a_value_or_nothing(probe: bytes, path: str, found: JSON) -> None:
+    assert _ask(probe, task="find", path=path, value=_TREE).result() == found
+
+
+def test_a_reply_that_did_not_fit_is_taken_and_not_asked_for_again(
+    probe: bytes,
+) -> None:
+    machine = Machine(input=codec.encode("x" * 200_000))
+    assert machine.run(probe) == 0
+    assert machine.taken == 1
+    assert machine.result() == "x" * 200_000
+
+
+def test_tools_context_time_and_randomness_come_from_the_host(probe: bytes) -> None:
+    assert _ask(probe, task="host").result() == {
+        "tools": "weather",
+        "name": "Ada",
+        "unknown": True,
+        "now": 1_700_000_000_000_000,
+        "random": int.from_bytes(bytes(range(8)), "little"),
+    }
+
+
+def test_params_that_do_not_fit_are_never_sent(probe: bytes) -> None:
+    machine = Machine(input=codec.encode({"task": "full"}), tool=no_tool)
+    assert machine.run(probe) == 0
+    assert machine.calls == []
+    assert machine.result() is True
+
+
+def test_one_text_can_be_the_output(probe: bytes) -> None:
+    assert _ask(probe, task="text").result() == "one text"

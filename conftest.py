@@ -1,0 +1,47 @@
+"""Makes the examples in docstrings and pages run as tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from sybil import Document, Example, Region, Sybil
+from sybil.document import PythonDocStringDocument
+from sybil.parsers.markdown import PythonCodeBlockParser
+from sybil.parsers.rest import DocTestParser
+
+
+class Whole:
+    """
+    Makes one test of all examples in a docstring or a page.
+
+    Later ones need what earlier ones named, and tests run in any order.
+    """
+
+    def __init__(self, parser: Callable[[Document], Iterable[Region]]) -> None:
+        self.parser = parser
+
+    def __call__(self, document: Document) -> Iterator[Region]:  # noqa: D102 -- a parser
+        if parts := sorted(self.parser(document), key=lambda part: part.start):
+            yield Region(parts[0].start, parts[-1].end, parts, _evaluate)
+
+
+def _evaluate(whole: Example) -> str | None:
+    for part in whole.region.parsed:
+        example = Example(
+            whole.document, whole.line, whole.column, part, whole.namespace
+        )
+        if failure := part.evaluator(example):
+            return str(failure)
+    return None
+
+
+pytest_collect_file = (
+    Sybil(
+        parsers=[Whole(DocTestParser())],
+        patterns=["caxton_host/**/*.py", "caxton_host/*.py"],
+        document_types={".py": PythonDocStringDocument},
+    )
+    + Sybil(
+        parsers=[Whole(PythonCodeBlockParser())], patterns=["docs/**/*.md", "docs/*.md"]
+    )
+).pytest()

@@ -1,0 +1,42 @@
+"""The lock holds what the package asks for, and nothing that names a place."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+LOCK = (ROOT / "constraints.txt").read_text()
+PINNED = dict(re.findall(r"^([a-z0-9.-]+)==([^ ]+)", LOCK, re.MULTILINE))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
+WANTED = {
+    *PROJECT["project"]["dependencies"],
+    *PROJECT["build-system"]["requires"],
+    *(line for lines in EXTRAS.values() for line in lines),
+}
+
+
+@pytest.mark.parametrize("line", sorted(WANTED))
+def test_what_is_asked_for_is_locked(line: str) -> None:
+    wanted = Requirement(line)
+    if wanted.name == PROJECT["project"]["name"]:
+        assert wanted.extras <= set(EXTRAS)
+        return
+    assert wanted.specifier.contains(PINNED[canonicalize_name(wanted.name)])
+
+
+def test_every_locked_version_has_hashes() -> None:
+    blocks = re.split(r"^(?=[a-z])", LOCK, flags=re.MULTILINE)[1:]
+    assert len(blocks) == len(PINNED)
+    for block in blocks:
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}", block), block
+
+
+def test_the_lock_names_no_index_and_no_place() -> None:
+    assert not re.search(r"://|--(extra-)?index|--find-links|@|/", LOCK)

@@ -1,0 +1,28 @@
+"""
+What the operator says: ``caxton.toml``, and what it imports.
+
+    files -> trees -> readers, table by table -> Config
+
+Nothing here reaches a server, a store or a sandbox. Every complaint names file and
+key, shows no value, and says how to go on.
+"""
+
+from __future__ import annotations
+
+from .edit import add_server, init_text, remove_server
+from .load import load
+from .model import Agent, Config, ContextVar
+from .paths import Paths
+from .show import describe
+
+__all__ = [
+    "Agent",
+    "Config",
+    "ContextVar",
+    "Paths",
+    "add_server",
+    "describe",
+    "init_text",
+    "load",
+    "remove_server",
+]

@@ -1,0 +1,231 @@
+"""
+Changes of ``caxton.toml`` that leave every other line as it was.
+
+A server is added as text at the end, and removed line by line. The result is
+loaded before it replaces the file, in one step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ..core.names import nearest
+from ..errors import ConfigError, NotFoundError
+from .fields import table
+from .headers import header
+from .load import load_bytes
+from .paths import home_folder
+from .secrets import Secrets
+from .source import At, Source, parse_toml, read_bytes
+
+__all__ = ["add_server", "init_text", "remove_server"]
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_NEW_FILE = "version = 1\n"
+
+
+def add_server(  # noqa: PLR0913 -- each is a part of what is written
+    path: Path,
+    name: str,
+    *,
+    command: Sequence[str] = (),
+    url: str | None = None,
+    env: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+    environ: Mapping[str, str],
+) -> None:
+    """
+    Add a server to *path*, which is made if it is not there.
+
+    Args:
+        path: The file.
+
+        name: What the server is to be called.
+
+        command: Program and arguments; or else *url*.
+
+        url: Its address.
+
+        env: Variables of its process, as they are to stand in the file.
+
+        headers: Headers of its requests, as they are to stand in the file.
+
+        environ: Where variables of the result are looked up.
+
+    Raises:
+        ConfigError: The result would not load; the file is as it was.
+    """
+    text = _read(path, environ) if path.exists() else _NEW_FILE
+    if name in _servers(text, path, environ):
+        raise ConfigError(
+            f"{path.name}: servers.{name} is there already",
+            fix=f"remove it first: caxton server remove {name}",
+        )
+    lines = ["", f"[servers.{_key(name)}]"]
+    if command:
+        lines.append(f"command = {_quoted(command[0])}")
+    if command[1:]:
+        lines.append(f"args = [{', '.join(map(_quoted, command[1:]))}]")
+    if url is not None:
+        lines.append(f"url = {_quoted(url)}")
+    for key, values in (("env", env), ("headers", headers)):
+        if values:
+            pairs = (f"{_key(k)} = {_quoted(v)}" for k, v in values.items())
+            lines.append(f"{key} = {{ {', '.join(pairs)} }}")
+    before = text if text.endswith("\n") or not text else f"{text}\n"
+    _replace(path, before + "\n".join(lines) + "\n", environ)
+
+
+def remove_server(path: Path, name: str, *, environ: Mapping[str, str]) -> None:
+    """
+    Remove a server from *path*, and the options of its tools.
+
+    Raises:
+        NotFoundError: The file describes no such server.
+
+        ConfigError: It is not a table of its own, or what is left would not load;
+            the file is as it was.
+    """
+    text = _read(path, environ)
+    described = _servers(text, path, environ)
+    if name not in described:
+        close = nearest(name, list(described))
+        raise NotFoundError(
+            f"{path.name}: there is no server {name}",
+            fix=f"name {close}"
+            if close
+            else "see: caxton server list; an imported "
+            "server is removed where it was written",
+        )
+    left = _without(text, ("servers", name))
+    expected = {key: value for key, value in described.items() if key != name}
+    if _servers(left, path, environ) != expected:
+        raise ConfigError(
+            f"{path.name}: servers.{name} is not a table of its own",
+            fix="remove it with an editor",
+        )
+    _replace(path, left, environ)
+
+
+def _without(text: str, keys: tuple[str, ...]) -> str:
+    """Return *text* without the tables below *keys*, comments above others kept."""
+    kept: list[str] = []
+    waiting: list[str] = []
+    removing = False
+    for line in text.splitlines(keepends=True):
+        found = header(line)
+        if found is not None:
+            removing = found[: len(keys)] == keys
+            # Blank lines and comments before a table are about that table.
+            if not removing:
+                kept += waiting
+            waiting = []
+        if not removing:
+            kept.append(line)
+        elif not line.strip() or line.lstrip().startswith("#"):
+            waiting.append(line)
+        else:
+            waiting = []
+    return "".join(kept + waiting)
+
+
+def _read(path: Path, environ: Mapping[str, str]) -> str:
+    return read_bytes(path, _at(path, environ)).decode("utf-8-sig", "replace")
+
+
+def _servers(text: str, path: Path, environ: Mapping[str, str]) -> dict[str, object]:
+    at = _at(path, environ)
+    return table(parse_toml(text.encode(), at).get("servers", {}), at.key("servers"))
+
+
+def _at(path: Path, environ: Mapping[str, str]) -> At:
+    secrets = Secrets(environ=environ, home=home_folder(environ))
+    return At(source=Source(shown=path.name, folder=path.parent, secrets=secrets))
+
+
+def _replace(path: Path, text: str, environ: Mapping[str, str]) -> None:
+    data = text.encode()
+    target = path.resolve()
+    load_bytes(data, target, environ=environ, cwd=target.parent)
+    mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
+    handle, draft = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with open(handle, "wb") as file:  # noqa: PTH123 -- a descriptor
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(draft).chmod(mode)
+        Path(draft).replace(target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            Path(draft).unlink()
+        raise
+
+
+def _key(name: str) -> str:
+    return name if _BARE.fullmatch(name) else _quoted(name)
+
+
+def _quoted(text: str) -> str:
+    # A basic string of TOML is one of JSON, but for DEL and halves of characters.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def init_text(*, imports: Sequence[str] = ()) -> str:
+    """Return a ``caxton.toml`` to start from; it loads as it is."""
+    listed = ", ".join(map(_quoted, imports))
+    imported = f"import = [{listed}]" if imports else '# import = [".mcp.json"]'
+    return _STARTER.replace("@IMPORT@", imported)
+
+
+_STARTER = """\
+# Configuration of caxton. See it as it is read: caxton config show
+version = 1
+
+# Servers out of files of Claude Desktop, Claude Code, Cursor or VS Code.
+# Importing grants nothing.
+@IMPORT@
+
+[store]
+url = "sqlite:///caxton.db"
+
+# A tool server over stdio: caxton server add NAME -- COMMAND ARGUMENTS
+# This one comes with caxton.
+[servers.demo]
+command = "python"
+args = ["-m", "caxton_host.demo_server"]
+timeout = "10s"
+
+# A tool server over HTTP. Secrets stay in the environment or in files.
+# [servers.crm]
+# url = "https://crm.example.com/mcp"
+# headers = { Authorization = "Bearer ${env:CRM_TOKEN}" }
+
+# A plain HTTP request as the tool webhook/forecast.
+# [webhooks.forecast]
+# method = "GET"
+# url = "https://weather.example.com/v1/forecast/{city}?days={days}"
+# description = "The weather of the next days"
+# effect = "read"
+
+# Variables that an agent can read: caxton run weather --var user_name=Ada
+[context]
+user_name = { default = "there" }
+
+# An agent may do what its rules allow, and nothing else.
+[agents.weather]
+module = "agents/weather.wasm"
+names = { weather = "demo/get_weather" }   # what it calls the tool; grants nothing
+limits = { total_calls = 20, wall = "60s" }
+[[agents.weather.allow]]
+tools = ["demo/get_weather"]
+calls = "5/run"
+[[agents.weather.deny]]
+tools = ["demo/fail*"]
+"""

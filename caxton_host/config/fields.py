@@ -1,0 +1,334 @@
+"""
+Readers: a value of a file becomes a value of ours, or a complaint.
+
+A table is read by a table: key of the file to the attribute it sets and to the
+reader of its value. Two keys may set one attribute; such spellings are aliases.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+from ..core.calls import JSON
+from ..errors import ConfigError
+from . import units
+from .source import At
+
+__all__ = [
+    "Fields",
+    "Reader",
+    "check_url",
+    "choice",
+    "duration",
+    "flag",
+    "header_map",
+    "ignored",
+    "items",
+    "json_value",
+    "listed",
+    "mapped",
+    "milliseconds",
+    "number",
+    "path",
+    "read",
+    "resolved",
+    "single",
+    "size",
+    "table",
+    "tables",
+    "text",
+    "url",
+    "wrong",
+]
+
+Reader: TypeAlias = Callable[[Any, At], Any]
+Fields: TypeAlias = Mapping[str, tuple[str, Reader]]
+
+_MAX_ITEMS = 1000
+_LARGEST = 2**63 - 1
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
+_URL = re.compile(r"(https?)://([^/?#\s]+)([^#\s]*)", re.IGNORECASE)
+_HOST = re.compile(r"(?:[^\s:@\[\]{}]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
+_KINDS: dict[type, str] = {
+    str: "a text",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    list: "a list",
+    dict: "a table",
+    type(None): "null",
+}
+
+
+def wrong(value: object, wanted: str, example: str, at: At) -> ConfigError:
+    """Return the complaint that *value* is of another kind."""
+    found = _KINDS.get(type(value), "a date or time")
+    return at.error(f"wanted {wanted}, found {found}", fix=f"write it like: {example}")
+
+
+def table(value: object, at: At, example: str = "{ key = value }") -> dict[str, Any]:
+    """Return *value* as a table, or complain."""
+    kind = type(value)
+    if kind is not dict:
+        raise wrong(value, "a table", example, at)
+    found = cast("dict[str, Any]", value)
+    if len(found) > _MAX_ITEMS:
+        raise at.error(f"has more than {_MAX_ITEMS} entries", fix="remove some")
+    return found
+
+
+def items(value: object, at: At) -> list[Any]:
+    """Return *value* as a list, or complain."""
+    kind = type(value)
+    if kind is not list:
+        raise wrong(value, "a list", "[...]", at)
+    found = cast("list[Any]", value)
+    if len(found) > _MAX_ITEMS:
+        raise at.error(f"has more than {_MAX_ITEMS} entries", fix="remove some")
+    return found
+
+
+def read(values: object, fields: Fields, at: At) -> dict[str, Any]:
+    """
+    Return the attributes that a table sets.
+
+    Raises:
+        ConfigError: It is no table, has an unknown key, sets an attribute twice,
+            or holds a value of the wrong kind.
+    """
+    found: dict[str, Any] = {}
+    for key, value in table(values, at).items():
+        if key not in fields:
+            at.unknown(key, fields)
+            continue
+        attribute, reader = fields[key]
+        if attribute in found and attribute:
+            raise at.key(key).error(
+                f"says again what another key said: {attribute}", fix="keep one"
+            )
+        found[attribute] = reader(value, at.key(key))
+    found.pop("", None)
+    return found
+
+
+def text(value: object, at: At) -> str:
+    """Read a text, with its variables filled in."""
+    if not isinstance(value, str):
+        raise wrong(value, "a text", '"..."', at)
+    expanded = at.expand(value)
+    try:
+        expanded.encode()
+    except UnicodeEncodeError:
+        raise at.error("is not UTF-8 text", fix="correct it") from None
+    if "\0" in expanded:
+        raise at.error("holds a NUL character", fix="remove it")
+    return expanded
+
+
+def flag(value: object, at: At) -> bool:
+    """Read a truth value."""
+    if not isinstance(value, bool):
+        raise wrong(value, "true or false", "true", at)
+    return value
+
+
+def number(value: object, at: At) -> int:
+    """Read a whole number that is not negative; ``2e10`` is one."""
+    if isinstance(value, float) and math.isfinite(value) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise wrong(value, "a whole number", "20", at)
+    if not 0 <= value <= _LARGEST:
+        raise at.error("is out of range", fix="write a number from 0 to 2**63 - 1")
+    return value
+
+
+def duration(value: object, at: At) -> float:
+    """Read a time, in seconds. An imported file says milliseconds."""
+    if at.source.imported and isinstance(value, int):
+        return milliseconds(value, at)
+    if not isinstance(value, str):
+        raise wrong(value, "a duration", '"10s"', at)
+    seconds = units.duration(at.expand(value))
+    if not seconds:
+        raise at.error(
+            "is not a duration", fix='write it like: "10s", "500ms", "15m" or "1h"'
+        )
+    return seconds
+
+
+def milliseconds(value: object, at: At) -> float:
+    """Read a time that is given in milliseconds, in seconds."""
+    amount = number(value, at)
+    if not amount:
+        raise at.error("is no time at all", fix="write it like: 5000")
+    return amount / 1000
+
+
+def size(value: object, at: At) -> int:
+    """Read a size, in bytes."""
+    if not isinstance(value, str):
+        raise wrong(value, "a size", '"64 KiB"', at)
+    amount = units.size(at.expand(value))
+    if not amount or amount > _LARGEST:
+        raise at.error("is not a size", fix='write it like: "64 KiB", "1MB" or "2 GiB"')
+    return amount
+
+
+def choice(*values: str) -> Reader:
+    """Return a reader of one of *values*."""
+
+    def reader(value: object, at: At) -> str:
+        if value not in values:
+            allowed = ", ".join(f'"{one}"' for one in values)
+            raise at.error("is none of the known values", fix=f"write one of {allowed}")
+        return str(value)
+
+    return reader
+
+
+def path(value: object, at: At) -> Path:
+    """Read a path; a relative one starts from the folder of its file."""
+    name = text(value, at)
+    if not name:
+        raise at.error("is empty", fix="name a file")
+    return resolved(name, at)
+
+
+def resolved(name: str, at: At) -> Path:
+    """Return the path that *name* means in its file."""
+    if name == "~" or name.startswith("~/"):
+        return at.source.secrets.home / name[2:]
+    return at.source.folder / name
+
+
+def url(value: object, at: At) -> str:
+    """Read an address of the web, without a user name in it."""
+    address = text(value, at)
+    check_url(address, at)
+    return address
+
+
+def check_url(address: str, at: At) -> None:
+    """Refuse an address that cannot be one, or that holds a password."""
+    found = _URL.fullmatch(address)
+    if found and "@" in found[2]:
+        raise at.error(
+            "holds a user name",
+            fix='use headers = { Authorization = "Basic ${env:NAME}" }',
+        )
+    if not found or not _HOST.fullmatch(found[2]) or not address.isprintable():
+        raise at.error("is no address", fix="write it like: https://HOST/PATH")
+
+
+def listed(reader: Reader) -> Reader:
+    """Return a reader of a list of what *reader* reads."""
+
+    def all_of(value: object, at: At) -> tuple[Any, ...]:
+        return tuple(
+            reader(item, at.key(n)) for n, item in enumerate(items(value, at), 1)
+        )
+
+    return all_of
+
+
+def mapped(reader: Reader, check: Callable[[str, At], None] | None = None) -> Reader:
+    """Return a reader of a table of what *reader* reads; *check* sees each key."""
+
+    def all_of(value: object, at: At) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, item in table(value, at, "{ NAME = ... }").items():
+            here = at.key(name)
+            if check:
+                check(name, here)
+            found[name] = reader(item, here)
+        return found
+
+    return all_of
+
+
+def tables(fields: Fields, build: Callable[..., Any]) -> Reader:
+    """Return a reader of a table that becomes ``build(**attributes)``."""
+
+    def reader(value: object, at: At) -> Any:  # noqa: ANN401 -- whatever is built
+        return build(**read(value, fields, at))
+
+    return reader
+
+
+def single(fields: Fields) -> Reader:
+    """Return a reader of a table that holds one value, the attribute ``value``."""
+
+    def reader(value: object, at: At) -> Any:  # noqa: ANN401 -- whatever is held
+        return read(value, fields, at).get("value")
+
+    return reader
+
+
+def header_map(value: object, at: At) -> dict[str, str]:
+    """Read HTTP headers. Their values are secrets, but for a few that never are."""
+    found: dict[str, str] = mapped(text, _header_name)(value, at)
+    for name, content in found.items():
+        if not _HEADER_VALUE.fullmatch(content):
+            raise at.key(name).error(
+                "holds a character that no header may have",
+                fix="use printable ASCII characters in one line",
+            )
+        if name.lower() not in _PLAIN_HEADERS:
+            note = at.source.secrets.note
+            note(content, name, at)
+            # A server that tells what it was sent may leave the scheme out.
+            note(content.partition(" ")[2], name, at)
+    return found
+
+
+_PLAIN_HEADERS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
+_OUR_HEADERS = frozenset(
+    {
+        "accept-encoding",
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "idempotency-key",
+        "traceparent",
+        "tracestate",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+
+
+def _header_name(name: str, at: At) -> None:
+    if not _HEADER_NAME.fullmatch(name):
+        raise at.error("is no name of a header", fix="write it like: Authorization")
+    if name.lower() in _OUR_HEADERS:
+        raise at.error("is a header that only the host sets", fix="remove it")
+
+
+def json_value(value: object, at: At) -> JSON:
+    """Read a value that JSON can say, as it stands."""
+    kind = type(value)
+    if kind is dict:
+        return {k: json_value(v, at.key(k)) for k, v in table(value, at).items()}
+    if kind is list:
+        return [
+            json_value(item, at.key(n)) for n, item in enumerate(items(value, at), 1)
+        ]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise at.error("is not a number", fix="write a finite number")
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        raise at.error("has more than 64 bits", fix="write it as a text")
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    raise wrong(value, "a value that JSON can say", '"2026-01-31"', at)
+
+
+def ignored(_: object, at: At) -> None:
+    """Read nothing: for keys that a later version, or another program, uses."""
+    del at

@@ -1,0 +1,188 @@
+"""From ``caxton.toml`` and what it imports to a `Config`."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import unquote
+
+from ..core.names import nearest
+from ..core.servers import ServerConfig
+from ..core.webhooks import SERVER
+from . import fields as f
+from .agents import agent, agent_name
+from .headers import array_lines
+from .imports import import_servers
+from .model import Config, ContextVar
+from .paths import Paths, find, home_folder
+from .secrets import Secrets
+from .servers import disabled, server, server_name, webhook, webhook_name
+from .source import At, Source, parse_toml, read_bytes
+
+__all__ = ["load", "load_bytes"]
+
+_DATABASE = "caxton.db"
+_DATABASE_URL = re.compile(r"(?:sqlite|postgresql)(?:\+[a-z0-9_]+)?://.*", re.DOTALL)
+_SQLITE_FILE = re.compile(r"(sqlite(?:\+[a-z0-9_]+)?):///(?!:memory:)([^?]+)(.*)")
+_PROXY = re.compile(r"https?://(?:[^\s/@]+@)?[^\s/@?#]+/?")
+_PASSWORD = re.compile(r"://[^/@:]*:([^/@]+)@")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+
+
+def load(path: Path | None, *, environ: Mapping[str, str], cwd: Path) -> Config:
+    """
+    Return the configuration.
+
+    Args:
+        path: The file that was asked for, or ``None`` to look for one.
+
+        environ: Where variables and folders are looked up.
+
+        cwd: The working folder.
+
+    Raises:
+        ConfigError: A file cannot be read, or says what cannot be; the text names
+            file and key.
+    """
+    found = find(path, environ=environ, cwd=cwd)
+    if found is None:
+        database = Paths.of(environ).data / _DATABASE
+        return Config(store_url=f"sqlite:///{database}")
+    source = _source(found, environ, cwd)
+    return _load(found, read_bytes(found, At(source=source)), source, cwd)
+
+
+def load_bytes(
+    data: bytes, path: Path, *, environ: Mapping[str, str], cwd: Path
+) -> Config:
+    """
+    Return what `load` would if *path* held *data*.
+
+    Raises:
+        ConfigError: See `load`.
+    """
+    return _load(path, data, _source(path, environ, cwd), cwd)
+
+
+def _source(path: Path, environ: Mapping[str, str], cwd: Path) -> Source:
+    return Source(
+        shown=_shown(path, cwd),
+        folder=(cwd / path).parent,
+        secrets=Secrets(environ=environ, home=home_folder(environ)),
+    )
+
+
+def _shown(path: Path, cwd: Path) -> str:
+    return str(path.relative_to(cwd) if path.is_relative_to(cwd) else path)
+
+
+def _load(path: Path, data: bytes, source: Source, cwd: Path) -> Config:
+    tree = parse_toml(data, At(source=source))
+    source = replace(source, array_lines=array_lines(data.decode("utf-8-sig")))
+    at = At(source=source)
+    found = f.read(tree, _TOP, at)
+    own: dict[str, ServerConfig | None] = found.pop("servers", {})
+    servers = {name: config for name, config in own.items() if config}
+    origins: dict[str, Path] = {}
+    origins.update((name, path) for name in servers)
+    for number, other in enumerate(found.pop("imports", ()), 1):
+        content = read_bytes(other, at.key("import").key(number))
+        origin = replace(source, shown=_shown(other, cwd))
+        imported = import_servers(other, content, origin, {*own, *servers})
+        servers |= imported
+        origins.update((name, other) for name in imported)
+    config = Config(
+        path=path,
+        servers=servers,
+        origins=origins,
+        store_url=found.pop("store_url", f"sqlite:///{source.folder / _DATABASE}"),
+        secrets=source.secrets.redactable,
+        short_secrets=source.secrets.short,
+        sha256=hashlib.sha256(data).hexdigest(),
+        **found,
+    )
+    _warn_of_strangers(config, at)
+    return replace(config, warnings=tuple(dict.fromkeys(source.warnings)))
+
+
+def _warn_of_strangers(config: Config, at: At) -> None:
+    """Warn of rules and names that speak of no server. Another file may have it."""
+    known = [*config.servers, *([SERVER] if config.webhooks else [])]
+    for name, one in config.agents.items():
+        here = at.key("agents").key(name)
+        for rule in (*one.grant.allow, *one.grant.deny):
+            for pattern in rule.tools:
+                if not any(map(pattern.covers_server, known)):
+                    _stranger(pattern.text, known, here.key(rule.id))
+        for own, (server_of, tool) in one.names.items():
+            if server_of not in known:
+                _stranger(f"{server_of}/{tool}", known, here.key("names").key(own))
+
+
+def _stranger(target: str, known: list[str], at: At) -> None:
+    close = nearest(target.partition("/")[0], known)
+    hint = f"; did you mean {close}?" if close else ""
+    at.warn(f"no server is meant by {target}{hint}")
+
+
+def _version(value: object, at: At) -> int:
+    if f.number(value, at) != 1:
+        raise at.error("is not known to this version", fix="write version = 1")
+    return 1
+
+
+def _store_url(value: object, at: At) -> str:
+    address = f.text(value, at)
+    if not _DATABASE_URL.fullmatch(address):
+        raise at.error(
+            "is no database",
+            fix='write "sqlite:///caxton.db" or "postgresql+psycopg://HOST/NAME"',
+        )
+    _note_password(address, at)
+    if found := _SQLITE_FILE.fullmatch(address):
+        return f"{found[1]}:///{f.resolved(found[2], at)}{found[3]}"
+    return address
+
+
+def _proxy(value: object, at: At) -> str:
+    address = f.text(value, at)
+    if not _PROXY.fullmatch(address):
+        raise at.error("is no proxy", fix="write it like: http://HOST:PORT")
+    _note_password(address, at)
+    return address
+
+
+def _note_password(address: str, at: At) -> None:
+    if found := _PASSWORD.search(address):
+        at.source.secrets.note(found[1], "", at)
+        at.source.secrets.note(unquote(found[1]), "", at)
+
+
+def _server(value: object, at: At) -> ServerConfig | None:
+    return None if disabled(value, at) else server(value, at)
+
+
+def _variable_name(name: str, at: At) -> None:
+    if not _VARIABLE.fullmatch(name):
+        raise at.error("is no name of a variable", fix="write it like: customer_id")
+
+
+_CONTEXT: f.Fields = {
+    "default": ("default", f.json_value),
+    "required": ("required", f.flag),
+}
+
+_TOP: f.Fields = {
+    "version": ("version", _version),
+    "import": ("imports", f.listed(f.path)),
+    "store": ("store_url", f.single({"url": ("value", _store_url)})),
+    "http": ("proxy", f.single({"proxy": ("value", _proxy)})),
+    "telemetry": ("telemetry_endpoint", f.single({"endpoint": ("value", f.url)})),
+    "servers": ("servers", f.mapped(_server, server_name)),
+    "webhooks": ("webhooks", f.mapped(webhook, webhook_name)),
+    "context": ("context", f.mapped(f.tables(_CONTEXT, ContextVar), _variable_name)),
+    "agents": ("agents", f.mapped(agent, agent_name)),
+}

@@ -1,0 +1,87 @@
+"""Where the files of a user are, by the XDG Base Directory Specification."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import ConfigError
+
+__all__ = ["Paths", "find"]
+
+FILE_NAME = "caxton.toml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paths:
+    """
+    The folders of one user. None of them has to exist.
+
+    Attributes:
+        config: ``caxton.toml``, if there is none in the working folder.
+
+        data: The database, if there is no configuration file.
+
+        state: Keys.
+
+        cache: Compiled modules.
+    """
+
+    config: Path
+    data: Path
+    state: Path
+    cache: Path
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> Paths:
+        """
+        Return the folders that *environ* names, or else the usual ones.
+
+        >>> Paths.of({"HOME": "/home/ada"}).state.as_posix()
+        '/home/ada/.local/state/caxton'
+        """
+        home = home_folder(environ)
+
+        def folder(variable: str, usual: str) -> Path:
+            named = Path(environ.get(variable, ""))
+            # The specification: a relative path is invalid and to be ignored.
+            return (named if named.is_absolute() else home / usual) / "caxton"
+
+        return cls(
+            config=folder("XDG_CONFIG_HOME", ".config"),
+            data=folder("XDG_DATA_HOME", ".local/share"),
+            state=folder("XDG_STATE_HOME", ".local/state"),
+            cache=folder("XDG_CACHE_HOME", ".cache"),
+        )
+
+
+def home_folder(environ: Mapping[str, str]) -> Path:
+    """Return the user's home folder."""
+    return Path(environ["HOME"]) if environ.get("HOME") else Path.home()
+
+
+def find(named: Path | None, *, environ: Mapping[str, str], cwd: Path) -> Path | None:
+    """
+    Return the configuration file to read, or ``None`` if there is none.
+
+    In order: *named*, ``$CAXTON_CONFIG``, ``caxton.toml`` in *cwd*, and in the
+    user's configuration folder.
+
+    Raises:
+        ConfigError: A file that was asked for by name is not there.
+    """
+    asked = named or Path(environ.get("CAXTON_CONFIG", ""))
+    if asked != Path():
+        path = cwd / asked.expanduser()
+        if not path.is_file():
+            raise ConfigError(
+                f"{asked}: there is no such file",
+                fix="name another with --config or CAXTON_CONFIG, or run: caxton init",
+            )
+        return path
+    for folder in (cwd, Paths.of(environ).config):
+        path = folder / FILE_NAME
+        if path.is_file():
+            return path
+    return None

@@ -1,0 +1,305 @@
+"""Tables that say where tools are: ``[servers.NAME]`` and ``[webhooks.NAME]``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any, cast
+
+from ..core.calls import JSON
+from ..core.names import is_server_name, is_tool_name
+from ..core.servers import Restart, ServerConfig, ToolOptions
+from ..core.webhooks import SERVER, Webhook, placeholders
+from ..errors import UsageError
+from . import fields as f
+from .secrets import sounds_secret
+from .source import At
+
+__all__ = [
+    "disabled",
+    "exposed_name",
+    "server",
+    "server_name",
+    "webhook",
+    "webhook_name",
+]
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_EXPOSED_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_TRANSPORTS = {
+    "stdio": "stdio",
+    "http": "http",
+    "streamable-http": "http",
+    "streamable_http": "http",
+    "streamableHttp": "http",
+    "sse": "sse",
+}
+_EFFECT = f.choice("read", "idempotent", "keyed", "unsafe")
+_SENDS_BODY = frozenset({"POST", "PUT", "PATCH"})
+
+
+def server_name(name: str, at: At) -> None:
+    """Refuse a name that no server may have."""
+    if name == SERVER:
+        raise at.error(
+            "the name is reserved for [webhooks.NAME]", fix="give it another name"
+        )
+    if not is_server_name(name):
+        raise at.error(
+            "is no name for a server",
+            fix="use letters, digits, '-', '.' and single '_'; at most 64",
+        )
+
+
+def webhook_name(name: str, at: At) -> None:
+    """Refuse a name that no webhook may have."""
+    if not is_tool_name(name) or "/" in name:
+        raise at.error(
+            "is no name for a webhook",
+            fix="use letters, digits, '-', '.' and '_'; at most 128",
+        )
+
+
+def exposed(value: object, at: At) -> str:
+    """Read a name that agents use."""
+    name = f.text(value, at)
+    exposed_name(name, at)
+    return name
+
+
+def exposed_name(name: str, at: At) -> None:
+    """Refuse a name that not every provider of models takes."""
+    if not _EXPOSED_NAME.fullmatch(name):
+        raise at.error(
+            "is no name for a tool",
+            fix="use letters, digits, '-' and '_'; at most 64",
+        )
+
+
+def _env_name(name: str, at: At) -> None:
+    if not _ENV_NAME.fullmatch(name):
+        raise at.error("is no name of a variable", fix="write it like: LOG_LEVEL")
+
+
+def _env(value: object, at: At) -> dict[str, str]:
+    found: dict[str, str] = f.mapped(f.text, _env_name)(value, at)
+    for name, content in found.items():
+        if sounds_secret(name):
+            at.source.secrets.note(content, name, at)
+    return found
+
+
+def _command(value: object, at: At) -> tuple[str, ...]:
+    words: tuple[str, ...] = (
+        f.listed(f.text)(cast("object", value), at)
+        if isinstance(value, list)
+        else (f.text(value, at),)
+    )
+    if not words or not words[0]:
+        raise at.error("is empty", fix='write it like: command = "python"')
+    program, *rest = words
+    # Without a slash it is looked up in PATH.
+    return str(f.resolved(program, at)) if "/" in program else program, *rest
+
+
+def _transport(value: object, at: At) -> dict[str, Any]:
+    """Read the name of a transport, or a whole nested table of one."""
+    if isinstance(value, dict):
+        return f.read(cast("object", value), _ENDPOINT, at)
+    return {"transport": _transport_name(value, at)}
+
+
+def _transport_name(value: object, at: At) -> str:
+    f.choice(*_TRANSPORTS)(value, at)
+    return _TRANSPORTS[str(value)]
+
+
+def _start(value: object, at: At) -> bool:
+    return bool(f.choice("eager", "lazy")(value, at) == "eager")
+
+
+_RESTART: f.Fields = {
+    "enabled": ("enabled", f.flag),
+    "max_restarts": ("max_restarts", f.number),
+    "backoff": ("backoff", f.duration),
+    "backoff_ms": ("backoff", f.milliseconds),
+}
+
+_MESSAGE: f.Fields = {
+    "message_field": ("message_field", f.text),
+    "message_template": ("message_template", f.text),
+    "speech_field": ("message_field", f.text),
+    "speech_template": ("message_template", f.text),
+}
+
+_TOOL: f.Fields = {
+    "expose_as": ("expose_as", exposed),
+    "effect": ("effect", _EFFECT),
+    "description": ("description", f.text),
+    "timeout": ("timeout", f.duration),
+    "timeout_ms": ("timeout", f.milliseconds),
+    **_MESSAGE,
+}
+
+_ENDPOINT: f.Fields = {
+    "command": ("command", _command),
+    "args": ("args", f.listed(f.text)),
+    "env": ("env", _env),
+    "cwd": ("cwd", f.path),
+    "url": ("url", f.url),
+    "headers": ("headers", f.header_map),
+    "type": ("transport", _transport_name),
+}
+
+_SERVER: f.Fields = {
+    **_ENDPOINT,
+    "transport": ("nested", _transport),
+    "timeout": ("timeout", f.duration),
+    "timeout_ms": ("timeout", f.milliseconds),
+    "start_timeout": ("start_timeout", f.duration),
+    "restart": ("restart", f.tables(_RESTART, Restart)),
+    "required": ("required", f.flag),
+    "start": ("eager", _start),
+    "trust_annotations": ("trust_annotations", f.flag),
+    "max_result": ("max_result", f.size),
+    "concurrency": ("concurrency", f.number),
+    "tools": ("tools", f.mapped(f.tables(_TOOL, ToolOptions))),
+    "public": ("", f.ignored),
+    "enabled": ("", f.flag),
+    # A later version reads the resources of a server.
+    "resources": ("", f.flag),
+    "resource_vars": ("", f.mapped(f.text)),
+}
+
+#: What other programs write, beside the above.
+_FOREIGN: f.Fields = {
+    **_SERVER,
+    "httpUrl": ("url", f.url),
+    "serverUrl": ("url", f.url),
+    "disabled": ("", f.flag),
+}
+
+
+def disabled(values: object, at: At) -> bool:
+    """Return whether the table of a server says not to use it."""
+    table = f.table(values, at)
+    return table.get("enabled") is False or table.get("disabled") is True
+
+
+def server(values: object, at: At, name: str | None = None) -> ServerConfig:
+    """
+    Return the server that a table describes.
+
+    Args:
+        values: The table.
+
+        at: Where it stands.
+
+        name: What it is called, if not by its key.
+
+    Raises:
+        ConfigError: It says what cannot be.
+    """
+    at = _with_public(values, at)
+    found = f.read(values, _FOREIGN if at.source.imported else _SERVER, at)
+    for key, value in found.pop("nested", {}).items():
+        # Some programs write the environment beside the nested table.
+        found[key] = {**value, **found.get(key, {})} if key == "env" else value
+    command, words = found.pop("command", ()), found.pop("args", ())
+    if bool(command) == ("url" in found):
+        raise at.error(
+            "needs either a command or a url, and not both",
+            fix='write command = "python", or url = "https://..."',
+        )
+    transport = found.setdefault("transport", "http" if "url" in found else "stdio")
+    if (transport == "stdio") != bool(command):
+        raise at.error(
+            f"the transport {transport} does not go with what it has",
+            fix="stdio goes with a command, http and sse go with a url",
+        )
+    if found.get("concurrency") == 0:
+        raise at.key("concurrency").error("is none", fix="write 1 or more")
+    if command:
+        found["command"] = (*command, *words)
+        found["cwd"] = str(found.get("cwd", at.source.folder))
+    return ServerConfig(name=name or at.name, **found)
+
+
+def _with_public(values: object, at: At) -> At:
+    names = f.listed(f.text)(f.table(values, at).get("public", []), at.key("public"))
+    return replace(at, public=frozenset(name.upper() for name in names))
+
+
+def _method(value: object, at: At) -> str:
+    return str(f.choice("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")(value, at))
+
+
+def _template(value: object, at: At) -> str:
+    address = f.text(value, at)
+    try:
+        placeholders(address)
+    except UsageError as exc:
+        raise at.error(str(exc), exc.fix) from None
+    f.check_url(re.sub(r"[{}]", "_", address), at)
+    return address
+
+
+_WEBHOOK: f.Fields = {
+    "url": ("url", _template),
+    "method": ("method", _method),
+    "description": ("description", f.text),
+    "params": ("params", f.json_value),
+    "headers": ("headers", f.header_map),
+    "body": ("body", f.choice("json", "none")),
+    "timeout": ("timeout", f.duration),
+    "timeout_ms": ("timeout", f.milliseconds),
+    "effect": ("effect", _EFFECT),
+    "expose_as": ("expose_as", exposed),
+    "allow_private": ("allow_private", f.flag),
+    "max_result": ("max_result", f.size),
+    "public": ("", f.ignored),
+    **_MESSAGE,
+}
+
+
+def webhook(values: object, at: At) -> Webhook:
+    """
+    Return the webhook that a table describes.
+
+    Raises:
+        ConfigError: It says what cannot be.
+    """
+    at = _with_public(values, at)
+    found = f.read(values, _WEBHOOK, at)
+    if "url" not in found:
+        raise at.error("needs a url", fix='write url = "https://HOST/{param}"')
+    method = found.setdefault("method", "POST")
+    found.setdefault("body", "json" if method in _SENDS_BODY else "none")
+    found["params"] = _schema(found.get("params"), found["url"], at.key("params"))
+    return Webhook(name=at.name, **found)
+
+
+def _schema(schema: JSON, url: str, at: At) -> dict[str, JSON]:
+    """Return the JSON Schema of a webhook: what it says, or what its address takes."""
+    names = list(dict.fromkeys(placeholders(url)))
+    if schema is None:
+        return {
+            "type": "object",
+            "properties": {name: {"type": "string"} for name in names},
+            "required": [*names],
+        }
+    if not isinstance(schema, dict) or schema.get("type", "object") != "object":
+        raise at.error(
+            "is no JSON Schema of an object",
+            fix='write params = { type = "object", properties = { ... } }',
+        )
+    properties = schema.get("properties", {})
+    if not isinstance(properties, dict):
+        raise at.key("properties").error("wanted a table", fix="write { NAME = {...} }")
+    for name in names:
+        if name not in properties:
+            raise at.error(
+                f"says nothing of {name}, which the url takes",
+                fix=f'add properties.{name} = {{ type = "string" }}',
+            )
+    return {"type": "object", **schema}

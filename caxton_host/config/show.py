@@ -1,0 +1,109 @@
+"""A configuration for people and programs to look at, without its secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+
+from ..core.calls import JSON
+from ..core.redact import MASK, Redactor
+from ..core.servers import ServerConfig
+from ..core.webhooks import Webhook
+from .model import Agent, Config
+from .secrets import sounds_secret
+
+__all__ = ["describe"]
+
+_HIDDEN = "***"
+
+
+def describe(config: Config) -> dict[str, JSON]:
+    """Return *config* as ``caxton config show`` prints it."""
+    redact = Redactor(config.secrets)
+
+    def mask(text: str) -> str:
+        if any(secret in text for secret in config.short_secrets):
+            return _HIDDEN
+        return redact.text(text).replace(MASK, _HIDDEN)
+
+    def masked(text: str | None) -> str | None:
+        return None if text is None else mask(text)
+
+    return {
+        "path": str(config.path) if config.path else None,
+        "sha256": config.sha256 or None,
+        "version": config.version,
+        "store": {"url": mask(config.store_url)},
+        "http": {"proxy": masked(config.proxy)},
+        "telemetry": {"endpoint": masked(config.telemetry_endpoint)},
+        "servers": {
+            name: {"origin": str(config.origins[name]), **_server(server, mask)}
+            for name, server in config.servers.items()
+        },
+        "webhooks": {
+            name: _webhook(webhook, mask) for name, webhook in config.webhooks.items()
+        },
+        "context": {
+            name: {"default": variable.default, "required": variable.required}
+            for name, variable in config.context.items()
+        },
+        "agents": {name: _agent(agent) for name, agent in config.agents.items()},
+        "warnings": [*config.warnings],
+    }
+
+
+def _server(server: ServerConfig, mask: Callable[[str], str]) -> dict[str, JSON]:
+    shown: dict[str, JSON] = {"transport": server.transport}
+    if server.url is None:
+        shown["command"] = [mask(word) for word in server.command]
+        shown["cwd"] = server.cwd
+        shown["env"] = {
+            name: _HIDDEN if sounds_secret(name) else mask(value)
+            for name, value in server.env.items()
+        }
+    else:
+        shown["url"] = mask(server.url)
+        shown["headers"] = dict.fromkeys(server.headers, _HIDDEN)
+    shown |= {
+        "timeout": server.timeout,
+        "start_timeout": server.start_timeout,
+        "restart": asdict(server.restart),
+        "required": server.required,
+        "start": "eager" if server.eager else "lazy",
+        "trust_annotations": server.trust_annotations,
+        "max_result": server.max_result,
+        "concurrency": server.concurrency,
+        "tools": {name: _given(asdict(tool)) for name, tool in server.tools.items()},
+    }
+    return shown
+
+
+def _given(options: Mapping[str, JSON]) -> dict[str, JSON]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _webhook(webhook: Webhook, mask: Callable[[str], str]) -> dict[str, JSON]:
+    return {
+        "method": webhook.method,
+        "url": mask(webhook.url),
+        "description": webhook.description,
+        "params": dict(webhook.params),
+        "headers": dict.fromkeys(webhook.headers, _HIDDEN),
+        "body": webhook.body,
+        "timeout": webhook.timeout,
+        "effect": webhook.effect,
+        "expose_as": webhook.expose_as,
+        "allow_private": webhook.allow_private,
+        "max_result": webhook.max_result,
+    }
+
+
+def _agent(agent: Agent) -> dict[str, JSON]:
+    return {
+        "module": str(agent.module) if agent.module else None,
+        "entry": agent.entry,
+        "description": agent.description,
+        "limits": agent.limits.to_payload(),
+        "names": {name: "/".join(target) for name, target in agent.names.items()},
+        "grant": agent.grant.to_payload(),
+    }

@@ -1,0 +1,54 @@
+"""Durations and sizes, as people write them."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["duration", "size"]
+
+_AMOUNT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([A-Za-z]{1,3})")
+_SECONDS = {
+    "ms": 0.001,
+    "s": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+}
+_BYTES = {
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+}
+
+
+def duration(text: str) -> float | None:
+    """
+    Return the seconds that *text* says, or ``None`` if it says none.
+
+    >>> duration("10s"), duration("500ms"), duration("15m"), duration("soon")
+    (10.0, 0.5, 900.0, None)
+    """
+    return _scaled(text, _SECONDS)
+
+
+def size(text: str) -> int | None:
+    """
+    Return the bytes that *text* says, or ``None`` if it says none.
+
+    >>> size("64 KiB"), size("32MiB"), size("1MB"), size("1 yard")
+    (65536, 33554432, 1000000, None)
+    """
+    amount = _scaled(text, _BYTES)
+    return None if amount is None else int(amount)
+
+
+def _scaled(text: str, units: dict[str, float] | dict[str, int]) -> float | None:
+    found = _AMOUNT.fullmatch(text.strip())
+    if found is None or found[2] not in units:
+        return None
+    return float(found[1]) * units[found[2]]

@@ -1,0 +1,104 @@
+"""What the operator says about a tool server, as frozen values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from .calls import Effect
+
+__all__ = ["Restart", "ServerConfig", "ToolOptions", "Transport"]
+
+Transport: TypeAlias = Literal["stdio", "http", "sse"]
+
+_MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolOptions:
+    """
+    The operator's word about one tool.
+
+    Attributes:
+        expose_as: What agents call it, instead of ``mcp__<server>__<tool>``.
+
+        effect: What repeating a call may do.
+
+        description: Shown to agents instead of the server's own.
+
+        message_field: Dotted path into the structured content; what is found
+            there is the message.
+
+        message_template: The message, with ``{dotted.path}`` placeholders.
+
+        timeout: Seconds a call may take in all, instead of the server's.
+    """
+
+    expose_as: str | None = None
+    effect: Effect | None = None
+    description: str | None = None
+    message_field: str | None = None
+    message_template: str | None = None
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restart:
+    """
+    What happens when a server dies.
+
+    Attributes:
+        max_restarts: How often in a row. A healthy while starts the count anew.
+
+        backoff: Seconds before the second restart; doubled for each further one.
+    """
+
+    enabled: bool = True
+    max_restarts: int = 5
+    backoff: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """
+    One tool server.
+
+    Attributes:
+        command: Program and arguments, never read by a shell. Or else *url*.
+
+        env: What the process gets beside the few variables every one gets.
+
+        timeout: Seconds a call may take in all.
+
+        start_timeout: Seconds the server may take until its tools are listed.
+
+        required: Nothing runs without it.
+
+        eager: Start it with the host, not with the first call.
+
+        trust_annotations: Take the server's word for the effect of its tools.
+
+        max_result: Bytes of one answer.
+
+        concurrency: Calls at a time.
+
+        tools: Options by the server's own tool names.
+    """
+
+    name: str
+    command: tuple[str, ...] = field(default=(), repr=False)
+    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    cwd: str | None = None
+    url: str | None = field(default=None, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    transport: Transport = "stdio"
+    timeout: float = 30.0
+    start_timeout: float = 20.0
+    restart: Restart = field(default_factory=Restart)
+    required: bool = False
+    eager: bool = False
+    trust_annotations: bool = False
+    max_result: int = _MIB
+    concurrency: int = 16
+    tools: Mapping[str, ToolOptions] = field(default_factory=dict[str, ToolOptions])

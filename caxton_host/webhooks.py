@@ -1,0 +1,208 @@
+"""
+Plain HTTP tools, beside those of MCP servers, under the same grants and events.
+
+They are the tools of one reserved server, ``webhook``. An answer with a status of
+400 or more is the tool's own error; what HTTP itself cannot deliver is a failure.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Self
+
+from .codec import canonical, load_json, sha256
+from .core.calls import JSON, Completed
+from .core.catalogue import Offer, Offered
+from .core.messages import pick_message
+from .core.names import exposed_name
+from .core.redact import Redactor
+from .core.webhooks import SERVER, Webhook
+from .errors import BadBytes, ToolError, UsageError
+from .ports import ToolRequest
+
+if TYPE_CHECKING:
+    from .http import Client, Response
+
+__all__ = ["WebhookTools"]
+
+_MAX_MESSAGE = 4096
+_ERROR = 400
+
+
+class WebhookTools:
+    """
+    The tools of the server ``webhook``.
+
+    Args:
+        webhooks: By tool name.
+
+        redact: Takes configured secrets out of answers and definitions.
+
+        proxy: Where every request goes through.
+
+        trace_context: Gives the headers that tell a request's span.
+
+        monotonic: Seconds, for the duration of a call.
+    """
+
+    def __init__(
+        self,
+        webhooks: Mapping[str, Webhook],
+        *,
+        redact: Redactor | None = None,
+        proxy: str | None = None,
+        trace_context: Callable[[], Mapping[str, str]] = dict,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._webhooks = webhooks
+        self._redact = redact or Redactor()
+        self._proxy = proxy
+        self._trace_context = trace_context
+        self._monotonic = monotonic
+        self._client: Client | None = None
+        self._offers = {
+            name: _offer(hook, self._redact) for name, hook in webhooks.items()
+        }
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def offered(self, servers: Collection[str]) -> Offered:
+        """Return every webhook, if *servers* holds their group. Sends nothing."""
+        if SERVER not in servers or not self._offers:
+            return Offered()
+        origins = {hook.origin for hook in self._webhooks.values()}
+        described: dict[str, JSON] = {
+            "transport": "webhook",
+            "address": self._redact.text(" ".join(sorted(origins))),
+            "name": SERVER,
+            "version": None,
+            "protocol": None,
+        }
+        return Offered(offers=tuple(self._offers.values()), servers={SERVER: described})
+
+    async def call_tool(self, request: ToolRequest) -> Completed:
+        """
+        Send one request.
+
+        Parameters that do not fit are an error of the tool, and nothing is sent.
+
+        Raises:
+            ToolError: There is no answer that could be recorded.
+        """
+        hook = self._webhooks.get(request.tool)
+        if hook is None:
+            raise ToolError("transport", "no", f"there is no webhook {request.tool!r}")
+        pinned = request.definition_sha256
+        if pinned not in {None, self._offers[request.tool].definition_sha256}:
+            raise ToolError(
+                "changed", "no", f"webhook {request.tool!r} has changed since"
+            )
+        try:
+            url, rest = hook.fill(request.params)
+        except UsageError as exc:
+            return Completed(is_error=True, message=str(exc))
+        if rest and hook.body == "none":
+            unknown = ", ".join(repr(name) for name in sorted(rest))
+            return Completed(is_error=True, message=f"no such parameter: {unknown}")
+        began = self._monotonic()
+        answer = await self._send(hook, url, rest, request.idempotency_key)
+        duration = self._monotonic() - began
+        return self._completed(hook, answer, int(duration * 1_000_000))
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        if self._client is not None:
+            await self._client.aclose()
+
+    async def _send(
+        self, hook: Webhook, url: str, rest: dict[str, JSON], key: str
+    ) -> Response:
+        if self._client is None:
+            from .http import Client  # noqa: PLC0415 -- 100 ms, only once one is called
+
+            self._client = Client(proxy=self._proxy, trace_context=self._trace_context)
+        headers = {"accept": "application/json, text/*;q=0.9"}
+        content = None
+        if hook.body == "json":
+            headers["content-type"] = "application/json"
+            content = json.dumps(rest, ensure_ascii=False, allow_nan=False).encode()
+        headers |= {name.lower(): text for name, text in hook.headers.items()}
+        headers["idempotency-key"] = key
+        return await self._client.request(
+            hook.method,
+            url,
+            headers=headers,
+            content=content,
+            timeout=hook.timeout,
+            max_bytes=hook.max_result,
+            allow_private=hook.allow_private,
+        )
+
+    def _completed(
+        self, hook: Webhook, answer: Response, duration_us: int
+    ) -> Completed:
+        body = self._redact.value(_body(answer, hook.max_result))
+        is_error = answer.status >= _ERROR
+        message = pick_message(body, hook.message_field, hook.message_template)
+        if message is None:
+            text = body if isinstance(body, str) else ""
+            shown = (f"HTTP {answer.status}", text) if is_error else (text,)
+            message = ": ".join(filter(None, shown))[:_MAX_MESSAGE]
+        return Completed(
+            is_error=is_error,
+            message=message,
+            data={"status": answer.status, "body": body},
+            duration_us=duration_us,
+            bytes=len(answer.body),
+        )
+
+
+def _body(answer: Response, limit: int) -> JSON:
+    if not answer.body:
+        return None
+    media = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+    try:
+        if media == "application/json" or media.endswith("+json"):
+            return load_json(answer.body, limit=limit)
+        return answer.body.decode()
+    except (BadBytes, UnicodeDecodeError) as exc:
+        reason = exc if isinstance(exc, BadBytes) else "neither JSON nor UTF-8 text"
+        raise ToolError(
+            "invalid_result", "yes", f"the answer cannot be recorded: {reason}"
+        ) from None
+
+
+def _offer(hook: Webhook, redact: Redactor) -> Offer:
+    """
+    Return a webhook as the catalogue holds it.
+
+    Its definition is whatever changes what a call does, secrets aside: a new token
+    is not a new tool, a new address is.
+    """
+    schema = dict(hook.params)
+    said: dict[str, JSON] = {
+        "name": hook.name,
+        "description": hook.description,
+        "input_schema": schema,
+        "method": hook.method,
+        "url": hook.url,
+        "headers": [*sorted(name.lower() for name in hook.headers)],
+        "body": hook.body,
+    }
+    definition = canonical(redact.value(said))
+    return Offer(
+        server=SERVER,
+        tool=hook.name,
+        exposed=hook.expose_as or exposed_name(SERVER, hook.name),
+        description=hook.description,
+        input_schema=schema,
+        definition=definition,
+        definition_sha256=sha256(definition),
+        effect=hook.effect,
+    )

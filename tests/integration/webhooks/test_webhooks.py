@@ -1,0 +1,297 @@
+"""Webhooks as tools, against a real server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import pytest
+
+from caxton_host.core.calls import JSON, Completed
+from caxton_host.core.redact import Redactor
+from caxton_host.core.webhooks import SERVER, Webhook
+from caxton_host.errors import ToolError
+from caxton_host.ports import ToolRequest
+from caxton_host.webhooks import WebhookTools
+
+from .conftest import Server
+
+CANARY = "canary-4711-canary"
+AS_JSON = "Content-Type: application/json; charset=utf-8"
+
+
+def hook(server: Server, path: str = "/{city}", **options: object) -> Webhook:
+    chosen: dict[str, object] = {"name": "weather", "allow_private": True, **options}
+    return Webhook(url=server.url + path, **chosen)  # type: ignore[arg-type]  # a test's
+
+
+async def call(
+    webhook: Webhook, params: dict[str, JSON], pin: str | None = None
+) -> Completed:
+    async with WebhookTools(
+        {webhook.name: webhook}, redact=Redactor([CANARY])
+    ) as tools:
+        return await tools.call_tool(request(params, pin=pin))
+
+
+def request(
+    params: dict[str, JSON], *, tool: str = "weather", pin: str | None = None
+) -> ToolRequest:
+    return ToolRequest(
+        run_id="r",
+        call=1,
+        server=SERVER,
+        tool=tool,
+        params=params,
+        definition_sha256=pin,
+        idempotency_key="0123abcd",
+    )
+
+
+async def failure(webhook: Webhook, params: Mapping[str, JSON]) -> ToolError:
+    with pytest.raises(ToolError) as caught:
+        await call(webhook, dict(params))
+    return caught.value
+
+
+@pytest.fixture
+def weather(server: Server) -> Server:
+    server.answers(b'{"sky": {"now": "clear"}}', AS_JSON)
+    return server
+
+
+async def test_parameters_fill_the_address_and_the_rest_is_the_body(
+    weather: Server,
+) -> None:
+    done = await call(
+        hook(weather, "/v1/{city}?unit={unit}"),
+        {"city": "New York", "unit": "C", "days": 3, "detail": {"wind": True}},
+    )
+    head, body = weather.requests[0]
+    assert head.startswith("POST /v1/New%20York?unit=C HTTP/1.1\r\n")
+    assert json.loads(body) == {"days": 3, "detail": {"wind": True}}
+    assert weather.sent_headers["content-type"] == "application/json"
+    assert done.data == {"status": 200, "body": {"sky": {"now": "clear"}}}
+    assert not done.is_error
+    assert done.bytes == 25
+    assert done.duration_us > 0
+
+
+async def test_same_key_names_every_attempt_of_a_call(weather: Server) -> None:
+    # law 7
+    await call(hook(weather), {"city": "Seattle"})
+    assert weather.sent_headers["idempotency-key"] == "0123abcd"
+
+
+async def test_without_a_body_none_is_sent(weather: Server) -> None:
+    await call(hook(weather, method="GET", body="none"), {"city": "Seattle"})
+    head, body = weather.requests[0]
+    assert head.startswith("GET /Seattle HTTP/1.1\r\n")
+    assert body == b""
+    assert "content-type" not in weather.sent_headers
+
+
+async def test_header_of_the_operator_takes_the_place_of_ours(weather: Server) -> None:
+    headers = {"CONTENT-TYPE": "application/vnd.x+json", "Authorization": "Bearer x"}
+    await call(hook(weather, headers=headers), {"city": "Seattle"})
+    assert weather.requests[0][0].lower().count("content-type") == 1
+    assert weather.sent_headers["content-type"] == "application/vnd.x+json"
+    assert weather.sent_headers["authorization"] == "Bearer x"
+
+
+@pytest.mark.parametrize(
+    ("value", "sent"),
+    [
+        ("../../admin", "/v1/..%2F..%2Fadmin/now"),
+        ("a?b=c#d", "/v1/a%3Fb%3Dc%23d/now"),
+        ("%2e%2e%2f", "/v1/%252e%252e%252f/now"),
+        ("x HTTP/1.1\r\nX: y", "/v1/x%20HTTP%2F1.1%0D%0AX%3A%20y/now"),
+        ("@evil.example", "/v1/%40evil.example/now"),
+        ("\\\\evil", "/v1/%5C%5Cevil/now"),
+        ("Zürich", "/v1/Z%C3%BCrich/now"),
+        ("{unit}", "/v1/%7Bunit%7D/now"),
+        (-7, "/v1/-7/now"),
+        (True, "/v1/true/now"),
+        (0.5, "/v1/0.5/now"),
+    ],
+)
+async def test_value_stays_within_its_segment(
+    weather: Server, value: JSON, sent: str
+) -> None:
+    await call(hook(weather, "/v1/{city}/now"), {"city": value})
+    assert weather.requests[0][0].startswith(f"POST {sent} HTTP/1.1\r\nHost: 127.0.0.1")
+
+
+async def test_value_stays_within_its_query(weather: Server) -> None:
+    await call(hook(weather, "/?q={q}&key=1"), {"q": "a&key=2#../x"})
+    head = weather.requests[0][0]
+    assert head.startswith("POST /?q=a%26key%3D2%23..%2Fx&key=1 HTTP/1.1\r\n")
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({}, "parameter 'city' is missing"),
+        ({"city": None}, "parameter 'city' is missing"),
+        ({"city": ["a"]}, "parameter 'city' is not a text or a number"),
+        ({"city": ""}, "parameter 'city' is empty"),
+        ({"city": ".."}, "a parameter is a path of its own: '.' or '..'"),
+        ({"city": "."}, "a parameter is a path of its own: '.' or '..'"),
+        ({"city": "a", "b": 1, "a": 2}, "no such parameter: 'a', 'b'"),
+    ],
+)
+async def test_parameters_that_do_not_fit_are_an_error_of_the_tool_unsent(
+    weather: Server, params: dict[str, JSON], message: str
+) -> None:
+    done = await call(hook(weather, method="GET", body="none"), params)
+    assert (done.is_error, done.message) == (True, message)
+    assert weather.connections == 0
+
+
+async def test_query_value_may_be_empty(weather: Server) -> None:
+    await call(hook(weather, "/?q={q}"), {"q": ""})
+    assert weather.requests[0][0].startswith("POST /?q= HTTP/1.1\r\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, ""),
+        ({"message_field": "sky.now"}, "clear"),
+        ({"message_field": "sky.later"}, ""),
+        ({"message_template": "It is {sky.now}."}, "It is clear."),
+    ],
+)
+async def test_message_is_picked_out_of_the_body(
+    weather: Server, options: dict[str, str], message: str
+) -> None:
+    done = await call(hook(weather, **options), {"city": "Seattle"})
+    assert done.message == message
+
+
+async def test_text_is_its_own_message(server: Server) -> None:
+    server.answers("grüezi".encode(), "Content-Type: text/plain")
+    done = await call(hook(server), {"city": "Seattle"})
+    assert done.message == "grüezi"
+    assert done.data == {"status": 200, "body": "grüezi"}
+
+
+async def test_nothing_is_a_result_too(server: Server) -> None:
+    server.says(b"HTTP/1.1 204 No Content\r\n\r\n")
+    done = await call(hook(server), {"city": "Seattle"})
+    assert (done.data, done.message) == ({"status": 204, "body": None}, "")
+
+
+@pytest.mark.parametrize("status", ["404 Not Found", "503 Service Unavailable"])
+async def test_status_of_an_error_is_an_error_of_the_tool(
+    server: Server, status: str
+) -> None:
+    server.answers(b"no such city", status=status)
+    done = await call(hook(server), {"city": "Nowhere"})
+    assert done.is_error
+    assert done.message == f"HTTP {status[:3]}: no such city"
+    assert done.data == {"status": int(status[:3]), "body": "no such city"}
+
+
+async def test_secret_in_an_answer_is_masked(server: Server) -> None:
+    # law 8
+    said = json.dumps({"echo": f"Bearer {CANARY}", CANARY: [CANARY]}).encode()
+    server.answers(said, AS_JSON)
+    done = await call(hook(server, message_field="echo"), {"city": "Seattle"})
+    assert CANARY not in repr(done)
+    assert done.message == "Bearer [redacted]"
+
+
+@pytest.mark.parametrize(
+    ("body", "header"),
+    [
+        (b"{", AS_JSON),
+        (b"[" * 100 + b"]" * 100, AS_JSON),
+        (b'{"a": 1, "a": 2}', AS_JSON),
+        (b'{"a": NaN}', "Content-Type: application/problem+json"),
+        (b"\xff\xfe\x00", "Content-Type: image/png"),
+    ],
+)
+async def test_answer_that_no_log_could_hold_is_refused(
+    server: Server, body: bytes, header: str
+) -> None:
+    # law 9
+    server.answers(body, header)
+    error = await failure(hook(server), {"city": "Seattle"})
+    assert (error.kind, error.sent) == ("invalid_result", "yes")
+
+
+async def test_answer_over_its_size_is_refused(server: Server) -> None:
+    server.answers(b"x" * 101)
+    error = await failure(hook(server, max_result=100), {"city": "Seattle"})
+    assert (error.kind, error.sent) == ("too_large", "yes")
+
+
+async def test_answer_that_never_comes_is_a_timeout(server: Server) -> None:
+    error = await failure(hook(server, timeout=0.2), {"city": "Seattle"})
+    assert (error.kind, error.sent) == ("timeout", "unknown")
+
+
+async def test_private_host_needs_the_word_of_the_operator(weather: Server) -> None:
+    error = await failure(hook(weather, allow_private=False), {"city": "Seattle"})
+    assert (error.kind, error.sent) == ("transport", "no")
+    assert weather.connections == 0
+
+
+async def test_error_shows_no_parameter(server: Server) -> None:
+    server.answers(b"", "Location: /", status="301 Moved")
+    error = await failure(hook(server, "/?token={t}"), {"t": CANARY})
+    assert CANARY not in str(error)
+
+
+async def test_unknown_webhook_was_never_sent() -> None:
+    async with WebhookTools({}) as tools:
+        with pytest.raises(ToolError) as caught:
+            await tools.call_tool(request({}, tool="nothing"))
+    assert (caught.value.kind, caught.value.sent) == ("transport", "no")
+
+
+async def test_offer_is_made_without_sending_anything(server: Server) -> None:
+    # law 6
+    tools = WebhookTools(
+        {"weather": hook(server, description="The sky", effect="read")}
+    )
+    offered = await tools.offered([SERVER, "other"])
+    (offer,) = offered.offers
+    assert (offer.server, offer.tool) == ("webhook", "weather")
+    assert offer.exposed == "mcp__webhook__weather"
+    assert (offer.description, offer.effect) == ("The sky", "read")
+    assert offered.servers[SERVER]["address"] == server.url
+    assert server.connections == 0
+    assert await tools.offered(["other"]) == await WebhookTools({}).offered([SERVER])
+
+
+async def test_definition_pins_what_is_called_but_no_secret(server: Server) -> None:
+    async def pin(webhook: Webhook, secret: str = CANARY) -> str:
+        tools = WebhookTools({"weather": webhook}, redact=Redactor([secret]))
+        (offer,) = (await tools.offered([SERVER])).offers
+        assert secret.encode() not in offer.definition
+        return offer.definition_sha256
+
+    pinned = await pin(hook(server, f"/?token={CANARY}", headers={"A": CANARY}))
+    fresh = "other-secret-0815"
+    rotated = hook(server, f"/?token={fresh}", headers={"A": fresh})
+    assert await pin(rotated, fresh) == pinned
+    assert await pin(hook(server, "/else", headers={"A": CANARY})) != pinned
+
+
+async def test_changed_webhook_is_not_called(weather: Server) -> None:
+    with pytest.raises(ToolError) as caught:
+        await call(hook(weather), {"city": "Seattle"}, pin="0" * 64)
+    assert (caught.value.kind, caught.value.sent) == ("changed", "no")
+    assert weather.connections == 0
+    tools = WebhookTools({"weather": hook(weather)})
+    (offer,) = (await tools.offered([SERVER])).offers
+    done = await call(hook(weather), {"city": "Seattle"}, pin=offer.definition_sha256)
+    assert not done.is_error
+
+
+async def test_own_name_of_a_webhook(server: Server) -> None:
+    tools = WebhookTools({"weather": hook(server, expose_as="sky")})
+    (offer,) = (await tools.offered([SERVER])).offers
+    assert offer.exposed == "sky"

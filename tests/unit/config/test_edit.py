@@ -1,0 +1,206 @@
+"""Changes of a file leave every other line as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from caxton_host.config import add_server, init_text, remove_server
+from caxton_host.config.headers import array_lines, header
+from caxton_host.errors import ConfigError, NotFoundError
+
+from .conftest import Folder
+
+TEXT = """\
+# Ours.
+version = 1   # the first
+
+[servers.a]     # first
+command = "x"
+args = [
+  "[servers.b]",
+]
+
+# About the tools of a.
+[servers.a.tools.t]
+effect = "read"
+
+# About b.
+
+[servers.b]
+command = "y"
+# The end.
+"""
+
+
+def test_server_is_added_at_the_end(folder: Folder) -> None:
+    path = folder.write(TEXT.rstrip("\n"))
+    path.chmod(0o600)
+    add_server(
+        path,
+        "time.x",
+        command=["uvx", 'say "hi"', "\x7f\t\\"],
+        env={"A": "1", "B.C": "ü"},
+        environ=folder.environ,
+    )
+    assert path.read_text().startswith(TEXT)
+    server = folder.load().servers["time.x"]
+    assert server.command == ("uvx", 'say "hi"', "\x7f\t\\")
+    assert server.env == {"A": "1", "B.C": "ü"}
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [entry.name for entry in folder.path.iterdir()] == ["caxton.toml"]
+
+
+def test_server_by_address_is_added_with_its_reference(folder: Folder) -> None:
+    # law 8
+    folder.environ["TOKEN"] = "canary-4711-canary"  # noqa: S105 -- a canary
+    path = folder.path / "caxton.toml"
+    add_server(
+        path,
+        "crm",
+        url="https://crm.example.com/mcp",
+        headers={"Authorization": "Bearer ${env:TOKEN}"},
+        environ=folder.environ,
+    )
+    assert "canary" not in path.read_text()
+    assert folder.load().servers["crm"].url == "https://crm.example.com/mcp"
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [("a", ["x"]), ("webhook", ["x"]), ("a/b", ["x"]), ("c", []), ("c", ["${X}"])],
+)
+def test_file_that_would_not_load_is_left_alone(
+    folder: Folder, name: str, command: list[str]
+) -> None:
+    path = folder.write(TEXT)
+    with pytest.raises(ConfigError) as caught:
+        add_server(path, name, command=command, environ=folder.environ)
+    assert caught.value.fix
+    assert path.read_text() == TEXT
+    assert [entry.name for entry in folder.path.iterdir()] == ["caxton.toml"]
+
+
+def test_server_is_not_added_to_an_inline_table(folder: Folder) -> None:
+    path = folder.write("servers = { a = { command = 'x' } }\n")
+    with pytest.raises(ConfigError, match="broken TOML"):
+        add_server(path, "b", command=["x"], environ=folder.environ)
+
+
+def test_server_is_removed_with_its_tools_and_nothing_else(folder: Folder) -> None:
+    path = folder.write(TEXT)
+    remove_server(path, "a", environ=folder.environ)
+    assert path.read_text() == (
+        "# Ours.\nversion = 1   # the first\n\n\n# About b.\n\n"
+        '[servers.b]\ncommand = "y"\n# The end.\n'
+    )
+    remove_server(path, "b", environ=folder.environ)
+    assert path.read_text() == (
+        "# Ours.\nversion = 1   # the first\n\n\n# About b.\n\n# The end.\n"
+    )
+
+
+def test_what_was_added_can_be_removed(folder: Folder) -> None:
+    path = folder.write(TEXT)
+    add_server(path, "c.d", command=["x"], environ=folder.environ)
+    remove_server(path, "c.d", environ=folder.environ)
+    assert path.read_text().rstrip("\n") == TEXT.rstrip("\n")
+
+
+def test_unknown_server_is_not_found(folder: Folder) -> None:
+    path = folder.write("[servers.weather]\ncommand = 'x'\n")
+    with pytest.raises(NotFoundError) as caught:
+        remove_server(path, "wether", environ=folder.environ)
+    assert caught.value.fix == "name weather"
+    with pytest.raises(NotFoundError) as caught:
+        remove_server(path, "zzz", environ=folder.environ)
+    assert "caxton server list" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "servers = { a = { command = 'x' } }\n",
+        "[servers]\na.command = 'x'\n",
+        "[servers.a]\ncommand = 'x'\nargs = [\n  '1',\n['2']\n]\n",
+    ],
+)
+def test_server_that_is_no_table_of_its_own_is_left_alone(
+    folder: Folder, text: str
+) -> None:
+    path = folder.write(text)
+    with pytest.raises(ConfigError) as caught:
+        remove_server(path, "a", environ=folder.environ)
+    assert caught.value.fix
+    assert path.read_text() == text
+
+
+def test_link_stays_a_link(folder: Folder) -> None:
+    real = folder.write(TEXT, "real.toml")
+    link = folder.path / "caxton.toml"
+    link.symlink_to(real)
+    remove_server(link, "a", environ=folder.environ)
+    assert link.is_symlink()
+    assert "servers.a" not in real.read_text()
+
+
+def test_draft_is_removed_when_the_disk_says_no(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = folder.write(TEXT)
+
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    with pytest.raises(OSError, match="No space"):
+        remove_server(path, "a", environ=folder.environ)
+    assert path.read_text() == TEXT
+    assert [entry.name for entry in folder.path.iterdir()] == ["caxton.toml"]
+
+
+@pytest.mark.parametrize("imports", [(), (".mcp.json", 'a "b".json')])
+def test_starter_loads_as_it_is(folder: Folder, imports: tuple[str, ...]) -> None:
+    for name in imports:
+        folder.write('{"mcpServers": {}}', name)
+    config = folder.load(init_text(imports=imports))
+    assert config.warnings == ()
+    assert config.servers["demo"].command[0] == "python"
+
+
+def test_starter_loads_with_its_examples_too(folder: Folder) -> None:
+    folder.environ["CRM_TOKEN"] = "canary-4711-canary"  # noqa: S105 -- a canary
+    folder.write('{"mcpServers": {}}', ".mcp.json")
+    examples = ("# [", "# import", "# url", "# headers", "# method", "# description")
+    more = ("# effect", "# module", "# limits", "# names", "# tools", "# calls")
+    lines = init_text().split("\n")
+    text = "\n".join(
+        line[2:] if line.startswith((*examples, *more)) else line for line in lines
+    )
+    config = folder.load(text)
+    assert config.warnings == ()
+    assert [*config.servers] == ["demo", "crm"]
+    assert [*config.webhooks] == ["forecast"]
+    (rule,) = config.agents["weather"].grant.allow
+    assert rule.calls == 5
+
+
+@pytest.mark.parametrize(
+    ("line", "keys"),
+    [
+        ("[a]", ("a",)),
+        (' [ a . "b.c" ] # d', ("a", "b.c")),
+        ("[[a.b]]", ("a", "b")),
+        ("a = [1]", None),
+        ('["a"],', None),
+        ("# [a]", None),
+        ("", None),
+    ],
+)
+def test_header_of_a_table(line: str, keys: tuple[str, ...] | None) -> None:
+    assert header(line) == keys
+
+
+def test_lines_of_arrays_of_tables() -> None:
+    assert array_lines("[[a.b]]\n[a]\n\n[[a.b]]") == {("a", "b"): [1, 4]}

@@ -1,0 +1,340 @@
+"""What a configuration says, and where it is found."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from caxton_host.config import Agent, Config, ContextVar, Paths, load
+from caxton_host.core.limits import Limits
+from caxton_host.core.servers import Restart, ToolOptions
+from caxton_host.errors import ConfigError
+
+from .conftest import Folder
+
+EXAMPLE = r"""
+version = 1
+import = [".mcp.json"]
+
+[store]
+url = "sqlite:///caxton.db"
+
+[servers.demo]
+env = { LOG_LEVEL = "warning" }
+command = "python"
+args = ["-m", "caxton_host.demo_server"]
+timeout = "10s"
+restart = { enabled = true, max_restarts = 5, backoff = "1s" }
+
+[servers.crm]
+url = "https://crm.example.com/mcp"
+headers = { Authorization = "Bearer ${env:CRM_TOKEN}" }
+resources = true
+resource_vars = { customer_id = "${context.customer_id}" }
+[servers.crm.tools.lookup_customer]
+expose_as = "lookup"
+effect = "read"
+message_field = "customer.name"
+
+[context]
+user_name = { default = "there" }
+customer_id = { required = true }
+
+[agents.weather]
+module = "agents/weather/weather.wasm"
+limits = { total_calls = 20, wall = "60s" }
+names = { weather = "demo/get_weather" }
+[[agents.weather.allow]]
+tools = ["demo/get_weather"]
+[[agents.weather.allow]]
+tools = ["crm/lookup_*"]
+calls = "5/run"
+[[agents.weather.deny]]
+tools = ["crm/delete_*"]
+"""
+
+
+@pytest.fixture
+def example(folder: Folder) -> Config:
+    folder.environ |= {"CRM_TOKEN": "canary-4711-canary"}
+    folder.write('{"mcpServers": {"time": {"command": "uvx"}}}', ".mcp.json")
+    return folder.load(EXAMPLE)
+
+
+def test_servers_are_read(example: Config, folder: Folder) -> None:
+    demo, crm = example.servers["demo"], example.servers["crm"]
+    assert demo.command == ("python", "-m", "caxton_host.demo_server")
+    assert demo.env == {"LOG_LEVEL": "warning"}
+    assert (demo.transport, demo.timeout, demo.cwd) == ("stdio", 10, str(folder.path))
+    assert demo.restart == Restart(enabled=True, max_restarts=5, backoff=1.0)
+    assert (crm.transport, crm.url) == ("http", "https://crm.example.com/mcp")
+    assert crm.headers == {"Authorization": "Bearer canary-4711-canary"}
+    assert crm.tools == {
+        "lookup_customer": ToolOptions(
+            expose_as="lookup", effect="read", message_field="customer.name"
+        )
+    }
+
+
+def test_origin_of_each_server_is_known(example: Config, folder: Folder) -> None:
+    assert {name: path.name for name, path in example.origins.items()} == {
+        "demo": "caxton.toml",
+        "crm": "caxton.toml",
+        "time": ".mcp.json",
+    }
+    assert example.path == folder.path / "caxton.toml"
+
+
+def test_agent_is_read(example: Config, folder: Folder) -> None:
+    agent = example.agents["weather"]
+    assert agent.module == folder.path / "agents/weather/weather.wasm"
+    assert agent.limits == Limits(total_calls=20, wall=60.0)
+    assert agent.names == {"weather": ("demo", "get_weather")}
+    assert (agent.entry, agent.description) == ("run", "")
+
+
+def test_rules_are_named_by_their_order_and_line(example: Config) -> None:
+    # law 4
+    grant = example.agents["weather"].grant
+    lines = [n for n, line in enumerate(EXAMPLE.split("\n"), 1) if line[:2] == "[["]
+    assert grant.to_payload() == {
+        "allow": [
+            {
+                "id": "allow[1]",
+                "tools": ["demo/get_weather"],
+                "source": f"caxton.toml:{lines[0]}",
+            },
+            {
+                "id": "allow[2]",
+                "tools": ["crm/lookup_*"],
+                "calls": 5,
+                "source": f"caxton.toml:{lines[1]}",
+            },
+        ],
+        "deny": [
+            {
+                "id": "deny[1]",
+                "tools": ["crm/delete_*"],
+                "source": f"caxton.toml:{lines[2]}",
+            }
+        ],
+    }
+
+
+def test_rules_in_a_list_have_no_line(folder: Folder) -> None:
+    config = folder.load('agents.a.allow = [{ tools = ["demo/x"], calls = 2 }]')
+    (rule,) = config.agents["a"].grant.allow
+    assert (rule.source, rule.calls) == ("caxton.toml", 2)
+
+
+def test_agent_without_rules_may_do_nothing(folder: Folder) -> None:
+    # law 4
+    agent = folder.load("[agents.a]").agents["a"]
+    assert agent == Agent(name="a")
+    assert agent.grant.allow == ()
+
+
+def test_context_is_read(example: Config) -> None:
+    assert example.context == {
+        "user_name": ContextVar(default="there"),
+        "customer_id": ContextVar(required=True),
+    }
+
+
+def test_digest_is_of_the_bytes(example: Config) -> None:
+    assert example.sha256 == hashlib.sha256(EXAMPLE.encode()).hexdigest()
+
+
+def test_values_are_frozen(example: Config) -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        example.version = 2  # type: ignore[misc]  # as it should
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("sqlite:///caxton.db", "sqlite:///{}/caxton.db"),
+        ("sqlite:///a/b.db?mode=ro", "sqlite:///{}/a/b.db?mode=ro"),
+        ("sqlite:////var/x.db", "sqlite:////var/x.db"),
+        ("sqlite:///:memory:", "sqlite:///:memory:"),
+        ("sqlite://", "sqlite://"),
+        ("postgresql+psycopg://h/n", "postgresql+psycopg://h/n"),
+    ],
+)
+def test_database_is_relative_to_the_file(
+    folder: Folder, written: str, read: str
+) -> None:
+    config = folder.load(f'[store]\nurl = "{written}"')
+    assert config.store_url == read.format(folder.path)
+
+
+def test_database_is_beside_the_file_by_default(folder: Folder) -> None:
+    assert folder.load("").store_url == f"sqlite:///{folder.path}/caxton.db"
+
+
+def test_without_a_file_the_database_is_in_the_data_folder(folder: Folder) -> None:
+    config = folder.load()
+    home = folder.environ["HOME"]
+    assert config == Config(store_url=f"sqlite:///{home}/.local/share/caxton/caxton.db")
+    assert config.path is None
+
+
+def test_search_order(folder: Folder, tmp_path: Path) -> None:
+    def found(named: Path | None = None) -> str:
+        config = load(named, environ=folder.environ, cwd=folder.path)
+        return next(iter(config.agents))
+
+    folder.write("[agents.user]", "../home/.config/caxton/caxton.toml")
+    assert found() == "user"
+    folder.write("[agents.here]")
+    assert found() == "here"
+    folder.write("[agents.variable]", "variable.toml")
+    folder.environ["CAXTON_CONFIG"] = "variable.toml"
+    assert found() == "variable"
+    named = folder.write("[agents.named]", "named.toml")
+    assert found(named) == "named"
+    assert found(Path("named.toml")) == "named"
+    folder.environ["XDG_CONFIG_HOME"] = str(tmp_path / "xdg")
+    assert Paths.of(folder.environ).config == tmp_path / "xdg/caxton"
+
+
+@pytest.mark.parametrize("by_variable", [False, True])
+def test_file_that_was_asked_for_has_to_be_there(
+    folder: Folder, *, by_variable: bool
+) -> None:
+    named = Path("nothing.toml")
+    if by_variable:
+        folder.environ["CAXTON_CONFIG"] = str(named)
+    with pytest.raises(ConfigError, match=r"nothing\.toml") as caught:
+        load(None if by_variable else named, environ=folder.environ, cwd=folder.path)
+    assert caught.value.fix
+
+
+def test_folders_follow_the_xdg_specification() -> None:
+    paths = Paths.of({"HOME": "/h", "XDG_STATE_HOME": "/s", "XDG_CACHE_HOME": "rel"})
+    assert paths.state == Path("/s/caxton")
+    assert paths.cache == Path("/h/.cache/caxton")
+    assert paths.data == Path("/h/.local/share/caxton")
+    assert Paths.of({}).config == Path.home() / ".config/caxton"
+
+
+def test_paths_are_relative_to_their_file(folder: Folder) -> None:
+    folder.write(
+        '[servers.a]\ncommand = "./serve.py"\ncwd = "data"\n'
+        '[servers.b]\ncommand = ["bin/serve", "./x"]\n'
+        '[servers.c]\ncommand = "~/serve"\n'
+        '[agents.a]\nwasm = "a.wasm"\n',
+        "sub/caxton.toml",
+    )
+    config = load(Path("sub/caxton.toml"), environ=folder.environ, cwd=folder.path)
+    sub = folder.path / "sub"
+    assert config.servers["a"].command == (f"{sub}/serve.py",)
+    assert config.servers["a"].cwd == f"{sub}/data"
+    assert config.servers["b"].command == (f"{sub}/bin/serve", "./x")
+    assert config.servers["c"].command == (f"{folder.environ['HOME']}/serve",)
+    assert config.agents["a"].module == sub / "a.wasm"
+    assert config.store_url == f"sqlite:///{sub}/caxton.db"
+
+
+def test_spellings_of_other_systems_are_aliases(folder: Folder) -> None:
+    config = folder.load(
+        "[servers.a]\ncommand = 'x'\ntimeout_ms = 1500\nrestart.backoff_ms = 250\n"
+        "[servers.a.tools.t]\nspeech_field = 'f'\nspeech_template = '{f}'\n"
+        "timeout_ms = 100\n"
+    )
+    server = config.servers["a"]
+    assert (server.timeout, server.restart.backoff) == (1.5, 0.25)
+    assert server.tools["t"] == ToolOptions(
+        message_field="f", message_template="{f}", timeout=0.1
+    )
+
+
+def test_every_limit_can_be_set(folder: Folder) -> None:
+    written = {
+        field.name: {"int": "7", "float": '"7s"'}[str(field.type)]
+        for field in dataclasses.fields(Limits)
+    }
+    sizes = ("module", "compile_memory", "memory", "params", "input", "result")
+    for name in (*sizes, "output", "log", "recorded"):
+        written[name] = '"7B"'
+    lines = "\n".join(f"{name} = {value}" for name, value in written.items())
+    limits = folder.load(f"[agents.a.limits]\n{lines}").agents["a"].limits
+    assert set(dataclasses.asdict(limits).values()) == {7}
+
+
+def test_fuel_may_be_written_as_a_power(folder: Folder) -> None:
+    config = folder.load("[agents.a]\nlimits = { fuel = 2e10, memory = '64 KiB' }")
+    limits = config.agents["a"].limits
+    assert (limits.fuel, limits.memory) == (20_000_000_000, 65536)
+    assert isinstance(limits.fuel, int)
+
+
+def test_disabled_server_is_not_read(folder: Folder) -> None:
+    config = folder.load(
+        "[servers.a]\nenabled = false\nurl = 'https://${env:NOWHERE}/'\n"
+    )
+    assert config.servers == {}
+
+
+def test_further_options_of_a_server(folder: Folder) -> None:
+    config = folder.load(
+        "[servers.a]\nurl = 'http://h/'\ntype = 'sse'\nrequired = true\n"
+        "start = 'eager'\ntrust_annotations = true\nmax_result = '2MiB'\n"
+        "concurrency = 3\nstart_timeout = '1m'\n"
+        "[servers.b]\nurl = 'http://h/'\ntransport = 'streamable-http'\n"
+        "[servers.c]\ncommand = 'x'\nstart = 'lazy'\n"
+        "[http]\nproxy = 'http://proxy:3128'\n"
+        "[telemetry]\nendpoint = 'http://localhost:4318'\n"
+    )
+    server = config.servers["a"]
+    assert (server.transport, server.required, server.eager) == ("sse", True, True)
+    assert (server.trust_annotations, server.max_result) == (True, 2 * 1024**2)
+    assert (server.concurrency, server.start_timeout) == (3, 60.0)
+    assert config.servers["b"].transport == "http"
+    assert not config.servers["c"].eager
+    assert config.proxy == "http://proxy:3128"
+    assert config.telemetry_endpoint == "http://localhost:4318"
+
+
+def test_webhook_is_read(folder: Folder) -> None:
+    config = folder.load(
+        "[webhooks.forecast]\nmethod = 'GET'\n"
+        "url = 'https://api.example.com/{city}?days={days}'\n"
+        "description = 'The weather'\neffect = 'read'\nexpose_as = 'forecast'\n"
+        "timeout = '3s'\nmax_result = '1KB'\nallow_private = true\n"
+        "message_field = 'text'\nheaders = { Accept = 'application/json' }\n"
+        "[webhooks.note]\nurl = 'https://api.example.com/notes'\n"
+        "params.properties.text = { type = 'string', maxLength = 10 }\n"
+    )
+    forecast, note = config.webhooks["forecast"], config.webhooks["note"]
+    assert (forecast.method, forecast.body) == ("GET", "none")
+    assert forecast.params == {
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "days": {"type": "string"}},
+        "required": ["city", "days"],
+    }
+    assert (forecast.timeout, forecast.max_result) == (3.0, 1000)
+    assert (forecast.effect, forecast.allow_private) == ("read", True)
+    assert (note.method, note.body, note.name) == ("POST", "json", "note")
+    assert note.params == {
+        "type": "object",
+        "properties": {"text": {"type": "string", "maxLength": 10}},
+    }
+
+
+def test_rule_that_speaks_of_no_server_is_warned_of(folder: Folder) -> None:
+    config = folder.load(
+        "[servers.demo]\ncommand = 'x'\n[webhooks.w]\nurl = 'https://h/'\n"
+        "[agents.a]\nnames = { w = 'demmo/x', ok = 'webhook/w' }\n"
+        "[[agents.a.allow]]\ntools = ['dmeo/x', 'webhook/w', 'd*/x']\n"
+        "[[agents.a.deny]]\ntools = ['zzz/x']\n"
+    )
+    place = "caxton.toml: agents.a"
+    assert config.warnings == (
+        f"{place}.allow[1]: no server is meant by dmeo/x; did you mean demo?",
+        f"{place}.deny[1]: no server is meant by zzz/x",
+        f"{place}.names.w: no server is meant by demmo/x; did you mean demo?",
+    )

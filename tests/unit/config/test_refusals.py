@@ -1,0 +1,255 @@
+"""What is refused, where the complaint points, and how it says to go on."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import Folder
+
+CANARY = "canary-4711-canary"
+SERVER = "[servers.a]\ncommand = 'x'\n"
+HOOK = "[webhooks.w]\nurl = 'https://h/{p}'\n"
+RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "problem", "fix"),
+    [
+        ("a = ", "", "broken TOML at line 1, column 5", "correct that line"),
+        ("[a]\n[a]", "", "broken TOML at line 2, column 3", "each table stands once"),
+        ("version = 2", "version", "not known", "version = 1"),
+        ("version = '1'", "version", "found a text", "20"),
+        ("servres = {}", "servres", "no such key", "servers"),
+        ("zzz = {}", "zzz", "no such key", "known here: agents, context"),
+        ("servers = 3", "servers", "wanted a table, found a number", "{"),
+        ("[servers]\nx = 1979-05-27", "servers.x", "found a date or time", "{"),
+        ("[store]\nurl = 'mysql://h/x'", "store.url", "no database", "sqlite"),
+        ("[store]\npath = 'x'", "store.path", "no such key", "url"),
+        ("import = '.mcp.json'", "import", "wanted a list, found a text", "["),
+        ("import = ['']", "import.1", "empty", "name a file"),
+        ("import = ['none.json']", "import.1", "cannot be read", "may read"),
+        ("[http]\nproxy = 'socks5://h'", "http.proxy", "no proxy", "http://"),
+        ("[telemetry]\nendpoint = 'h'", "telemetry.endpoint", "no address", "https"),
+        # Servers.
+        (SERVER + "comand = 'x'", "servers.a.comand", "no such key", "command"),
+        (SERVER + "url = 'http://h'", "servers.a", "not both", "command"),
+        ("[servers.a]", "servers.a", "either a command or a url", "command"),
+        (SERVER + "type = 'http'", "servers.a", "does not go with", "url"),
+        ("[servers.a]\nurl = 'http://h'\ntype = 'stdio'", "servers.a", "stdio", "url"),
+        (SERVER + "type = 'ws'", "servers.a.type", "none of the known", '"sse"'),
+        (SERVER + "start = 'now'", "servers.a.start", "none of the known", "eager"),
+        (SERVER + "timeout = 10", "servers.a.timeout", "wanted a duration", '"10s"'),
+        (SERVER + "timeout = 'soon'", "servers.a.timeout", "not a duration", '"10s"'),
+        (SERVER + "timeout = '0s'", "servers.a.timeout", "not a duration", '"10s"'),
+        (SERVER + "timeout_ms = 0", "servers.a.timeout_ms", "no time", "5000"),
+        (SERVER + "timeout_ms = 1.5", "servers.a.timeout_ms", "whole number", "20"),
+        (
+            SERVER + "timeout = '1s'\ntimeout_ms = 1",
+            "servers.a.timeout_ms",
+            "says again",
+            "keep one",
+        ),
+        (SERVER + "max_result = 5", "servers.a.max_result", "a size", '"64 KiB"'),
+        (SERVER + "max_result = '5'", "servers.a.max_result", "not a size", "MB"),
+        (SERVER + "required = 1", "servers.a.required", "true or false", "true"),
+        (SERVER + "concurrency = 0", "servers.a.concurrency", "none", "1 or more"),
+        (SERVER + "concurrency = -1", "servers.a.concurrency", "range", "0"),
+        (SERVER + "concurrency = true", "servers.a.concurrency", "whole", "20"),
+        (SERVER + "env = { A = 1 }", "servers.a.env.A", "wanted a text", '"'),
+        (SERVER + "env = { 'A=B' = '' }", 'servers.a.env."A=B"', "no name", "LOG"),
+        (SERVER + 'env = { A = "\\u0000" }', "servers.a.env.A", "NUL", "remove"),
+        (
+            SERVER + "restart = { on = true }",
+            "servers.a.restart.on",
+            "no such",
+            "known",
+        ),
+        (SERVER + "tools.t.effect = 'rw'", "servers.a.tools.t.effect", "none", "read"),
+        (SERVER + "tools.t.expose_as = 'a b'", "servers.a.tools.t.expose_as", "", "64"),
+        ("[servers.a]\ncommand = []", "servers.a.command", "empty", "python"),
+        ("[servers.a]\ncommand = ['']", "servers.a.command", "empty", "python"),
+        ("[servers.webhook]", "servers.webhook", "reserved", "another name"),
+        ("[servers.a__b]", "servers.a__b", "no name for a server", "letters"),
+        ("[servers.'a/b']", 'servers."a/b"', "no name for a server", "letters"),
+        ("[servers.a]\nurl = 'h'", "servers.a.url", "no address", "https://"),
+        ("[servers.a]\nurl = 'http://h:x'", "servers.a.url", "no address", "https://"),
+        ("[servers.a]\nurl = 'http://h/ x'", "servers.a.url", "no address", "https://"),
+        ("[servers.a]\nurl = 'file:///x'", "servers.a.url", "no address", "https://"),
+        (
+            f"[servers.a]\nurl = 'http://u:{CANARY}@h/'",
+            "servers.a.url",
+            "user name",
+            "Authorization",
+        ),
+        (
+            f'[servers.a]\nurl = "http://h/"\nheaders = {{ A = "{CANARY}\\r\\nB: c" }}',
+            "servers.a.headers.A",
+            "no header may have",
+            "printable",
+        ),
+        (
+            "[servers.a]\nurl = 'http://h/'\nheaders = { 'A B' = '' }",
+            'servers.a.headers."A B"',
+            "no name of a header",
+            "Authorization",
+        ),
+        (
+            "[servers.a]\nurl = 'http://h/'\nheaders = { Host = 'evil' }",
+            "servers.a.headers.Host",
+            "only the host sets",
+            "remove",
+        ),
+        # Webhooks.
+        ("[webhooks.w]", "webhooks.w", "needs a url", "https://"),
+        ("[webhooks.'a/b']", 'webhooks."a/b"', "no name", "letters"),
+        ("[webhooks.w]\nurl = 'https://{p}/'", "webhooks.w.url", "in the host", "host"),
+        ("[webhooks.w]\nurl = '{p}'", "webhooks.w.url", "", ""),
+        ("[webhooks.w]\nurl = 'https://h/{a b}'", "webhooks.w.url", "brace", "%7B"),
+        ("[webhooks.w]\nurl = 'https://h/#{p}'", "webhooks.w.url", "no address", ""),
+        (HOOK + "method = 'get'", "webhooks.w.method", "none of the known", '"GET"'),
+        (HOOK + "body = 'xml'", "webhooks.w.body", "none of the known", '"json"'),
+        (HOOK + "params = 'x'", "webhooks.w.params", "no JSON Schema", "object"),
+        (HOOK + "params.type = 'array'", "webhooks.w.params", "no JSON", "object"),
+        (HOOK + "params.properties = 1", "webhooks.w.params.properties", "", "{"),
+        (
+            HOOK + "params = {}",
+            "webhooks.w.params",
+            "says nothing of p",
+            "properties.p",
+        ),
+        (HOOK + "params.x = nan", "webhooks.w.params.x", "not a number", "finite"),
+        (HOOK + "params.x = 99999999999999999999", "webhooks.w.params.x", "64", ""),
+        (HOOK + "params.x = [2020-01-01]", "webhooks.w.params.x.1", "date", '"'),
+        # Context.
+        ("[context]\nx = 'y'", "context.x", "wanted a table", "{"),
+        ("[context]\n'a b' = {}", 'context."a b"', "no name of a variable", "_id"),
+        # Agents and their grants (law 4).
+        ("[agents.'a/b']", 'agents."a/b"', "no name for an agent", "letters"),
+        ("[agents.a]\nmodul = 'x'", "agents.a.modul", "no such key", "module"),
+        ("[agents.a.limits]\nmem = 1", "agents.a.limits.mem", "no such key", "mem"),
+        ("[agents.a.limits]\nmemory = 1", "agents.a.limits.memory", "size", "KiB"),
+        ("[agents.a.limits]\nfuel = 1.5", "agents.a.limits.fuel", "whole", "20"),
+        ("[agents.a.limits]\nfuel = inf", "agents.a.limits.fuel", "whole", "20"),
+        ("[agents.a.limits]\nfuel = 1e30", "agents.a.limits.fuel", "range", "2**63"),
+        ("[agents.a]\nallow = {}", "agents.a.allow", "wanted a list", "["),
+        ("[agents.a]\nallow = ['x/y']", "agents.a.allow[1]", "wanted a table", "{"),
+        ("[[agents.a.allow]]", "agents.a.allow[1]", "names no tool", "SERVER/TOOL"),
+        (
+            "[[agents.a.allow]]\ntools = []",
+            "agents.a.allow[1]",
+            "names no tool",
+            "SERVER/TOOL",
+        ),
+        (
+            "[[agents.a.allow]]\ntools = ['*/x']",
+            "agents.a.allow[1].tools.1",
+            "names every server",
+            "name the server",
+        ),
+        (
+            "[[agents.a.deny]]\ntools = ['x']",
+            "agents.a.deny[1].tools.1",
+            "not a tool pattern",
+            "SERVER/TOOL",
+        ),
+        (RULE + "cals = 1", "agents.a.allow[1].cals", "no such key", "calls"),
+        (RULE + "calls = '5/day'", "agents.a.allow[1].calls", "later version", "/run"),
+        (RULE + "calls = 'x'", "agents.a.allow[1].calls", "no number of calls", "/run"),
+        (RULE + "calls = -1", "agents.a.allow[1].calls", "range", "0"),
+        (
+            RULE + "params.location = { type = 'string' }",
+            "agents.a.allow[1].params",
+            "does not know it yet",
+            "remove it",
+        ),
+        (RULE + "rate = '3/min'", "agents.a.allow[1].rate", "not know", "remove"),
+        (RULE + "approve = {}", "agents.a.allow[1].approve", "not know", "remove"),
+        (
+            RULE + RULE + "rate = '3/min'",
+            "agents.a.allow[2].rate",
+            "not know",
+            "remove",
+        ),
+        (
+            "[[agents.a.deny]]\ntools = ['a/b']\ncalls = 1",
+            "agents.a.deny[1].calls",
+            "no such key",
+            "tools",
+        ),
+        ("[agents.a]\nnames.x = 'a/*'", "agents.a.names.x", "has a star", "one tool"),
+        ("[agents.a]\nnames.x = 'a'", "agents.a.names.x", "not a tool", "SERVER/TOOL"),
+        (
+            "[agents.a]\nnames.'a b' = 'a/b'",
+            'agents.a.names."a b"',
+            "no name for a tool",
+            "letters",
+        ),
+        (
+            "[agents.a]\nnames = { x = 'a/b', y = 'a/b' }",
+            "agents.a.names",
+            "twice",
+            "one name",
+        ),
+    ],
+)
+def test_complaint_names_file_key_and_what_to_do(
+    folder: Folder, text: str, place: str, problem: str, fix: str
+) -> None:
+    error = folder.refusal(text)
+    message = str(error)
+    assert message.startswith(f"caxton.toml: {place}: " if place else "caxton.toml: ")
+    assert problem in message
+    assert fix in error.fix
+    assert CANARY not in message + error.fix
+
+
+def test_text_that_is_not_utf8_names_its_line(folder: Folder) -> None:
+    assert "line 2" in str(folder.refusal(b"version = 1\n# \xff"))
+
+
+def test_byte_order_mark_is_no_error(folder: Folder) -> None:
+    assert folder.load(b"\xef\xbb\xbfversion = 1").version == 1
+
+
+def test_large_file_is_not_read(folder: Folder) -> None:
+    # law 9
+    assert "1 MiB" in str(folder.refusal("#" * (1024 * 1024 + 1)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = " + "[" * 40 + "]" * 40,
+        "x = " + "[" * 100_000 + "]" * 100_000,
+        "a." * 40 + "b = 1",
+        "x = " + "9" * 100_000,
+        "a." * 100_000 + "b = 1",
+    ],
+)
+def test_absurd_nesting_is_refused(folder: Folder, text: str) -> None:
+    # law 9
+    assert "deeper than" in str(folder.refusal(text))
+
+
+@pytest.mark.parametrize("what", ["servers", "agents"])
+def test_crowd_is_refused(folder: Folder, what: str) -> None:
+    # law 9
+    text = "\n".join(f"[{what}.x{n}]" for n in range(1001))
+    assert "more than 1000" in str(folder.refusal(text))
+
+
+def test_long_list_is_refused(folder: Folder) -> None:
+    # law 9
+    args = "'',".join([""] * 1002)
+    error = folder.refusal(f"[servers.a]\ncommand = 'x'\nargs = [{args}]")
+    assert "more than 1000" in str(error)
+
+
+def test_key_of_another_is_shown_escaped(folder: Folder) -> None:
+    error = folder.refusal('"\\u001b[31m" = 1')
+    assert "\x1b" not in str(error)
+
+
+def test_folder_is_no_file(folder: Folder) -> None:
+    (folder.path / "import").mkdir()
+    assert "cannot be read" in str(folder.refusal("import = ['import']"))

@@ -1,0 +1,176 @@
+"""
+A small tool server over stdio, on the official SDK: offline, always the same.
+
+    python -m caxton_host.demo_server
+"""
+
+from __future__ import annotations
+
+import gc
+
+if __name__ == "__main__":
+    gc.disable()  # A sixth of the start: the SDK builds its models on import.
+
+import anyio
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+from mcp.shared.exceptions import MCPError
+
+from . import __version__
+
+__all__ = ["demo_server", "main"]
+
+_WEATHER = {
+    "berlin": ("Berlin", 7, "overcast"),
+    "lagos": ("Lagos", 31, "sunny"),
+    "lima": ("Lima", 18, "fog"),
+    "reykjavik": ("Reykjavik", -1, "snow"),
+    "seattle": ("Seattle", 12, "rain"),
+    "tokyo": ("Tokyo", 16, "clear"),
+}
+_MAX_SECONDS = 3600
+_MAX_BYTES = 64 * 1024 * 1024
+
+#: A red square, 8 by 8.
+_PNG = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAEUlEQVR42mP4z8CAFTEM"
+    "LQkAKP8/wc53yE8AAAAASUVORK5CYII="
+)
+
+
+def _object(**properties: dict[str, object]) -> dict[str, object]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+_READ_ONLY = types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
+_TOOLS = [
+    types.Tool(
+        name="get_weather",
+        description="The weather in a city, from a small table.",
+        input_schema=_object(location={"type": "string", "description": "A city"}),
+        output_schema=_object(
+            location={"type": "string"},
+            temperature={"type": "integer", "description": "Degrees Celsius"},
+            conditions={"type": "string"},
+        ),
+        annotations=_READ_ONLY,
+    ),
+    types.Tool(
+        name="echo",
+        description="Says what it is told.",
+        input_schema=_object(text={"type": "string"}),
+        annotations=_READ_ONLY,
+    ),
+    types.Tool(
+        name="slow",
+        description="Answers after a while.",
+        input_schema=_object(
+            seconds={"type": "number", "minimum": 0, "maximum": _MAX_SECONDS}
+        ),
+        annotations=_READ_ONLY,
+    ),
+    types.Tool(
+        name="fail",
+        description="Fails, with the message it is given.",
+        input_schema=_object(message={"type": "string"}),
+        annotations=_READ_ONLY,
+    ),
+    types.Tool(
+        name="picture",
+        description="Shows a red square.",
+        input_schema=_object(),
+        annotations=_READ_ONLY,
+    ),
+    types.Tool(
+        name="large",
+        description="Answers with as many bytes as it is asked for.",
+        input_schema=_object(
+            bytes={"type": "integer", "minimum": 0, "maximum": _MAX_BYTES}
+        ),
+        annotations=_READ_ONLY,
+    ),
+]
+
+
+def _said(text: str, *, is_error: bool = False) -> types.CallToolResult:
+    return types.CallToolResult(
+        content=[types.TextContent(text=text)], is_error=is_error
+    )
+
+
+def _weather(location: str) -> types.CallToolResult:
+    found = _WEATHER.get(location.strip().lower())
+    if found is None:
+        return _said(f"no weather for {location!r}", is_error=True)
+    city, temperature, conditions = found
+    return types.CallToolResult(
+        content=[types.TextContent(text=f"{city}: {temperature} °C, {conditions}")],
+        structured_content={
+            "location": city,
+            "temperature": temperature,
+            "conditions": conditions,
+        },
+    )
+
+
+async def _list(
+    _context: ServerRequestContext[object], _params: types.PaginatedRequestParams | None
+) -> types.ListToolsResult:
+    return types.ListToolsResult(tools=_TOOLS)
+
+
+async def _call(
+    _context: ServerRequestContext[object], params: types.CallToolRequestParams
+) -> types.CallToolResult:
+    match params.name, params.arguments or {}:
+        case "get_weather", {"location": str(location)}:
+            said = _weather(location)
+        case "echo", {"text": str(text)}:
+            said = _said(text)
+        case "slow", {"seconds": int() | float() as wait} if 0 <= wait <= _MAX_SECONDS:
+            await anyio.sleep(wait)
+            said = _said(f"waited {wait:g} s")
+        case "fail", {"message": str(message)}:
+            said = _said(message, is_error=True)
+        case "picture", {}:
+            said = types.CallToolResult(
+                content=[types.ImageContent(data=_PNG, mime_type="image/png")]
+            )
+        case "large", {"bytes": int(size)} if 0 <= size <= _MAX_BYTES:
+            said = _said("x" * size)
+        case _ if any(tool.name == params.name for tool in _TOOLS):
+            said = _said(f"these are no arguments of {params.name}", is_error=True)
+        case _:
+            raise MCPError(code=types.INVALID_PARAMS, message=f"no tool {params.name}")
+    return said
+
+
+def demo_server() -> Server:
+    """Return the server, to be run over any transport."""
+    return Server(
+        "caxton-demo", version=__version__, on_list_tools=_list, on_call_tool=_call
+    )
+
+
+async def _serve() -> None:
+    server = demo_server()
+    async with stdio_server() as (read, write):
+        await server.run(read, write, server.create_initialization_options())
+
+
+def main() -> None:
+    """Serve until standard input ends."""
+    gc.freeze()
+    gc.enable()
+    anyio.run(_serve)
+
+
+if __name__ == "__main__":
+    main()

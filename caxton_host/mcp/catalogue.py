@@ -1,0 +1,111 @@
+"""What a server says about its tools, as offers. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from ..codec import canonical, sha256
+from ..core.calls import JSON, Effect
+from ..core.catalogue import Offer
+from ..core.names import exposed_name, is_tool_name
+from ..core.redact import Redactor
+from ..core.servers import ServerConfig, ToolOptions
+from ..errors import BadBytes, ConfigError
+from .texts import plain
+
+__all__ = ["check_names", "offers_of"]
+
+_LONGEST_DESCRIPTION = 16 * 1024
+_LARGEST_DEFINITION = 256 * 1024
+_NO_OPTIONS = ToolOptions()
+
+
+def offers_of(
+    config: ServerConfig, entries: Sequence[JSON], redact: Redactor
+) -> tuple[dict[str, Offer], list[str]]:
+    """
+    Return the offers by tool name, and why each tool left out is left out.
+
+    The *entries* are those of ``tools/list``, all pages, of any quality.
+    """
+    offers: dict[str, Offer] = {}
+    left_out: list[str] = []
+    names = Counter(
+        name
+        for entry in entries
+        if isinstance(entry, dict) and isinstance(name := entry.get("name"), str)
+    )
+    for entry in entries:
+        name = entry.get("name") if isinstance(entry, dict) else None
+        if not isinstance(entry, dict) or not isinstance(name, str):
+            left_out.append("an entry without a name")
+        elif not is_tool_name(name):
+            left_out.append(f"'{plain(name, redact, 64)}': not a name for a tool")
+        elif names[name] > 1:
+            left_out.append(f"'{name}': listed {names[name]} times")
+        elif fault := _fault(entry):
+            left_out.append(f"'{name}': {fault}")
+        else:
+            try:
+                offers[name] = _offer(config, name, redact.value(entry))
+            except BadBytes as exc:
+                left_out.append(f"'{name}': {exc}")
+    return offers, list(dict.fromkeys(left_out))
+
+
+def _fault(entry: dict[str, JSON]) -> str:
+    description = entry.get("description")
+    if not isinstance(description, str | None):
+        return "its description is not text"
+    if len(description or "") > _LONGEST_DESCRIPTION:
+        return f"its description is over {_LONGEST_DESCRIPTION} characters"
+    if not isinstance(entry.get("inputSchema"), dict):
+        return "it has no input schema"
+    return ""
+
+
+def _offer(config: ServerConfig, name: str, entry: dict[str, JSON]) -> Offer:
+    options = config.tools.get(name, _NO_OPTIONS)
+    schema, description = entry["inputSchema"], entry.get("description")
+    parts = ("name", "description", "inputSchema", "outputSchema", "annotations")
+    definition = canonical({part: entry.get(part) for part in parts})
+    if len(definition) > _LARGEST_DEFINITION:
+        raise BadBytes(f"its definition is over {_LARGEST_DEFINITION} bytes")
+    return Offer(
+        server=config.name,
+        tool=name,
+        exposed=options.expose_as or exposed_name(config.name, name),
+        description=options.description or str(description or ""),
+        input_schema=schema if isinstance(schema, dict) else {},
+        definition=definition,
+        definition_sha256=sha256(definition),
+        effect=options.effect or _hinted(config, entry.get("annotations")),
+    )
+
+
+def _hinted(config: ServerConfig, annotations: JSON) -> Effect:
+    # A server may lie about its tools, so its word counts only by the operator's.
+    if not config.trust_annotations or not isinstance(annotations, Mapping):
+        return "unsafe"
+    if annotations.get("readOnlyHint") is True:
+        return "read"
+    return "idempotent" if annotations.get("idempotentHint") is True else "unsafe"
+
+
+def check_names(offers: Iterable[Offer]) -> None:
+    """
+    Make sure that no two offers share an exposed name.
+
+    Raises:
+        ConfigError: Two do.
+    """
+    taken: dict[str, Offer] = {}
+    for offer in offers:
+        other = taken.setdefault(offer.exposed, offer)
+        if other is not offer:
+            raise ConfigError(
+                f"two tools would be called {offer.exposed!r}: "
+                f"{other.server}/{other.tool} and {offer.server}/{offer.tool}",
+                fix="give one of them another name with expose_as",
+            )

@@ -1,0 +1,314 @@
+"""
+A session with one server, on the official SDK.
+
+The SDK settles which protocol is spoken. Calls then go past its models, straight to
+the peer: they lose unknown fields, and reject an answer after the tool has run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import math
+import os
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from .. import __version__
+from ..core.calls import JSON, Completed
+from ..core.catalogue import Offer
+from ..core.redact import Redactor
+from ..core.servers import ServerConfig, ToolOptions
+from ..errors import ServerUnavailable, ToolError
+from . import stdio
+from .catalogue import offers_of
+from .jsonrpc import Answer, Peer
+from .results import completed
+from .texts import plain
+
+if TYPE_CHECKING:
+    from mcp.client.session import ClientSession
+    from mcp_types import Implementation
+
+__all__ = ["Connection", "connect"]
+
+#: A server that has not answered the newest handshake by now is offered the old one
+#: as well. Nothing is lost if it is only slow to start: the first yes counts.
+_PROBE = 1.0
+
+_PAGES = 100
+_TOOLS = 1_000
+_LIST_BYTES = 1024 * 1024
+
+_NO_OPTIONS = ToolOptions()
+_NAME_LENGTH = 128
+
+
+class Connection:
+    """
+    A server that has told its tools.
+
+    Attributes:
+        name: What the server calls itself.
+
+        legacy: It speaks a protocol of before 2026.
+
+        offers: Its tools, by its own names.
+
+        left_out: Why each tool that it told and that is not offered is not.
+    """
+
+    def __init__(
+        self, config: ServerConfig, redact: Redactor, peer: Peer, session: ClientSession
+    ) -> None:
+        info = session.server_info
+        self._config = config
+        self._redact = redact
+        self._peer = peer
+        self._loop = asyncio.get_running_loop()
+        self._meta = _meta_of(session)
+        self._listed = -1
+        self._listing = asyncio.Lock()
+        self.name = plain(info.name if info else "", redact, _NAME_LENGTH)
+        self.version = plain(info.version if info else "", redact, _NAME_LENGTH)
+        self.protocol = str(session.protocol_version)
+        self.legacy = session.discover_result is None
+        self.offers: Mapping[str, Offer] = {}
+        self.left_out: list[str] = []
+
+    @property
+    def alive(self) -> bool:
+        """Whether calls can be made."""
+        return self._peer.lost is None and not self._peer.broken
+
+    @property
+    def ready(self) -> bool:
+        """Whether a call can be made without waiting for anything."""
+        return self.alive and not self.stale and self._peer.ready
+
+    @property
+    def stale(self) -> bool:
+        """Whether the server said that its tools are others now."""
+        return self._peer.changes != self._listed
+
+    async def ended(self) -> str:
+        """Wait until the server is gone, and return why."""
+        return str(await self._peer.ended())
+
+    async def writable(self) -> None:
+        """Wait until the server has read what it was sent."""
+        await self._peer.writable()
+
+    async def refresh(self, deadline: float) -> bool:
+        """
+        Read the list of tools, all pages, and return whether that was needed.
+
+        Raises:
+            ToolError: The list is none, has no end or is too large.
+        """
+        async with self._listing:
+            if not self.stale:
+                return False
+            now = self._peer.changes
+            entries = await self._list(deadline)
+            self.offers, self.left_out = offers_of(self._config, entries, self._redact)
+            self._listed = now
+            return True
+
+    async def _list(self, deadline: float) -> list[JSON]:
+        entries: list[JSON] = []
+        cursor: JSON = None
+        size = 0
+        for _ in range(_PAGES):
+            params: dict[str, JSON] = {"_meta": self._meta} if self._meta else {}
+            if cursor is not None:
+                params["cursor"] = cursor
+            page = await self._ask("tools/list", params, deadline)
+            tools, cursor = page.result.get("tools"), page.result.get("nextCursor")
+            if not isinstance(tools, list):
+                raise ToolError("protocol", "no", "the server told no list of tools")
+            entries += tools
+            size += page.size
+            if len(entries) > _TOOLS or size > _LIST_BYTES:
+                raise ToolError("too_large", "no", "the list of tools is too long")
+            if cursor is None:
+                return entries
+        raise ToolError("too_large", "no", "the list of tools does not end")
+
+    async def _ask(
+        self, method: str, params: dict[str, JSON], deadline: float
+    ) -> Answer:
+        from mcp.shared.exceptions import MCPError  # noqa: PLC0415 -- loaded by now
+
+        try:
+            return await self._peer.request(method, params, deadline)
+        except MCPError as exc:
+            said = plain(exc.error.message, self._redact)
+            raise ToolError(
+                "protocol", "yes", f"the server refused {method}: {said}"
+            ) from None
+
+    async def call(
+        self, tool: str, params: dict[str, JSON], meta: dict[str, JSON], deadline: float
+    ) -> Completed:
+        """
+        Call a tool once.
+
+        What *meta* holds goes along, for servers that know it. The *deadline* is
+        on the clock of the event loop.
+
+        Raises:
+            ToolError: There is no answer, or none that can be used.
+        """
+        began = self._loop.time()
+        answer = await self._ask(
+            "tools/call",
+            {"name": tool, "arguments": params, "_meta": {**self._meta, **meta}},
+            deadline,
+        )
+        if answer.size > self._config.max_result:
+            raise ToolError(
+                "too_large",
+                "yes",
+                f"the answer has {answer.size} bytes, "
+                f"of {self._config.max_result} allowed",
+            )
+        return completed(
+            answer.result,
+            self._config.tools.get(tool, _NO_OPTIONS),
+            self._redact,
+            size=answer.size,
+            duration_us=round((self._loop.time() - began) * 1_000_000),
+        )
+
+
+@asynccontextmanager
+async def connect(
+    config: ServerConfig, redact: Redactor, *, legacy: bool = False
+) -> AsyncGenerator[Connection]:
+    """
+    Start a server and keep it for as long as the block lasts.
+
+    Enter and leave it in one task: the SDK's session ends where it began. A server
+    known to be *legacy* is not asked for a protocol of 2026 or later.
+
+    Raises:
+        ServerUnavailable: It did not come up within its ``start_timeout``.
+    """
+    if config.url is not None:
+        raise ServerUnavailable(
+            "this version speaks to servers over stdio only",
+            fix=f"give [servers.{config.name}] a command instead of a url",
+        )
+    if not config.command:
+        raise ServerUnavailable(
+            "there is nothing to run", fix=f"give [servers.{config.name}] a command"
+        )
+    async with AsyncExitStack() as stack:
+        link = await stack.enter_async_context(stdio.connect(config, redact))
+        try:
+            async with asyncio.timeout(config.start_timeout):
+                session = await stack.enter_async_context(_session(link.peer))
+                await _negotiate(session, legacy=legacy)
+                link.peer.strict = True
+                connection = Connection(config, redact, link.peer, session)
+                await connection.refresh(math.inf)
+        except Exception as exc:  # noqa: BLE001 -- what hostile bytes make the SDK raise
+            link.peer.lose("transport", "the server did not come up")
+            raise _unavailable(config, redact, link, exc) from None
+        yield connection
+
+
+@asynccontextmanager
+async def _session(peer: Peer) -> AsyncGenerator[ClientSession]:
+    # Half a second, the first time, while the server starts as well.
+    session_type, info_type = await asyncio.to_thread(_sdk)
+    session = session_type(
+        dispatcher=peer,
+        client_info=info_type(name="caxton-host", version=__version__),
+    )
+    await session.__aenter__()
+    try:
+        yield session
+    finally:
+        # Told of an exception, it would wrap it in a group.
+        await session.__aexit__(None, None, None)
+
+
+def _sdk() -> tuple[type[ClientSession], type[Implementation]]:
+    collecting = gc.isenabled()
+    gc.disable()  # A sixth of the time: the SDK builds its models on import.
+    try:
+        from mcp.client.session import ClientSession  # noqa: PLC0415
+        from mcp_types import Implementation  # noqa: PLC0415
+    finally:
+        if collecting:
+            gc.enable()
+    return ClientSession, Implementation
+
+
+async def _negotiate(session: ClientSession, *, legacy: bool) -> None:
+    """Settle the protocol. The SDK's own way waits ten seconds for an old server."""
+    if legacy:
+        await session.initialize()
+        return
+    tasks: list[asyncio.Task[Any]] = [asyncio.create_task(session.discover())]
+    try:
+        await asyncio.wait(tasks, timeout=_PROBE)
+        if not _agreed(tasks):
+            tasks.append(asyncio.create_task(session.initialize()))
+        while not _agreed(tasks):
+            running = [task for task in tasks if not task.done()]
+            if not running:
+                await tasks[-1]
+            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _agreed(tasks: list[asyncio.Task[Any]]) -> bool:
+    return any(task.done() and task.exception() is None for task in tasks)
+
+
+def _unavailable(
+    config: ServerConfig, redact: Redactor, link: stdio.Link, exc: Exception
+) -> ServerUnavailable:
+    if isinstance(exc, TimeoutError):
+        why = f"it was not ready within {config.start_timeout:g} s"
+    elif isinstance(exc, ToolError):
+        why = str(exc)
+    else:
+        # Never the text of a validation error: it quotes what it was given.
+        said = getattr(getattr(exc, "error", None), "message", "")
+        said = plain(str(said), redact) or type(exc).__name__
+        why = f"it did not agree on a protocol: {said}"
+    if words := link.last_words():
+        why += f"; its last words: {words}"
+    missing = stdio.withheld(os.environ, config.env)
+    passing = ", ".join(f'{name} = "${{env:{name}}}"' for name in missing)
+    return ServerUnavailable(
+        why,
+        fix=f"check the command of [servers.{config.name}]"
+        + (
+            f"; if it needs the network, add env = {{ {passing} }}, "
+            "which the host has and does not pass on"
+            if missing
+            else ""
+        ),
+    )
+
+
+def _meta_of(session: ClientSession) -> dict[str, JSON]:
+    """Return what every request of a protocol without a handshake carries."""
+    if session.discover_result is None:
+        return {}
+    import mcp_types  # noqa: PLC0415 -- loaded by now
+
+    return {
+        mcp_types.PROTOCOL_VERSION_META_KEY: session.protocol_version,
+        mcp_types.CLIENT_INFO_META_KEY: {"name": "caxton-host", "version": __version__},
+        mcp_types.CLIENT_CAPABILITIES_META_KEY: {},
+    }

@@ -1,0 +1,89 @@
+"""Bytes become lines here, none longer than allowed. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+__all__ = ["Lines", "Overlong"]
+
+#: What is thrown away of one over-long line before it counts as endless.
+_DISCARD = 64 * 1024 * 1024
+
+_HEAD = re.compile(
+    rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18})\s*,'
+)
+# A brace that ends the line closes the message itself, so this id is its own.
+_TAIL = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*\}\s*\Z')
+_KEPT = 256
+
+
+class Overlong(NamedTuple):
+    """
+    A line that was thrown away.
+
+    Attributes:
+        number: The request it answers, if that can be told from its ends.
+
+        endless: It has not ended yet, and nobody should wait for that.
+    """
+
+    number: int | None
+    endless: bool = False
+
+
+class Lines:
+    r"""
+    Splits a stream of bytes at its newlines.
+
+    >>> lines = Lines(limit=100)
+    >>> list(lines.feed(b"one")), list(lines.feed(b" line\n\nand"))
+    ([], [b'one line', b''])
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._held = bytearray()
+        self._discarded = 0
+        self._told = False
+
+    def feed(self, data: bytes) -> Iterator[bytes | Overlong]:
+        """Take bytes, and yield the lines that they complete, without white space."""
+        *whole, rest = data.split(b"\n")
+        for piece in whole:
+            found = self._hold(piece)
+            if found is not None:
+                yield found
+            ended = self._end()
+            if ended is not None:
+                yield ended
+        if rest:
+            found = self._hold(rest)
+            if found is not None:
+                yield found
+
+    def _hold(self, piece: bytes) -> Overlong | None:
+        """Keep the start of a line; of an over-long one, its last bytes alone."""
+        self._held += piece
+        if not self._discarded and len(self._held) <= self._limit:
+            return None
+        number = None
+        if not self._discarded and (head := _HEAD.match(self._held)):
+            number = int(head[1])
+            self._told = True
+        self._discarded += max(1, len(self._held) - _KEPT)
+        del self._held[:-_KEPT]
+        endless = self._discarded > _DISCARD
+        return Overlong(number, endless) if endless or number is not None else None
+
+    def _end(self) -> bytes | Overlong | None:
+        line = bytes(self._held).strip()
+        self._held.clear()
+        if not self._discarded:
+            return line
+        told, self._told, self._discarded = self._told, False, 0
+        if told:
+            return None
+        tail = _TAIL.search(line)
+        return Overlong(int(tail[1]) if tail else None)

@@ -1,0 +1,316 @@
+"""
+One server of the pool: started when first needed, kept up, ended with the host.
+
+It has one task of its own, which opens its connection, waits for its end, and opens
+the next one. Callers never do; they wait for the outcome of the attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+from ..codec import canonical, sha256
+from ..core.calls import JSON, Completed
+from ..core.catalogue import Offer
+from ..core.events import (
+    Event,
+    ServerConnected,
+    ServerDisabled,
+    ServerLost,
+    ServerRestarted,
+    ToolsChanged,
+)
+from ..core.redact import Redactor
+from ..core.servers import ServerConfig, ToolOptions
+from ..errors import CaxtonError, ServerUnavailable, ToolError
+from ..ports import ToolRequest
+from .connection import Connection, connect
+from .stdio import shown
+
+__all__ = ["Server"]
+
+logger = logging.getLogger(__name__)
+
+#: Seconds after which a server counts as healthy, whatever it did before.
+_HEALTHY = 60.0
+_LONGEST_BACKOFF = 60.0
+
+#: Seconds that a run waits for a server beyond its time to start.
+_PATIENCE = 5.0
+
+_KEY = "io.caxton/idempotency-key"
+_NO_OPTIONS = ToolOptions()
+_T = TypeVar("_T")
+
+
+class Server:
+    """
+    One server, up or down.
+
+    Attributes:
+        problem: Why it is down, if it is and was tried.
+    """
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        redact: Redactor,
+        emit: Callable[[Event], None],
+        trace_context: Callable[[], Mapping[str, str]],
+    ) -> None:
+        self.config = config
+        self.problem: ServerUnavailable | None = None
+        self._redact = redact
+        self._on_event = emit
+        self._trace_context = trace_context
+        self._slots = asyncio.Semaphore(config.concurrency)
+        self._current: Connection | None = None
+        self._attempt: asyncio.Future[Connection | None] | None = None
+        self._owner: asyncio.Task[None] | None = None
+        self._wanted = asyncio.Event()
+        self._disabled = False
+        self._restarts = 0
+        self._legacy = False
+        self._known: dict[str, Offer] = {}
+
+    # -- for runs --------------------------------------------------------------
+
+    async def call(self, request: ToolRequest) -> Completed:
+        """Make a call within its one deadline. See `McpTools.call_tool`."""
+        options = self.config.tools.get(request.tool, _NO_OPTIONS)
+        seconds = options.timeout or self.config.timeout
+        deadline = asyncio.get_running_loop().time() + seconds
+        if self._slots.locked():
+            await _by(deadline, self._slots.acquire(), seconds)
+        else:
+            await self._slots.acquire()
+        try:
+            connection = self._current
+            if connection is None or not connection.ready:
+                connection = await _by(deadline, self._ready(deadline), seconds)
+            _check_pin(connection, request)
+            meta: dict[str, JSON] = {_KEY: request.idempotency_key}
+            meta.update(self._trace_context())
+            return await connection.call(request.tool, request.params, meta, deadline)
+        finally:
+            self._slots.release()
+
+    async def _ready(self, deadline: float) -> Connection:
+        connection = await self._connected()
+        if connection is None:
+            raise ToolError("transport", "no", f"the server {self.config.name} is down")
+        try:
+            if await connection.refresh(deadline):
+                self._learn(connection)
+        except ToolError as exc:
+            raise ToolError(exc.kind, "no", str(exc)) from None
+        await connection.writable()
+        return connection
+
+    async def offers(self) -> list[Offer]:
+        """Return what the server offers; nothing if it is down and may be."""
+        seconds = self.config.start_timeout + _PATIENCE
+        deadline = asyncio.get_running_loop().time() + seconds
+        try:
+            connection = await _by(deadline, self._ready(deadline), seconds)
+            return list(connection.offers.values())
+        except ToolError as exc:
+            problem = self.problem or ServerUnavailable(str(exc))
+        if self.config.required:
+            raise ServerUnavailable(
+                f"the required server {self.config.name} is down: {problem}",
+                fix=problem.fix,
+            )
+        logger.warning(
+            "MCP: failed to initialize %s, skipping: %s. To fix: %s",
+            self._address(),
+            problem,
+            problem.fix,
+        )
+        return []
+
+    def described(self) -> dict[str, JSON]:
+        """Return the server as ``RunStarted.servers`` holds it."""
+        now = self._current
+        up = now is not None and now.alive
+        return {
+            "transport": self.config.transport,
+            "address": self._digest(),
+            "name": now.name if now and up else None,
+            "version": now.version if now and up else None,
+            "protocol": now.protocol if now and up else None,
+        }
+
+    def _address(self) -> str:
+        if self.config.url is not None:
+            return self._redact.text(self.config.url)
+        return shown(self.config, self._redact)
+
+    def _digest(self) -> str:
+        if self.config.url is not None:
+            return self._redact.text(self.config.url)
+        return "sha256:" + sha256(canonical([*self.config.command]))
+
+    # -- the owner -------------------------------------------------------------
+
+    def _emit(self, event: Event) -> None:
+        try:
+            self._on_event(event)
+        except CaxtonError:
+            # A log that takes no more is for the runs to report; servers go on.
+            logger.exception("MCP: an event of %s was lost", self.config.name)
+
+    def want(self) -> None:
+        """Ask for a connection, without waiting for it."""
+        if self._owner is None:
+            self._owner = asyncio.create_task(
+                self._own(), name=f"mcp server {self.config.name}"
+            )
+        self._wanted.set()
+
+    async def _connected(self) -> Connection | None:
+        if self._current is not None and self._current.alive:
+            return self._current
+        if self._disabled:
+            return None
+        if self._attempt is None:
+            self._attempt = asyncio.get_running_loop().create_future()
+        self.want()
+        return await asyncio.shield(self._attempt)
+
+    async def close(self) -> None:
+        """End the server. Whoever waits for it learns that it is down."""
+        self._disabled = True
+        if self._owner is not None:
+            self._owner.cancel()
+            await asyncio.wait([self._owner])
+
+    async def _own(self) -> None:
+        try:
+            await self._keep_up()
+        finally:
+            # However this ends, nobody waits for what will not come.
+            self._disabled = True
+            self._current = None
+            self._settle(None)
+
+    async def _keep_up(self) -> None:
+        loop = asyncio.get_running_loop()
+        not_before = 0.0
+        while not self._disabled:
+            await self._wanted.wait()
+            await asyncio.sleep(not_before - loop.time())
+            if self._restarts:
+                self._emit(
+                    ServerRestarted(server=self.config.name, attempt=self._restarts)
+                )
+            try:
+                async with connect(
+                    self.config, self._redact, legacy=self._legacy
+                ) as connection:
+                    lived = await self._live(connection)
+            except ServerUnavailable as exc:
+                delay = self._failed(exc)
+            else:
+                delay = self._again(lived)
+            not_before = loop.time() + delay
+
+    async def _live(self, connection: Connection) -> float:
+        """Stay until the connection ends, and return how many seconds it lasted."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        self._legacy = connection.legacy
+        self._current, self.problem = connection, None
+        self._emit(
+            ServerConnected(
+                server=self.config.name,
+                name=connection.name,
+                version=connection.version,
+                protocol=connection.protocol,
+                tools=len(connection.offers),
+            )
+        )
+        self._learn(connection)
+        self._settle(connection)
+        reason = await connection.ended()
+        self._current, self.problem = None, ServerUnavailable(reason)
+        self._emit(ServerLost(server=self.config.name, reason=reason))
+        return loop.time() - began
+
+    def _failed(self, problem: ServerUnavailable) -> float:
+        self.problem = problem
+        self._legacy = False
+        self._settle(None)
+        return self._again(0) if self._restarts else self.config.restart.backoff
+
+    def _again(self, lived: float) -> float:
+        """Return how many seconds to wait before the next restart, if there is one."""
+        restart = self.config.restart
+        if lived >= _HEALTHY:
+            self._restarts = 0
+        if not restart.enabled or self._restarts >= restart.max_restarts:
+            self._disabled = True
+            self._emit(
+                ServerDisabled(server=self.config.name, reason=str(self.problem))
+            )
+            self._settle(None)
+            return 0
+        self._restarts += 1
+        self.want()
+        if self._restarts == 1:
+            return 0
+        delay = restart.backoff * 2.0 ** min(self._restarts - 2, 16)
+        return min(delay, _LONGEST_BACKOFF) * (0.5 + secrets.randbelow(501) / 1000)
+
+    def _settle(self, outcome: Connection | None) -> None:
+        self._wanted.clear()
+        waiting, self._attempt = self._attempt, None
+        if waiting is not None:
+            waiting.set_result(outcome)
+
+    def _learn(self, connection: Connection) -> None:
+        """Tell what is new about the tools of the server."""
+        for why in connection.left_out:
+            logger.warning("MCP: %s: left out %s", self.config.name, why)
+        old, new = self._known, dict(connection.offers)
+        self._known = new
+        if old and old != new:
+            self._emit(
+                ToolsChanged(
+                    server=self.config.name,
+                    added=tuple(sorted(new.keys() - old.keys())),
+                    removed=tuple(sorted(old.keys() - new.keys())),
+                    changed=tuple(
+                        sorted(
+                            name
+                            for name in new.keys() & old.keys()
+                            if new[name] != old[name]
+                        )
+                    ),
+                )
+            )
+
+
+def _check_pin(connection: Connection, request: ToolRequest) -> None:
+    offer = connection.offers.get(request.tool)
+    pinned = request.definition_sha256
+    if offer is None:
+        raise ToolError("changed", "no", "the server does not offer this tool")
+    if pinned is not None and pinned != offer.definition_sha256:
+        raise ToolError(
+            "changed", "no", "the tool is not the one that the run was shown"
+        )
+
+
+async def _by(deadline: float, awaitable: Awaitable[_T], seconds: float) -> _T:
+    try:
+        async with asyncio.timeout_at(deadline):
+            return await awaitable
+    except TimeoutError:
+        raise ToolError(
+            "timeout", "no", f"the server was not ready for it within {seconds:g} s"
+        ) from None

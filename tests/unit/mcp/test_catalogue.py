@@ -1,0 +1,149 @@
+"""What a server says of its tools is bounded, pinned and believed only if told to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from caxton_host.codec import sha256
+from caxton_host.core.calls import Effect
+from caxton_host.core.catalogue import Offer
+from caxton_host.core.redact import Redactor
+from caxton_host.core.servers import ServerConfig, ToolOptions
+from caxton_host.errors import ConfigError
+from caxton_host.mcp.catalogue import check_names, offers_of
+
+SCHEMA: dict[str, Any] = {"type": "object"}
+
+
+def entry(name: object = "look_up", **rest: object) -> dict[str, Any]:
+    return {"name": name, "description": "d", "inputSchema": SCHEMA} | rest
+
+
+def offers(
+    *entries: Any,  # noqa: ANN401
+    **config: Any,  # noqa: ANN401
+) -> tuple[list[Offer], list[str]]:
+    found, left_out = offers_of(
+        ServerConfig(name="crm", **config), entries, Redactor(["s3cret-value"])
+    )
+    return list(found.values()), left_out
+
+
+def only(entry_: dict[str, Any], **config: Any) -> Offer:  # noqa: ANN401
+    [offer], _ = offers(entry_, **config)
+    return offer
+
+
+def test_a_tool_is_offered_under_its_exposed_name_with_its_pin() -> None:
+    offer = only(entry())
+    assert offer.exposed == "mcp__crm__look_up"
+    assert (offer.server, offer.tool, offer.effect) == ("crm", "look_up", "unsafe")
+    assert offer.definition_sha256 == sha256(offer.definition)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"description": "e"},
+        {"inputSchema": {"type": "object", "x": 1}},
+        {"outputSchema": SCHEMA},
+        {"annotations": {"readOnlyHint": True}},
+    ],
+)
+def test_the_pin_changes_with_every_part_of_the_definition(
+    change: dict[str, Any],
+) -> None:
+    assert only(entry()).definition_sha256 != only(entry(**change)).definition_sha256
+
+
+def test_the_pin_does_not_depend_on_order_or_on_what_is_no_definition() -> None:
+    mixed = dict(reversed(entry(_meta={"x": 1}).items()))
+    assert only(mixed).definition_sha256 == only(entry()).definition_sha256
+
+
+@pytest.mark.parametrize(
+    ("odd", "why"),
+    [
+        ("text", "an entry without a name"),
+        ({"inputSchema": SCHEMA}, "an entry without a name"),
+        (entry("a b"), "'a b': not a name for a tool"),
+        (entry("look\u0456up"), "not a name"),
+        (entry("x" * 129), "not a name"),
+        (entry("a\n\x1b[31m"), r"'a\n\x1b[31m': not a name"),
+        (entry(description=5), "description is not text"),
+        (entry(description="x" * 16_385), "over 16384 characters"),
+        (entry(inputSchema=[]), "no input schema"),
+        ({"name": "bare"}, "no input schema"),
+        (entry(inputSchema={"x": "y" * 300_000}), "over 262144 bytes"),
+        (entry(inputSchema={"x": 2**70}), "cannot be"),
+    ],
+)
+def test_a_tool_that_cannot_be_offered_is_left_out_with_a_reason(
+    odd: object, why: str
+) -> None:
+    found, left_out = offers(odd, entry("sound"))
+    assert [offer.tool for offer in found] == ["sound"]
+    [reason] = left_out
+    assert why in reason or "stored" in reason
+
+
+def test_a_name_that_is_listed_twice_means_nothing() -> None:
+    found, left_out = offers(entry(), entry(description="other"), entry("sound"))
+    assert [offer.tool for offer in found] == ["sound"]
+    assert left_out == ["'look_up': listed 2 times"]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "trusted", "effect"),
+    [
+        ({"readOnlyHint": True}, False, "unsafe"),
+        ({"readOnlyHint": True}, True, "read"),
+        ({"readOnlyHint": "yes"}, True, "unsafe"),
+        ({"idempotentHint": True}, True, "idempotent"),
+        ({"readOnlyHint": False, "idempotentHint": True}, True, "idempotent"),
+        (None, True, "unsafe"),
+        ("read", True, "unsafe"),
+    ],
+)
+def test_annotations_count_only_where_the_operator_trusts_them(
+    annotations: object, effect: Effect, *, trusted: bool
+) -> None:
+    # law 7
+    offer = only(entry(annotations=annotations), trust_annotations=trusted)
+    assert offer.effect == effect
+
+
+def test_the_word_of_the_operator_wins() -> None:
+    options = ToolOptions(expose_as="lookup", effect="keyed", description="mine")
+    offer = only(
+        entry(annotations={"readOnlyHint": True}),
+        tools={"look_up": options},
+        trust_annotations=True,
+    )
+    assert (offer.exposed, offer.effect, offer.description) == (
+        "lookup",
+        "keyed",
+        "mine",
+    )
+    assert (
+        offer.definition_sha256
+        == only(entry(annotations={"readOnlyHint": True})).definition_sha256
+    )
+
+
+def test_no_secret_gets_into_a_definition() -> None:
+    # law 8
+    offer = only(
+        entry(description="s3cret-value", inputSchema={"default": "s3cret-value"})
+    )
+    assert "s3cret" not in str(offer)
+
+
+def test_one_name_for_two_tools_is_an_error() -> None:
+    tools = {"a": ToolOptions(expose_as="x"), "b": ToolOptions(expose_as="x")}
+    found, _ = offers(entry("a"), entry("b"), tools=tools)
+    with pytest.raises(ConfigError, match="crm/a and crm/b"):
+        check_names(found)
+    check_names(found[:1])

@@ -1,13 +1,17 @@
-"""Makes the examples in docstrings and pages run as tests."""
+"""Makes the examples in docstrings and pages run as tests; no test is timed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from hypothesis import settings
 from sybil import Document, Example, Region, Sybil
 from sybil.document import PythonDocStringDocument
 from sybil.parsers.markdown import PythonCodeBlockParser
 from sybil.parsers.rest import DocTestParser
+
+settings.register_profile("caxton", deadline=None)
+settings.load_profile("caxton")
 
 
 class Whole:

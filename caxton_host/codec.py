@@ -135,8 +135,9 @@ def load_json(data: bytes | str, *, limit: int, nodes: int = RESULT_NODES) -> JS
         BadBytes: Too long, too deep, not JSON, or a number, key or text that the
             log could not hold.
     """
-    if len(data) > limit:
-        raise BadBytes(f"{len(data)} bytes, of {limit} allowed")
+    size = len(data.encode(errors="replace") if isinstance(data, str) else data)
+    if size > limit:
+        raise BadBytes(f"{size} bytes, of {limit} allowed")
     try:
         value = json.loads(data, object_pairs_hook=_map, parse_constant=_no_constant)
     except BadBytes:
@@ -208,4 +209,4 @@ def _check(item: object) -> None:
         if not _SMALLEST <= item <= _LARGEST:
             raise BadBytes("a number has more than 64 bits")
     elif item is not None:
-        raise BadBytes("bytes are not a value")
+        raise BadBytes("bytes and times are not values")

@@ -75,27 +75,31 @@ class RunDoor:
             return
         left = self.limits.log - self.logged
         self.logged += max(len(text), _LINE_COST)
-        self._write(
-            LEVELS[min(max(level, 0), len(LEVELS) - 1)],
-            text[:left].decode(errors="replace"),
+        # Redacted before it is cut: half a secret would not be found.
+        line = self.gateway.redact.text(
+            text[: 2 * self.limits.log].decode(errors="replace")
         )
+        name = LEVELS[min(max(level, 0), len(LEVELS) - 1)]
+        lines = [(name, line.encode()[:left].decode(errors="ignore"))]
         if self.logged > self.limits.log:
-            self._write(
-                "truncated", f"the run reached its limit log: {self.limits.log}"
-            )
+            end = f"the run reached its limit log: {self.limits.log}"
+            lines.append(("truncated", end))
+        self._write(lines)
         if self.after:
             self.after(self.calls, self.lines)
 
-    def _write(self, level: str, text: str) -> None:
-        self.lines += 1
-        journal = self.gateway.journal
-        if self.lines <= journal.logged:
-            return
-        event = LogWritten(
-            n=self.lines, level=level, text=self.gateway.redact.text(text)
-        )
-        self.gateway.log.queue(event)
-        journal.apply(event, self.gateway.log.recorded_at)
+    def _write(self, lines: list[tuple[str, str]]) -> None:
+        journal, log = self.gateway.journal, self.gateway.log
+        events = [
+            LogWritten(n=n, level=level, text=text)
+            for n, (level, text) in enumerate(lines, self.lines + 1)
+            if n > journal.logged
+        ]
+        self.lines += len(lines)
+        if events:
+            log.queue(*events)
+        for event in events:
+            journal.apply(event, log.recorded_at)
 
     def _tool_call(self, name: bytes, params: bytes, fuel: int) -> ToolCall:
         fault, decoded = "", None
@@ -106,11 +110,12 @@ class RunDoor:
                 decoded = codec.decode_map(params, limit=self.limits.params)
             except BadBytes as exc:
                 fault = f"params: {exc}"
+        cut = len(params) > self.limits.params
         return ToolCall(
             number=self.calls,
             name=clean_name(name),
             params=decoded,
-            digest=codec.sha256(params),
+            digest=params[-32:].hex() if cut else codec.sha256(params),
             fuel=fuel,
             fault=fault,
             over=self._over(),

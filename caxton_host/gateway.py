@@ -24,8 +24,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import assert_never
 
-from .core.calls import Completed, Denied, Failed, Outcome, Route, ToolCall
+from .core.calls import Completed, Denied, Failed, Outcome, Route, Sent, ToolCall
 from .core.events import Event, ToolInvoked, ToolRetried, settled
 from .core.grants import Allowed, Grant, decide
 from .core.journal import Answered, Fresh, InDoubt, Journal
@@ -98,6 +99,8 @@ class Gateway:
             case InDoubt():
                 attempt = await self._record_retry(call, known)
                 return self._settle(call, await self._forward(call, attempt))
+            case _:
+                assert_never(known)
 
     async def _record_intent(self, call: ToolCall) -> Answered | None:
         """Make the intent durable, or return why the call is denied."""
@@ -118,7 +121,16 @@ class Gateway:
         )
         if isinstance(verdict, Denied):
             return self._settle(call, verdict, intent)
-        if refused := await self.log.append(intent):
+        try:
+            refused = await self.log.append(intent)
+        except Exception:
+            raise
+        except BaseException:
+            # The run is stopped while the log, which has the intent, commits it.
+            self.journal.apply(intent, self.log.recorded_at)
+            self._settle(call, _stopped("no"))
+            raise
+        if refused:
             spent = Denied(
                 code="budget", rule=refused.rule, message="that budget is spent"
             )
@@ -151,8 +163,8 @@ class Gateway:
         retry = ToolRetried(
             call=call.number, attempt=known.attempts + 1, reason="resumed"
         )
-        await self.log.append(retry)
         self.journal.apply(retry, self.log.recorded_at)
+        await self.log.append(retry)
         return retry.attempt
 
     async def _forward(self, call: ToolCall, attempt: int) -> Completed | Failed:
@@ -170,18 +182,12 @@ class Gateway:
         try:
             done = await self.tools.call_tool(request)
         except ToolError as exc:
-            return Failed(kind=exc.kind, sent=exc.sent, message=str(exc))
+            text = self.redact.text(str(exc))
+            return Failed(kind=exc.kind, sent=exc.sent, message=text)
         except BaseException:
             # The run is stopped while the tool works: closed, so that an open
             # call means one thing only, and its effect is left open.
-            self._settle(
-                call,
-                Failed(
-                    kind="cancelled",
-                    sent="unknown",
-                    message="the run ended before the tool answered",
-                ),
-            )
+            self._settle(call, _stopped("unknown"))
             raise
         return done if attempt == 1 else replace(done, attempts=attempt)
 
@@ -192,6 +198,14 @@ class Gateway:
         for event in events:
             self.journal.apply(event, at)
         return Answered(outcome, at)
+
+
+def _stopped(sent: Sent) -> Failed:
+    return Failed(
+        kind="cancelled",
+        sent=sent,
+        message="the run was stopped before the tool answered",
+    )
 
 
 def _checked(answer: Answered) -> Answered:

@@ -10,14 +10,22 @@ Nothing of a run leaves the host before the events that it depends on are durabl
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from . import codec
 from .core.calls import JSON
 from .core.catalogue import Catalogue, catalogue_for, listing
-from .core.events import Event, RunCancelled, RunCompleted, RunFailed, RunStarted
+from .core.events import (
+    ENDS,
+    Event,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+)
 from .core.grants import Grant
 from .core.journal import Journal
 from .core.limits import Limits
@@ -141,7 +149,7 @@ class Host:
         catalogue = catalogue_for(request.grant, request.names, offered.offers)
         run_id = uuid7(self.clock.now(), self.entropy(10))
         with self.telemetry.run(request.agent, run_id, "live") as span:
-            fallback = self.entropy(16).hex()
+            fallback = self.telemetry.ids()[0] or self.entropy(16).hex()
 
             def trace() -> tuple[str, str | None]:
                 trace_id, span_id = self.telemetry.ids()
@@ -153,26 +161,25 @@ class Host:
                 for offer in catalogue.visible.values()
             }
             log = self.store.create(f"run/{run_id}", trace)
-            await log.append(
-                started, blobs={prepared.sha256: request.module, **definitions}
-            )
-            if on_started:
-                on_started(run_id)
-            journal = Journal()
-            gateway = Gateway(
-                run_id=run_id,
-                grant=request.grant,
-                routes=catalogue.routes,
-                journal=journal,
-                log=log,
-                tools=self.tools,
-                redact=self.redact,
-            )
-            guest = guest_for(request.agent, started, definitions, log.recorded_at)
-            end = await self._drive(request, prepared, guest, gateway, log)
+            async with _cancellable(log, request.actor):
+                await log.append(
+                    started, blobs={prepared.sha256: request.module, **definitions}
+                )
+                gateway = Gateway(
+                    run_id=run_id,
+                    grant=request.grant,
+                    routes=catalogue.routes,
+                    journal=Journal(),
+                    log=log,
+                    tools=self.tools,
+                    redact=self.redact,
+                )
+                guest = guest_for(request.agent, started, definitions, log.recorded_at)
+                end = await self._drive(prepared, guest, gateway, on_started)
             await log.append(end)
             span.ended(
-                type(end).__name__, end.kind if isinstance(end, RunFailed) else None
+                ENDS[type(end).__name__],
+                end.kind if isinstance(end, RunFailed) else None,
             )
         return run_id
 
@@ -185,7 +192,12 @@ class Host:
     ) -> RunStarted:
         grants = request.grant.to_payload()
         value = self.redact.value(request.input)
-        size = len(codec.encode(value))
+        try:
+            size = len(codec.encode(value))
+        except BadBytes as exc:
+            raise UsageError(
+                f"the input is {exc}", fix="pass what JSON can say"
+            ) from None
         if size > request.limits.input:
             raise UsageError(
                 f"the input has {size} bytes, of {request.limits.input} allowed",
@@ -211,24 +223,19 @@ class Host:
 
     async def _drive(
         self,
-        request: RunRequest,
         prepared: Prepared,
         guest: Guest,
         gateway: Gateway,
-        log: EventLog,
+        on_started: Callable[[str], None] | None,
     ) -> Event:
-        """Return the event that ends the run. Every way a run can end is here."""
+        """Return the event that ends the run. Every way but one is here."""
+        wall = asyncio.timeout(guest.limits.wall)
         try:
-            async with asyncio.timeout(request.limits.wall):
+            if on_started:
+                on_started(gateway.run_id)
+            async with wall:
                 ending = await self._execute(prepared, guest, gateway)
             return end_of(ending, guest.limits, self.redact)
-        except TimeoutError:
-            return RunFailed(
-                kind="limit", message=f"wall: {request.limits.wall:g} s", fuel=None
-            )
-        except asyncio.CancelledError:
-            await log.append(RunCancelled(actor=request.actor, reason="interrupted"))
-            raise
         except RunStopped as exc:
             return RunFailed(kind="limit", message=f"{exc.limit}: {exc}", fuel=None)
         except NondeterminismError as exc:
@@ -238,6 +245,9 @@ class Host:
         except StoreError:
             raise
         except Exception as exc:
+            if isinstance(exc, TimeoutError) and wall.expired():
+                message = f"wall: {guest.limits.wall:g} s"
+                return RunFailed(kind="limit", message=message, fuel=None)
             logger.exception("the host failed in a run")
             return RunFailed(kind="host", message=type(exc).__name__, fuel=None)
 
@@ -255,6 +265,16 @@ class Host:
                 if life == _LIVES:
                     raise
         raise AssertionError  # pragma: no cover -- the loop returns or raises
+
+
+@contextlib.asynccontextmanager
+async def _cancellable(log: EventLog, actor: dict[str, JSON]) -> AsyncGenerator[None]:
+    """Record the run's end if it is cancelled: the one way that is not driven to."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        await log.append(RunCancelled(actor=actor, reason="interrupted"))
+        raise
 
 
 def guest_for(

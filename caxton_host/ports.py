@@ -259,7 +259,8 @@ class Door(Protocol):
         Args:
             name: The exposed name, as the guest wrote it, at most 64 KiB.
 
-            params: msgpack, of any quality, at most 1 MiB.
+            params: msgpack, of any quality. More than ``Limits.params`` allows
+                arrives as that many bytes and the 32 of its SHA-256.
 
             fuel: What the guest has burnt so far.
         """

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Literal, NoReturn
 
 from .core.calls import JSON, Completed
@@ -53,8 +54,10 @@ from .ports import (
 
 __all__ = ["Replayed", "replay"]
 
-#: Limits whose end does not depend on a clock.
-_COUNTED = ("fuel", "host_calls", "total_calls", "recorded", "output")
+#: How the message begins of an end that every engine comes to in the same place.
+_COUNTED = ("host_calls", "total_calls", "recorded", "output")
+#: The same, of one that only the recorded engine does.
+_BY_ENGINE = ("fuel", "memory", "stack overflow")
 _FOREVER = 1e9
 
 
@@ -64,7 +67,7 @@ class Replayed:
     What a replay found.
 
     Attributes:
-        calls: How many calls were answered from the log.
+        calls: How many calls the log holds.
 
         divergence: The first difference, or ``None``.
     """
@@ -143,23 +146,19 @@ async def replay(
     Execute the run again over its own log, and return the first divergence.
 
     A run that a clock, a person or a crash ended is executed up to its last
-    recorded event. Fuel is compared where the engine is the one of the recording.
+    recorded event. Fuel, and an end for lack of fuel or room, are compared where
+    the engine is the one of the recording.
 
     Raises:
         NotFoundError: There is no such run.
 
         LogBrokenError: Its log lacks what a replay needs.
     """
-    history = await store.read(f"run/{run_id}")
-    if not history:
-        raise NotFoundError(f"no run {run_id}", fix="caxton runs list shows them")
-    started = history[0].event
-    if not isinstance(started, RunStarted):
-        raise LogBrokenError(f"run {run_id} does not begin with RunStarted")
-    recording = _Recording.of(run_id, history, started)
+    recording = _Recording.of(run_id, await store.read(f"run/{run_id}"))
+    started, limits = recording.started, recording.limits
     module = await store.blob(started.module_sha256)
-    limits = recording.limits
     prepared = await sandbox.prepare(module, limits, started.entry)
+    exact = prepared.engine == started.engine
     definitions = {
         digest: await store.blob(digest)
         for entry in started.catalogue.values()
@@ -168,11 +167,15 @@ async def replay(
     }
     guest = replace(
         guest_for(
-            f"replay/{started.agent}", started, definitions, history[0].recorded_at
+            f"replay/{started.agent}", started, definitions, recording.started_at
         ),
-        limits=replace(limits, compute=_FOREVER),
+        limits=replace(
+            limits,
+            compute=_FOREVER,
+            fuel=limits.fuel if exact else limits.fuel * 2,  # it may charge more
+        ),
     )
-    journal = recording.journal(compare_fuel=prepared.engine == started.engine)
+    journal = recording.journal(compare_fuel=exact)
     gateway = Gateway(
         run_id=run_id,
         grant=Grant(),
@@ -192,45 +195,64 @@ async def replay(
 class _Recording:
     """A run's log, and what its last event asks of a replay."""
 
-    run_id: str
     history: list[Recorded]
+    started: RunStarted
     limits: Limits
     end: Recorded | None
 
     @classmethod
-    def of(
-        cls, run_id: str, history: list[Recorded], started: RunStarted
-    ) -> _Recording:
+    def of(cls, run_id: str, history: list[Recorded]) -> _Recording:
+        if not history:
+            raise NotFoundError(f"no run {run_id}", fix="caxton runs list shows them")
+        for recorded in history:
+            if recorded.event is None:
+                raise LogBrokenError(
+                    f"event {recorded.seq} of run {run_id} was erased",
+                    fix="an erased run can be verified, not replayed",
+                )
+        started = history[0].event
+        if not isinstance(started, RunStarted):
+            raise LogBrokenError(f"run {run_id} does not begin with RunStarted")
         ended = ENDS.get(history[-1].type, "running") not in {"running", "suspended"}
         return cls(
-            run_id=run_id,
             history=history,
+            started=started,
             limits=Limits.from_payload(started.limits),
             end=history[-1] if ended else None,
         )
+
+    @property
+    def started_at(self) -> int:
+        return self.history[0].recorded_at
 
     def journal(self, *, compare_fuel: bool) -> Journal:
         """Return the journal of the whole run."""
         journal = Journal(compare_fuel=compare_fuel)
         for recorded in self.history:
-            if recorded.event is None:
-                raise LogBrokenError(
-                    f"event {recorded.seq} of run {self.run_id} was erased",
-                    fix="an erased run can be verified, not replayed",
-                )
+            assert recorded.event is not None  # noqa: S101 -- see `of`
             journal.apply(recorded.event, recorded.recorded_at, recorded.seq)
         return journal
 
-    @property
-    def by_clock(self) -> bool:
-        """Whether the run ended where only a clock, a person or a crash knows."""
-        event = self.end.event if self.end else None
-        if isinstance(event, RunCompleted):
-            return False
-        if isinstance(event, RunFailed):
-            counted = event.kind == "limit" and event.message.startswith(_COUNTED)
-            return not (counted or event.kind in {"trap", "agent_error"})
-        return True
+    def is_open(self, *, exact: bool) -> bool:
+        """
+        Return whether the run ended where a replay cannot be expected to.
+
+        A clock, a person, a crash or, unless the engine is *exact*ly the recorded
+        one, the engine made it end there.
+        """
+        match self.end.event if self.end else None:
+            case RunCompleted():
+                return False
+            case RunFailed(kind="limit" | "trap", message=text) if text.startswith(
+                _BY_ENGINE
+            ):
+                return not exact
+            case RunFailed(kind="limit", message=text):
+                return not text.startswith(_COUNTED)
+            case RunFailed(kind="trap" | "agent_error"):
+                return False
+            case _:
+                return True
 
 
 async def _follow(
@@ -242,9 +264,9 @@ async def _follow(
 ) -> Divergence | None:
     journal = door.gateway.journal
     try:
-        if recording.by_clock:
-            door.after = lambda calls, lines: _stop_at(journal, calls, lines)
-            door.after(0, 0)
+        if recording.is_open(exact=journal.compare_fuel):
+            door.after = partial(_stop, door)
+            _stop(door)
         ending = await sandbox.run(prepared, guest, door)
         now = end_of(ending, recording.limits, Redactor())
     except (_EndReached, Suspend):
@@ -252,14 +274,21 @@ async def _follow(
     except NondeterminismError as exc:
         return exc.divergence
     except RunStopped as exc:
+        if door.after and _at_end(door):  # the crash came before that was recorded
+            return None
         now = RunFailed(kind="limit", message=f"{exc.limit}: {exc}", fuel=None)
     return journal.unmade(door.calls) or _compare(
         recording, now, compare_fuel=journal.compare_fuel
     )
 
 
-def _stop_at(journal: Journal, calls: int, lines: int) -> None:
-    if calls >= journal.calls and lines >= journal.logged:
+def _at_end(door: RunDoor) -> bool:
+    journal = door.gateway.journal
+    return door.calls >= journal.calls and door.lines >= journal.logged
+
+
+def _stop(door: RunDoor, *_: int) -> None:
+    if _at_end(door):
         raise _EndReached
 
 

@@ -14,10 +14,11 @@ point is set.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
@@ -89,14 +90,15 @@ class _Watched:
             self.span.set_attribute("caxton.server.name", route.server)
             self.span.set_attribute("caxton.tool.name", route.tool)
             self.span.set_attribute("caxton.call.effect", route.effect)
-        self._fail(error)
+        self.fail(error)
 
     def ended(self, state: str, kind: str | None) -> None:
         """Note how a run ended."""
         self.span.set_attribute("caxton.run.state", state)
-        self._fail(kind)
+        self.fail(kind)
 
-    def _fail(self, error: str | None) -> None:
+    def fail(self, error: str | None) -> None:
+        """Note an error, if there was one, by its name alone."""
         from opentelemetry.trace import StatusCode  # noqa: PLC0415
 
         if error:
@@ -112,6 +114,13 @@ def _how(outcome: Outcome) -> tuple[str, str | None]:
     return "failed", outcome.kind
 
 
+def _reason(exc: BaseException) -> str:
+    if isinstance(exc, ToolError):
+        return exc.kind
+    stopped = isinstance(exc, asyncio.CancelledError)
+    return "cancelled" if stopped else type(exc).__name__
+
+
 class OtelTelemetry:
     """
     Writes spans to a tracer.
@@ -120,13 +129,16 @@ class OtelTelemetry:
         provider: Makes the tracer, and is flushed when this is closed.
 
         exporter: What may keep the flush waiting, to be cut short.
+
+        lost: Called when spans could not be sent.
     """
 
     def __init__(
-        self, provider: TracerProvider, exporter: SpanExporter | None = None
+        self, provider: TracerProvider, exporter: SpanExporter, lost: Callable[[], None]
     ) -> None:
         self._provider = provider
         self._exporter = exporter
+        self._lost = lost
         self._tracer: Tracer = provider.get_tracer("caxton_host")
 
     @contextlib.contextmanager
@@ -142,10 +154,8 @@ class OtelTelemetry:
             "caxton.run.id": run_id,
             "caxton.run.mode": mode,
         }
-        with self._tracer.start_as_current_span(
-            f"invoke_agent {agent}", attributes=attributes
-        ) as span:
-            yield _Watched(span)
+        with self._span(f"invoke_agent {agent}", attributes) as span:
+            yield span
 
     @contextlib.contextmanager
     def call(self, call: ToolCall, run_id: str) -> Generator[_Watched]:
@@ -156,10 +166,8 @@ class OtelTelemetry:
             "gen_ai.tool.type": "extension",
             "gen_ai.tool.call.id": f"{run_id}:{call.number}",
         }
-        with self._tracer.start_as_current_span(
-            f"execute_tool {call.name}", attributes=attributes
-        ) as span:
-            yield _Watched(span)
+        with self._span(f"execute_tool {call.name}", attributes) as span:
+            yield span
 
     def ids(self) -> tuple[str | None, str | None]:
         """Return trace and span id of the current span."""
@@ -185,29 +193,36 @@ class OtelTelemetry:
         return carrier
 
     @contextlib.contextmanager
-    def attempt(self, request: ToolRequest) -> Generator[OtelSpan]:
+    def attempt(self, request: ToolRequest) -> Generator[_Watched]:
         """Watch one attempt to reach a server."""
-        from opentelemetry.trace import SpanKind, StatusCode  # noqa: PLC0415
-
-        attributes = {
+        attributes: dict[str, str | int] = {
             "mcp.method.name": "tools/call",
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": request.tool,
             "caxton.server.name": request.server,
             "caxton.call.attempt": request.attempt,
         }
+        with self._span(f"tools/call {request.tool}", attributes, client=True) as span:
+            yield span
+
+    @contextlib.contextmanager
+    def _span(
+        self, name: str, attributes: Mapping[str, str | int], *, client: bool = False
+    ) -> Generator[_Watched]:
+        from opentelemetry.trace import SpanKind  # noqa: PLC0415
+
         with self._tracer.start_as_current_span(
-            f"tools/call {request.tool}",
-            kind=SpanKind.CLIENT,
+            name,
+            kind=SpanKind.CLIENT if client else SpanKind.INTERNAL,
             attributes=attributes,
-            record_exception=False,
+            record_exception=False,  # its text may quote parameters
             set_status_on_exception=False,
         ) as span:
+            watched = _Watched(span)
             try:
-                yield span
-            except ToolError as exc:
-                span.set_attribute("error.type", exc.kind)
-                span.set_status(StatusCode.ERROR)
+                yield watched
+            except BaseException as exc:
+                watched.fail(_reason(exc))
                 raise
 
     def close(self) -> None:
@@ -215,9 +230,11 @@ class OtelTelemetry:
         flush = threading.Thread(target=self._provider.shutdown, daemon=True)
         flush.start()
         flush.join(_FLUSH)
-        if flush.is_alive() and self._exporter:
+        if flush.is_alive():
             self._exporter.shutdown()  # ends the wait between two attempts
             flush.join(_FLUSH / 8)
+        if flush.is_alive():  # within an attempt, which nothing can end
+            self._lost()
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +253,7 @@ class TracedTools:
         with self.telemetry.attempt(request) as span:
             done = await self.tools.call_tool(request)
             if done.is_error:
-                span.set_attribute("error.type", "tool_error")
+                span.fail("tool_error")
             return done
 
 
@@ -271,21 +288,34 @@ def connect(
     # The exporter's own reports come once a batch and as tracebacks; ours once.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     exporter = OTLPSpanExporter(endpoint=url)
-    provider.add_span_processor(BatchSpanProcessor(_told_once(exporter, url)))
-    return OtelTelemetry(provider, exporter)
+    lost = _once(f"telemetry: {_host(url)} does not take spans; they are lost")
+    provider.add_span_processor(BatchSpanProcessor(_reporting(exporter, lost)))
+    return OtelTelemetry(provider, exporter, lost)
 
 
-def _told_once(exporter: SpanExporter, url: str) -> SpanExporter:
-    """Return *exporter*, saying at its first failure that spans are lost."""
+def _host(url: str) -> str:
+    return urlsplit(url).netloc.rpartition("@")[2]
+
+
+def _once(warning: str) -> Callable[[], None]:
+    """Return what logs *warning* when it is first called, from any thread."""
+    first = threading.Lock()
+
+    def warn() -> None:
+        if first.acquire(blocking=False):
+            logger.warning(warning)
+
+    return warn
+
+
+def _reporting(exporter: SpanExporter, lost: Callable[[], None]) -> SpanExporter:
+    """Return *exporter*, calling *lost* when it fails."""
     send = exporter.export
-    told = threading.Event()
 
     def export(spans: Sequence[ReadableSpan]) -> SpanExportResult:
         result = send(spans)
-        if result.name != "SUCCESS" and not told.is_set():
-            told.set()
-            host = urlsplit(url).netloc.rpartition("@")[2]
-            logger.warning("telemetry: %s does not take spans; they are lost", host)
+        if result.name != "SUCCESS":
+            lost()
         return result
 
     exporter.export = export  # type: ignore[method-assign]

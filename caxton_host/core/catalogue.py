@@ -120,14 +120,17 @@ def catalogue_for(
         ConfigError: Two tools would have the same name.
     """
     by_tool = {(offer.server, offer.tool): offer for offer in offers}
-    own = {target: name for name, target in names.items()}
+    own: dict[tuple[str, str], list[str]] = {}
+    for name, target in names.items():
+        own.setdefault(target, []).append(name)
     routes: dict[str, Route] = {}
     visible: dict[str, Offer] = {}
     targets = [*by_tool, *grant.literals(), *names.values()]
     for target in dict.fromkeys(targets):
         offer = by_tool.get(target)
         default = offer.exposed if offer else exposed_name(*target)
-        for name in dict.fromkeys((default, own.get(target, default))):
+        shown = own.get(target, [default])
+        for name in dict.fromkeys((default, *shown)):
             route = Route(
                 server=target[0],
                 tool=target[1],
@@ -142,7 +145,7 @@ def catalogue_for(
                     fix="give one of them another name with expose_as or names",
                 )
             routes[name] = route
-            if offer and grant.may_ever(route) and name == own.get(target, name):
+            if offer and grant.may_ever(route) and name in shown:
                 visible[name] = offer
     return Catalogue(routes=routes, visible=visible)
 

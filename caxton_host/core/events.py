@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import ClassVar, TypeAlias, cast
+from typing import ClassVar, TypeAlias, assert_never, cast
 
 from ..errors import LogBrokenError
 from .calls import JSON, Completed, Denied, Failed, FailureKind, Outcome, Sent
@@ -434,7 +434,10 @@ def to_payload(event: Event) -> Payload:
     >>> to_payload(RunSuspended(reason="approval", call=3))
     {'reason': 'approval', 'call': 3}
     """
-    return {key: getattr(event, key) for key in _KEYS[type(event).__name__]}
+    payload = {key: getattr(event, key) for key in _KEYS[type(event).__name__]}
+    for key in _TUPLES & payload.keys():
+        payload[key] = list(payload[key])
+    return payload
 
 
 def from_payload(type_: str, version: int, payload: Payload) -> Event:
@@ -493,6 +496,8 @@ def settled(call: int, outcome: Outcome) -> ToolCompleted | ToolFailed | ToolDen
                 rule=outcome.rule,
                 message=outcome.message,
             )
+        case _:
+            assert_never(outcome)
 
 
 def outcome_of(event: Event) -> tuple[int, Outcome] | None:

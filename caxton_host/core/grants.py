@@ -153,7 +153,13 @@ class Grant:
 
     @classmethod
     def from_payload(cls, payload: Mapping[str, JSON]) -> Grant:
-        """Return the grant that a ``RunStarted`` holds."""
+        """
+        Return the grant that a ``RunStarted`` holds.
+
+        Raises:
+            UsageError: It has a key that this version does not know.
+        """
+        _known(payload, {"allow", "deny"})
         return cls(
             allow=tuple(map(_rule, _list(payload.get("allow")))),
             deny=tuple(map(_rule, _list(payload.get("deny")))),
@@ -179,6 +185,7 @@ class Grant:
 
 def _rule(payload: JSON) -> Rule:
     assert isinstance(payload, dict)  # noqa: S101 -- read from our own log
+    _known(payload, {"id", "tools", "calls", "source"})
     calls = payload.get("calls")
     return Rule(
         id=str(payload["id"]),
@@ -186,6 +193,15 @@ def _rule(payload: JSON) -> Rule:
         calls=calls if isinstance(calls, int) else None,
         source=str(payload.get("source", "")),
     )
+
+
+def _known(payload: Mapping[str, JSON], keys: set[str]) -> None:
+    # law 4: a condition that is not understood must not widen the grant
+    if unknown := sorted(payload.keys() - keys):
+        raise UsageError(
+            f"the recorded grant has the unknown key {unknown[0]!r}",
+            fix="use the version that recorded it, or a newer one",
+        )
 
 
 def _list(value: JSON) -> list[JSON]:

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ..errors import Divergence, NondeterminismError
+from ..errors import Divergence, LogBrokenError, NondeterminismError
 from .calls import JSON, Outcome, ToolCall
 from .events import Event, LogWritten, ToolInvoked, ToolRetried, outcome_of
 
@@ -87,6 +87,9 @@ class Journal:
             at: When it was recorded.
 
             seq: Its place in the stream, where it is known.
+
+        Raises:
+            LogBrokenError: It is of a call that was never made.
         """
         if isinstance(event, ToolInvoked):
             self._calls[event.call] = _Entry(event, seq)
@@ -94,12 +97,12 @@ class Journal:
             if event.rule is not None:
                 self.used[event.rule] += 1
         elif isinstance(event, ToolRetried):
-            self._calls[event.call].attempts = event.attempt
+            self._entry(event.call).attempts = event.attempt
         elif isinstance(event, LogWritten):
             self.logged = event.n
         elif end := outcome_of(event):
             number, outcome = end
-            self._calls[number].answer = Answered(outcome, at)
+            self._entry(number).answer = Answered(outcome, at)
             self._open.discard(number)
 
     def recall(self, call: ToolCall, params: dict[str, JSON] | None = None) -> Recall:
@@ -139,6 +142,11 @@ class Journal:
         if entry is None:
             return None
         return Divergence(entry.seq, "$.name", entry.invoked.name, None)
+
+    def _entry(self, number: int) -> _Entry:
+        if entry := self._calls.get(number):
+            return entry
+        raise LogBrokenError(f"call {number} goes on before it was made")
 
 
 def first_difference(

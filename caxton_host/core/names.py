@@ -49,7 +49,7 @@ def exposed_name(server: str, tool: str) -> str:
     >>> exposed_name("demo", "get_weather")
     'mcp__demo__get_weather'
     >>> exposed_name("demo", "get.weather")
-    'mcp__demo__get_weather_b0ad9c0c'
+    'mcp__demo__get_weather_b0366903'
     """
     full = f"mcp__{server}__{tool}"
     safe = _UNSAFE.sub("_", full)

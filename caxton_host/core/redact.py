@@ -48,7 +48,7 @@ class Redactor:
         return self._find(text) if self._find else text
 
     def value(self, value: _T) -> _T:
-        """Return *value* without a secret in any key or text of it."""
+        """Return *value* without a secret in any key, text or number of it."""
         return cast("_T", _walk(value, self._find)) if self._find else value
 
 
@@ -59,16 +59,19 @@ def _walk(value: JSON, find: Callable[[str], str]) -> JSON:
         return {find(key): _walk(item, find) for key, item in value.items()}
     if isinstance(value, list):
         return [_walk(item, find) for item in value]
+    if isinstance(value, (int, float)) and find(text := str(value)) != text:
+        return MASK
     return value
 
 
 def _forms(secret: str) -> Iterator[str]:
     raw = secret.encode()
     yield secret
-    yield json.dumps(secret)[1:-1]
-    yield json.dumps(secret, ensure_ascii=False)[1:-1]
-    yield quote(secret, safe="")
-    yield quote(secret)
+    for ascii_only in (True, False):
+        escaped = json.dumps(secret, ensure_ascii=ascii_only)[1:-1]
+        yield from (escaped, escaped.replace("/", "\\/"))
+    for safe in ("", "/", "!'()*"):  # the last: what encodeURIComponent leaves alone
+        yield quote(secret, safe=safe)
     yield quote_plus(secret)
     yield raw.hex()
     # Inside a longer text, a secret starts at one of three places of a base64

@@ -1,0 +1,479 @@
+"""Spans of a run, as a collector on the network gets them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TypeAlias
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+
+from caxton_host.core.calls import Completed
+from caxton_host.core.events import ToolInvoked
+from caxton_host.errors import ToolError
+from caxton_host.ports import Door, Ending, Guest, ToolClient, ToolRequest
+from caxton_host.telemetry import NoTelemetry, OtelTelemetry, TracedTools, connect
+from caxton_host.testing import FakeTools, Script
+from tests.scene import ANSWERS, Scene, calling, ended, pack
+
+Value: TypeAlias = str | int | bool
+
+INTERNAL, CLIENT = Span.SPAN_KIND_INTERNAL, Span.SPAN_KIND_CLIENT
+ERROR = Status.STATUS_CODE_ERROR
+
+
+@dataclass
+class Collector:
+    """An OTLP receiver over HTTP."""
+
+    url: str = ""
+    status: int = 200
+    paths: list[str] = field(default_factory=list[str])
+    spans: list[Span] = field(default_factory=list[Span])
+    services: set[str] = field(default_factory=set[str])
+
+    def take(self, path: str, body: bytes) -> None:
+        request = ExportTraceServiceRequest.FromString(body)
+        self.paths.append(path)
+        for resource in request.resource_spans:
+            self.services |= {
+                item.value.string_value
+                for item in resource.resource.attributes
+                if item.key == "service.name"
+            }
+            for scope in resource.scope_spans:
+                self.spans += scope.spans
+
+    def named(self, name: str) -> Span:
+        [span] = [span for span in self.spans if span.name == name]
+        return span
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    made = Collector()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            made.take(self.path, self.rfile.read(int(self.headers["content-length"])))
+            body = ExportTraceServiceResponse().SerializeToString()
+            self.send_response(made.status)
+            self.send_header("content-type", "application/x-protobuf")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            del format, args
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        made.url = f"http://127.0.0.1:{server.server_port}"
+        yield made
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_behind() -> Iterator[None]:
+    yield
+    for thread in threading.enumerate():
+        if thread.name.startswith("OtelBatch"):
+            thread.join(10)
+    logging.getLogger("opentelemetry").setLevel(logging.NOTSET)
+
+
+def traced(url: str, script: Script, tools: ToolClient | None = None) -> Scene:
+    telemetry = connect(url, {})
+    assert isinstance(telemetry, OtelTelemetry)
+    client = TracedTools(tools or FakeTools(ANSWERS), telemetry)
+    return Scene(script, telemetry=telemetry, tools=client)
+
+
+def close(scene: Scene) -> None:
+    assert isinstance(scene.telemetry, OtelTelemetry)
+    scene.telemetry.close()
+
+
+def attributes(span: Span) -> dict[str, Value]:
+    found: dict[str, Value] = {}
+    for item in span.attributes:
+        kind = item.value.WhichOneof("value")
+        assert kind
+        found[item.key] = getattr(item.value, kind)
+    return found
+
+
+USUAL = calling("weather", "rm", "mcp__demo__fail")
+
+
+async def test_run_is_one_trace_of_agent_calls_and_attempts(
+    collector: Collector,
+) -> None:
+    scene = traced(collector.url, USUAL)
+    await scene.run()
+    close(scene)
+
+    run = collector.named("invoke_agent weather")
+    parents = {span.span_id: span.name for span in collector.spans}
+    tree = sorted(
+        (s.name, s.kind, parents.get(s.parent_span_id, "")) for s in collector.spans
+    )
+    assert tree == [
+        ("execute_tool mcp__demo__fail", INTERNAL, run.name),
+        ("execute_tool rm", INTERNAL, run.name),
+        ("execute_tool weather", INTERNAL, run.name),
+        ("invoke_agent weather", INTERNAL, ""),
+        ("tools/call fail", CLIENT, "execute_tool mcp__demo__fail"),
+        ("tools/call get_weather", CLIENT, "execute_tool weather"),
+    ]
+    assert {span.trace_id for span in collector.spans} == {run.trace_id}
+    assert set(collector.paths) == {"/v1/traces"}
+    assert collector.services == {"caxton_host"}
+
+
+async def test_spans_have_the_attributes_of_the_conventions(
+    collector: Collector,
+) -> None:
+    scene = traced(collector.url, USUAL)
+    await scene.run()
+    close(scene)
+
+    assert attributes(collector.named("invoke_agent weather")) == {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.provider.name": "caxton",
+        "gen_ai.agent.name": "weather",
+        "gen_ai.conversation.id": scene.run_id,
+        "caxton.run.id": scene.run_id,
+        "caxton.run.mode": "live",
+        "caxton.run.state": "completed",
+    }
+    assert attributes(collector.named("execute_tool weather")) == {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "weather",
+        "gen_ai.tool.type": "extension",
+        "gen_ai.tool.call.id": f"{scene.run_id}:1",
+        "caxton.call.outcome": "ok",
+        "caxton.call.effect": "unsafe",
+        "caxton.server.name": "demo",
+        "caxton.tool.name": "get_weather",
+    }
+    assert attributes(collector.named("tools/call get_weather")) == {
+        "mcp.method.name": "tools/call",
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "get_weather",
+        "caxton.server.name": "demo",
+        "caxton.call.attempt": 1,
+    }
+
+
+async def test_denied_call_is_an_error_without_a_client_span(
+    collector: Collector,
+) -> None:  # law 4
+    scene = traced(collector.url, calling("rm", "nothing"))
+    await scene.run()
+    close(scene)
+
+    denied = collector.named("execute_tool rm")
+    assert attributes(denied)["caxton.call.outcome"] == "denied"
+    assert attributes(denied)["error.type"] == "not_granted"
+    assert denied.status.code == ERROR
+    assert "caxton.server.name" not in attributes(
+        collector.named("execute_tool nothing")
+    )
+    assert CLIENT not in {span.kind for span in collector.spans}
+
+
+async def test_failed_call_is_an_error_of_call_and_attempt(
+    collector: Collector,
+) -> None:
+    scene = traced(collector.url, calling("mcp__demo__fail"))
+    await scene.run()
+    close(scene)
+
+    for name in ("execute_tool mcp__demo__fail", "tools/call fail"):
+        span = collector.named(name)
+        assert attributes(span)["error.type"] == "timeout"
+        assert span.status.code == ERROR
+        assert not span.events
+
+
+async def test_error_of_a_tool_is_an_error_of_call_and_attempt(
+    collector: Collector,
+) -> None:
+    answers = {("demo", "get_weather"): Completed(is_error=True, message="no city")}
+    scene = traced(collector.url, calling("weather"), FakeTools(answers))
+    await scene.run()
+    close(scene)
+
+    for name in ("execute_tool weather", "tools/call get_weather"):
+        span = collector.named(name)
+        assert attributes(span)["error.type"] == "tool_error"
+        assert span.status.code == ERROR
+
+
+async def test_failed_run_is_an_error_of_its_kind(collector: Collector) -> None:
+    async def script(door: Door, guest: Guest) -> Ending:
+        del door, guest
+        return Ending(kind="trap", message="unreachable", fuel=1)
+
+    scene = traced(collector.url, script)
+    await scene.run()
+    close(scene)
+
+    run = collector.named("invoke_agent weather")
+    assert attributes(run)["caxton.run.state"] == "failed"
+    assert attributes(run)["error.type"] == "trap"
+    assert run.status.code == ERROR
+
+
+async def test_cancelled_run_ends_its_spans(collector: Collector) -> None:
+    class Hanging(FakeTools):
+        async def call_tool(self, request: ToolRequest) -> Completed:
+            asked.set()
+            await asyncio.sleep(30)
+            return await super().call_tool(request)
+
+    asked = asyncio.Event()
+    scene = traced(collector.url, calling("weather"), Hanging(ANSWERS))
+    task = asyncio.create_task(scene.run())
+    await asked.wait()
+
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    close(scene)
+
+    for span in collector.spans:
+        assert attributes(span)["error.type"] == "cancelled"
+        assert span.status.code == ERROR
+    assert len(collector.spans) == 3
+
+
+async def test_no_parameter_and_no_result_is_on_a_span(collector: Collector) -> None:
+    # law 8, and the log has them: not even where an error quotes one
+    async def script(door: Door, guest: Guest) -> Ending:
+        del guest
+        await door.call(b"weather", pack(city="Timbuktu"), 1)
+        return ended("Timbuktu")
+
+    async def other(door: Door, guest: Guest) -> Ending:
+        del guest
+        await door.call(b"weather", pack(city="Ouagadougou"), 1)
+        return ended()
+
+    answers = {("demo", "get_weather"): "sunny in Timbuktu"}
+    scene = traced(collector.url, script, FakeTools(answers))
+    await scene.run()
+    assert (await scene.replay(other)).verdict == "diverged"
+    close(scene)
+
+    everything = b"".join(span.SerializeToString() for span in collector.spans)
+    assert b"execute_tool weather" in everything
+    for text in (b"Timbuktu", b"Ouagadougou", b"sunny"):
+        assert text not in everything
+
+
+async def test_replay_emits_no_client_span(collector: Collector) -> None:  # law 6
+    scene = traced(collector.url, USUAL)
+    await scene.run()
+    assert isinstance(scene.telemetry, OtelTelemetry)
+    scene.telemetry.close()
+    live = len(collector.spans)
+    scene.telemetry = again = connect(collector.url, {})
+
+    assert (await scene.replay()).verdict == "identical"
+    again.close()
+
+    replayed = collector.spans[live:]
+    assert len(replayed) == 4
+    assert {span.kind for span in replayed} == {INTERNAL}
+    [run] = [span for span in replayed if span.name == "invoke_agent weather"]
+    assert attributes(run)["caxton.run.mode"] == "replay"
+    assert attributes(run)["caxton.run.state"] == "identical"
+
+
+async def test_events_name_the_spans_they_were_recorded_under(
+    collector: Collector,
+) -> None:
+    scene = traced(collector.url, USUAL)
+    await scene.run()
+    close(scene)
+
+    recorded = await scene.recorded()
+    run = collector.named("invoke_agent weather")
+    assert {r.trace_id for r in recorded} == {run.trace_id.hex()}
+    assert recorded[0].span_id == recorded[-1].span_id == run.span_id.hex()
+    for entry in recorded:
+        if isinstance(entry.event, ToolInvoked):
+            span = collector.named(f"execute_tool {entry.event.name}")
+            assert entry.span_id == span.span_id.hex()
+
+
+async def test_tool_server_is_given_the_trace_context(collector: Collector) -> None:
+    class Reading(FakeTools):
+        async def call_tool(self, request: ToolRequest) -> Completed:
+            assert isinstance(telemetry, OtelTelemetry)
+            seen.append(telemetry.headers())
+            return await super().call_tool(request)
+
+    seen: list[dict[str, str]] = []
+    scene = traced(collector.url, calling("weather"), Reading(ANSWERS))
+    telemetry = scene.telemetry
+    await scene.run()
+    close(scene)
+
+    span = collector.named("tools/call get_weather")
+    [headers] = seen
+    assert headers["traceparent"].startswith(
+        f"00-{span.trace_id.hex()}-{span.span_id.hex()}-"
+    )
+
+
+async def test_offers_pass_through() -> None:
+    telemetry = connect("http://127.0.0.1:9", {})
+    assert isinstance(telemetry, OtelTelemetry)
+    tools = FakeTools(ANSWERS)
+
+    assert await TracedTools(tools, telemetry).offered(["demo"]) == (
+        await tools.offered(["demo"])
+    )
+    assert telemetry.ids() == (None, None)
+    telemetry.close()
+
+
+# -- nobody listens ------------------------------------------------------------
+
+
+@pytest.fixture
+def deaf() -> Iterator[str]:
+    """Return the address of somebody who takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def nobody() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("who", ["nobody", "deaf"])
+async def test_run_ends_at_once_with_one_warning_when_nobody_listens(
+    who: str, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    url: str = request.getfixturevalue(who)
+    scene = traced(url.replace("//", "//user:hunter2@"), USUAL)
+    await scene.run()
+
+    with caplog.at_level(logging.DEBUG):
+        before = time.monotonic()
+        close(scene)
+        took = time.monotonic() - before
+
+    assert took < 2  # about one second, promised; the rest is a slow machine
+    warnings = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    host = url.removeprefix("http://")
+    assert warnings == [f"telemetry: {host} does not take spans; they are lost"]
+    assert "hunter2" not in caplog.text  # law 8
+
+
+async def test_collector_that_refuses_is_told_of_once(
+    collector: Collector, caplog: pytest.LogCaptureFixture
+) -> None:
+    collector.status = 400
+    scene = traced(collector.url, USUAL)
+    for _ in range(3):
+        await scene.run()
+        assert isinstance(scene.telemetry, OtelTelemetry)
+        scene.telemetry._provider.force_flush()
+    close(scene)
+
+    told = [r for r in caplog.records if "does not take spans" in r.getMessage()]
+    assert len(told) == 1
+
+
+async def test_closing_after_everything_was_sent_says_nothing(
+    collector: Collector, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = traced(collector.url, USUAL)
+    await scene.run()
+    close(scene)
+
+    assert [r for r in caplog.records if r.levelno >= logging.WARNING] == []
+
+
+# -- where to ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "environ"),
+    [
+        (None, {}),
+        (
+            None,
+            {"OTEL_SDK_DISABLED": "True", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://x"},
+        ),
+        ("http://x", {"OTEL_SDK_DISABLED": "true"}),
+        ("", {}),
+    ],
+)
+def test_without_an_end_point_there_is_no_telemetry(
+    endpoint: str | None, environ: dict[str, str]
+) -> None:
+    assert isinstance(connect(endpoint, environ), NoTelemetry)
+
+
+@pytest.mark.parametrize(
+    ("environ", "path"),
+    [
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "{url}/"}, "/v1/traces"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "{url}/base"}, "/base/v1/traces"),
+        (
+            {
+                "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
+                "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "{url}/mine",
+                "OTEL_SERVICE_NAME": "caxton-test",
+            },
+            "/mine",
+        ),
+    ],
+)
+async def test_environment_says_where_to(
+    collector: Collector, environ: dict[str, str], path: str
+) -> None:
+    filled = {key: value.format(url=collector.url) for key, value in environ.items()}
+    telemetry = connect(None, filled)
+    scene = Scene(calling(), telemetry=telemetry)
+    await scene.run()
+    telemetry.close()
+
+    assert collector.paths == [path]
+    assert collector.services == {environ.get("OTEL_SERVICE_NAME", "caxton_host")}
+
+
+async def test_without_telemetry_a_run_is_the_same() -> None:
+    telemetry = NoTelemetry()
+    scene = Scene(USUAL, telemetry=telemetry)
+
+    events = await scene.run()
+
+    assert len(events) == 8
+    assert (telemetry.ids(), telemetry.headers()) == ((None, None), {})
+    telemetry.close()
+
+
+def test_tool_error_has_a_kind_that_spans_can_name() -> None:
+    assert ToolError("changed", "no", "x").kind == "changed"

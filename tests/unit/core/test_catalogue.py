@@ -1,0 +1,151 @@
+"""What a run may see, by which name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from caxton_host import codec
+from caxton_host.core.calls import Route
+from caxton_host.core.catalogue import (
+    Catalogue,
+    catalogue_for,
+    listing,
+    routes_from_payload,
+)
+from caxton_host.core.grants import Grant
+from caxton_host.errors import ConfigError
+from caxton_host.testing import offer
+from tests.scene import rule
+
+WEATHER = offer("demo", "get_weather", "Tells the weather.")
+ECHO = offer("demo", "echo")
+ALL = Grant(allow=(rule("demo/*"),))
+OWN = {"weather": ("demo", "get_weather")}
+
+
+def route(tool: str, digest: str | None = None) -> Route:
+    return Route(server="demo", tool=tool, definition_sha256=digest)
+
+
+def test_granted_tool_is_visible_by_its_exposed_name() -> None:
+    catalogue = catalogue_for(ALL, {}, [WEATHER])
+
+    assert catalogue.visible == {"mcp__demo__get_weather": WEATHER}
+    assert catalogue.routes == {
+        "mcp__demo__get_weather": route("get_weather", WEATHER.definition_sha256)
+    }
+
+
+def test_own_name_is_the_one_that_is_visible() -> None:
+    catalogue = catalogue_for(ALL, OWN, [WEATHER])
+
+    assert list(catalogue.visible) == ["weather"]
+    assert sorted(catalogue.routes) == ["mcp__demo__get_weather", "weather"]
+
+
+def test_two_own_names_for_one_tool_both_lead_there() -> None:
+    names = OWN | {"sky": ("demo", "get_weather")}
+
+    catalogue = catalogue_for(ALL, names, [WEATHER])
+
+    assert sorted(catalogue.visible) == ["sky", "weather"]
+    assert catalogue.routes["sky"] == catalogue.routes["weather"]
+
+
+def test_own_name_grants_nothing() -> None:
+    catalogue = catalogue_for(Grant(), OWN, [WEATHER])
+
+    assert catalogue.visible == {}
+    assert "weather" in catalogue.routes
+
+
+def test_tool_without_a_grant_keeps_its_route_to_name_what_was_denied() -> None:
+    catalogue = catalogue_for(Grant(allow=(rule("demo/echo"),)), {}, [WEATHER, ECHO])
+
+    assert list(catalogue.visible) == ["mcp__demo__echo"]
+    assert catalogue.routes["mcp__demo__get_weather"].tool == "get_weather"
+
+
+def test_denied_tool_is_not_visible() -> None:
+    grant = replace(ALL, deny=(rule("demo/echo", name="deny[1]"),))
+
+    assert list(catalogue_for(grant, {}, [ECHO]).visible) == []
+
+
+def test_tool_named_in_full_keeps_its_names_while_its_server_is_down() -> None:
+    grant = Grant(allow=(rule("demo/get_weather", "demo/glob_*"),))
+
+    catalogue = catalogue_for(grant, OWN, [])
+
+    assert catalogue.visible == {}
+    assert catalogue.routes == {
+        "mcp__demo__get_weather": route("get_weather"),
+        "weather": route("get_weather"),
+    }
+
+
+def test_effect_is_what_was_offered() -> None:
+    catalogue = catalogue_for(ALL, {}, [replace(ECHO, effect="read")])
+
+    assert catalogue.routes["mcp__demo__echo"].effect == "read"
+
+
+@pytest.mark.parametrize(
+    ("names", "offers"),
+    [
+        ({"mcp__demo__echo": ("demo", "get_weather")}, [WEATHER, ECHO]),
+        (OWN, [WEATHER, replace(ECHO, exposed="weather")]),
+        ({}, [WEATHER, replace(ECHO, exposed=WEATHER.exposed)]),
+    ],
+)
+def test_two_tools_of_one_name_are_a_configuration_error(
+    names: dict[str, tuple[str, str]], offers: list[object]
+) -> None:
+    with pytest.raises(ConfigError, match="two tools would be called") as caught:
+        catalogue_for(ALL, names, offers)  # type: ignore[arg-type]
+    assert "demo/echo" in str(caught.value)
+    assert "demo/get_weather" in str(caught.value)
+    assert caught.value.fix
+
+
+def test_same_offer_twice_is_one_tool() -> None:
+    assert len(catalogue_for(ALL, {}, [ECHO, ECHO]).routes) == 1
+
+
+def test_routes_are_read_back_as_they_were_recorded() -> None:
+    catalogue = catalogue_for(ALL, OWN, [WEATHER, replace(ECHO, effect="keyed")])
+    stored = codec.decode_trusted(codec.encode(catalogue.to_payload()))
+
+    assert routes_from_payload(stored) == catalogue.routes
+    assert routes_from_payload({"odd": 1}) == {}
+
+
+def test_listing_shows_what_is_visible_and_nothing_else() -> None:
+    grant = Grant(allow=(rule("demo/get_weather"),))
+    payload = catalogue_for(grant, OWN, [WEATHER, ECHO]).to_payload()
+    kept = {WEATHER.definition_sha256: codec.decode_trusted(WEATHER.definition)}
+
+    assert listing(payload | {"odd": 1}, kept) == [
+        {
+            "name": "weather",
+            "description": "Tells the weather.",
+            "input_schema": {"type": "object"},
+        }
+    ]
+
+
+def test_description_of_the_operator_is_recorded_and_shown() -> None:
+    mine = replace(ECHO, description="Says it again.", overridden=True)
+    payload = catalogue_for(ALL, {}, [mine]).to_payload()
+    kept = {ECHO.definition_sha256: codec.decode_trusted(ECHO.definition)}
+
+    assert [tool["description"] for tool in listing(payload, kept)] == [  # type: ignore[index, call-overload]
+        "Says it again."
+    ]
+
+
+def test_empty_catalogue_is_empty() -> None:
+    assert Catalogue().to_payload() == {}
+    assert listing({}, {}) == []

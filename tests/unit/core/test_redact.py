@@ -1,0 +1,130 @@
+"""No configured secret leaves the host in any of its forms: law 8."""
+
+from __future__ import annotations
+
+import base64
+import json
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from caxton_host.core.calls import JSON
+from caxton_host.core.redact import MASK, Redactor
+
+SECRET = 'p@s>>> "w\u00f6rd"/\\(1)!'  # noqa: S105 -- made up
+RAW = SECRET.encode()
+
+
+def b64(before: bytes, *, urlsafe: bool = False) -> str:
+    encode = base64.urlsafe_b64encode if urlsafe else base64.b64encode
+    return encode(before + RAW + b"tail").decode()
+
+
+def inside(encoded: str, before: int) -> str:
+    """Return the characters that hold nothing but bits of the secret."""
+    return encoded[-(-before * 8 // 6) : (before + len(RAW)) * 8 // 6]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        SECRET,
+        json.dumps(SECRET)[1:-1],
+        json.dumps(SECRET)[1:-1].replace("00f6", "00F6"),
+        json.dumps(SECRET, ensure_ascii=False)[1:-1],
+        json.dumps(SECRET)[1:-1].replace("/", "\\/"),
+        quote(SECRET),
+        quote(SECRET, safe=""),
+        quote(SECRET, safe="").lower(),
+        quote(SECRET, safe="!'()*"),  # what encodeURIComponent leaves alone
+        quote_plus(SECRET),
+        RAW.hex(),
+        RAW.hex().upper(),
+        base64.b64encode(RAW).decode(),
+        base64.urlsafe_b64encode(RAW).decode(),
+    ],
+)
+def test_secret_is_found_in_every_form(form: str) -> None:  # law 8
+    assert Redactor([SECRET]).text(f"<{form}>") == f"<{MASK}>"
+
+
+@pytest.mark.parametrize("before", [b"", b"u", b"u:", b"usr", b"user", b"user:"])
+@pytest.mark.parametrize("urlsafe", [False, True])
+def test_secret_is_found_in_base64_at_every_alignment(
+    before: bytes,
+    urlsafe: bool,  # noqa: FBT001
+) -> None:  # law 8
+    encoded = b64(before, urlsafe=urlsafe)
+
+    text = Redactor([SECRET]).text(encoded)
+
+    assert MASK in text
+    assert inside(encoded, len(before)) not in text
+
+
+def test_longest_secret_is_replaced_first() -> None:
+    redact = Redactor(["hunter2hunter2", "hunter2hunter2-and-more"])
+
+    assert redact.text("hunter2hunter2-and-more") == MASK
+
+
+def test_keys_and_values_at_any_depth_are_redacted() -> None:
+    redact = Redactor(["hunter2hunter2"])
+    value: JSON = {"hunter2hunter2": [{"a": "x hunter2hunter2"}, None, 1, True, 1.5]}
+
+    assert redact.value(value) == {MASK: [{"a": f"x {MASK}"}, None, 1, True, 1.5]}
+
+
+def test_number_that_spells_a_secret_is_redacted() -> None:  # law 8
+    redact = Redactor(["1234567890", "12345678.5"])
+
+    value: list[JSON] = [1234567890, 12345678.5, 99]
+
+    assert redact.value(value) == [MASK, MASK, 99]
+
+
+def test_secret_shorter_than_eight_bytes_is_not_looked_for() -> None:
+    assert Redactor(["hunter2"]).text("hunter2") == "hunter2"
+    assert Redactor(["\u00f6\u00f6\u00f6\u00f6"]).text("\u00f6" * 4) == MASK
+
+
+def test_without_secrets_nothing_changes() -> None:
+    value: JSON = {"a": ["b"]}
+
+    assert Redactor().value(value) is value
+    assert Redactor([""]).text("x") == "x"
+
+
+def test_secret_is_not_in_the_repr() -> None:
+    assert "hunter2" not in repr(Redactor(["hunter2hunter2"]))
+
+
+def forms(secret: str) -> list[str]:
+    raw = secret.encode()
+    return [
+        secret,
+        json.dumps(secret)[1:-1],
+        json.dumps(secret, ensure_ascii=False)[1:-1],
+        quote(secret, safe=""),
+        quote_plus(secret),
+        raw.hex(),
+        base64.b64encode(raw).decode(),
+        base64.urlsafe_b64encode(raw).decode(),
+    ]
+
+
+@given(
+    secret=st.text(min_size=8, max_size=30),
+    before=st.text(max_size=10),
+    after=st.text(max_size=10),
+)
+def test_no_form_of_a_secret_survives(secret: str, before: str, after: str) -> None:
+    assume(secret.casefold() not in MASK)
+    redact = Redactor([secret])
+
+    for form in forms(secret):
+        left = redact.text(f"{before}{form}{after}")
+        assert secret not in left
+        assert form not in left or form in f"{before}{MASK}{after}"

@@ -1,0 +1,582 @@
+"""One test per sentence of the gateway's contract."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from caxton_host import codec
+from caxton_host.core.calls import (
+    JSON,
+    Completed,
+    Denied,
+    Effect,
+    Failed,
+    Route,
+    ToolCall,
+)
+from caxton_host.core.events import (
+    Event,
+    ToolCompleted,
+    ToolDenied,
+    ToolFailed,
+    ToolInvoked,
+    ToolRetried,
+    settled,
+)
+from caxton_host.core.grants import Grant
+from caxton_host.core.journal import Answered, Journal
+from caxton_host.core.names import idempotency_key
+from caxton_host.core.redact import Redactor
+from caxton_host.errors import (
+    NondeterminismError,
+    RunStopped,
+    StoreError,
+    Suspend,
+    ToolError,
+)
+from caxton_host.gateway import Gateway
+from caxton_host.ports import Refused, Reservation, ToolRequest
+from caxton_host.store.memory import MemoryLog, MemoryStore
+from caxton_host.testing import FakeClock, FakeEntropy, FakeTools
+from tests.scene import rule
+
+RUN = "0193"
+WEATHER_ROUTE = Route(server="demo", tool="get_weather", definition_sha256="d")
+ROUTES = {"weather": WEATHER_ROUTE, "rm": Route(server="shell", tool="exec")}
+GRANT = Grant(allow=(rule("demo/*", calls=2),))
+SUNNY: JSON = {"sky": "clear"}
+OUTCOME = Completed(message=str(SUNNY), data=SUNNY)
+
+
+def tool_call(number: int = 1, name: str = "weather", **params: JSON) -> ToolCall:
+    return ToolCall(
+        number=number,
+        name=name,
+        params=params,
+        digest=codec.sha256(codec.encode(params)),
+        fuel=50 + number,
+    )
+
+
+WEATHER = tool_call(city="Oslo")
+
+
+def invoked(call: ToolCall = WEATHER, effect: Effect = "unsafe") -> ToolInvoked:
+    return ToolInvoked(
+        call=call.number,
+        name=call.name,
+        server="demo",
+        tool="get_weather",
+        params=call.params,
+        params_sha256=call.digest,
+        effect=effect,
+        rule="allow[1]",
+        idempotency_key=idempotency_key(RUN, call.number),
+        fuel=call.fuel,
+    )
+
+
+def new_log() -> MemoryLog:
+    store = MemoryStore(clock=FakeClock(), entropy=FakeEntropy())
+    return store.create(f"run/{RUN}")
+
+
+def tools(answer: JSON | ToolError = SUNNY) -> FakeTools:
+    return FakeTools({("demo", "get_weather"): answer})
+
+
+@dataclass
+class Scene:
+    """A gateway, and what is around it."""
+
+    tools: FakeTools = field(default_factory=tools)
+    history: Sequence[Event] = ()
+    grant: Grant = GRANT
+    effect: Effect = "unsafe"
+    secrets: Sequence[str] = ()
+    log: MemoryLog = field(default_factory=new_log)
+
+    def __post_init__(self) -> None:
+        journal = Journal()
+        for seq, event in enumerate(self.history, 2):
+            journal.apply(event, 77, seq)
+        routes: Mapping[str, Route] = ROUTES | {
+            "weather": replace(WEATHER_ROUTE, effect=self.effect)
+        }
+        self.gate = Gateway(
+            run_id=RUN,
+            grant=self.grant,
+            routes=routes,
+            journal=journal,
+            log=self.log,
+            tools=self.tools,
+            redact=Redactor(self.secrets),
+        )
+
+
+# -- the five steps ------------------------------------------------------------
+
+
+async def test_granted_call_is_forwarded_between_two_events() -> None:  # law 2
+    scene = Scene()
+
+    answer = await scene.gate.call(WEATHER)
+
+    assert answer == Answered(OUTCOME, scene.log.recorded_at)
+    assert scene.log.events == [invoked(), settled(1, OUTCOME)]
+    assert scene.tools.asked == [
+        ToolRequest(
+            run_id=RUN,
+            call=1,
+            server="demo",
+            tool="get_weather",
+            params={"city": "Oslo"},
+            definition_sha256="d",
+            idempotency_key=idempotency_key(RUN, 1),
+        )
+    ]
+
+
+async def test_call_that_the_log_answers_is_not_sent_again() -> None:  # law 7
+    scene = Scene(history=[invoked(), settled(1, OUTCOME)])
+
+    assert await scene.gate.call(WEATHER) == Answered(OUTCOME, 77)
+    assert (scene.tools.asked, scene.log.events) == ([], [])
+
+
+async def test_call_that_was_just_answered_is_answered_the_same_again() -> None:
+    scene = Scene()
+
+    first = await scene.gate.call(WEATHER)
+
+    assert await scene.gate.call(WEATHER) == first  # law 5
+    assert len(scene.tools.asked) == 1
+
+
+async def test_denied_call_is_recorded_and_never_sent() -> None:  # law 4
+    scene = Scene(grant=Grant())
+
+    outcome = (await scene.gate.call(WEATHER)).outcome
+
+    assert isinstance(outcome, Denied)
+    assert outcome.code == "not_granted"
+    assert scene.tools.asked == []
+    assert scene.log.events == [replace(invoked(), rule=None), settled(1, outcome)]
+
+
+async def test_attempt_and_denial_are_one_transaction() -> None:  # law 2
+    class Watching(MemoryLog):
+        queued: list[int]
+
+        def queue(
+            self, *events: Event, blobs: Mapping[str, bytes] | None = None
+        ) -> None:
+            groups.append([type(event).__name__ for event in events])
+            super().queue(*events, blobs=blobs)
+
+    groups: list[list[str]] = []
+    plain = new_log()
+    log = Watching(plain._store, plain._drafter, 0)
+
+    await Scene(grant=Grant(), log=log).gate.call(WEATHER)
+
+    assert groups == [["ToolInvoked", "ToolDenied"]]
+
+
+async def test_name_that_leads_nowhere_is_recorded_without_a_server() -> None:
+    scene = Scene()
+
+    await scene.gate.call(tool_call(name="nothing"))
+
+    intent, denial = scene.log.events
+    assert isinstance(intent, ToolInvoked)
+    assert (intent.server, intent.tool, intent.effect) == (None, None, "unsafe")
+    assert isinstance(denial, ToolDenied)
+
+
+async def test_call_of_a_tool_without_a_grant_names_that_tool() -> None:
+    scene = Scene()
+
+    await scene.gate.call(tool_call(name="rm"))
+
+    intent = scene.log.events[0]
+    assert isinstance(intent, ToolInvoked)
+    assert (intent.server, intent.tool) == ("shell", "exec")
+
+
+async def test_failing_tool_is_an_outcome() -> None:
+    scene = Scene(tools(ToolError("timeout", "unknown", "no answer in 5 s")))
+
+    outcome = (await scene.gate.call(WEATHER)).outcome
+
+    assert outcome == Failed(kind="timeout", sent="unknown", message="no answer in 5 s")
+    assert scene.log.events[-1] == settled(1, outcome)
+
+
+async def test_budget_counts_what_was_allowed_and_denies_beyond() -> None:
+    scene = Scene()
+
+    outcomes = [(await scene.gate.call(tool_call(n))).outcome for n in (1, 2, 3)]
+
+    assert isinstance(outcomes[2], Denied)
+    assert (outcomes[2].code, outcomes[2].rule) == ("budget", "allow[1]")
+    assert len(scene.tools.asked) == 2
+
+
+async def test_budget_of_a_resumed_run_counts_what_it_had_spent() -> None:
+    scene = Scene(history=[invoked(tool_call(1)), settled(1, OUTCOME)])
+
+    outcomes = [(await scene.gate.call(tool_call(n))).outcome for n in (2, 3)]
+
+    assert [isinstance(o, Denied) for o in outcomes] == [False, True]
+
+
+# -- the store -----------------------------------------------------------------
+
+
+class Failing(MemoryLog):
+    """A log whose disk is full."""
+
+    async def append(
+        self,
+        *events: Event,
+        blobs: Mapping[str, bytes] | None = None,
+        reserve: Sequence[Reservation] = (),
+    ) -> Refused | None:
+        del events, blobs, reserve
+        raise StoreError("disk full")
+
+
+class Refusing(MemoryLog):
+    """A log whose budgets are all spent."""
+
+    async def append(
+        self,
+        *events: Event,
+        blobs: Mapping[str, bytes] | None = None,
+        reserve: Sequence[Reservation] = (),
+    ) -> Refused | None:
+        del events, blobs, reserve
+        return Refused(0, "deny[9]")
+
+
+class Slow(MemoryLog):
+    """A log that takes events at once, and a while to make them durable."""
+
+    async def append(
+        self,
+        *events: Event,
+        blobs: Mapping[str, bytes] | None = None,
+        reserve: Sequence[Reservation] = (),
+    ) -> Refused | None:
+        self.queue(*events, blobs=blobs)
+        await asyncio.sleep(30)
+        return await super().append(reserve=reserve)
+
+
+def log_of(kind: type[MemoryLog]) -> MemoryLog:
+    plain = new_log()
+    return kind(plain._store, plain._drafter, 0)
+
+
+async def test_nothing_is_sent_if_the_intent_cannot_be_stored() -> None:  # law 3
+    scene = Scene(log=log_of(Failing))
+
+    with pytest.raises(StoreError):
+        await scene.gate.call(WEATHER)
+    assert (scene.tools.asked, scene.log.events) == ([], [])
+
+
+async def test_intent_is_durable_before_the_tool_is_asked() -> None:  # law 3
+    @dataclass(slots=True)
+    class Watching(FakeTools):
+        async def call_tool(self, request: ToolRequest) -> Completed:
+            assert scene.log.durable == len(scene.log.events) == 1
+            return await super(Watching, self).call_tool(request)
+
+    scene = Scene(Watching(tools().answers))
+
+    await scene.gate.call(WEATHER)
+
+    assert len(scene.tools.asked) == 1
+    assert (scene.log.durable, len(scene.log.events)) == (1, 2)  # rides the next commit
+
+
+async def test_refused_reservation_is_recorded_as_a_denial() -> None:
+    scene = Scene(log=log_of(Refusing))
+
+    outcome = (await scene.gate.call(WEATHER)).outcome
+
+    assert outcome == Denied(
+        code="budget", rule="deny[9]", message="that budget is spent"
+    )
+    assert scene.log.events == [replace(invoked(), rule=None), settled(1, outcome)]
+    assert scene.tools.asked == []
+
+
+# -- what is judged and what is recorded ---------------------------------------
+
+
+async def test_error_while_deciding_is_a_denial(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # law 4
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("caxton_host.gateway.decide", broken)
+    scene = Scene()
+
+    outcome = (await scene.gate.call(WEATHER)).outcome
+
+    assert outcome == Denied(
+        code="error", rule=None, message="the call could not be judged"
+    )
+    assert scene.tools.asked == []
+    assert len(scene.log.events) == 2
+
+
+async def test_bad_request_is_recorded_before_any_decision() -> None:
+    fault = replace(WEATHER, params=None, fault="params are not a map")
+    scene = Scene()
+
+    outcome = (await scene.gate.call(fault)).outcome
+
+    assert outcome == Denied(
+        code="bad_request", rule=None, message="params are not a map"
+    )
+    assert scene.log.events == [
+        replace(invoked(), params=None, rule=None),
+        settled(1, outcome),
+    ]
+
+
+async def test_attempt_over_a_limit_is_recorded_and_ends_the_run() -> None:
+    scene = Scene()
+
+    with pytest.raises(RunStopped) as caught:
+        await scene.gate.call(replace(WEATHER, over="total_calls"))
+
+    assert caught.value.limit == "total_calls"
+    denial = scene.log.events[-1]
+    assert isinstance(denial, ToolDenied)
+    assert (denial.code, denial.rule) == ("limit", "limits.total_calls")
+    assert scene.tools.asked == []
+
+
+async def test_attempt_over_a_limit_ends_the_replay_as_well() -> None:
+    denial = Denied(code="limit", rule="limits.total_calls", message="over")
+    scene = Scene(history=[invoked(), settled(1, denial)])
+
+    with pytest.raises(RunStopped) as caught:
+        await scene.gate.call(WEATHER)
+    assert caught.value.limit == "total_calls"
+
+
+async def test_event_is_redacted_and_the_tool_gets_what_the_agent_asked() -> None:
+    scene = Scene(secrets=["hunter2hunter2"])
+
+    await scene.gate.call(tool_call(key="hunter2hunter2"))
+
+    intent = scene.log.events[0]
+    assert isinstance(intent, ToolInvoked)
+    assert intent.params == {"key": "[redacted]"}  # law 8
+    assert scene.tools.asked[0].params == {"key": "hunter2hunter2"}
+
+
+async def test_text_of_a_failure_is_redacted() -> None:  # law 8
+    answer = ToolError("transport", "no", "401 for hunter2hunter2")
+    scene = Scene(tools(answer), secrets=["hunter2hunter2"])
+
+    outcome = (await scene.gate.call(WEATHER)).outcome
+
+    assert isinstance(outcome, Failed)
+    assert outcome.message == "401 for [redacted]"
+
+
+async def test_replayed_call_is_compared_as_it_was_redacted() -> None:
+    recorded = invoked(tool_call(key="[redacted]", n=1))
+    scene = Scene(history=[recorded], secrets=["hunter2hunter2"])
+
+    with pytest.raises(NondeterminismError) as caught:
+        await scene.gate.call(tool_call(key="hunter2hunter2", n=2))
+    assert caught.value.divergence.path == "$.params.n"
+
+
+async def test_another_call_than_the_recorded_one_ends_the_run() -> None:
+    scene = Scene(history=[invoked()])
+
+    with pytest.raises(NondeterminismError):
+        await scene.gate.call(tool_call(city="Rome"))
+    assert (scene.tools.asked, scene.log.events) == ([], [])
+
+
+async def test_replay_tells_true_from_one() -> None:
+    scene = Scene(history=[invoked(tool_call(n=1))])
+
+    with pytest.raises(NondeterminismError):
+        await scene.gate.call(tool_call(n=True))
+
+
+# -- in doubt: law 7 -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("effect", ["read", "idempotent", "keyed"])
+async def test_call_in_doubt_is_sent_again_if_its_effect_allows_it(
+    effect: Effect,
+) -> None:
+    scene = Scene(history=[invoked(effect=effect)], effect=effect)
+
+    outcome = (await scene.gate.call(WEATHER)).outcome
+
+    assert outcome == replace(OUTCOME, attempts=2)
+    assert scene.log.events == [
+        ToolRetried(call=1, attempt=2, reason="resumed"),
+        settled(1, outcome),
+    ]
+    [request] = scene.tools.asked
+    assert (request.attempt, request.params) == (2, {"city": "Oslo"})
+    assert request.idempotency_key == invoked().idempotency_key
+
+
+@pytest.mark.parametrize(
+    ("recorded", "current"),
+    [("unsafe", "unsafe"), ("read", "unsafe"), ("unsafe", "read"), ("odd", "read")],
+)
+async def test_stricter_of_recorded_and_current_effect_holds(
+    recorded: Effect, current: Effect
+) -> None:
+    scene = Scene(history=[invoked(effect=recorded)], effect=current)
+
+    with pytest.raises(Suspend, match="call 1 is in doubt"):
+        await scene.gate.call(WEATHER)
+    assert (scene.tools.asked, scene.log.events) == ([], [])
+
+
+async def test_call_in_doubt_whose_route_is_gone_suspends_the_run() -> None:
+    gone = tool_call(name="gone")
+    scene = Scene(history=[invoked(gone, "read")])
+
+    with pytest.raises(Suspend):
+        await scene.gate.call(gone)
+
+
+async def test_every_further_send_is_a_durable_retry() -> None:  # law 2
+    @dataclass(slots=True)
+    class Watching(FakeTools):
+        async def call_tool(self, request: ToolRequest) -> Completed:
+            assert scene.log.durable == 1
+            return await super(Watching, self).call_tool(request)
+
+    history = [
+        invoked(effect="read"),
+        ToolRetried(call=1, attempt=2, reason="resumed"),
+    ]
+    scene = Scene(Watching(tools().answers), history=history, effect="read")
+
+    await scene.gate.call(WEATHER)
+
+    retry = scene.log.events[0]
+    assert retry == ToolRetried(call=1, attempt=3, reason="resumed")
+    assert scene.tools.asked[0].attempt == 3
+
+
+async def test_retry_that_cannot_be_stored_is_not_sent() -> None:  # law 3
+    scene = Scene(history=[invoked(effect="read")], effect="read", log=log_of(Failing))
+
+    with pytest.raises(StoreError):
+        await scene.gate.call(WEATHER)
+    assert scene.tools.asked == []
+
+
+# -- the run is stopped in mid-call --------------------------------------------
+
+
+async def cancelled(scene: Scene) -> None:
+    task = asyncio.create_task(scene.gate.call(WEATHER))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_call_that_is_cancelled_while_the_tool_works_is_closed() -> None:  # law 2
+    @dataclass(slots=True)
+    class Hanging(FakeTools):
+        async def call_tool(self, request: ToolRequest) -> Completed:
+            self.asked.append(request)
+            await asyncio.sleep(30)
+            raise AssertionError
+
+    scene = Scene(Hanging({}))
+
+    await cancelled(scene)
+
+    end = scene.log.events[-1]
+    assert isinstance(end, ToolFailed)
+    assert (end.kind, end.sent) == ("cancelled", "unknown")
+    assert scene.gate.journal.in_doubt == 0
+
+
+async def test_call_that_is_cancelled_before_it_was_sent_says_so() -> None:  # law 2
+    scene = Scene(log=log_of(Slow))
+
+    await cancelled(scene)
+
+    intent, end = scene.log.events
+    assert intent == invoked()
+    assert isinstance(end, ToolFailed)
+    assert (end.kind, end.sent) == ("cancelled", "no")
+    assert scene.tools.asked == []
+
+
+async def test_guest_that_runs_again_after_that_finds_the_call_answered() -> None:
+    scene = Scene(log=log_of(Slow))
+    await cancelled(scene)
+
+    answer = await scene.gate.call(WEATHER)
+
+    assert isinstance(answer.outcome, Failed)
+    assert len(scene.log.events) == 2  # law 2: one attempt, closed once
+
+
+async def test_call_in_doubt_stays_so_if_it_is_cancelled_before_it_is_sent() -> None:
+    scene = Scene(history=[invoked(effect="read")], effect="read", log=log_of(Slow))
+
+    await cancelled(scene)
+
+    assert scene.log.events == [ToolRetried(call=1, attempt=2, reason="resumed")]
+    assert scene.gate.journal.in_doubt == 1  # law 7: the first send may have arrived
+
+
+async def test_bug_of_a_tool_client_closes_the_call_and_ends_the_run() -> None:
+    scene = Scene(FakeTools({}))  # knows no such tool: KeyError
+
+    with pytest.raises(KeyError):
+        await scene.gate.call(WEATHER)
+
+    end = scene.log.events[-1]
+    assert isinstance(end, ToolFailed)
+    assert end.sent == "unknown"
+
+
+async def test_answer_has_the_time_at_which_it_was_recorded() -> None:  # law 5
+    scene = Scene(history=[invoked(), settled(1, OUTCOME)])
+
+    assert (await scene.gate.call(WEATHER)).at == 77
+    assert (await scene.gate.call(tool_call(2))).at == FakeClock().time
+
+
+async def test_completed_event_has_what_the_agent_saw() -> None:  # law 5
+    scene = Scene()
+
+    outcome = (await scene.gate.call(WEATHER)).outcome
+
+    end = scene.log.events[-1]
+    assert isinstance(end, ToolCompleted)
+    assert isinstance(outcome, Completed)
+    assert (end.message, end.data) == (outcome.message, outcome.data)

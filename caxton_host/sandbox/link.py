@@ -1,0 +1,321 @@
+"""
+The host's end of the wire: one worker, and what it owes.
+
+The worker is hostile. It can say only what the protocol has, about runs that are its
+own, one thing at a time, within each run's limits; anything else kills it. So does
+not ending a guest that it was told to end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+import socket
+import subprocess
+from typing import TypeAlias
+
+import anyio
+
+from .. import codec
+from ..errors import BadBytes, SandboxError
+from ..ports import Door, Ending, Guest
+from . import confine, wire
+from .wire import End, WireError
+
+__all__ = ["Link", "NoRoom"]
+
+#: A worker that has not ended a guest after so many seconds is killed.
+GRACE = 0.25
+START_TIMEOUT = 60.0
+#: A worker that makes calls and leaves so much unread is killed.
+BACKLOG = 256 * 1024 * 1024
+
+_WORKER = "caxton_host.sandbox.worker"
+_REAP = 0.005
+
+_Call: TypeAlias = tuple[bytes, bytes, int]
+
+
+class NoRoom(SandboxError):  # noqa: N818 -- a state, not a fault
+    """A worker had no address space left to start a guest."""
+
+
+class _Run:
+    """
+    One execution, as the host sees it.
+
+    Either its guest computes, and the run waits for what comes `following`, or its
+    guest waits, while the door is at work. Nothing can come in the second case.
+    """
+
+    def __init__(self, guest: Guest, door: Door) -> None:
+        loop = asyncio.get_running_loop()
+        self.limits = guest.limits
+        self.door = door
+        self.gone: asyncio.Future[None] = loop.create_future()
+        self.lost: SandboxError | None = None
+        self.stopping = False
+        self._loop = loop
+        self._context = contextvars.copy_context()
+        self._next: asyncio.Future[_Call | End | BaseException] = loop.create_future()
+        self._at_door = False
+        self._frames = self._logged = 0
+
+    async def following(self) -> _Call | End:
+        """Return what the guest does next, or raise what ends the run."""
+        if self.lost:
+            raise self.lost
+        self._at_door = False
+        self._next = self._loop.create_future()
+        what = await self._next
+        if isinstance(what, BaseException):
+            raise what
+        return what
+
+    def called(self, body: bytes) -> None:
+        """Take a call."""
+        self._count()
+        call = wire.read_call(body, self.limits)
+        self._at_door = True
+        self._deliver(call)
+
+    def logged(self, body: bytes) -> None:
+        """Take a log line."""
+        self._count()
+        level, text = wire.read_log(body)
+        if self._logged > self.limits.log or len(text) > self.limits.log + 1:
+            raise WireError("more log than any guest may write")
+        self._logged += max(len(text), wire.LINE_COST)
+        if self._next.done():
+            return
+        try:
+            self._context.run(self.door.log, level, text)
+        except BaseException as exc:  # noqa: BLE001 -- it ends the run, there
+            self._deliver(exc)
+
+    def ended(self, body: bytes) -> None:
+        """Take the end of the guest."""
+        end = wire.read_end(body, self.limits)
+        if (self._at_door or end.kind == "stopped") and not self.stopping:
+            raise WireError("an end that nobody asked for")
+        self.gone.set_result(None)
+        self._deliver(end)
+
+    def lose(self, why: str) -> None:
+        """
+        Learn that the worker is gone.
+
+        A call that is under way is not cut short: its outcome is recorded, and the
+        run goes on from there in another worker.
+        """
+        self.lost = SandboxError(why)
+        self.gone.set_result(None)
+        self._deliver(self.lost)
+
+    def _count(self) -> None:
+        if self._at_door and not self.stopping:
+            raise WireError("a host call during a call")
+        self._frames += 1
+        if self._frames > self.limits.host_calls:
+            raise WireError("more host calls than any guest may make")
+
+    def _deliver(self, what: _Call | End | BaseException) -> None:
+        # What comes second is what the guest did before it heard of the first.
+        if not self._next.done():
+            self._next.set_result(what)
+
+
+class Link(asyncio.BufferedProtocol):
+    """
+    Drives the guests of one worker process.
+
+    Args:
+        process: The worker.
+
+    Attributes:
+        guards: What confines it, once it has started.
+
+        closed: Done when the process has ended.
+
+        lost: Why it takes no more runs, or empty.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        loop = asyncio.get_running_loop()
+        self.guards: list[str] = []
+        self.closed: asyncio.Future[None] = loop.create_future()
+        self._loop = loop
+        self._process = process
+        self._ready: asyncio.Future[None] = loop.create_future()
+        self._inbox = wire.Inbox(wire.TO_HOST)
+        self._transport: asyncio.Transport | None = None
+        self._runs: dict[int, _Run] = {}
+        self._last = 0
+        self._modules: set[str] = set()
+        self.lost = ""
+        self._handlers = {
+            wire.CALL: _Run.called,
+            wire.LOG: _Run.logged,
+            wire.END: _Run.ended,
+        }
+
+    @classmethod
+    async def spawn(cls, address_space: int) -> Link:
+        """
+        Start a worker that may map so many bytes, and return once it is confined.
+
+        Raises:
+            SandboxError: It did not start.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = confine.spawn(
+                _WORKER,
+                *map(str, (theirs.fileno(), os.getpid(), address_space)),
+                fds=[theirs.fileno()],
+            )
+        link = cls(process)
+        try:
+            ours.setblocking(False)  # noqa: FBT003 -- its shape
+            loop = asyncio.get_running_loop()
+            await loop.create_connection(lambda: link, sock=ours)
+            await link.started()
+        except BaseException:
+            link.kill("the worker did not start")
+            await link.closed
+            ours.close()
+            raise
+        return link
+
+    async def started(self) -> None:
+        """
+        Return once the worker is confined.
+
+        Raises:
+            SandboxError: It ended, or took too long.
+        """
+        await asyncio.wait(
+            {self._ready, self.closed},
+            timeout=START_TIMEOUT,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        if not self._ready.done():
+            raise SandboxError("the worker did not start", fix="run: caxton doctor")
+
+    async def run(self, key: str, memory: int, guest: Guest, door: Door) -> Ending:
+        """
+        Execute a guest of a module that was sent; see `ports.Sandbox.run`.
+
+        Raises:
+            NoRoom: This worker has none; the guest did nothing yet.
+
+            SandboxError: The worker died.
+        """
+        if self.lost:
+            raise SandboxError(self.lost)
+        self._last += 1
+        number = self._last
+        start = wire.start(number, key, memory, guest)
+        run = self._runs[number] = _Run(guest, door)
+        self._send(start)
+        try:
+            while not isinstance(what := await run.following(), End):
+                self._send(wire.reply(number, await door.call(*what)))
+        finally:
+            await self._stop(number, run)
+        if what.kind == "no_room":
+            raise NoRoom(what.message)
+        if what.kind == "failed":
+            raise SandboxError(what.message)
+        return what.ending()
+
+    def load(self, key: str, settings: str, artifact: bytes) -> None:
+        """Send a compiled module, unless the worker has it."""
+        if key not in self._modules:
+            self._modules.add(key)
+            self._send(wire.module(key, settings, artifact))
+
+    def kill(self, why: str) -> None:
+        """End the worker now. Its runs are told why."""
+        self.lost = self.lost or why
+        self._process.kill()
+        if self._transport:
+            self._transport.abort()
+        else:
+            self.connection_lost(None)
+
+    async def _stop(self, number: int, run: _Run) -> None:
+        """Return once the guest has ended, or its worker has."""
+        if run.gone.done():
+            return
+        run.stopping = True
+        self._send(wire.frame(wire.STOP, number))
+        # Whatever becomes of the wait, the guest ends.
+        self._loop.call_later(GRACE, self._overdue, number)
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait({run.gone})
+
+    def _overdue(self, number: int) -> None:
+        if number in self._runs:
+            self.kill("the worker did not stop a guest of another run")
+
+    def _send(self, frame: bytes) -> None:
+        assert self._transport is not None  # noqa: S101 -- connected before it is used
+        self._transport.write(frame)
+
+    def _unread(self) -> int:
+        return self._transport.get_write_buffer_size() if self._transport else 0
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 -- as above
+        self._transport = transport
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where to read to."""
+        del sizehint
+        return self._inbox.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take what was read."""
+        try:
+            for kind, number, body in self._inbox.received(nbytes):
+                self._take(kind, number, body)
+        except (WireError, BadBytes) as exc:
+            self.kill(f"the worker broke the protocol: {exc}")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell all runs, and see the process off."""
+        del exc
+        self.lost = self.lost or "the worker died"
+        self._process.kill()
+        runs, self._runs = self._runs, {}
+        for run in runs.values():
+            run.lose(self.lost)
+        self._reap()
+
+    def _take(self, kind: int, number: int, body: bytes) -> None:
+        if kind == wire.READY:
+            if self._ready.done():
+                raise WireError("ready twice")
+            guards = codec.decode(body, limit=wire.TO_HOST[kind])
+            self.guards = list(map(str, guards)) if isinstance(guards, list) else []
+            self._ready.set_result(None)
+            return
+        run = self._runs.get(number)
+        if run is None:
+            raise WireError("a run that is not its own")
+        if kind == wire.CALL and self._unread() > BACKLOG:
+            raise WireError("calls without reading the answers")
+        self._handlers[kind](run, body)
+        if run.gone.done():
+            del self._runs[number]
+
+    def _reap(self) -> None:
+        if self._process.poll() is None:
+            self._loop.call_later(_REAP, self._reap)
+        elif not self.closed.done():
+            self.closed.set_result(None)

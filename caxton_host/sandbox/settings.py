@@ -1,0 +1,132 @@
+"""
+How guests are compiled and run, as a value that has a fingerprint.
+
+Known to the host, which must not import wasmtime, and sent to the processes that
+do. Whatever can change a guest's machine code, its fuel, or where its stack ends
+is in here, or a recorded run would replay under another engine unnoticed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from ..core.limits import Limits
+
+__all__ = ["STACK", "SWITCHES", "EngineSettings", "settings_for", "share"]
+
+PAGE = 64 * 1024
+STACK = 512 * 1024
+
+#: Setting of `wasmtime_config_<name>_set` to its value.
+SWITCHES: dict[str, int] = {
+    "consume_fuel": True,
+    "epoch_interruption": True,
+    "cranelift_nan_canonicalization": True,
+    "wasm_bulk_memory": True,
+    "wasm_multi_value": True,
+    # The stock QuickJS component aborts the process if this is off.
+    "wasm_multi_memory": True,
+    "wasm_reference_types": True,
+    "wasm_simd": True,
+    "wasm_relaxed_simd": True,
+    "wasm_relaxed_simd_deterministic": True,
+    "wasm_tail_call": True,
+    "concurrency_support": False,
+    "gc_support": False,
+    "shared_memory": False,
+    "wasm_component_model": False,
+    "wasm_custom_page_sizes": False,
+    "wasm_exceptions": False,
+    "wasm_function_references": False,
+    "wasm_gc": False,
+    "wasm_memory64": False,
+    "wasm_stack_switching": False,
+    "wasm_threads": False,
+    "wasm_wide_arithmetic": False,
+    # A copy-on-write image is a file; a confined worker can open none.
+    "memory_init_cow": False,
+    "memory_may_move": False,
+    "memory_reservation_for_growth": 0,
+    "parallel_compilation": False,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """
+    What an engine is built from. Sizes in bytes.
+
+    Attributes:
+        memory: Address space of each linear memory. It cannot grow beyond.
+
+        stack: Stack of a guest.
+
+        guard: Unmapped space around a memory.
+
+        wasmtime: The version that compiles and runs.
+
+        machine: The processor family that it compiles for.
+    """
+
+    memory: int
+    stack: int = STACK
+    guard: int = PAGE
+    wasmtime: str
+    machine: str
+
+    @property
+    def fingerprint(self) -> str:
+        """Version and digest: ``wasmtime-50.0.1/ab12cd34``."""
+        everything = json.dumps([asdict(self), SWITCHES], sort_keys=True)
+        digest = hashlib.sha256(everything.encode()).hexdigest()
+        return f"wasmtime-{self.wasmtime}/{digest[:8]}"
+
+    def to_json(self) -> str:
+        """Return what `from_json` reads."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> EngineSettings:
+        """Return the settings that `to_json` wrote."""
+        return cls(**json.loads(text))
+
+
+def settings_for(limits: Limits) -> EngineSettings:
+    """Return the settings under which a module with *limits* is compiled and run."""
+    from importlib.metadata import version  # noqa: PLC0415 -- 8 ms, not for workers
+
+    return EngineSettings(
+        memory=-(-limits.memory // PAGE) * PAGE,
+        wasmtime=version("wasmtime"),
+        machine=platform.machine(),
+    )
+
+
+def share(maxima: Sequence[int | None], limit: int) -> int:
+    """
+    Return how large each memory may grow, so that all together keep to *limit*.
+
+    wasmtime bounds each memory alone, by one figure for all of a guest.
+
+    Args:
+        maxima: What each memory declares as its most, or ``None``. In pages.
+
+        limit: Bytes.
+
+    >>> share([None], 10 * 65536) // 65536
+    10
+    >>> share([None, 1, None], 10 * 65536) // 65536
+    4
+    """
+    left = limit // PAGE
+    declared = sorted(left if most is None else min(most, left) for most in maxima)
+    for place, most in enumerate(declared):
+        sharers = len(declared) - place
+        if most * sharers > left:
+            return left // sharers * PAGE
+        left -= most
+    return limit // PAGE * PAGE

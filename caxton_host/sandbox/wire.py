@@ -1,0 +1,319 @@
+"""
+The frames between the host and a worker, and what each may weigh.
+
+    body length (u32)  kind (u8)  run (u32)  body
+
+The host takes a worker for hostile: what it says is cut to size here, and anything
+that breaks a rule is a `WireError`, which costs the worker its life.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from struct import Struct
+from typing import Any
+
+from .. import codec
+from ..core.limits import Limits
+from ..core.names import clean_name
+from ..ports import Answer, Ending, Guest
+
+__all__ = [
+    "CALL",
+    "END",
+    "LOG",
+    "MODULE",
+    "READY",
+    "REPLY",
+    "START",
+    "STOP",
+    "End",
+    "Inbox",
+    "Start",
+    "WireError",
+]
+
+MODULE, START, REPLY, STOP = 1, 2, 3, 4
+READY, CALL, LOG, END = 16, 17, 18, 19
+
+MAX_NAME = 64 * 1024
+MAX_PARAMS = 1024 * 1024
+MAX_LINE = 1024 * 1024
+MAX_MESSAGE = 512
+#: What a short log line counts towards the limit on logs. A floor: the door, which
+#: cuts and records, must count no line for less.
+LINE_COST = 16
+_DIGEST = 32
+_ROOM = 64 * 1024
+
+#: The largest body of each kind, by who receives it.
+TO_WORKER: Mapping[int, int] = {
+    MODULE: 1 << 30,
+    START: 64 << 20,
+    REPLY: 64 << 20,
+    STOP: 0,
+}
+TO_HOST: Mapping[int, int] = {
+    READY: 4096,
+    CALL: 16 + MAX_NAME + MAX_PARAMS,
+    LOG: 1 + MAX_LINE + 1,
+    END: 64 << 20,
+}
+
+ENDS = ("returned", "trap", "limit", "stopped", "no_room", "failed")
+LIMITS = ("fuel", "compute", "host_calls", "memory", "output")
+
+_HEADER = Struct("<IBI")
+_CALL = Struct("<QI")
+_REPLY = Struct("<Bq")
+_END = Struct("<BBiqBH")
+_UNKNOWN = -1
+
+
+class WireError(Exception):
+    """The other side broke a rule of the wire."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """
+    What a worker is told about one execution.
+
+    Attributes:
+        module: Key of the artifact, sent before.
+
+        memory: Most bytes of each linear memory.
+    """
+
+    module: str
+    memory: int
+    entry: str
+    limits: Limits
+    input: bytes
+    context: dict[str, bytes]
+    tools: bytes
+    seed: bytes
+    now: int
+
+
+@dataclass(slots=True, kw_only=True)
+class End:
+    """
+    How an execution ended. Like `ports.Ending`, with the ends that a run survives.
+
+    Attributes:
+        kind: One of `ENDS`. ``stopped``: the host asked for it; ``no_room``: no
+            address space to start it; ``failed``: the worker could not.
+    """
+
+    kind: str
+    code: int = 0
+    limit: str = ""
+    message: str = ""
+    fuel: int | None = None
+    output: bytes | None = None
+
+    def ending(self) -> Ending:
+        """Return the same for the caller of `run`."""
+        assert self.kind in {"returned", "trap", "limit"}  # noqa: S101 -- for mypy
+        return Ending(**asdict(self))
+
+
+class Inbox:
+    """
+    Cuts a stream of bytes into frames, holding no more than one of them may weigh.
+
+    Args:
+        caps: The largest body of each kind that may come.
+    """
+
+    def __init__(self, caps: Mapping[int, int]) -> None:
+        self._caps = caps
+        self._buffer = bytearray(_ROOM)
+        self._view = memoryview(self._buffer)
+        self._filled = 0
+
+    def room(self) -> memoryview:
+        """Return where the next bytes go."""
+        return self._view[self._filled :]
+
+    def received(self, count: int) -> Iterator[tuple[int, int, bytes]]:
+        """
+        Yield ``(kind, run, body)`` for each frame that *count* new bytes complete.
+
+        Raises:
+            WireError: A frame is of no kind that may come, or too large.
+        """
+        self._filled += count
+        start, size = 0, _HEADER.size
+        while self._filled - start >= _HEADER.size:
+            length, kind, run = _HEADER.unpack_from(self._buffer, start)
+            if length > self._caps.get(kind, _UNKNOWN):
+                raise WireError(f"a frame of kind {kind} and {length} bytes")
+            size = _HEADER.size + length
+            if self._filled - start < size:
+                break
+            body = bytes(self._view[start + _HEADER.size : start + size])
+            start, size = start + size, _HEADER.size
+            yield kind, run, body
+        left = self._filled - start
+        if left == len(self._buffer):
+            # Only as the bytes come: a header alone must not cost its megabytes.
+            self._resize(min(size, 2 * left), 0, left)
+        elif left <= _ROOM < len(self._buffer) and start:
+            self._resize(_ROOM, start, left)
+        elif start:
+            self._view[:left] = self._view[start : self._filled]
+        self._filled = left
+
+    def _resize(self, size: int, start: int, left: int) -> None:
+        buffer = bytearray(size)
+        buffer[:left] = self._view[start : start + left]
+        self._buffer, self._view = buffer, memoryview(buffer)
+
+
+def frame(kind: int, run: int, body: bytes = b"") -> bytes:
+    """Return one frame."""
+    return _HEADER.pack(len(body), kind, run) + body
+
+
+def module(key: str, settings: str, artifact: bytes) -> bytes:
+    """Return the frame that hands a compiled module to a worker."""
+    head = codec.encode([key, settings])
+    return frame(MODULE, 0, len(head).to_bytes(2, "little") + head + artifact)
+
+
+def read_module(body: bytes) -> tuple[str, str, bytes]:
+    """Return key, settings and artifact."""
+    end = 2 + int.from_bytes(body[:2], "little")
+    key, settings = codec.decode_trusted(body[2:end])
+    return key, settings, body[end:]
+
+
+def start(run: int, key: str, memory: int, guest: Guest) -> bytes:
+    """Return the frame that starts *guest*."""
+    fields = {
+        "module": key,
+        "memory": memory,
+        "entry": guest.entry,
+        "limits": guest.limits.to_payload(),
+        "input": guest.input,
+        "context": dict(guest.context),
+        "tools": guest.tools,
+        "seed": guest.seed,
+        "now": guest.now,
+    }
+    return frame(START, run, codec.encode(fields))
+
+
+def read_start(body: bytes) -> Start:
+    """Return what `start` was given."""
+    fields: dict[str, Any] = codec.decode_trusted(body)
+    fields["limits"] = Limits.from_payload(fields["limits"])
+    return Start(**fields)
+
+
+def call(run: int, name: bytes, params: bytes, fuel: int) -> bytes:
+    """Return the frame of a tool call."""
+    return frame(CALL, run, _CALL.pack(fuel, len(name)) + name + params)
+
+
+def read_call(body: bytes, limits: Limits) -> tuple[bytes, bytes, int]:
+    """
+    Return name, params and fuel.
+
+    Raises:
+        WireError: One of them is more than any guest can have.
+    """
+    if len(body) < _CALL.size:
+        raise WireError("a call that is cut off")
+    fuel, length = _CALL.unpack_from(body)
+    split = _CALL.size + length
+    name, params = body[_CALL.size : split], body[split:]
+    if (
+        length > min(len(name), MAX_NAME)
+        or len(params) > params_cap(limits) + _DIGEST
+        or fuel > limits.fuel
+    ):
+        raise WireError("a call beyond its bounds")
+    return name, params, fuel
+
+
+def params_cap(limits: Limits) -> int:
+    """Return how many bytes of params are sent as they are; see `abi`."""
+    return min(limits.params, MAX_PARAMS - _DIGEST)
+
+
+def reply(run: int, answer: Answer) -> bytes:
+    """Return the frame that answers a call."""
+    return frame(REPLY, run, _REPLY.pack(answer.status, answer.at) + answer.reply)
+
+
+def read_reply(body: bytes) -> Answer:
+    """Return what `reply` was given."""
+    status, at = _REPLY.unpack_from(body)
+    return Answer(status, body[_REPLY.size :], at)
+
+
+def log(run: int, level: int, text: bytes) -> bytes:
+    """Return the frame of a log line."""
+    return frame(LOG, run, bytes([level]) + text)
+
+
+def read_log(body: bytes) -> tuple[int, bytes]:
+    """
+    Return level and text.
+
+    Raises:
+        WireError: There is no such level.
+    """
+    if not body or body[0] > 3:  # noqa: PLR2004 -- 0 debug to 3 error
+        raise WireError("a log line of an unknown level")
+    return body[0], body[1:]
+
+
+def end(run: int, end: End) -> bytes:
+    """Return the frame that says how a guest ended."""
+    message = end.message.encode(errors="replace")[:MAX_MESSAGE]
+    head = _END.pack(
+        ENDS.index(end.kind),
+        LIMITS.index(end.limit) if end.limit else 0,
+        end.code,
+        _UNKNOWN if end.fuel is None else min(end.fuel, 2**63 - 1),
+        end.output is not None,
+        len(message),
+    )
+    return frame(END, run, head + message + (end.output or b""))
+
+
+def read_end(body: bytes, limits: Limits) -> End:
+    """
+    Return how a guest ended.
+
+    Raises:
+        WireError: No guest can end like that.
+    """
+    if len(body) < _END.size:
+        raise WireError("an end that is cut off")
+    kind: int
+    limit: int
+    kind, limit, code, fuel, has_output, length = _END.unpack_from(body)
+    split = _END.size + length
+    output = body[split:]
+    if (
+        kind >= len(ENDS)
+        or limit >= len(LIMITS)
+        or fuel > limits.fuel
+        or length > MAX_MESSAGE
+        or len(output) > limits.output
+    ):
+        raise WireError("an end beyond its bounds")
+    return End(
+        kind=ENDS[kind],
+        limit=LIMITS[limit] if ENDS[kind] == "limit" else "",
+        code=code,
+        message=clean_name(body[_END.size : split], MAX_MESSAGE),
+        fuel=None if fuel < 0 else fuel,
+        output=output if has_output else None,
+    )

@@ -1,0 +1,222 @@
+"""
+A worker: a process that holds guests of one trust domain, and nothing worth stealing.
+
+    python -I -m caxton_host.sandbox.worker SOCKET PARENT ADDRESS_SPACE
+
+Imports what it needs, opens nothing but the one socket that it was given, confines
+itself, says so, and then does what the host's frames tell it. Each guest has a thread
+of its own. Nothing here waits for a guest: its thread asks the turns, the stop slot
+and the compute clock at every tick.
+"""
+
+from __future__ import annotations
+
+import _thread
+import ctypes
+import gc
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from time import monotonic
+from typing import NoReturn
+
+import wasmtime
+
+from .. import codec
+from ..ports import Answer
+from . import abi, confine, guest, wire
+from .channel import Channel, Waiter
+from .engine import build_engine
+from .settings import STACK, EngineSettings
+from .turns import Turns
+from .wire import End, Start
+
+TICK = 0.01
+#: For the host functions, on top of the guest's own stack.
+_PYTHON_STACK = 1536 * 1024
+_M_ARENA_MAX = -8
+
+
+class Run(Waiter):
+    """
+    One execution, in its own thread.
+
+    Args:
+        number: Its number on the wire.
+
+        start: What the guest is given.
+
+        worker: Where its frames and turns come from.
+    """
+
+    __slots__ = ("_answer", "_holds", "_since", "_used", "number", "session", "worker")
+
+    def __init__(self, number: int, start: Start, worker: Worker) -> None:
+        super().__init__()
+        self.number = number
+        self.worker = worker
+        self.session = abi.Session(start, self)
+        self._answer: Answer | None = None
+        self._holds = False
+        self._since = self._used = 0.0
+
+    def execute(self, code: guest.Code) -> None:
+        """Run the guest, and tell the host how it ended."""
+        try:
+            self._take_turn()
+            end = guest.execute(code, self.session)
+        except abi.Ended:
+            end = self.session.stop or End(kind="stopped")
+        except BaseException as exc:  # noqa: BLE001 -- the host is to know
+            end = End(kind="failed", message=repr(exc))
+        if self._holds:
+            self.worker.turns.give()
+        self.worker.ended(self, end)
+
+    def call(self, name: bytes, params: bytes, fuel: int) -> Answer:
+        """Have the host carry out a tool call; see `abi.Host`."""
+        self._answer = None
+        self.worker.channel.send(wire.call(self.number, name, params, fuel))
+        self._give_turn()
+        self.worker.channel.wait(self)
+        if self._answer is None:
+            raise abi.Ended
+        self._used = 0.0
+        self._take_turn()
+        return self._answer
+
+    def log(self, level: int, text: bytes) -> None:
+        """Pass on a log line."""
+        self.worker.channel.send(wire.log(self.number, level, text))
+
+    def tick(self) -> bool:
+        """Return whether the guest may go on computing."""
+        session = self.session
+        limit = session.limits.compute
+        if self._used + monotonic() - self._since > limit:
+            message = f"{limit:g} s without a tool call"
+            session.end(End(kind="limit", limit="compute", message=message))
+        elif session.stop is None and self.worker.turns.wanted:
+            self._give_turn()
+            self._take_turn()
+        return session.stop is None
+
+    def answer(self, answer: Answer) -> None:
+        """Hand over what the guest waits for."""
+        self._answer = answer
+        self.worker.channel.release(self)
+
+    def stop(self) -> None:
+        """End the guest, wherever it is."""
+        self.session.end(End(kind="stopped"))
+        self.worker.turns.dismiss(self)
+        self.worker.channel.release(self)
+
+    def _take_turn(self) -> None:
+        self._holds = self.worker.turns.take(self, lambda: self.session.stop)
+        self._since = monotonic()
+        if self.session.stop:
+            raise abi.Ended
+
+    def _give_turn(self) -> None:
+        self._holds = False
+        self._used += monotonic() - self._since
+        self.worker.turns.give()
+
+
+class Worker:
+    """
+    Does what the host's frames tell it.
+
+    Args:
+        sock: Connected to the host.
+
+        leave: Ends this process.
+    """
+
+    def __init__(
+        self, sock: socket.socket, leave: Callable[[int], NoReturn] = os._exit
+    ) -> None:
+        self.channel = Channel(sock, self._handle, leave)
+        self.turns = Turns(len(os.sched_getaffinity(0)))
+        self._runs: dict[int, Run] = {}
+        self._idle = threading.Event()
+        self._engines: dict[str, tuple[wasmtime.Engine, wasmtime.Linker]] = {}
+        self._modules: dict[str, guest.Code] = {}
+
+    def serve(self) -> None:
+        """Serve until the host is gone."""
+        while True:
+            self._idle.clear()
+            if not self._runs:
+                self.channel.listen()
+                continue
+            self._idle.wait(TICK)
+            for engine, _ in list(self._engines.values()):
+                engine.increment_epoch()
+            self.channel.poll()
+
+    def ended(self, run: Run, end: End) -> None:
+        """Forget *run*, and tell the host how it ended."""
+        del self._runs[run.number]
+        self.channel.send(wire.end(run.number, end))
+        if not self._runs:
+            self._idle.set()
+
+    def _handle(self, kind: int, number: int, body: bytes) -> None:
+        if kind == wire.REPLY:
+            if run := self._runs.get(number):
+                run.answer(wire.read_reply(body))
+        elif kind == wire.START:
+            self._start(number, wire.read_start(body))
+        elif kind == wire.STOP:
+            # It may have ended while this was on its way.
+            if run := self._runs.get(number):
+                run.stop()
+        else:
+            self._load(*wire.read_module(body))
+
+    def _start(self, number: int, start: Start) -> None:
+        code = self._modules.get(start.module)
+        if code is None:
+            end = End(kind="no_room", message="the module could not be loaded")
+            self.channel.send(wire.end(number, end))
+            return
+        run = self._runs[number] = Run(number, start, self)
+        try:
+            _thread.start_new_thread(run.execute, (code,))
+        except (RuntimeError, MemoryError):
+            self.ended(run, End(kind="no_room", message="no room for its thread"))
+
+    def _load(self, key: str, settings: str, artifact: bytes) -> None:
+        try:
+            if settings not in self._engines:
+                built = build_engine(EngineSettings.from_json(settings))
+                self._engines[settings] = built, abi.link(built)
+            self._modules[key] = guest.load(*self._engines[settings], artifact)
+        except (wasmtime.WasmtimeError, MemoryError):
+            # Found out, and tried elsewhere, when it is to start.
+            return
+
+
+def main() -> None:
+    """Run a worker on the socket, parent and address space of the command line."""
+    descriptor, parent, address_space = map(int, sys.argv[1:4])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    confine.die_with_parent(parent)
+    sock = socket.socket(fileno=descriptor)
+    # An arena a thread would reserve 64 MiB for each guest.
+    ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
+    threading.stack_size(STACK + _PYTHON_STACK)
+    worker = Worker(sock)
+    gc.freeze()
+    guards = confine.confine(address_space=address_space)
+    worker.channel.send(wire.frame(wire.READY, 0, codec.encode(guards)))
+    worker.serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""Which worker runs which guest."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from caxton_host.core.limits import Limits
+from caxton_host.errors import ModuleRefused, SandboxError
+from caxton_host.sandbox import WasmSandbox, pool
+
+from .support import (
+    CALL,
+    ECHO,
+    KEY,
+    LOOP,
+    SOON,
+    FakeDoor,
+    alive,
+    execute,
+    guest,
+    never,
+    until,
+    wasm,
+    workers,
+)
+
+NOTHING = wasm("(i32.const 0)")
+WAIT = wasm(f"(drop {CALL}) (i32.const 0)", before=ECHO)
+SPIN = wasm(
+    f"(call $log (i32.const 1) (i32.const 0) (i32.const 4)) {LOOP}", before=ECHO
+)
+_GIB = 1024**3
+
+
+async def test_prepared_module_says_what_it_was_made_for(sandbox: WasmSandbox) -> None:
+    prepared = await sandbox.prepare(NOTHING, Limits(), "run")
+    assert prepared.abi == "core/1"
+    assert prepared.engine.startswith("wasmtime-")
+    other = await sandbox.prepare(NOTHING, Limits(memory=_GIB), "run")
+    assert other.sha256 == prepared.sha256
+    assert other.engine != prepared.engine
+    assert other.key != prepared.key
+
+
+async def test_module_that_the_gate_refuses_is_refused(sandbox: WasmSandbox) -> None:
+    with pytest.raises(ModuleRefused):
+        await sandbox.prepare(b"(module)", Limits(), "run")
+
+
+async def test_domains_never_share_a_worker_and_guests_of_one_do(
+    sandbox: WasmSandbox,
+) -> None:
+    for domain in ("a", "b", "a", "b"):
+        await execute(sandbox, NOTHING, domain=domain)
+    assert len(workers(sandbox)) == 2
+
+
+async def test_worker_is_confined_before_its_first_guest(sandbox: WasmSandbox) -> None:
+    await execute(sandbox, NOTHING)
+    guards = sandbox._workers[0].link.result().guards
+    assert {"no-files", "no-core", "address-space"} <= set(guards)
+
+
+async def test_unused_worker_is_closed_after_a_while(compiled: Path) -> None:
+    async with WasmSandbox(compiled, KEY, idle=0.05) as sandbox:
+        await execute(sandbox, NOTHING)
+        (pid,) = workers(sandbox)
+        await until(lambda: not alive(pid))
+        assert not sandbox._workers
+        assert (await execute(sandbox, NOTHING)).kind == "returned"
+
+
+async def test_unused_worker_makes_place_for_another_domain(compiled: Path) -> None:
+    async with WasmSandbox(compiled, KEY, workers=1) as sandbox:
+        await execute(sandbox, NOTHING, domain="a")
+        (pid,) = workers(sandbox)
+        await execute(sandbox, NOTHING, domain="b")
+        assert len(workers(sandbox)) == 1
+        await until(lambda: not alive(pid))
+
+
+async def test_run_waits_for_a_place_and_no_longer(compiled: Path) -> None:
+    async with WasmSandbox(compiled, KEY, workers=1, guests=1) as sandbox:
+        first = asyncio.ensure_future(execute(sandbox, WAIT, door := FakeDoor(never)))
+        async with asyncio.timeout(SOON):
+            await door.called.wait()
+        second = asyncio.ensure_future(execute(sandbox, NOTHING))
+        third = asyncio.ensure_future(execute(sandbox, NOTHING))
+        await asyncio.sleep(0.1)
+        assert not second.done()
+        third.cancel()
+        first.cancel()
+        assert (await second).kind == "returned"
+        await asyncio.wait({first, third})
+
+
+async def test_guest_without_room_is_started_in_another_worker(compiled: Path) -> None:
+    async with WasmSandbox(compiled, KEY, guests=1) as sandbox:
+        await execute(sandbox, NOTHING)
+        (first,) = workers(sandbox)
+        # As if more guests were in there than it was made for.
+        sandbox._workers[0].left = 1024 * _GIB
+        big = await execute(sandbox, NOTHING, limits=Limits(memory=3 * _GIB))
+        assert big.kind == "returned"
+        await until(lambda: not alive(first))
+
+
+async def test_guest_that_finds_room_nowhere_is_an_error(
+    compiled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "_GUEST_SPACE", -2 * _GIB)
+    async with WasmSandbox(compiled, KEY, guests=1) as sandbox:
+        with pytest.raises(SandboxError, match="mmap"):
+            await execute(sandbox, NOTHING, limits=Limits(memory=3 * _GIB))
+        assert not workers(sandbox)
+
+
+async def test_closed_sandbox_ends_its_runs_and_takes_no_more(compiled: Path) -> None:
+    async with WasmSandbox(compiled, KEY) as sandbox:
+        run = asyncio.ensure_future(execute(sandbox, SPIN, door := FakeDoor()))
+        await until(lambda: bool(door.lines))
+        (pid,) = workers(sandbox)
+        prepared = await sandbox.prepare(NOTHING, Limits(), "run")
+    assert not alive(pid)
+    with pytest.raises(SandboxError):
+        await run
+    with pytest.raises(SandboxError, match="closed"):
+        await sandbox.run(prepared, guest(), FakeDoor())
+
+
+async def test_sandbox_can_be_closed_while_a_worker_starts(compiled: Path) -> None:
+    async with WasmSandbox(compiled, KEY) as sandbox:
+        prepared = await sandbox.prepare(NOTHING, Limits(), "run")
+        run = asyncio.ensure_future(sandbox.run(prepared, guest(), FakeDoor()))
+        await asyncio.sleep(0)
+    with pytest.raises(SandboxError):
+        await run

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from caxton_host.core.limits import Limits
+from caxton_host.sandbox.settings import (
+    PAGE,
+    SWITCHES,
+    EngineSettings,
+    settings_for,
+    share,
+)
+
+SETTINGS = EngineSettings(memory=PAGE, wasmtime="50.0.1", machine="x86_64")
+
+
+def test_fingerprint_names_the_version_and_all_that_changes_code() -> None:
+    name, _, digest = SETTINGS.fingerprint.partition("/")
+    assert name == "wasmtime-50.0.1"
+    assert len(digest) == 8
+    changed = [
+        replace(SETTINGS, memory=2 * PAGE),
+        replace(SETTINGS, stack=1),
+        replace(SETTINGS, guard=1),
+        replace(SETTINGS, machine="aarch64"),
+    ]
+    assert len({one.fingerprint for one in [SETTINGS, *changed]}) == 5
+
+
+def test_settings_survive_the_way_to_a_child() -> None:
+    assert EngineSettings.from_json(SETTINGS.to_json()) == SETTINGS
+
+
+def test_reservation_is_the_limit_in_whole_pages() -> None:
+    assert settings_for(Limits(memory=PAGE + 1)).memory == 2 * PAGE
+    assert settings_for(Limits()).wasmtime.startswith("50.")
+
+
+def test_what_makes_guests_differ_between_machines_is_off() -> None:
+    for name in ("wasm_threads", "shared_memory", "wasm_memory64", "wasm_gc"):
+        assert not SWITCHES[name]
+    for name in ("cranelift_nan_canonicalization", "wasm_relaxed_simd_deterministic"):
+        assert SWITCHES[name]
+
+
+@given(
+    maxima=st.lists(st.none() | st.integers(0, 100), min_size=1, max_size=4),
+    pages=st.integers(0, 200),
+)
+def test_shares_never_exceed_the_limit_and_waste_little(
+    maxima: list[int | None], pages: int
+) -> None:
+    each = share(maxima, pages * PAGE) // PAGE
+
+    def used(bound: int) -> int:
+        return sum(bound if most is None else min(most, bound) for most in maxima)
+
+    assert used(each) <= pages
+    assert each == pages or used(each + 1) > pages

@@ -30,6 +30,7 @@ from .core.calls import Completed, Denied, Failed, Outcome, Route, Sent, ToolCal
 from .core.events import Event, ToolInvoked, ToolRetried, settled
 from .core.grants import Allowed, Grant, decide
 from .core.journal import Answered, Fresh, InDoubt, Journal
+from .core.limits import Limits
 from .core.names import idempotency_key
 from .core.redact import Redactor
 from .errors import RunStopped, Suspend, ToolError
@@ -60,6 +61,8 @@ class Gateway:
         tools: Where permitted calls go.
 
         redact: Takes configured secrets out of what is recorded.
+
+        max_result: Bytes of the largest answer that the run takes.
     """
 
     run_id: str
@@ -69,6 +72,7 @@ class Gateway:
     log: EventLog
     tools: ToolClient
     redact: Redactor = field(default_factory=Redactor)
+    max_result: int = field(default_factory=lambda: Limits().result)
 
     async def call(self, call: ToolCall) -> Answered:
         """
@@ -189,6 +193,9 @@ class Gateway:
             # call means one thing only, and its effect is left open.
             self._settle(call, _stopped("unknown"))
             raise
+        if done.bytes > self.max_result:
+            text = f"the answer has {done.bytes} bytes, of {self.max_result} allowed"
+            return Failed(kind="too_large", sent="yes", message=text)
         return done if attempt == 1 else replace(done, attempts=attempt)
 
     def _settle(self, call: ToolCall, outcome: Outcome, *before: Event) -> Answered:

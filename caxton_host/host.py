@@ -146,7 +146,9 @@ class Host:
         offered = await self.tools.offered(
             [name for name in self.servers if name in {*wanted, *named}]
         )
-        catalogue = catalogue_for(request.grant, request.names, offered.offers)
+        catalogue = catalogue_for(
+            request.grant, request.names, offered.offers, offered.options
+        )
         run_id = uuid7(self.clock.now(), self.entropy(10))
         with self.telemetry.run(request.agent, run_id, "live") as span:
             fallback = self.telemetry.ids()[0] or self.entropy(16).hex()
@@ -173,6 +175,7 @@ class Host:
                     log=log,
                     tools=self.tools,
                     redact=self.redact,
+                    max_result=request.limits.result,
                 )
                 guest = guest_for(request.agent, started, definitions, log.recorded_at)
                 end = await self._drive(prepared, guest, gateway, on_started)

@@ -118,7 +118,8 @@ class EventLog(Protocol):
         Add *events*, and return once they and all queued before are durable.
 
         Without events, wait for what is queued. If a reservation is refused,
-        these events are dropped, and nothing else is.
+        these events are dropped, and nothing else is. If the caller is cancelled,
+        they are stored all the same.
 
         Raises:
             StoreError: Something could not be stored. The stream takes no more.

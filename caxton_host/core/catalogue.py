@@ -9,6 +9,7 @@ from ..errors import ConfigError
 from .calls import JSON, Effect, Route
 from .grants import Grant
 from .names import exposed_name
+from .servers import ToolOptions
 
 __all__ = [
     "Catalogue",
@@ -18,6 +19,9 @@ __all__ = [
     "listing",
     "routes_from_payload",
 ]
+
+_UNSAID = ToolOptions()
+_NO_OPTIONS: Mapping[tuple[str, str], ToolOptions] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +61,15 @@ class Offered:
         servers: For ``RunStarted.servers``: name to ``{transport, address, name,
             version, protocol}``. A server that is down has ``None`` for the last
             three.
+
+        options: The operator's word about tools, by ``(server, tool)``. It holds
+            while their server is down.
     """
 
     offers: tuple[Offer, ...] = ()
+    options: Mapping[tuple[str, str], ToolOptions] = field(
+        default_factory=dict[tuple[str, str], ToolOptions]
+    )
     servers: Mapping[str, dict[str, JSON]] = field(
         default_factory=dict[str, dict[str, JSON]]
     )
@@ -103,7 +113,10 @@ class Catalogue:
 
 
 def catalogue_for(
-    grant: Grant, names: Mapping[str, tuple[str, str]], offers: Iterable[Offer]
+    grant: Grant,
+    names: Mapping[str, tuple[str, str]],
+    offers: Iterable[Offer],
+    options: Mapping[tuple[str, str], ToolOptions] = _NO_OPTIONS,
 ) -> Catalogue:
     """
     Return the names of a run.
@@ -115,6 +128,8 @@ def catalogue_for(
         names: The agent's own names, to ``(server, tool)``.
 
         offers: What the servers of the grant offer.
+
+        options: The operator's word about tools whose server is down.
 
     Raises:
         ConfigError: Two tools would have the same name.
@@ -128,14 +143,15 @@ def catalogue_for(
     targets = [*by_tool, *grant.literals(), *names.values()]
     for target in dict.fromkeys(targets):
         offer = by_tool.get(target)
-        default = offer.exposed if offer else exposed_name(*target)
+        said = options.get(target, _UNSAID)
+        default = offer.exposed if offer else said.expose_as or exposed_name(*target)
         shown = own.get(target, [default])
         for name in dict.fromkeys((default, *shown)):
             route = Route(
                 server=target[0],
                 tool=target[1],
                 definition_sha256=offer.definition_sha256 if offer else None,
-                effect=offer.effect if offer else "unsafe",
+                effect=offer.effect if offer else said.effect or "unsafe",
             )
             if name in routes:
                 taken = routes[name]

@@ -88,6 +88,11 @@ class McpTools:
         return Offered(
             offers=offers,
             servers={server.config.name: server.described() for server in asked},
+            options={
+                (server.config.name, tool): options
+                for server in asked
+                for tool, options in server.config.tools.items()
+            },
         )
 
     async def call_tool(self, request: ToolRequest) -> Completed:

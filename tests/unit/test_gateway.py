@@ -85,7 +85,7 @@ def new_log() -> MemoryLog:
     return store.create(f"run/{RUN}")
 
 
-def tools(answer: JSON | ToolError = SUNNY) -> FakeTools:
+def tools(answer: JSON | ToolError | Completed = SUNNY) -> FakeTools:
     return FakeTools({("demo", "get_weather"): answer})
 
 
@@ -580,3 +580,14 @@ async def test_completed_event_has_what_the_agent_saw() -> None:  # law 5
     assert isinstance(end, ToolCompleted)
     assert isinstance(outcome, Completed)
     assert (end.message, end.data) == (outcome.message, outcome.data)
+
+
+async def test_answer_over_the_limit_of_the_run_is_a_failure() -> None:  # law 9
+    scene = Scene(tools=tools(Completed(message="long", data="long", bytes=101)))
+    gate = replace(scene.gate, max_result=100)
+
+    answer = await gate.call(WEATHER)
+
+    assert isinstance(answer.outcome, Failed)
+    assert (answer.outcome.kind, answer.outcome.sent) == ("too_large", "yes")
+    assert isinstance(scene.log.events[-1], ToolFailed)

@@ -15,6 +15,7 @@ from caxton_host.core.catalogue import (
     routes_from_payload,
 )
 from caxton_host.core.grants import Grant
+from caxton_host.core.servers import ToolOptions
 from caxton_host.errors import ConfigError
 from caxton_host.testing import offer
 from tests.scene import rule
@@ -149,3 +150,15 @@ def test_description_of_the_operator_is_recorded_and_shown() -> None:
 def test_empty_catalogue_is_empty() -> None:
     assert Catalogue().to_payload() == {}
     assert listing({}, {}) == []
+
+
+def test_operators_word_about_a_tool_holds_while_its_server_is_down() -> None:
+    granted = Grant(allow=(rule("demo/pay"),))
+    said = {("demo", "pay"): ToolOptions(expose_as="pay", effect="keyed")}
+
+    catalogue = catalogue_for(granted, {}, [], said)
+
+    assert catalogue.routes == {
+        "pay": Route(server="demo", tool="pay", effect="keyed"),
+    }
+    assert catalogue.visible == {}

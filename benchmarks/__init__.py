@@ -1,0 +1,1 @@
+"""Runnable comparisons with peers. ``python -m benchmarks --help``."""

@@ -1,0 +1,120 @@
+"""
+One call: governed and durable, against the bare client of the SDK.
+
+The same server program (`caxton_host.demo_server`, over stdio), the same tool
+(``echo``), the same 100-byte argument. A round is some warm-up calls and then those
+that count, one after the other; rounds of the two sides alternate, so that a slow
+minute of the machine is slow for both. Reported are the medians of the rounds'
+medians, their spread, and the ratio.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from mcp import Client, StdioServerParameters
+
+from caxton_host.bootstrap import Running, running
+from caxton_host.builder import find_shared
+from caxton_host.config import Paths, load
+from caxton_host.core.events import ToolCompleted, ToolInvoked
+from caxton_host.host import RunRequest
+from caxton_host.store.engine import open_engine
+
+TEXT = "x" * 100
+
+_CONFIG = """\
+version = 1
+[store]
+url = "sqlite:///bench.db"
+[servers.demo]
+command = "python"
+args = ["-m", "caxton_host.demo_server"]
+[agents.echo]
+module = "echo.wasm"
+[[agents.echo.allow]]
+tools = ["demo/echo"]
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """
+    Medians, one a round, in microseconds.
+
+    Attributes:
+        commits: Transactions of the governed side for each of its calls.
+
+        synchronous: What SQLite said to ``PRAGMA synchronous``.
+    """
+
+    bare: list[float]
+    governed: list[float]
+    commits: float
+    synchronous: int
+
+
+async def measure(folder: Path, *, rounds: int, calls: int, warm_up: int) -> Measured:
+    """Run both sides in turns and return what each round took."""
+    (folder / "caxton.toml").write_text(_CONFIG, encoding="utf-8")
+    module = find_shared("agents/echo/echo.wasm").read_bytes()
+    (folder / "echo.wasm").write_bytes(module)
+    config = load(folder / "caxton.toml", environ={}, cwd=folder)
+    state = Paths(config=folder, data=folder, state=folder, cache=folder)
+    server = StdioServerParameters(
+        command=sys.executable, args=["-m", "caxton_host.demo_server"]
+    )
+    bare: list[float] = []
+    governed: list[float] = []
+    commits = 0
+    async with running(config, state) as up, Client(server) as client:
+        await client.list_tools()
+        request = RunRequest(
+            agent="echo",
+            module=module,
+            actor={"kind": "local", "id": "benchmark", "authenticated": False},
+            input={"tool": "mcp__demo__echo", "n": calls + warm_up, "text": TEXT},
+            grant=config.agents["echo"].grant,
+            limits=config.agents["echo"].limits,
+        )
+        for _ in range(rounds):
+            bare.append(await _bare_round(client, calls, warm_up))
+            before = up.store.commits
+            governed.append(await _governed_round(up, request, warm_up))
+            commits += up.store.commits - before
+    made = rounds * (calls + warm_up)
+    return Measured(bare, governed, commits / made, _synchronous(folder / "bench.db"))
+
+
+async def _bare_round(client: Client, calls: int, warm_up: int) -> float:
+    took: list[float] = []
+    for _ in range(calls + warm_up):
+        started = time.perf_counter()
+        await client.call_tool("echo", {"text": TEXT})
+        took.append(time.perf_counter() - started)
+    return statistics.median(took[warm_up:]) * 1e6
+
+
+async def _governed_round(up: Running, request: RunRequest, warm_up: int) -> float:
+    """Return the median time from one call's intent to the next one's."""
+    run_id = await up.host.start(request)
+    history = await up.store.read(f"run/{run_id}")
+    answered = sum(isinstance(e.event, ToolCompleted) for e in history)
+    starts = [e.recorded_at for e in history if isinstance(e.event, ToolInvoked)]
+    if answered != len(starts):
+        sys.exit("Error: a governed call did not complete")
+    gaps = [
+        b - a for a, b in zip(starts[warm_up:], starts[warm_up + 1 :], strict=False)
+    ]
+    return statistics.median(gaps)
+
+
+def _synchronous(path: Path) -> int:
+    """Return what the store's own connections are set to."""
+    engine = open_engine(f"sqlite:///{path}", write=True)
+    with engine.connect() as connection:
+        return int(connection.exec_driver_sql("PRAGMA synchronous").scalar_one())

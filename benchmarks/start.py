@@ -1,0 +1,66 @@
+"""How long a person waits: the command line, as processes of their own."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from caxton_host.builder import find_shared
+
+_CONFIG = """\
+version = 1
+[store]
+url = "sqlite:///start.db"
+[servers.demo]
+command = "python"
+args = ["-m", "caxton_host.demo_server"]
+[agents.weather]
+module = "weather.wasm"
+names = { weather = "demo/get_weather" }
+[[agents.weather.allow]]
+tools = ["demo/get_weather"]
+"""
+
+
+def caxton() -> str:
+    """Return the program that is installed beside this interpreter."""
+    return str(Path(sysconfig.get_path("scripts")) / "caxton")
+
+
+def measure(folder: Path, rounds: int) -> dict[str, list[float]]:
+    """Return seconds of ``--help`` and of a run with a Python stdio server."""
+    folder.mkdir()
+    (folder / "caxton.toml").write_text(_CONFIG, encoding="utf-8")
+    module = find_shared("agents/weather/weather.wasm").read_bytes()
+    (folder / "weather.wasm").write_bytes(module)
+    run = [caxton(), "run", "weather", "--quiet"]
+    _timed(run, folder)  # compiles the module
+    took: dict[str, list[float]] = {"caxton --help": [], "caxton run": []}
+    for _ in range(rounds):
+        took["caxton --help"].append(_timed([caxton(), "--help"], folder))
+        took["caxton run"].append(_timed(run, folder))
+    return took
+
+
+def _timed(command: Sequence[str], folder: Path) -> float:
+    homes = ("XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME")
+    environ = os.environ | dict.fromkeys(homes, str(folder))
+    started = time.perf_counter()
+    done = subprocess.run(
+        command, cwd=folder, env=environ, capture_output=True, check=False
+    )
+    if done.returncode:
+        sys.exit(f"Error: {' '.join(command)}: {done.stderr.decode()}")
+    return time.perf_counter() - started
+
+
+def summary(seconds: Sequence[float]) -> str:
+    """Return median and spread, in milliseconds."""
+    low, middle, high = min(seconds), statistics.median(seconds), max(seconds)
+    return f"{middle * 1e3:.0f} ms ({low * 1e3:.0f} to {high * 1e3:.0f})"

@@ -1,0 +1,179 @@
+"""
+The command line. One module a noun, imported when it is used.
+
+Data on stdout, progress and hints on stderr. Every error says what was wrong and
+ends with a ``To fix:`` line.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import logging
+import os
+import signal
+import sys
+from importlib import import_module
+
+import click
+
+from .. import __version__
+from ..core.names import nearest
+from ..errors import CaxtonError
+from .exits import USAGE, exit_code, remedy
+from .frame import Frame
+from .screen import Notes, complain, note
+
+__all__ = ["caxton", "execute", "main"]
+
+#: Each command is a module of that name. Its line in ``caxton --help`` is here, so
+#: that nothing is imported for a list of names.
+COMMANDS = {
+    "demo": "Show a governed run, offline, in half a minute.",
+    "init": "Write a starter configuration here.",
+    "run": "Run an agent, or a module, to its end.",
+    "runs": "List, show and explain runs.",
+    "events": "List and export the events of a run.",
+    "replay": "Execute a recorded run again, touching nothing.",
+    "audit": "Check that the log is what was written.",
+    "server": "List, add, remove and test tool servers.",
+    "tool": "List and call tools.",
+    "agent": "Make and build agents.",
+    "config": "Show what the configuration says.",
+    "db": "Look after the event store.",
+    "doctor": "Say what this machine lacks.",
+    "completion": "Print the completion script of a shell.",
+}
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f".{cmd_name}", __package__)
+        command: click.Command = module.command
+        return command
+
+    def format_commands(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([*COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        # The group's own suggestions are of commands that are imported.
+        if args[0] not in COMMANDS and (meant := nearest(args[0], [*COMMANDS])):
+            message = f"No such command {args[0]!r}. Did you mean {meant!r}?"
+            raise click.UsageError(message, ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "-c",
+    "--config",
+    type=click.Path(dir_okay=False),
+    help="The configuration file, instead of ./caxton.toml.",
+)
+@click.option("--db", metavar="URL", help="The event store, instead of the configured.")
+@click.version_option(__version__, prog_name="caxton")
+@click.pass_context
+def caxton(ctx: click.Context, config: str | None, db: str | None) -> None:
+    """
+    Run agents that you did not write.
+
+    An agent is a WebAssembly module without any access of its own. Every call of a
+    tool is compared with a grant, recorded, and only then made; the log can be
+    verified and replayed.
+
+    \b
+    Examples:
+      caxton demo
+      caxton init
+      caxton run weather -i '{"location": "Seattle"}'
+      caxton runs explain @last 2
+      caxton replay @last
+    """
+    ctx.obj = Frame(config=config, db=db)
+
+
+def main() -> None:
+    """Run the command line, and exit."""
+    if sys.platform == "win32":
+        complain(
+            "Windows is not supported: its processes cannot be confined as agents need",
+            "run caxton on Linux, or under WSL 2",
+        )
+        sys.exit(USAGE)
+    _prepare()
+    code = execute(sys.argv[1:])
+    # The interpreter would look at every object once more: 0.2 s.
+    gc.freeze()
+    sys.exit(code)
+
+
+def execute(args: list[str]) -> int:
+    """Run one command line, and return its exit code."""
+    try:
+        code: object = caxton.main(args, prog_name="caxton", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as exc:
+        return _misused(exc)
+    except (click.Abort, KeyboardInterrupt):
+        note("interrupted")
+        return 128 + (_stopped or [signal.SIGINT])[-1]
+    except CaxtonError as exc:
+        complain(str(exc), remedy(exc))
+        return exit_code(exc)
+    except BrokenPipeError:
+        # What is left in the buffer would fail again when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except OSError as exc:
+        named = f"{exc.filename}: " if exc.filename else ""
+        complain(
+            f"{named}{exc.strerror or exc}",
+            "see that it exists, and that you may read and write it",
+        )
+        return USAGE
+    return code if isinstance(code, int) else 0
+
+
+def _misused(exc: click.ClickException) -> int:
+    where = getattr(exc, "ctx", None)
+    if isinstance(exc, click.exceptions.NoArgsIsHelpError):
+        click.echo(exc.format_message(), err=True)
+    else:
+        path = where.command_path if where else "caxton"
+        complain(exc.format_message(), f"see {path} --help")
+    return USAGE
+
+
+_stopped: list[int] = []
+
+
+def _prepare() -> None:
+    """Set up what belongs to the whole process."""
+    # Imports make many objects and no garbage: a twentieth of the start.
+    gc.set_threshold(50_000, 20, 100)
+    logging.getLogger().addHandler(Notes())
+    if isinstance(stdout := sys.stdout, io.TextIOWrapper):
+        # A terminal of another alphabet is no reason to fail.
+        stdout.reconfigure(errors="backslashreplace")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:  # Not so under nohup.
+            signal.signal(number, _stop)
+
+
+def _stop(number: int, _frame: object) -> None:
+    # As Ctrl-C: the run is cancelled, its end recorded, its processes ended.
+    _stopped.append(number)
+    signal.raise_signal(signal.SIGINT)

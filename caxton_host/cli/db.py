@@ -1,0 +1,101 @@
+"""``caxton db``: the event store itself."""
+
+from __future__ import annotations
+
+import click
+
+from ..core.calls import JSON
+from .exits import FAILED
+from .frame import Frame, as_json
+from .screen import complain, say, show
+
+__all__ = ["command"]
+
+
+@click.group("db")
+def command() -> None:
+    """
+    Look after the event store.
+
+    \b
+    Examples:
+      caxton db status
+      caxton db migrate
+    """
+
+
+@command.command("status")
+@as_json
+@click.pass_obj
+@click.pass_context
+def status(ctx: click.Context, frame: Frame, as_json: bool) -> None:
+    """
+    Show where the store is, and whether its schema is current.
+
+    \b
+    Exit codes: 0 current; 1 another; 2 there is no such database.
+
+    \b
+    Examples:
+      caxton db status
+      caxton --db sqlite:///copy.db db status --json
+    """
+    document = _status(frame.load().store_url)
+    _tell(document, as_json=as_json)
+    if fix := _FIXES.get(str(document["state"])):
+        complain(f"the schema of the database is {document['state']}", fix)
+        ctx.exit(FAILED)
+
+
+@command.command("migrate")
+@as_json
+@click.pass_obj
+def migrate(frame: Frame, as_json: bool) -> None:
+    """
+    Make the store, or bring its schema up to date. Events are kept.
+
+    \b
+    Examples:
+      caxton db migrate
+      caxton --db sqlite:///copy.db db migrate
+    """
+    from ..bootstrap import usable_store
+    from ..store.migrate import upgrade
+
+    url = frame.load().store_url
+    with usable_store():
+        upgrade(url)
+    _tell(_status(url), as_json=as_json)
+
+
+_FIXES = {
+    "empty": "caxton db migrate",
+    "older": "caxton db migrate",
+    "newer": "install the version of caxton-host that wrote it",
+}
+
+
+def _status(url: str) -> dict[str, JSON]:
+    from ..bootstrap import usable_store
+    from ..store.migrate import current, head, shown
+
+    with usable_store():
+        found = current(url)
+    state = "empty"
+    if found is not None:
+        state = "current" if found == head() else "older" if found < head() else "newer"
+    return {
+        "$type": "caxton.db/v1",
+        "url": shown(url),
+        "schema": found,
+        "wanted": head(),
+        "state": state,
+    }
+
+
+def _tell(document: dict[str, JSON], *, as_json: bool) -> None:
+    if as_json:
+        show(document)
+        return
+    for key in ("url", "schema", "wanted", "state"):
+        say(f"{key:<8}{document[key] or 'none'}")

@@ -1,0 +1,210 @@
+"""``caxton demo``: everything once, offline."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+import threading
+from collections.abc import Generator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote
+
+import click
+
+from ..core.calls import JSON
+from ..core.events import Recorded, ToolDenied
+from ..core.summary import RunSummary, summarise
+from .audit import audit_document, audit_line
+from .exits import FAILED
+from .frame import Frame, as_json, local_actor, wait
+from .report import call_lines, failure
+from .screen import counted, note, patience, say, show, to_json
+from .show import rows
+
+if TYPE_CHECKING:
+    from ..config import Config
+    from ..replay import Replayed
+    from ..store.verify import Verdict
+
+__all__ = ["command"]
+
+_REMARK_WIDTH = 56
+
+_CONFIG = """\
+version = 1
+
+[servers.demo]
+command = "python"
+args = ["-m", "caxton_host.demo_server"]
+
+[webhooks.forecast]
+method = "GET"
+url = "http://127.0.0.1:{port}/forecast/{{location}}"
+description = "Tomorrow's weather, by plain HTTP."
+effect = "read"
+message_field = "summary"
+allow_private = true
+
+[agents.weather]
+module = "weather.wasm"
+names = {{ weather = "demo/get_weather" }}
+
+[[agents.weather.allow]]
+tools = ["demo/get_weather"]
+
+[[agents.weather.allow]]
+tools = ["webhook/forecast"]
+calls = "5/run"
+"""
+
+
+class _Forecast(BaseHTTPRequestHandler):
+    """A plain HTTP tool: a place in the path, a forecast in the answer."""
+
+    def do_GET(self) -> None:
+        place = unquote(self.path.rpartition("/")[2])
+        body = json.dumps({"place": place, "summary": f"{place} tomorrow: dry, 14 C"})
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Keep quiet."""
+
+
+@contextlib.contextmanager
+def _forecasts() -> Generator[int]:
+    """Serve the HTTP tool on a free port of this machine, and return the port."""
+    server = HTTPServer(("127.0.0.1", 0), _Forecast)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+class _Shown(NamedTuple):
+    run: RunSummary
+    history: list[Recorded]
+    replayed: Replayed
+    audit: Verdict
+
+
+@click.command("demo")
+@as_json
+@click.pass_obj
+@click.pass_context
+def command(ctx: click.Context, frame: Frame, as_json: bool) -> None:
+    """
+    Show a governed run, offline, in half a minute.
+
+    A real MCP server and a plain HTTP tool are started on this machine; the example
+    agent calls both, and one tool that it has no grant for. Then its events are
+    listed, the run is replayed and the log verified. The run is kept in the event
+    store, so the commands printed at the end work.
+
+    \b
+    Examples:
+      caxton demo
+      caxton demo --json
+    """
+    with _forecasts() as port, tempfile.TemporaryDirectory() as folder:
+        config = _config(frame, Path(folder), port)
+        if not as_json:
+            say("An agent that nobody here wrote asks for the weather.\n")
+        with patience("running the weather agent"):
+            shown = wait(_demo(frame, config))
+    if as_json:
+        show(_document(shown))
+    else:
+        _tell(shown)
+    failure(shown.run)
+    if shown.run.state != "completed" or shown.replayed.divergence:
+        ctx.exit(FAILED)
+
+
+def _config(frame: Frame, folder: Path, port: int) -> Config:
+    from ..builder import find_shared
+    from ..config import load
+
+    path = folder / "caxton.toml"
+    path.write_text(_CONFIG.format(port=port), encoding="utf-8")
+    module = find_shared("agents/weather/weather.wasm")
+    (folder / "weather.wasm").write_bytes(module.read_bytes())
+    return replace(
+        load(path, environ=os.environ, cwd=folder), store_url=frame.load().store_url
+    )
+
+
+async def _demo(frame: Frame, config: Config) -> _Shown:
+    from ..bootstrap import running
+    from ..host import RunRequest
+    from ..replay import replay
+    from ..store.verify import verify
+    from ..telemetry import NoTelemetry
+
+    agent = config.agents["weather"]
+    assert agent.module is not None  # noqa: S101 -- the text above names one
+    request = RunRequest(
+        agent=agent.name,
+        module=agent.module.read_bytes(),
+        input={"location": "Seattle"},
+        grant=agent.grant,
+        limits=agent.limits,
+        names=agent.names,
+        actor=local_actor(),
+    )
+    async with running(config, frame.paths(), start=config.servers) as up:
+        run_id = await up.host.start(request)
+        history = await up.store.read(f"run/{run_id}")
+        replayed = await replay(
+            run_id, store=up.store, sandbox=up.sandbox, telemetry=NoTelemetry()
+        )
+        audit = await verify(up.store)
+    return _Shown(summarise(run_id, history), history, replayed, audit)
+
+
+def _document(shown: _Shown) -> dict[str, JSON]:
+    return {
+        "$type": "caxton.demo/v1",
+        "run": shown.run.to_document(),
+        "replay": shown.replayed.to_document(),
+        "audit": audit_document(shown.audit),
+    }
+
+
+def _tell(shown: _Shown) -> None:
+    say("What it asked for, and what became of it:")
+    for line in call_lines(shown.history):
+        say(f"  {line}")
+    say("\nWhat the log holds of it:")
+    for seq, call, moment, type_, remark in rows(shown.history):
+        number = "" if call is None else f"call {call}"
+        text = str(remark)[:_REMARK_WIDTH]
+        say(f"  {seq:>2}  {number:<7} {str(moment)[11:]}  {type_:<14} {text}")
+    say(f"\nIts output: {to_json(shown.run.output)}")
+    found = shown.replayed
+    say(
+        f"\nReplayed: {found.verdict}, {counted(found.calls, 'call')} answered from "
+        "the log, no tool called."
+    )
+    say(f"Verified: {audit_line(shown.audit)}.")
+    denied = [e.seq for e in shown.history if isinstance(e.event, ToolDenied)]
+    note("\nNow yours:")
+    for line in (
+        "caxton events list @last",
+        f"caxton runs explain @last {[2, *denied][-1]}",
+        "caxton replay @last",
+        "caxton audit verify",
+        "caxton init",
+    ):
+        note(f"  {line}")

@@ -1,0 +1,90 @@
+"""What every command shares: its options, the configuration, the store, the actor."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import getpass
+import os
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from dataclasses import dataclass, replace
+from functools import update_wrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ..core.calls import JSON
+from .screen import note
+
+if TYPE_CHECKING:
+    from ..config import Config, Paths
+    from ..store.sql import SqlStore
+
+__all__ = ["Frame", "as_json", "local_actor", "wait"]
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """
+    The options that stand before a command.
+
+    Attributes:
+        config: The file that was asked for, or ``None``.
+
+        db: The store that was asked for, or ``None``.
+    """
+
+    config: str | None = None
+    db: str | None = None
+
+    def load(self) -> Config:
+        """Return the configuration, with its warnings told."""
+        from ..config import load
+
+        config = load(
+            Path(self.config) if self.config else None,
+            environ=os.environ,
+            cwd=Path.cwd(),
+        )
+        for warning in config.warnings:
+            note(f"warning: {warning}")
+        return replace(config, store_url=self.db) if self.db else config
+
+    def paths(self) -> Paths:
+        """Return where keys and caches are."""
+        from ..config import Paths
+
+        return Paths.of(os.environ)
+
+    @contextlib.asynccontextmanager
+    async def store(self) -> AsyncGenerator[SqlStore]:
+        """Open the event store to read."""
+        from ..bootstrap import open_store
+
+        async with open_store(self.load(), write=False) as store:
+            yield store
+
+
+def local_actor() -> dict[str, JSON]:
+    """Return the actor of this process: a user of the operating system."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = str(os.getuid())
+    return {"kind": "local", "id": name, "authenticated": False}
+
+
+def wait(work: Coroutine[Any, Any, _T]) -> _T:
+    """Run a command's coroutine to its end."""
+    return asyncio.run(work)
+
+
+def as_json(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--json``."""
+    option = click.option(
+        "--json", "as_json", is_flag=True, help="Print one JSON document."
+    )
+    return update_wrapper(option(function), function)

@@ -1,0 +1,68 @@
+"""``caxton replay``: a recorded run, executed again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from .exits import DIVERGED
+from .frame import Frame, as_json, wait
+from .screen import complain, counted, note, patience, say, show
+
+if TYPE_CHECKING:
+    from ..replay import Replayed
+
+__all__ = ["command"]
+
+
+@click.command("replay")
+@click.argument("run")
+@as_json
+@click.pass_obj
+@click.pass_context
+def command(
+    ctx: click.Context,
+    frame: Frame,
+    run: str,
+    as_json: bool,
+) -> None:
+    """
+    Execute RUN again over its own log, touching nothing.
+
+    No tool server is started or called. The replay stops at the first difference
+    and names the event, the place in it, and both values.
+
+    \b
+    Exit codes: 0 identical; 2 no such run; 4 diverged.
+
+    \b
+    Examples:
+      caxton replay @last
+      caxton replay 0198 --json
+    """
+    found = wait(_replay(frame, run))
+    if as_json:
+        show(found.to_document())
+    else:
+        say(f"{found.verdict}: {counted(found.calls, 'call')} answered from the log")
+        note(f"replayed run {found.run_id}; no tool was called")
+    if found.divergence:
+        complain(
+            f"diverged at {found.divergence}",
+            f"compare it with caxton events list {found.run_id}",
+        )
+        ctx.exit(DIVERGED)
+
+
+async def _replay(frame: Frame, run: str) -> Replayed:
+    from ..bootstrap import open_sandbox
+    from ..replay import replay
+    from ..telemetry import NoTelemetry
+
+    async with frame.store() as store, open_sandbox(frame.paths()) as sandbox:
+        run_id = await store.find_run(run)
+        with patience("replaying"):
+            return await replay(
+                run_id, store=store, sandbox=sandbox, telemetry=NoTelemetry()
+            )

@@ -1,0 +1,138 @@
+"""What became of a run, told to a person."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from ..core.calls import Completed, Denied, Outcome
+from ..core.events import Recorded, ToolDenied, ToolInvoked, outcome_of
+from ..core.names import exposed_name
+from ..core.summary import RunSummary
+from .screen import complain, counted, note, plain, to_json
+
+__all__ = ["call_lines", "failure", "grant_for", "report"]
+
+_PARAMS_WIDTH = 60
+
+
+def report(
+    run: RunSummary,
+    history: Sequence[Recorded],
+    *,
+    configured: bool,
+    servers: Collection[str],
+) -> None:
+    """
+    Tell on stderr what a run did, and what would allow the calls that were denied.
+
+    Args:
+        run: The fold of *history*.
+
+        history: All events of the run.
+
+        configured: Its agent stands in a configuration file.
+
+        servers: Every server that a grant could name.
+    """
+    for line in call_lines(history):
+        note(f"  {line}")
+    _denials(history, run.agent if configured else None, servers)
+    calls = run.calls
+    note(
+        f"{run.state} in {run.duration_ms:.0f} ms: {counted(calls['total'], 'call')}, "
+        f"{calls['denied']} denied, {calls['failed'] + calls['tool_error']} failed, "
+        f"{counted(run.events, 'event')}"
+    )
+
+
+def failure(run: RunSummary) -> None:
+    """Tell on stderr why a run did not complete, and what can be done."""
+    if run.error is None:
+        return
+    kind, message = str(run.error["kind"]), plain(run.error["message"])
+    see = f"caxton events list {run.run_id} shows what led to it"
+    if kind == "limit":
+        see = f"raise limits.{message.partition(':')[0]} of the agent; {see}"
+    complain(f"{kind}: {message}", see)
+
+
+def call_lines(history: Sequence[Recorded]) -> list[str]:
+    """Return one line a call: number, seq, name, parameters, how it ended."""
+    lines: dict[int, str] = {}
+    for recorded in history:
+        event = recorded.event
+        if isinstance(event, ToolInvoked):
+            text = "" if event.params is None else to_json(event.params)
+            if len(text) > _PARAMS_WIDTH:
+                text = f"{text[: _PARAMS_WIDTH - 3]}..."
+            lines[event.call] = (
+                f"call {event.call} (event {recorded.seq})  {event.name} {text}"
+            )
+        elif event is not None and (end := outcome_of(event)):
+            lines[end[0]] += f"  {_how(end[1])}"
+    return list(lines.values())
+
+
+def _how(outcome: Outcome) -> str:
+    if isinstance(outcome, Completed):
+        took = f"{outcome.duration_us / 1000:.0f} ms"
+        return f"{'tool error' if outcome.is_error else 'ok'}, {took}"
+    if isinstance(outcome, Denied):
+        return "denied"
+    return f"failed ({outcome.kind}, sent {outcome.sent}): {plain(outcome.message)}"
+
+
+def grant_for(agent: str, target: str) -> str:
+    """
+    Return the grant of *target*, to paste into a configuration.
+
+    >>> print(grant_for("weather", "demo/echo"))
+    [[agents.weather.allow]]
+    tools = ["demo/echo"]
+    """
+    return f'[[agents.{agent}.allow]]\ntools = ["{target}"]'
+
+
+def _denials(
+    history: Sequence[Recorded], agent: str | None, servers: Collection[str]
+) -> None:
+    """Tell each distinct denial once, with the grant that would allow the call."""
+    invoked: dict[int, tuple[int, ToolInvoked]] = {}
+    told: set[tuple[str, str, str | None]] = set()
+    for recorded in history:
+        event = recorded.event
+        if isinstance(event, ToolInvoked):
+            invoked[event.call] = recorded.seq, event
+        if not isinstance(event, ToolDenied):
+            continue
+        seq, call = invoked[event.call]
+        if (kind := (call.name, event.code, event.rule)) in told:
+            continue
+        told.add(kind)
+        rule = f", rule {event.rule}" if event.rule else ""
+        number = f"call {event.call} (event {seq})"
+        note(f"denied: {number} {call.name}: {plain(event.message)}{rule}")
+        if event.code == "not_granted":
+            _tell_grant(_target(call, servers), agent)
+
+
+def _tell_grant(target: str | None, agent: str | None) -> None:
+    if target is None:
+        note("  no configured server has that tool; caxton tool list shows all tools")
+    elif agent is None:
+        note(f"  to allow it: --allow {target}")
+    else:
+        note("  to allow it, in caxton.toml:")
+        note(grant_for(agent, target))
+
+
+def _target(call: ToolInvoked, servers: Collection[str]) -> str | None:
+    """Return ``server/tool`` of a call; of one that leads nowhere, by its name."""
+    if call.server and call.tool:
+        return f"{call.server}/{call.tool}"
+    # Without a grant its server was not even asked what it has.
+    for server in servers:
+        start = exposed_name(server, "")
+        if call.name.startswith(start) and call.name != start:
+            return f"{server}/{call.name.removeprefix(start)}"
+    return None

@@ -1,0 +1,316 @@
+"""``caxton run``: one run, from its start to its end."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..core.calls import JSON
+from ..core.events import Recorded
+from ..core.grants import Grant, Pattern, Rule
+from ..core.names import is_server_name, nearest
+from ..core.servers import ServerConfig
+from ..core.summary import summarise
+from ..core.webhooks import SERVER as WEBHOOK
+from ..errors import NotFoundError, UsageError
+from .exits import FAILED
+from .frame import Frame, as_json, local_actor, wait
+from .report import failure, report
+from .screen import note, patience, say, show, to_json
+
+if TYPE_CHECKING:
+    from ..config import Agent, Config
+    from ..host import RunRequest
+
+__all__ = ["command", "parse_server"]
+
+_MAX_INPUT = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """What the command line says about one run."""
+
+    target: str
+    input: str | None
+    variables: Sequence[str]
+    servers: Sequence[str]
+    allow: Sequence[str]
+    entry: str | None
+
+
+@click.command("run")
+@click.argument("target", metavar="AGENT|FILE.wasm")
+@click.option(
+    "-i", "--input", "input_", metavar="JSON|@FILE|-", help="The input of the run."
+)
+@click.option(
+    "--var", "variables", metavar="KEY=VALUE", multiple=True, help="A run variable."
+)
+@click.option(
+    "--server",
+    "servers",
+    metavar="NAME=CMD|URL",
+    multiple=True,
+    help="A tool server for this run only.",
+)
+@click.option(
+    "--allow",
+    metavar="SERVER/TOOL",
+    multiple=True,
+    help="A grant for this run only.",
+)
+@click.option("--entry", help="The exported function to call. Default: run.")
+@click.option("--fail-on-denied", is_flag=True, help="Exit 1 if a call was denied.")
+@click.option("-q", "--quiet", is_flag=True, help="Print the output only.")
+@as_json
+@click.pass_obj
+@click.pass_context
+def command(
+    ctx: click.Context,
+    frame: Frame,
+    target: str,
+    input_: str | None,
+    variables: tuple[str, ...],
+    servers: tuple[str, ...],
+    allow: tuple[str, ...],
+    entry: str | None,
+    fail_on_denied: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """
+    Run an agent of the configuration, or a module, to its end.
+
+    The output goes to stdout, what happened to stderr. A module that is no agent
+    has no grants but those given here.
+
+    \b
+    Exit codes: 0 the agent returned 0; 1 it failed; 2 usage or configuration;
+    3 the run is suspended; 6 a required server is unavailable.
+
+    \b
+    Examples:
+      caxton run weather -i '{"location": "Seattle"}'
+      caxton run hello.wasm --server time="python -m mcp_server_time" \\
+          --allow time/get_current_time
+      caxton run report -i @input.json --var customer_id=42 --json
+    """
+    wanted = _Wanted(
+        target=target,
+        input=input_,
+        variables=variables,
+        servers=servers,
+        allow=allow,
+        entry=entry,
+    )
+    from ..bootstrap import server_names
+
+    config, request = _request(frame.load(), wanted)
+    quiet = quiet or as_json
+    run_id, history = wait(_run(frame, config, request, quiet=quiet))
+    run = summarise(run_id, history)
+    if not quiet:
+        report(
+            run,
+            history,
+            configured=target in config.agents,
+            servers=server_names(config),
+        )
+    if as_json:
+        show(run.to_document())
+    elif run.state == "completed" and run.output is not None:
+        say(to_json(run.output))
+    failure(run)
+    if run.state != "completed" or (fail_on_denied and run.calls["denied"]):
+        ctx.exit(FAILED)
+
+
+async def _run(
+    frame: Frame, config: Config, request: RunRequest, *, quiet: bool
+) -> tuple[str, list[Recorded]]:
+    from ..bootstrap import running
+
+    def started(run_id: str) -> None:
+        if not quiet:
+            note(f"run {run_id}  {request.agent}")
+
+    needed = {server for server, _ in request.names.values()}
+    needed.update(request.grant.servers(config.servers))
+    with patience(f"running {request.agent}"):
+        async with running(config, frame.paths(), start=needed) as up:
+            run_id = await up.host.start(request, on_started=started)
+            return run_id, await up.store.read(f"run/{run_id}")
+
+
+def _request(config: Config, wanted: _Wanted) -> tuple[Config, RunRequest]:
+    from ..host import RunRequest
+
+    config = _with_servers(config, wanted.servers)
+    agent = _agent(config, wanted.target)
+    extra = _extra(agent.grant, wanted.allow)
+    _warn_of_strangers(config, extra)
+    grant = replace(agent.grant, allow=(*agent.grant.allow, *extra))
+    return config, RunRequest(
+        agent=agent.name,
+        module=_module(agent, agent.limits.module),
+        entry=wanted.entry or agent.entry,
+        input=_input(wanted.input),
+        context=_context(config, wanted.variables),
+        limits=agent.limits,
+        grant=grant,
+        names=agent.names,
+        actor=local_actor(),
+    )
+
+
+def _agent(config: Config, target: str) -> Agent:
+    from ..config import Agent
+
+    if target in config.agents:
+        return config.agents[target]
+    if target.endswith(".wasm") or Path(target).is_file():
+        stem = Path(target).stem
+        name = stem if is_server_name(stem) else "agent"
+        return Agent(name=name, module=Path(target))
+    meant = nearest(target, list(config.agents))
+    known = ", ".join(sorted(config.agents)) or "none"
+    raise NotFoundError(
+        f"no agent {target!r}; the configuration has: {known}",
+        fix=f"caxton run {meant}" if meant else "name an agent, or a .wasm file",
+    )
+
+
+def _module(agent: Agent, limit: int) -> bytes:
+    path = agent.module
+    if path is None:
+        raise UsageError(
+            f"agent {agent.name} names no module", fix='set module = "FILE.wasm"'
+        )
+    try:
+        with path.open("rb") as file:
+            module = file.read(limit + 1)
+    except OSError as exc:
+        raise UsageError(
+            f"cannot read the module {path}: {exc.strerror}",
+            fix="name a file that exists; caxton agent build makes one",
+        ) from None
+    if len(module) > limit:
+        raise UsageError(
+            f"the module {path} is larger than {limit} bytes",
+            fix="build a smaller one, or raise limits.module of the agent",
+        )
+    return module
+
+
+def _extra(grant: Grant, patterns: Sequence[str]) -> list[Rule]:
+    first = len(grant.allow) + 1
+    try:
+        return [
+            Rule(id=f"allow[{n}]", tools=(Pattern.parse(text),), source="--allow")
+            for n, text in enumerate(patterns, first)
+        ]
+    except UsageError as exc:
+        raise UsageError(f"--allow: {exc}", fix=exc.fix) from None
+
+
+def _warn_of_strangers(config: Config, rules: Sequence[Rule]) -> None:
+    from ..bootstrap import server_names
+
+    known = [*server_names(config)]
+    for pattern in (pattern for rule in rules for pattern in rule.tools):
+        if not any(map(pattern.covers_server, known)):
+            meant = nearest(pattern.text.partition("/")[0], known)
+            hint = f"; did you mean {meant}?" if meant else ""
+            note(f"warning: --allow: no server is meant by {pattern.text}{hint}")
+
+
+def _with_servers(config: Config, specs: Sequence[str]) -> Config:
+    servers = dict(config.servers)
+    for spec in specs:
+        server = parse_server(spec)
+        servers[server.name] = server
+    return replace(config, servers=servers)
+
+
+def parse_server(spec: str) -> ServerConfig:
+    """
+    Return the server that ``NAME=CMD`` or ``NAME=URL`` describes.
+
+    >>> parse_server("time=python -m mcp_server_time").command
+    ('python', '-m', 'mcp_server_time')
+
+    Raises:
+        UsageError: It is neither.
+    """
+    name, _, target = spec.partition("=")
+    try:
+        words = tuple(shlex.split(target))
+    except ValueError:
+        words = ()
+    if not is_server_name(name) or name == WEBHOOK or not words:
+        raise UsageError(
+            f"--server {spec!r} is not NAME=COMMAND or NAME=URL",
+            fix='write for example --server time="python -m mcp_server_time"',
+        )
+    if target.startswith(("http://", "https://")):
+        return ServerConfig(name=name, url=target, transport="http")
+    return ServerConfig(name=name, command=words)
+
+
+def _input(text: str | None) -> JSON:
+    from ..codec import load_json
+    from ..errors import BadBytes
+
+    if text is None:
+        return None
+    try:
+        if text == "-":
+            raw = sys.stdin.buffer.read(_MAX_INPUT + 1)
+        elif text.startswith("@"):
+            with Path(text[1:]).open("rb") as file:
+                raw = file.read(_MAX_INPUT + 1)
+        else:
+            raw = os.fsencode(text)
+        return load_json(raw, limit=_MAX_INPUT)
+    except OSError as exc:
+        raise UsageError(
+            f"cannot read the input {text[1:]}: {exc.strerror}",
+            fix="name a file that exists, after @",
+        ) from None
+    except BadBytes as exc:
+        raise UsageError(
+            f"--input: {exc}", fix='pass JSON, for example \'{"location": "Seattle"}\''
+        ) from None
+
+
+def _context(config: Config, variables: Sequence[str]) -> dict[str, JSON]:
+    given: dict[str, JSON] = {}
+    for item in variables:
+        key, equals, value = item.partition("=")
+        if not equals or not key:
+            raise UsageError(f"--var {item!r} is not KEY=VALUE", fix="write --var k=v")
+        if config.context and key not in config.context:
+            meant = nearest(key, list(config.context))
+            raise UsageError(
+                f"no run variable {key!r} under [context]",
+                fix=f"write {meant}" if meant else f"add {key} = {{}} to [context]",
+            )
+        given[key] = value
+    for key, variable in config.context.items():
+        if key in given:
+            continue
+        if variable.required:
+            raise UsageError(
+                f"the run variable {key!r} is required", fix=f"add --var {key}=VALUE"
+            )
+        if variable.default is not None:
+            given[key] = variable.default
+    return given

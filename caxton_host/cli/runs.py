@@ -1,0 +1,267 @@
+"""``caxton runs``: what ran, and why its calls were decided as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import click
+
+from ..core.calls import JSON, Completed, Denied, Failed, Outcome, Route
+from ..core.events import Recorded, RunStarted, ToolInvoked, outcome_of
+from ..core.grants import Grant, Rule
+from ..core.summary import RunSummary, summarise
+from ..errors import UsageError
+from .events import history_of
+from .frame import Frame, as_json, wait
+from .report import call_lines, grant_for
+from .screen import note, plain, say, show, table
+from .show import call_of, moment
+
+__all__ = ["command"]
+
+
+@click.group("runs")
+def command() -> None:
+    """
+    List, show and explain runs.
+
+    \b
+    Examples:
+      caxton runs list --agent weather
+      caxton runs show @last
+      caxton runs explain @last 2
+    """
+
+
+@command.command("list")
+@click.option("--agent", help="Only runs of this agent.")
+@click.option(
+    "--state",
+    type=click.Choice(["running", "suspended", "completed", "failed", "cancelled"]),
+    help="Only runs in this state.",
+)
+@click.option(
+    "-n",
+    "--limit",
+    default=20,
+    show_default=True,
+    type=click.IntRange(1, 10_000),
+    help="How many.",
+)
+@as_json
+@click.pass_obj
+def list_(
+    frame: Frame,
+    agent: str | None,
+    state: str | None,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """
+    Show the newest runs first.
+
+    \b
+    Examples:
+      caxton runs list --limit 5
+      caxton runs list --agent weather --state failed --json
+    """
+    found = wait(_list(frame, agent, state, limit))
+    if as_json:
+        show([run.to_document() for run in found])
+        return
+    table(
+        ("run", "agent", "state", "calls", "denied", "started at (UTC)", "ms"),
+        (
+            (
+                run.run_id,
+                run.agent,
+                run.state,
+                run.calls["total"],
+                run.calls["denied"],
+                moment(run.started_at),
+                round(run.duration_ms),
+            )
+            for run in found
+        ),
+    )
+    if not found:
+        note("no runs yet; caxton demo makes one")
+
+
+async def _list(
+    frame: Frame, agent: str | None, state: str | None, limit: int
+) -> list[RunSummary]:
+    async with frame.store() as store:
+        known = await store.runs(limit=limit, agent=agent, state=state)
+        return [
+            summarise(row.run_id, await store.read(f"run/{row.run_id}"))
+            for row in known
+        ]
+
+
+@command.command("show")
+@click.argument("run")
+@as_json
+@click.pass_obj
+def show_(frame: Frame, run: str, as_json: bool) -> None:
+    """
+    Show one run: its calls, its end, its output.
+
+    \b
+    Examples:
+      caxton runs show @last
+      caxton runs show 0198 --json
+    """
+    history = wait(history_of(frame, run))
+    summary = summarise(history[0].stream.removeprefix("run/"), history)
+    if as_json:
+        show(summary.to_document())
+        return
+    say(f"run     {summary.run_id}")
+    say(f"agent   {summary.agent}  {summary.module_sha256[:12]}")
+    say(f"actor   {summary.actor.get('kind')} {summary.actor.get('id')}")
+    say(f"state   {summary.state}, {summary.duration_ms:.0f} ms")
+    for line in call_lines(history):
+        say(f"  {line}")
+    if summary.error:
+        say(f"error   {summary.error['kind']}: {plain(summary.error['message'])}")
+    say(f"output  {plain(summary.output)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Explained:
+    """A call, and everything that decided about it."""
+
+    seq: int
+    invoked: ToolInvoked
+    grant: Grant
+    outcome: Outcome | None
+
+    @property
+    def route(self) -> Route | None:
+        call = self.invoked
+        if call.server is None or call.tool is None:
+            return None
+        return Route(server=call.server, tool=call.tool)
+
+    def considered(self) -> list[tuple[Rule, str, bool]]:
+        """Return each rule in the order it is asked: rule, kind, whether it fits."""
+        route = self.route
+        return [
+            (rule, kind, route is not None and rule.matches(route.server, route.tool))
+            for kind, rules in (("deny", self.grant.deny), ("allow", self.grant.allow))
+            for rule in rules
+        ]
+
+    def verdict(self) -> str:
+        """Return ``allowed``, or the code of the denial."""
+        return self.outcome.code if isinstance(self.outcome, Denied) else "allowed"
+
+    def rule(self) -> str | None:
+        """Return the rule that decided."""
+        if isinstance(self.outcome, Denied):
+            return self.outcome.rule
+        return self.invoked.rule
+
+    def remedy(self, agent: str) -> str | None:
+        """Return the grant that would allow the call, to paste."""
+        if self.verdict() != "not_granted" or not self.route:
+            return None
+        return grant_for(agent, f"{self.route.server}/{self.route.tool}")
+
+
+@command.command("explain")
+@click.argument("run")
+@click.argument("seq", type=click.IntRange(min=1))
+@as_json
+@click.pass_obj
+def explain(frame: Frame, run: str, seq: int, as_json: bool) -> None:
+    """
+    Show why a call of RUN was allowed or denied. SEQ is any event of that call.
+
+    \b
+    Examples:
+      caxton runs explain @last 2
+      caxton runs explain 0198 7 --json
+    """
+    history = wait(history_of(frame, run))
+    started = history[0].event
+    if not isinstance(started, RunStarted):
+        raise UsageError("the start of this run was erased", fix="name another run")
+    found = _find(history, seq, Grant.from_payload(started.grants))
+    if as_json:
+        show(_document(history, found, started.agent))
+        return
+    call = found.invoked
+    say(f"call {call.call} (event {found.seq})  {call.name}")
+    where = f"{call.server}/{call.tool}" if call.server else "no tool of this run"
+    say(f"leads to  {where}, effect {call.effect}")
+    say(f"params    {plain(call.params)}")
+    say(f"verdict   {found.verdict()}, rule {found.rule() or 'none'}")
+    for rule, kind, fits in found.considered():
+        patterns = ", ".join(pattern.text for pattern in rule.tools)
+        sign = "fits" if fits else "does not fit"
+        source = f"  ({rule.source})" if rule.source else ""
+        say(f"  {rule.id}  {kind} {patterns}: {sign}{source}")
+    say(f"ended     {_ending(found.outcome)}")
+    if remedy := found.remedy(started.agent):
+        say("what would allow it:")
+        say(remedy)
+
+
+def _find(history: Sequence[Recorded], seq: int, grant: Grant) -> _Explained:
+    by_seq = {recorded.seq: recorded for recorded in history}
+    chosen = by_seq.get(seq)
+    number = call_of(chosen) if chosen else None
+    intents = {
+        e.event.call: (e.seq, e.event)
+        for e in history
+        if isinstance(e.event, ToolInvoked)
+    }
+    if number is None or number not in intents:
+        what = f"is {chosen.type}, not of a call" if chosen else "does not exist"
+        known = ", ".join(str(at) for at, _ in intents.values()) or "none"
+        raise UsageError(
+            f"event {seq} {what}; calls of this run are at events: {known}",
+            fix="name one of those events",
+        )
+    ends = (outcome_of(e.event) for e in history if e.event)
+    outcome = next((end[1] for end in ends if end and end[0] == number), None)
+    at, invoked = intents[number]
+    return _Explained(seq=at, invoked=invoked, grant=grant, outcome=outcome)
+
+
+def _ending(outcome: Outcome | None) -> str:
+    if outcome is None:
+        return "in doubt"
+    if isinstance(outcome, Completed):
+        return f"{'tool error' if outcome.is_error else 'ok'}: {plain(outcome.message)}"
+    if isinstance(outcome, Failed):
+        how = f"failed ({outcome.kind}, sent {outcome.sent})"
+        return f"{how}: {plain(outcome.message)}"
+    return f"denied: {plain(outcome.message)}"
+
+
+def _document(
+    history: Sequence[Recorded], found: _Explained, agent: str
+) -> dict[str, JSON]:
+    call = found.invoked
+    return {
+        "$type": "caxton.explanation/v1",
+        "run_id": history[0].stream.removeprefix("run/"),
+        "seq": found.seq,
+        "call": call.call,
+        "name": call.name,
+        "server": call.server,
+        "tool": call.tool,
+        "params": call.params,
+        "verdict": found.verdict(),
+        "rule": found.rule(),
+        "considered": [
+            {**rule.to_payload(), "kind": kind, "fits": fits}
+            for rule, kind, fits in found.considered()
+        ],
+        "ended": _ending(found.outcome),
+        "remedy": found.remedy(agent),
+    }

@@ -1,0 +1,183 @@
+"""
+What is printed, and how: data on stdout, words for people on stderr.
+
+Nothing that came from outside can steer a terminal: what is not printable is shown
+as an escape, and in JSON it stands as one, with the same value.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import sys
+import threading
+import unicodedata
+from collections.abc import Generator, Iterable
+
+import click
+
+from ..core.calls import JSON
+
+__all__ = [
+    "Notes",
+    "complain",
+    "counted",
+    "note",
+    "patience",
+    "plain",
+    "pour",
+    "say",
+    "show",
+    "table",
+    "to_json",
+]
+
+#: Seconds after which a person wonders whether anything happens.
+PATIENCE = 2.0
+
+
+def plain(value: object) -> str:
+    """
+    Return *value* as one line that cannot steer a terminal.
+
+    >>> plain("a\\x1b[31m"), plain({"a": 1}), plain(None)
+    ('a\\\\x1b[31m', '{"a": 1}', '')
+    """
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if text.isprintable():
+        return text
+    return "".join(char if _harmless(char) else ascii(char)[1:-1] for char in text)
+
+
+def to_json(value: JSON, *, indent: int | None = None) -> str:
+    """
+    Return *value* as JSON that cannot steer a terminal.
+
+    >>> to_json("12\u00a0°C \u202e\x9b")
+    '"12\u00a0°C \\\\u202e\\\\u009b"'
+    """
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    if text.isprintable():
+        return text
+    # A line break outside a string is the indentation's; inside, it is escaped.
+    return "".join(
+        char if char == "\n" or _harmless(char) else json.dumps(char)[1:-1]
+        for char in text
+    )
+
+
+def _harmless(char: str) -> bool:
+    return char.isprintable() or unicodedata.category(char) == "Zs"
+
+
+def counted(number: int, noun: str) -> str:
+    """
+    Return a number of things.
+
+    >>> counted(1, "call"), counted(2, "call")
+    ('1 call', '2 calls')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def say(text: str) -> None:
+    """Print lines for people on stdout."""
+    click.echo(_lines(text))
+
+
+def note(text: str) -> None:
+    """Print lines for people on stderr."""
+    click.echo(_lines(text), err=True)
+
+
+def pour(text: str) -> None:
+    """Print *text* on stdout: as it is in a pipe, harmless on a terminal."""
+    click.echo(_lines(text) if _tty() else text)
+
+
+def show(document: JSON) -> None:
+    """Print a JSON document on stdout."""
+    click.echo(to_json(document, indent=2 if _tty() else None))
+
+
+def complain(text: str, fix: str) -> None:
+    """Print what was wrong, and what can be done."""
+    note(f"Error: {text}")
+    note(f"To fix: {fix}")
+
+
+def _lines(text: str) -> str:
+    return "\n".join(plain(line) for line in text.split("\n"))
+
+
+def _tty() -> bool:
+    return sys.stdout.isatty()
+
+
+class Notes(logging.Handler):
+    """Prints what the package logs for the operator: warnings and faults."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one record."""
+        note(f"{record.levelname.lower()}: {self.format(record)}")
+
+
+def table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
+    """
+    Print rows under headings: a table on a terminal, tabs in a pipe.
+
+    What is too wide for the terminal is folded, but for the first column: it
+    holds what other commands take.
+    """
+    if not _tty():
+        for row in rows:
+            click.echo("\t".join(plain(cell) for cell in row))
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(box=box.SIMPLE, pad_edge=False)
+    for number, column in enumerate(columns):
+        shown.add_column(column, overflow="fold", no_wrap=number == 0)
+    for row in rows:
+        shown.add_row(*(Text(plain(cell)) for cell in row))
+    if shown.rows:
+        Console().print(shown)
+
+
+@contextlib.contextmanager
+def patience(doing: str) -> Generator[None]:
+    """Show on a terminal that something takes long, once it does."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    done = threading.Event()
+    waiter = threading.Thread(target=_wait, args=(doing, done), daemon=True)
+    waiter.start()
+    try:
+        yield
+    finally:
+        done.set()
+        waiter.join()
+
+
+def _wait(doing: str, done: threading.Event) -> None:
+    if done.wait(PATIENCE):
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as progress:
+        progress.add_task(plain(doing), total=None)
+        done.wait()

@@ -1,0 +1,276 @@
+"""``caxton server``: the tool servers of a configuration."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import time
+from collections.abc import AsyncGenerator, Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..core.calls import JSON
+from ..core.names import nearest
+from ..errors import NotFoundError, ServerUnavailable, UsageError
+from .frame import Frame, as_json, wait
+from .screen import counted, note, patience, say, show, table
+
+if TYPE_CHECKING:
+    from ..config import Config
+    from ..core.catalogue import Offered
+    from ..core.servers import ServerConfig
+    from ..ports import ToolClient
+
+__all__ = ["command", "headline", "known_server", "offers", "tools_of"]
+
+_HEADLINE = 80
+
+
+@click.group("server")
+def command() -> None:
+    """
+    List, add, remove and test tool servers.
+
+    Adding a server grants nothing: agents call what their grants name.
+
+    \b
+    Examples:
+      caxton server add time -- python -m mcp_server_time
+      caxton server test time
+      caxton server list --json
+    """
+
+
+def known_server(config: Config, name: str) -> ServerConfig:
+    """
+    Return the server called *name*.
+
+    Raises:
+        NotFoundError: The configuration has none.
+    """
+    if name not in config.servers:
+        meant = nearest(name, list(config.servers))
+        raise NotFoundError(
+            f"no server {name!r} in the configuration",
+            fix=f"name {meant}" if meant else "caxton server list shows them",
+        )
+    return config.servers[name]
+
+
+@command.command("list")
+@as_json
+@click.pass_obj
+def list_(frame: Frame, as_json: bool) -> None:
+    """
+    Show the servers of the configuration, without starting any.
+
+    \b
+    Examples:
+      caxton server list
+    """
+    from ..config import describe
+
+    described = describe(frame.load())["servers"]
+    assert isinstance(described, dict)  # noqa: S101 -- a table
+    servers = [_document(name, server) for name, server in sorted(described.items())]
+    if as_json:
+        show([*servers])
+        return
+    table(
+        ("server", "transport", "address"),
+        ((s["name"], s["transport"], s["address"]) for s in servers),
+    )
+    if not servers:
+        note("no servers; caxton server add NAME -- COMMAND adds one")
+
+
+def _document(name: str, described: JSON) -> dict[str, JSON]:
+    """Return the ``caxton.server/v1`` document of a server, secrets masked."""
+    assert isinstance(described, dict)  # noqa: S101 -- a table
+    command = described.get("command")
+    words = [str(word) for word in command] if isinstance(command, list) else []
+    return {
+        "$type": "caxton.server/v1",
+        "name": name,
+        "transport": described["transport"],
+        "address": shlex.join(words) if words else described["url"],
+        "required": described["required"],
+        "origin": described["origin"],
+    }
+
+
+@command.command("add", context_settings={"ignore_unknown_options": True})
+@click.argument("name")
+@click.option(
+    "--env", "env", metavar="KEY=VALUE", multiple=True, help="For the server."
+)
+@click.option("--url", help="A remote server, instead of a command.")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[--] [COMMAND]...")
+@as_json
+@click.pass_obj
+def add(
+    frame: Frame,
+    name: str,
+    env: tuple[str, ...],
+    url: str | None,
+    words: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """
+    Add the server NAME to caxton.toml. The command stands after --.
+
+    \b
+    Examples:
+      caxton server add time -- python -m mcp_server_time
+      caxton server add crm --env 'TOKEN=${env:CRM_TOKEN}' -- crm-server
+    """
+    from ..config import add_server
+
+    if bool(url) == bool(words):
+        raise UsageError(
+            "a server is a command or a URL",
+            fix=f"caxton server add {name} -- COMMAND, or --url URL",
+        )
+    pairs: dict[str, str] = {}
+    for item in env:
+        key, equals, value = item.partition("=")
+        if not equals or not key:
+            # The value may be a secret, so it is not shown.
+            raise UsageError("--env takes KEY=VALUE", fix="write --env KEY=VALUE")
+        pairs[key] = value
+    path = frame.load().path or Path("caxton.toml")
+    add_server(path, name, command=words, url=url, env=pairs, environ=os.environ)
+    if as_json:
+        show(_change("added", name, path))
+        return
+    say(f"added {name} to {path.name}")
+    note(f"it grants nothing yet; caxton server test {name} shows its tools")
+
+
+@command.command("remove")
+@click.argument("name")
+@as_json
+@click.pass_obj
+def remove(frame: Frame, name: str, as_json: bool) -> None:
+    """
+    Remove the server NAME from caxton.toml.
+
+    \b
+    Examples:
+      caxton server remove time
+    """
+    from ..config import remove_server
+
+    path = frame.load().path
+    if path is None:
+        raise NotFoundError("there is no configuration file", fix="caxton init")
+    remove_server(path, name, environ=os.environ)
+    if as_json:
+        show(_change("removed", name, path))
+        return
+    say(f"removed {name} from {path.name}")
+
+
+def _change(change: str, name: str, path: Path) -> dict[str, JSON]:
+    return {
+        "$type": "caxton.server-change/v1",
+        "change": change,
+        "name": name,
+        "file": str(path),
+    }
+
+
+@command.command("test")
+@click.argument("name")
+@as_json
+@click.pass_obj
+def test(frame: Frame, name: str, as_json: bool) -> None:
+    """
+    Start the server NAME, list its tools, and stop it.
+
+    \b
+    Exit codes: 0 it answers; 2 there is no such server; 6 it does not answer.
+
+    \b
+    Examples:
+      caxton server test time
+    """
+    config = frame.load()
+    known_server(config, name)
+    started = time.monotonic()
+    with patience(f"starting {name}"):
+        try:
+            offered = wait(offers(config, [name]))
+        except ServerUnavailable as exc:
+            if as_json:
+                show(_answer(name, {}, [], problem=str(exc)))
+            raise
+    facts = offered.servers[name]
+    if as_json:
+        show(_answer(name, facts, [offer.tool for offer in offered.offers]))
+        return
+    took = (time.monotonic() - started) * 1000
+    say(
+        f"{name}: {facts['name']} {facts['version']}, protocol {facts['protocol']}, "
+        f"{counted(len(offered.offers), 'tool')}, {took:.0f} ms"
+    )
+    for offer in offered.offers:
+        say(f"  {name}/{offer.tool}  {headline(offer.description)}")
+
+
+def _answer(
+    name: str, facts: Mapping[str, JSON], tools: list[str], problem: str | None = None
+) -> dict[str, JSON]:
+    return {
+        "$type": "caxton.server-test/v1",
+        "server": name,
+        "answers": problem is None,
+        "problem": problem,
+        **{key: facts.get(key) for key in ("name", "version", "protocol")},
+        "tools": [*tools],
+    }
+
+
+def headline(description: str) -> str:
+    """Return the first line of a description, cut."""
+    return description.strip().partition("\n")[0][:_HEADLINE]
+
+
+async def offers(
+    config: Config, names: Collection[str], *, required: bool = True
+) -> Offered:
+    """
+    Return what the servers called *names* offer; nothing is recorded.
+
+    Raises:
+        ServerUnavailable: One of them is *required*, and cannot be reached.
+    """
+    async with tools_of(config, names, required=required) as tools:
+        return await tools.offered(names)
+
+
+@contextlib.asynccontextmanager
+async def tools_of(
+    config: Config, names: Collection[str], *, required: bool = True
+) -> AsyncGenerator[ToolClient]:
+    """Bring up the client of the servers called *names*."""
+    from ..bootstrap import open_tools
+    from ..core.redact import Redactor
+    from ..telemetry import NoTelemetry
+
+    servers = {
+        name: replace(server, required=required)
+        for name, server in config.servers.items()
+        if name in names
+    }
+    async with open_tools(
+        replace(config, servers=servers),
+        Redactor(config.secrets),
+        NoTelemetry(),
+        lambda _: None,
+    ) as tools:
+        yield tools

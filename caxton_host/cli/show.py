@@ -1,0 +1,99 @@
+"""Events and calls, as people and programs read them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from ..core.calls import JSON
+from ..core.events import (
+    LogWritten,
+    Recorded,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    ToolCompleted,
+    ToolDenied,
+    ToolFailed,
+    ToolInvoked,
+    to_payload,
+)
+from .screen import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["call_of", "event_document", "moment", "remark", "rows"]
+
+
+def event_document(recorded: Recorded) -> dict[str, JSON]:
+    """Return the ``caxton.event/v1`` document of an event."""
+    event = recorded.event
+    return {
+        "$type": "caxton.event/v1",
+        "position": recorded.position,
+        "stream": recorded.stream,
+        "seq": recorded.seq,
+        "type": recorded.type,
+        "schema_version": recorded.schema_version,
+        "recorded_at": recorded.recorded_at,
+        "trace_id": recorded.trace_id,
+        "span_id": recorded.span_id,
+        "payload": to_payload(event) if event else None,
+        "hash": recorded.hash.hex(),
+    }
+
+
+def moment(at_us: int) -> str:
+    """
+    Return a time of an event, to the millisecond, UTC.
+
+    >>> moment(1_700_000_000_123_456)
+    '2023-11-14 22:13:20.123'
+    """
+    then = datetime.fromtimestamp(at_us / 1e6, UTC)
+    return then.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+def call_of(recorded: Recorded) -> int | None:
+    """Return the number of the call that an event is about, if it is about one."""
+    number = getattr(recorded.event, "call", None)
+    return number if isinstance(number, int) else None
+
+
+def remark(recorded: Recorded) -> str:  # noqa: PLR0911 -- a table of types
+    """Return what matters most of an event, in a line."""
+    match recorded.event:
+        case None:
+            return "erased"
+        case RunStarted() as event:
+            return f"{event.agent} {event.module_sha256[:12]} {plain(event.input)}"
+        case ToolInvoked() as event:
+            return f"{event.name} {plain(event.params)}"
+        case ToolCompleted() as event:
+            how = "tool error" if event.is_error else "ok"
+            return f"{how}: {plain(event.message)}"
+        case ToolDenied() as event:
+            return f"{event.code}: {plain(event.message)}"
+        case ToolFailed() as event:
+            return f"{event.kind}, sent {event.sent}: {plain(event.message)}"
+        case LogWritten() as event:
+            return f"{event.level}: {plain(event.text)}"
+        case RunCompleted() as event:
+            return plain(event.output)
+        case RunFailed() as event:
+            return f"{event.kind}: {plain(event.message)}"
+        case event:
+            return ", ".join(f"{k}={plain(v)}" for k, v in to_payload(event).items())
+
+
+def rows(history: Sequence[Recorded]) -> list[tuple[object, ...]]:
+    """Return the table of a stream: seq, call, time, type, remark."""
+    return [
+        (e.seq, call_of(e), moment(e.recorded_at), e.type, _cut(remark(e)))
+        for e in history
+    ]
+
+
+def _cut(text: str, width: int = 100) -> str:
+    return text if len(text) <= width else f"{text[: width - 3]}..."

@@ -225,9 +225,8 @@ def usable_store() -> Generator[None]:
 async def open_sandbox(paths: Paths) -> AsyncGenerator[Sandbox]:
     """Bring up the sandbox. This process becomes unreadable to its workers."""
     from .sandbox import WasmSandbox  # noqa: PLC0415 -- 20 ms
-    from .sandbox.confine import harden_host  # noqa: PLC0415
 
-    harden_host()
+    _harden()
     key = _key(paths.state / "cache.key")
     async with WasmSandbox(paths.cache / "modules", key) as sandbox:
         yield sandbox
@@ -240,7 +239,12 @@ async def open_tools(
     telemetry: OtelTelemetry | NoTelemetry,
     on_event: Callable[[Event], None],
 ) -> AsyncGenerator[ToolClient]:
-    """Bring up the client of every configured server; none is started yet."""
+    """
+    Bring up the client of every configured server; the eager ones are started.
+
+    This process becomes unreadable to them: it holds the credentials of all.
+    """
+    _harden()
     async with contextlib.AsyncExitStack() as stack:
         clients: dict[str, ToolClient] = {}
         if config.servers:
@@ -271,6 +275,12 @@ async def open_tools(
             yield TracedTools(routed, telemetry)
         else:
             yield routed
+
+
+def _harden() -> None:
+    from .sandbox.confine import harden_host  # noqa: PLC0415 -- 10 ms
+
+    harden_host()
 
 
 def _announce(log: EventLog, config: Config, paths: Paths) -> None:

@@ -66,6 +66,12 @@ class _Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([*COMMANDS.items()])
 
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # Or else click exits, as if something had failed.
+            return _cut_off()
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -124,7 +130,6 @@ def execute(args: list[str]) -> int:
     """Run one command line, and return its exit code."""
     try:
         code: object = caxton.main(args, prog_name="caxton", standalone_mode=False)
-        sys.stdout.flush()
     except click.ClickException as exc:
         return _misused(exc)
     except (click.Abort, KeyboardInterrupt):
@@ -133,10 +138,6 @@ def execute(args: list[str]) -> int:
     except CaxtonError as exc:
         complain(str(exc), remedy(exc))
         return exit_code(exc)
-    except BrokenPipeError:
-        # What is left in the buffer would fail again when the interpreter ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
     except OSError as exc:
         named = f"{exc.filename}: " if exc.filename else ""
         complain(
@@ -155,6 +156,12 @@ def _misused(exc: click.ClickException) -> int:
         path = where.command_path if where else "caxton"
         complain(exc.format_message(), f"see {path} --help")
     return USAGE
+
+
+def _cut_off() -> int:
+    # What is left in the buffer would fail again when the interpreter ends.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 128 + signal.SIGPIPE
 
 
 _stopped: list[int] = []

@@ -117,12 +117,9 @@ def command(ctx: click.Context, frame: Frame, as_json: bool) -> None:
       caxton demo
       caxton demo --json
     """
-    with _forecasts() as port, tempfile.TemporaryDirectory() as folder:
-        config = _config(frame, Path(folder), port)
-        if not as_json:
-            say("An agent that nobody here wrote asks for the weather.\n")
-        with patience("running the weather agent"):
-            shown = wait(_demo(frame, config))
+    if not as_json:
+        say("An agent that nobody here wrote asks for the weather.\n")
+    shown = _perform(frame)
     if as_json:
         show(_document(shown))
     else:
@@ -130,6 +127,15 @@ def command(ctx: click.Context, frame: Frame, as_json: bool) -> None:
     failure(shown.run)
     if shown.run.state != "completed" or shown.replayed.divergence:
         ctx.exit(FAILED)
+
+
+def _perform(frame: Frame) -> _Shown:
+    with (
+        patience("running the weather agent"),
+        _forecasts() as port,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        return wait(_demo(frame, _config(frame, Path(folder), port)))
 
 
 def _config(frame: Frame, folder: Path, port: int) -> Config:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import getpass
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from dataclasses import dataclass, replace
@@ -70,9 +69,12 @@ class Frame:
 
 def local_actor() -> dict[str, JSON]:
     """Return the actor of this process: a user of the operating system."""
+    import pwd  # Not there on Windows, which is refused first.
+
     try:
-        name = getpass.getuser()
-    except (KeyError, OSError):
+        # Not getpass: that asks the environment, where anything can stand.
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
         name = str(os.getuid())
     return {"kind": "local", "id": name, "authenticated": False}
 

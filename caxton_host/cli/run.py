@@ -19,7 +19,7 @@ from ..core.names import is_server_name, nearest
 from ..core.servers import ServerConfig
 from ..core.summary import summarise
 from ..core.webhooks import SERVER as WEBHOOK
-from ..errors import NotFoundError, UsageError
+from ..errors import ModuleRefused, NotFoundError, UsageError
 from .exits import FAILED
 from .frame import Frame, as_json, local_actor, wait
 from .report import failure, report
@@ -115,7 +115,11 @@ def command(
 
     config, request = _request(frame.load(), wanted)
     quiet = quiet or as_json
-    run_id, history = wait(_run(frame, config, request, quiet=quiet))
+    try:
+        run_id, history = wait(_run(frame, config, request, quiet=quiet))
+    except ModuleRefused as exc:
+        named = _shown(_agent(config, target).module or Path(target))
+        raise ModuleRefused(f"{named}: {exc}", fix=exc.fix) from None
     run = summarise(run_id, history)
     if not quiet:
         report(
@@ -153,6 +157,9 @@ async def _run(
 def _request(config: Config, wanted: _Wanted) -> tuple[Config, RunRequest]:
     from ..host import RunRequest
 
+    _check_text("--var", wanted.variables)
+    _check_text("--server", wanted.servers)
+    _check_text("--allow", wanted.allow)
     config = _with_servers(config, wanted.servers)
     agent = _agent(config, wanted.target)
     extra = _extra(agent.grant, wanted.allow)
@@ -169,6 +176,17 @@ def _request(config: Config, wanted: _Wanted) -> tuple[Config, RunRequest]:
         names=agent.names,
         actor=local_actor(),
     )
+
+
+def _check_text(option: str, values: Sequence[str]) -> None:
+    """Refuse what the shell passed on and no event can hold."""
+    for value in values:
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise UsageError(
+                f"{option} is not UTF-8", fix="write it in UTF-8"
+            ) from None
 
 
 def _agent(config: Config, target: str) -> Agent:
@@ -192,22 +210,27 @@ def _module(agent: Agent, limit: int) -> bytes:
     path = agent.module
     if path is None:
         raise UsageError(
-            f"agent {agent.name} names no module", fix='set module = "FILE.wasm"'
+            f"[agents.{agent.name}] names no module", fix='add module = "FILE.wasm"'
         )
     try:
         with path.open("rb") as file:
             module = file.read(limit + 1)
     except OSError as exc:
         raise UsageError(
-            f"cannot read the module {path}: {exc.strerror}",
+            f"cannot read the module {_shown(path)}: {exc.strerror}",
             fix="name a file that exists; caxton agent build makes one",
         ) from None
     if len(module) > limit:
         raise UsageError(
-            f"the module {path} is larger than {limit} bytes",
+            f"the module {_shown(path)} is larger than {limit} bytes",
             fix="build a smaller one, or raise limits.module of the agent",
         )
     return module
+
+
+def _shown(path: Path) -> Path:
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def _extra(grant: Grant, patterns: Sequence[str]) -> list[Rule]:

@@ -15,10 +15,13 @@ from ..errors import UsageError
 from .events import history_of
 from .frame import Frame, as_json, wait
 from .report import call_lines, grant_for
-from .screen import note, plain, say, show, table
+from .screen import note, on_terminal, plain, say, show, table
 from .show import call_of, moment
 
-__all__ = ["command"]
+__all__ = ["command", "shortened"]
+
+_TO_THE_SECOND = len("2026-01-31 23:59:59")
+_TIME_LENGTH = len("018bcfe5-6800")
 
 
 @click.group("runs")
@@ -70,23 +73,39 @@ def list_(
     if as_json:
         show([run.to_document() for run in found])
         return
+    names = [run.run_id for run in found]
     table(
         ("run", "agent", "state", "calls", "denied", "started at (UTC)", "ms"),
         (
             (
-                run.run_id,
+                name,
                 run.agent,
                 run.state,
                 run.calls["total"],
                 run.calls["denied"],
-                moment(run.started_at),
+                moment(run.started_at)[:_TO_THE_SECOND],
                 round(run.duration_ms),
             )
-            for run in found
+            for name, run in zip(
+                shortened(names) if on_terminal() else names, found, strict=True
+            )
         ),
     )
     if not found:
         note("no runs yet; caxton demo makes one")
+
+
+def shortened(names: Sequence[str]) -> list[str]:
+    """
+    Return the beginnings of run ids that tell them apart, the time in each.
+
+    >>> shortened(["018bcfe5-6800-7000-8000-0", "018bcfe5-6800-7000-9000-0"])
+    ['018bcfe5-6800-7000-8', '018bcfe5-6800-7000-9']
+    """
+    length = _TIME_LENGTH
+    while len({name[:length] for name in names}) < len(names):
+        length += 1
+    return [name[:length] for name in names]
 
 
 async def _list(

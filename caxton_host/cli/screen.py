@@ -24,6 +24,7 @@ __all__ = [
     "complain",
     "counted",
     "note",
+    "on_terminal",
     "patience",
     "plain",
     "pour",
@@ -35,6 +36,7 @@ __all__ = [
 
 #: Seconds after which a person wonders whether anything happens.
 PATIENCE = 2.0
+_LEAST_WIDTH = 24
 
 
 def plain(value: object) -> str:
@@ -95,12 +97,13 @@ def note(text: str) -> None:
 
 def pour(text: str) -> None:
     """Print *text* on stdout: as it is in a pipe, harmless on a terminal."""
-    click.echo(_lines(text) if _tty() else text)
+    # By itself, click takes escapes out of what goes into a pipe.
+    click.echo(_lines(text) if on_terminal() else text, color=True)
 
 
 def show(document: JSON) -> None:
     """Print a JSON document on stdout."""
-    click.echo(to_json(document, indent=2 if _tty() else None))
+    click.echo(to_json(document, indent=2 if on_terminal() else None))
 
 
 def complain(text: str, fix: str) -> None:
@@ -113,7 +116,8 @@ def _lines(text: str) -> str:
     return "\n".join(plain(line) for line in text.split("\n"))
 
 
-def _tty() -> bool:
+def on_terminal() -> bool:
+    """Return whether a person reads stdout."""
     return sys.stdout.isatty()
 
 
@@ -129,10 +133,10 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
     """
     Print rows under headings: a table on a terminal, tabs in a pipe.
 
-    What is too wide for the terminal is folded, but for the first column: it
-    holds what other commands take.
+    What is too wide for the terminal is folded, the first column last: other
+    commands take what stands there.
     """
-    if not _tty():
+    if not on_terminal():
         for row in rows:
             click.echo("\t".join(plain(cell) for cell in row))
         return
@@ -141,12 +145,15 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    cells = [[plain(cell) for cell in row] for row in rows]
+    first = max((len(row[0]) for row in cells), default=0)
     shown = Table(box=box.SIMPLE, pad_edge=False)
     for number, column in enumerate(columns):
-        shown.add_column(column, overflow="fold", no_wrap=number == 0)
-    for row in rows:
-        shown.add_row(*(Text(plain(cell)) for cell in row))
-    if shown.rows:
+        least = None if number else min(first, _LEAST_WIDTH)
+        shown.add_column(column, overflow="fold", min_width=least)
+    for row in cells:
+        shown.add_row(*map(Text, row))
+    if cells:
         Console().print(shown)
 
 

@@ -22,10 +22,9 @@ from .screen import counted, note, patience, say, show, table
 if TYPE_CHECKING:
     from ..config import Config
     from ..core.catalogue import Offered
-    from ..core.servers import ServerConfig
     from ..ports import ToolClient
 
-__all__ = ["command", "headline", "known_server", "offers", "tools_of"]
+__all__ = ["command", "headline", "offers", "tools_of"]
 
 _HEADLINE = 80
 
@@ -45,20 +44,14 @@ def command() -> None:
     """
 
 
-def known_server(config: Config, name: str) -> ServerConfig:
-    """
-    Return the server called *name*.
-
-    Raises:
-        NotFoundError: The configuration has none.
-    """
+def _check(config: Config, name: str) -> None:
+    """Complain if no server is called *name*."""
     if name not in config.servers:
         meant = nearest(name, list(config.servers))
         raise NotFoundError(
             f"no server {name!r} in the configuration",
             fix=f"name {meant}" if meant else "caxton server list shows them",
         )
-    return config.servers[name]
 
 
 @command.command("list")
@@ -200,7 +193,7 @@ def test(frame: Frame, name: str, as_json: bool) -> None:
       caxton server test time
     """
     config = frame.load()
-    known_server(config, name)
+    _check(config, name)
     started = time.monotonic()
     with patience(f"starting {name}"):
         try:

@@ -52,7 +52,8 @@ def list_(frame: Frame, server: str | None, as_json: bool) -> None:
     config = frame.load()
     names = server_names(config)
     if server is not None:
-        names = (_known(server, names, "server", "caxton server list"),)
+        _check(server, names, f"there is no server {server!r}", "caxton server list")
+        names = (server,)
     with patience("asking the servers"):
         offered = wait(offers(config, names, required=server is not None))
     if as_json:
@@ -81,15 +82,12 @@ def list_(frame: Frame, server: str | None, as_json: bool) -> None:
     )
 
 
-def _known(name: str, known: Collection[str], noun: str, see: str) -> str:
-    """Return *name*, if it is *known*."""
+def _check(name: str, known: Collection[str], otherwise: str, see: str) -> None:
+    """Complain if *name* is not *known*."""
     if name not in known:
         meant = nearest(name, [*known])
-        raise NotFoundError(
-            f"there is no {noun} {name!r}",
-            fix=f"write {meant}" if meant else f"{see} shows them",
-        )
-    return name
+        fix = f"write {meant}" if meant else f"{see} shows what there is"
+        raise NotFoundError(otherwise, fix=fix)
 
 
 @command.command("call")
@@ -121,9 +119,12 @@ def call(
     """
     from ..bootstrap import server_names
 
-    server, _, name = tool.partition("/")
+    server, slash, name = tool.partition("/")
+    if not slash:
+        raise UsageError(f"{tool!r} is not SERVER/TOOL", fix="caxton tool list")
     config = frame.load()
-    _known(server, server_names(config), "server", "caxton tool list")
+    names = server_names(config)
+    _check(server, names, f"there is no server {server!r}", "caxton server list")
     given = _params(params)
     try:
         with patience(f"calling {tool}"):
@@ -186,7 +187,8 @@ async def _call(
     async with tools_of(config, [server]) as tools:
         offered = await tools.offered([server])
         known = [offer.tool for offer in offered.offers]
-        _known(name, known, f"tool of {server}", f"caxton tool list --server {server}")
+        see = f"caxton tool list --server {server}"
+        _check(name, known, f"{server} has no tool {name!r}", see)
         return await tools.call_tool(
             ToolRequest(
                 run_id="by-hand",

@@ -1,0 +1,97 @@
+"""Every command that a page shows runs as it is printed, in the order of the page."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .shell import SOON, Shell, toml
+
+ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "README.md"
+TUTORIALS = sorted((ROOT / "docs" / "tutorial").glob("*.md"))
+
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+#: .ci/run types these, in a fresh clone.
+_INSTALLS = ("python3 -m venv ", ". .venv/bin/activate", "pip install ")
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """Return the language and text of each block of *page*, without installations."""
+    found = [(match[1], match[2]) for match in _BLOCK.finditer(page.read_text("utf-8"))]
+    return [(language, text) for language, text in found if not _installs(text)]
+
+
+def _installs(text: str) -> bool:
+    return all(line.startswith(_INSTALLS) for line in text.splitlines())
+
+
+def commands(language: str, text: str) -> list[str]:
+    """Return the command lines of a block; where there are prompts, those alone."""
+    if language not in {"sh", "console"}:
+        return []
+    lines = text.replace("\\\n", " ").splitlines()
+    prompted = [line[2:] for line in lines if line.startswith("$ ")]
+    return prompted or [line for line in lines if line and line[0] != "#"]
+
+
+def type_in(shell: Shell, line: str) -> str:
+    done = subprocess.run(
+        ["/bin/sh", "-c", line],
+        cwd=shell.folder,
+        env={**shell.environ, "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=SOON,
+        check=False,
+    )
+    assert done.returncode == 0, f"{line}\n{done.stderr}"
+    return done.stdout
+
+
+def test_the_readme(shell: Shell) -> None:
+    typed: list[str] = []
+    for language, text in blocks(README):
+        for line in commands(language, text):
+            type_in(shell, line)
+            typed.append(line)
+    assert "caxton audit verify" in typed
+
+
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+def test_a_tutorial(shell: Shell, page: Path) -> None:
+    file = shell.folder / "caxton.toml"
+    typed: dict[str, str] = {}
+    for language, text in blocks(page):
+        if language == "toml":  # What the reader is to add.
+            file.write_text(f"{file.read_text()}\n{text}")
+        for line in commands(language, text):
+            typed[line] = type_in(shell, line)
+    assert typed
+    if page.stem == "first-agent":
+        allowed, denied = (
+            out for line, out in typed.items() if line.startswith("caxton run hello.w")
+        )
+        assert '"time": ' in allowed
+        assert denied == '{"error": "not_granted"}\n'
+        assert typed["caxton run hello"].startswith('{"time": ')
+        assert typed["caxton replay @last"].startswith("identical")
+
+
+def test_the_configuration_that_the_readme_shows_is_one(shell: Shell) -> None:
+    demo = {"command": "python", "args": ["-m", "caxton_host.demo_server"]}
+    for language, text in blocks(README):
+        if language == "toml":
+            shell.write("caxton.toml", toml({"servers.demo": demo}, text))
+            done = shell("agent", "list", "--json")
+            assert (done.code, done.err) == (0, "")
+            assert done.document[0]["grants"]["allow"]
+
+
+def test_there_are_pages() -> None:
+    assert TUTORIALS
+    assert any(language == "toml" for language, _ in blocks(README))

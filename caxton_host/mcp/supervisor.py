@@ -61,12 +61,14 @@ class Server:
         redact: Redactor,
         emit: Callable[[Event], None],
         trace_context: Callable[[], Mapping[str, str]],
+        proxy: str | None = None,
     ) -> None:
         self.config = config
         self.problem: ServerUnavailable | None = None
         self._redact = redact
         self._on_event = emit
         self._trace_context = trace_context
+        self._proxy = proxy
         self._slots = asyncio.Semaphore(config.concurrency)
         self._current: Connection | None = None
         self._attempt: asyncio.Future[Connection | None] | None = None
@@ -210,7 +212,10 @@ class Server:
                 )
             try:
                 async with connect(
-                    self.config, self._redact, legacy=self._legacy
+                    self.config,
+                    self._redact,
+                    legacy=self._legacy,
+                    proxy=self._proxy,
                 ) as connection:
                     lived = await self._live(connection)
             except ServerUnavailable as exc:
@@ -250,6 +255,9 @@ class Server:
     def _again(self, lived: float) -> float:
         """Return how many seconds to wait before the next restart, if there is one."""
         restart = self.config.restart
+        if self.config.url is not None:
+            # Not ours to start: it is asked again when it is needed, and not before.
+            return 0 if lived >= restart.backoff else restart.backoff
         if lived >= _HEALTHY:
             self._restarts = 0
         if not restart.enabled or self._restarts >= restart.max_restarts:

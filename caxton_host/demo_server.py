@@ -181,6 +181,7 @@ async def _serve_http(port: int) -> None:
     with socket.socket(proto=socket.IPPROTO_TCP) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", port))
+        listening.listen()  # Whoever reads the address may come at once.
         bound = listening.getsockname()[1]
         print(f"http://127.0.0.1:{bound}/mcp", file=sys.stderr, flush=True)  # noqa: T201
         await uvicorn.Server(config).serve([listening])

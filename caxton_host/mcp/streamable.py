@@ -56,6 +56,7 @@ _CHORES = 16
 _FAREWELL_SECONDS = 1.0
 
 _UNSOLICITED_A_SECOND = 1000
+_LINES_A_MESSAGE = 200
 
 #: How often in a row a broken answer is asked for again in vain; how soon.
 _RESUMPTIONS = 2
@@ -83,7 +84,7 @@ class HttpPeer:
         self._chores: set[asyncio.Task[None]] = set()
         self._over = asyncio.Event()
         self._since = 0.0
-        self._unsolicited = 0
+        self._unsolicited = 0.0
         self.lost: ToolError | None = None
         self.broken = False
         self.ready = True
@@ -259,15 +260,16 @@ class HttpPeer:
         """Return the answer among the events, or ``None`` if they end without it."""
         events = Events(self._limit)
         while chunk := await reply.chunk():
-            before = events.lines
+            weight = -events.lines / _LINES_A_MESSAGE
             for event in events.feed(chunk):
                 mark.pass_by(event)
+                weight += 1
                 if event.name == b"message" and event.data:
                     message = self._message(event.data)
                     if "method" not in message:
                         return _outcome(message, number, len(event.data))
                     self._unasked(message)
-            await self._throttle(events.lines - before)
+            await self._throttle(weight + events.lines / _LINES_A_MESSAGE)
         return None
 
     async def _resume(self, number: int, mark: _Mark, deadline: float) -> Answer:
@@ -307,12 +309,12 @@ class HttpPeer:
             reply["error"] = {"code": METHOD_NOT_FOUND, "message": "not supported"}
         self._tell(reply)
 
-    async def _throttle(self, lines: int) -> None:
-        """Let so many lines through in a second, and make the server wait."""
+    async def _throttle(self, weight: float) -> None:
+        """Let so much through in a second, and make the server wait."""
         now = self._loop.time()
         if now - self._since >= 1:
-            self._since, self._unsolicited = now, 0
-        self._unsolicited += lines
+            self._since, self._unsolicited = now, 0.0
+        self._unsolicited += weight
         if self._unsolicited > _UNSOLICITED_A_SECOND:
             await asyncio.sleep(self._since + 1 - now)
 

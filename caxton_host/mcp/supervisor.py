@@ -257,7 +257,7 @@ class Server:
         restart = self.config.restart
         if self.config.url is not None:
             # Not ours to start: it is asked again when it is needed, and not before.
-            return 0 if lived >= restart.backoff else restart.backoff
+            return 0
         if lived >= _HEALTHY:
             self._restarts = 0
         if not restart.enabled or self._restarts >= restart.max_restarts:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +21,13 @@ from anyio import TASK_STATUS_IGNORED
 from mcp.shared.exceptions import MCPError
 from mcp_types.jsonrpc import HEADER_MISMATCH, UNSUPPORTED_PROTOCOL_VERSION
 
-from ..codec import load_json
 from ..core.calls import JSON, FailureKind
 from ..core.servers import ServerConfig
-from ..errors import BadBytes, ServerUnavailable, ToolError
-from .jsonrpc import METHOD_NOT_FOUND, encode, refusal
+from ..errors import ServerUnavailable, ToolError
+from .jsonrpc import METHOD_NOT_FOUND, encode
+from .judge import Mark, message_of, outcome, refusal_of
 from .posts import Posts, Reply, UnreachableError, status_text
-from .sse import Event, Events
+from .sse import Events
 from .wire import Answer, Link, longest
 
 if TYPE_CHECKING:
@@ -177,13 +176,13 @@ class HttpPeer:
                 self._learn_session(reply)
                 if reply.kind == _JSON:
                     data = await reply.body(self._limit)
-                    return _outcome(self._message(data), number, len(data))
+                    return outcome(message_of(data, self._limit), number, len(data))
                 if reply.kind != _EVENTS:
                     raise ToolError(
                         "protocol", "yes", "the answer is neither JSON nor events"
                     )
                 reply.refuse_encoding()
-                mark = _Mark()
+                mark = Mark()
                 answer = await self._follow(reply, number, mark)
                 if answer is not None:
                     kept = self._chore(reply.rest())
@@ -219,20 +218,19 @@ class HttpPeer:
             return ToolError("protocol", "yes", f"a redirect, {said}, is not followed")
         if status == HTTPStatus.NOT_FOUND and self._session:
             return self._forgotten()
-        error: JSON = None
-        number: JSON = None
+        message: dict[str, JSON] = {}
         if status >= HTTPStatus.BAD_REQUEST and reply.kind == _JSON:
             with suppress(ToolError):
-                message = self._message(await reply.body(_LONGEST_REFUSAL))
-                error, number = message.get("error"), message.get("id")
-        if status == HTTPStatus.BAD_REQUEST and self._session and number is None:
+                data = await reply.body(_LONGEST_REFUSAL)
+                message = message_of(data, self._limit)
+        if status == HTTPStatus.BAD_REQUEST and self._session and not message.get("id"):
             # What some servers say of a session that they do not know.
             self.lose("transport", "the server refuses the session")
-        if isinstance(error, dict):
-            return refusal(error)
-        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            return ToolError("protocol", "unknown", f"the server answered {said}")
-        return ToolError("protocol", "yes", f"the server answered {said}")
+        return refusal_of(message) or ToolError(
+            "protocol",
+            "unknown" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "yes",
+            f"the server answered {said}",
+        )
 
     def _forgotten(self) -> ToolError:
         # Not sent again from here: a second send is for the log to hold (law 2).
@@ -241,22 +239,9 @@ class HttpPeer:
         self.lose("transport", why)
         return ToolError("transport", "no", why)
 
-    def _message(self, data: bytes) -> dict[str, JSON]:
-        try:
-            message = load_json(data.decode(), limit=self._limit)
-        except UnicodeDecodeError:
-            raise ToolError("protocol", "yes", "the answer is not UTF-8") from None
-        except BadBytes as exc:
-            raise ToolError(
-                "protocol", "yes", f"the answer was refused: {exc}"
-            ) from None
-        if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-            raise ToolError("protocol", "yes", "the answer is not a JSON-RPC message")
-        return message
-
     # -- events ----------------------------------------------------------------
 
-    async def _follow(self, reply: Reply, number: int, mark: _Mark) -> Answer | None:
+    async def _follow(self, reply: Reply, number: int, mark: Mark) -> Answer | None:
         """Return the answer among the events, or ``None`` if they end without it."""
         events = Events(self._limit)
         while chunk := await reply.chunk():
@@ -265,14 +250,14 @@ class HttpPeer:
                 mark.pass_by(event)
                 weight += 1
                 if event.name == b"message" and event.data:
-                    message = self._message(event.data)
+                    message = message_of(event.data, self._limit)
                     if "method" not in message:
-                        return _outcome(message, number, len(event.data))
+                        return outcome(message, number, len(event.data))
                     self._unasked(message)
             await self._throttle(weight + events.lines / _LINES_A_MESSAGE)
         return None
 
-    async def _resume(self, number: int, mark: _Mark, deadline: float) -> Answer:
+    async def _resume(self, number: int, mark: Mark, deadline: float) -> Answer:
         """Ask for the rest of an answer that was to be asked for, before 2026."""
         tries = 0
         while self._legacy and mark.id and tries < _RESUMPTIONS:
@@ -434,46 +419,6 @@ class HttpPeer:
     async def _let_go(self) -> None:
         if self._closing and self._asking <= 0:
             await self._posts.close()
-
-
-@dataclass(slots=True)
-class _Mark:
-    """
-    Where a stream of events is to go on, should it break off.
-
-    Attributes:
-        wait: Seconds that the server wants it to take until then.
-    """
-
-    id: str = ""
-    wait: float = 1.0
-
-    def pass_by(self, event: Event) -> None:
-        if event.id.isascii() and len(event.id) <= _LONGEST_ID:
-            text = event.id.decode()
-            self.id = text if text.isprintable() and text else self.id
-        if event.retry is not None:
-            self.wait = event.retry / 1000
-
-
-def _outcome(message: dict[str, JSON], number: int, size: int) -> Answer:
-    """
-    Return what a message answers to the request of that number.
-
-    Raises:
-        ToolError: It answers another one, or nothing.
-
-        MCPError: The server refused.
-    """
-    given = message.get("id")
-    if type(given) not in {int, str} or str(given) != str(number):
-        raise ToolError("protocol", "yes", "an answer to something else came back")
-    result, error = message.get("result"), message.get("error")
-    if isinstance(result, dict) and error is None:
-        return Answer(result, size)
-    if isinstance(error, dict) and result is None:
-        raise refusal(error)
-    raise ToolError("protocol", "yes", "the answer is neither result nor error")
 
 
 @asynccontextmanager

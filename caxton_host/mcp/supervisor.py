@@ -12,6 +12,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from ..codec import canonical, sha256
 from ..core.calls import JSON, Completed
@@ -149,12 +150,12 @@ class Server:
 
     def _address(self) -> str:
         if self.config.url is not None:
-            return self._redact.text(self.config.url)
+            return self._redact.text(_place(self.config.url))
         return shown(self.config, self._redact)
 
     def _digest(self) -> str:
         if self.config.url is not None:
-            return self._redact.text(self.config.url)
+            return self._redact.text(_place(self.config.url))
         return "sha256:" + sha256(canonical([*self.config.command]))
 
     # -- the owner -------------------------------------------------------------
@@ -301,6 +302,12 @@ class Server:
                     ),
                 )
             )
+
+
+def _place(url: str) -> str:
+    """Return an address without what may be a password or a key in it."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _check_pin(connection: Connection, request: ToolRequest) -> None:

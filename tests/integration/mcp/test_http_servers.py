@@ -170,6 +170,14 @@ async def test_every_request_says_what_the_protocol_and_the_operator_want(
         assert not any("mcp-session-id" in headers for headers in sent)
 
 
+async def test_a_password_in_an_address_is_not_recorded() -> None:
+    async with FaultyHttp() as server:
+        url = server.url.replace("//", "//me:geheim-1@") + "?key=geheim-2"
+        async with tools_of(url) as tools:
+            about = (await tools.offered(["web"])).servers["web"]
+    assert about["address"] == server.url  # law 8
+
+
 async def test_the_era_of_a_server_is_remembered() -> None:
     async with FaultyHttp(legacy=True) as server, tools_of(server.url) as tools:
         await tools.call_tool(request("echo", server="web"))

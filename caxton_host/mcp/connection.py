@@ -38,6 +38,9 @@ __all__ = ["Connection", "connect"]
 #: as well. Nothing is lost if it is only slow to start: the first yes counts.
 _PROBE = 1.0
 
+#: Seconds that a list is good for over HTTP, where no word of a change need come.
+_LIST_SECONDS = 60.0
+
 _PAGES = 100
 _TOOLS = 1_000
 _LIST_BYTES = 1024 * 1024
@@ -70,6 +73,7 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._meta = _meta_of(session)
         self._listed = -1
+        self._good_until = 0.0
         self._listing = asyncio.Lock()
         self._mirrored: dict[str, Callable[[Mapping[str, Any]], dict[str, str]]] = {}
         self.name = plain(info.name if info else "", redact, _NAME_LENGTH)
@@ -91,8 +95,10 @@ class Connection:
 
     @property
     def stale(self) -> bool:
-        """Whether the server said that its tools are others now."""
-        return self._peer.changes != self._listed
+        """Whether the tools of the server may be others now."""
+        if self._peer.changes != self._listed:
+            return True
+        return self._config.url is not None and self._loop.time() > self._good_until
 
     async def ended(self) -> str:
         """Wait until the server is gone, and return why."""
@@ -118,6 +124,7 @@ class Connection:
             if self._config.url is not None and not self.legacy:
                 self._mirror()
             self._listed = now
+            self._good_until = self._loop.time() + _LIST_SECONDS
             return True
 
     def _mirror(self) -> None:

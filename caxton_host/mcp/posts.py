@@ -32,7 +32,19 @@ _CONNECT_SECONDS = 10.0
 _REST = 64 * 1024
 _REST_SECONDS = 1.0
 
-_OURS = frozenset({"accept", "content-type", "content-length", "host"})
+_OURS = frozenset(
+    {
+        "accept",
+        "content-type",
+        "content-length",
+        "host",
+        "last-event-id",
+        "mcp-method",
+        "mcp-name",
+        "mcp-protocol-version",
+        "mcp-session-id",
+    }
+)
 
 # Both log addresses with their query, and header values, below this level (law 8).
 for _library in ("httpx2", "httpcore2"):
@@ -187,13 +199,13 @@ class Posts:
         """Make a `ToolError` of what goes wrong below."""
         try:
             yield
-        except (
-            httpcore2.ConnectError,
-            httpcore2.ConnectTimeout,
-            httpcore2.ProxyError,
-        ):
+        except (httpcore2.ConnectError, httpcore2.ProxyError):
             raise UnreachableError(
                 "transport", "no", f"cannot connect to {self.host}"
+            ) from None
+        except httpcore2.ConnectTimeout:
+            raise ToolError(
+                "timeout", "no", f"cannot connect to {self.host} in time"
             ) from None
         except httpcore2.LocalProtocolError:
             raise ToolError("protocol", "no", "the request cannot be sent") from None

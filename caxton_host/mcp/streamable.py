@@ -6,7 +6,7 @@ POST ends the session of all. Here a POST fails for its own caller. What outlive
 is little: a session id, in the protocols of before 2026, and idle connections.
 
 No stream is opened to listen on. A changed list of tools is noticed when an answer
-says so, and looked for after every failure.
+says so, and looked for after a failure and from time to time.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _LONGEST_ID = 1024
 
 #: Messages to the server that nobody waits for: how long, and how many.
 _CHORE_SECONDS = 5.0
-_CHORES = 16
+_CHORES = 64
 _FAREWELL_SECONDS = 1.0
 
 _UNSOLICITED_A_SECOND = 1000

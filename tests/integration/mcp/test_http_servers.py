@@ -30,6 +30,8 @@ from caxton_host.core.servers import ServerConfig
 from caxton_host.demo_server import demo_server
 from caxton_host.errors import ServerUnavailable, ToolError
 from caxton_host.mcp import McpTools
+from caxton_host.mcp.posts import Posts
+from caxton_host.mcp.streamable import HttpPeer
 
 from .conftest import SECRET, request, until
 from .faulty_http import FaultyHttp
@@ -146,6 +148,7 @@ async def test_every_request_says_what_the_protocol_and_the_operator_want(
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     given = {"Authorization": f"Bearer {SECRET}", "Accept": "text/html", "X-Mine": "1"}
+    given["Mcp-Session-Id"] = "stolen"
     async with FaultyHttp(legacy=legacy) as server:
         async with tools_of(server.url, headers=given) as tools:
             await tools.call_tool(request("echo", server="web"))
@@ -154,6 +157,7 @@ async def test_every_request_says_what_the_protocol_and_the_operator_want(
     for headers in sent:
         assert headers["authorization"] == f"Bearer {SECRET}"
         assert headers["x-mine"] == "1"
+        assert headers.get("mcp-session-id") != "stolen"
         assert headers["accept"] == "application/json, text/event-stream"
         assert headers["accept-encoding"] == "identity"
         assert headers["user-agent"] == "caxton-host"
@@ -213,6 +217,21 @@ async def test_a_parameter_is_repeated_in_the_header_that_its_schema_names() -> 
         await tools.call_tool(request("act", {"region": "süd\r\nx: y"}, server="web"))
         header = server.asked[-1].headers["mcp-param-region"]
     assert re.fullmatch(r"=\?base64\?[A-Za-z0-9+/=]+\?=", header)
+
+
+async def test_tools_are_listed_again_from_time_to_time() -> None:
+    async with FaultyHttp() as server, tools_of(server.url) as tools:
+        shown = (await tools.offered(["web"])).offers[0]
+        pinned = request("act", pin=shown.definition_sha256, server="web")
+        await tools.call_tool(pinned)
+        assert len(server.told("tools/list")) == 1
+        [connection] = [server._current for server in tools._pool.values()]
+        assert connection
+        connection._good_until = 0.0
+        server.schema = {"type": "object", "title": "another one"}
+        with pytest.raises(ToolError) as caught:
+            await tools.call_tool(pinned)
+    assert (caught.value.kind, caught.value.sent) == ("changed", "no")
 
 
 async def test_a_tool_whose_header_could_not_be_sent_is_left_out(
@@ -335,6 +354,31 @@ async def test_a_certificate_that_nobody_vouches_for_is_refused(
         assert (caught.value.kind, caught.value.sent) == ("transport", "no")
         assert "cannot connect" in str(tools.problem("web"))
         assert server.asked == []
+
+
+async def test_a_connection_that_does_not_come_up_in_time_is_never_sent() -> None:
+    # A server that accepts nobody: its queue is full.
+    full = socket.socket(proto=socket.IPPROTO_TCP)
+    full.bind(("127.0.0.1", 0))
+    full.listen(0)
+    waiting = []
+    for _ in range(4):
+        one = socket.socket()
+        one.setblocking(False)  # noqa: FBT003 -- the standard library's
+        one.connect_ex(full.getsockname())
+        waiting.append(one)
+    peer = HttpPeer(
+        Posts(f"http://127.0.0.1:{full.getsockname()[1]}/", {}, idle=1, proxy=None),
+        limit=1000,
+    )
+    deadline = asyncio.get_running_loop().time() + 0.3
+    with pytest.raises(ToolError) as caught:
+        await peer.request("tools/list", {}, deadline)
+    assert (caught.value.kind, caught.value.sent) == ("timeout", "no")
+    assert peer.lost is None
+    await peer.close(now=True)
+    for one in (*waiting, full):
+        one.close()
 
 
 async def test_nothing_is_left_open_when_the_host_ends() -> None:

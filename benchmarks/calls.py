@@ -1,10 +1,10 @@
 """
 One call: governed and durable, against the bare client of the SDK.
 
-The same server program (`caxton_host.demo_server`, over stdio), the same tool
-(``echo``), the same 100-byte argument. A round is some warm-up calls and then those
-that count, one after the other; rounds of the two sides alternate, so that a slow
-minute of the machine is slow for both. Reported are the medians of the rounds'
+The same server program (`caxton_host.demo_server`; over HTTP the same process), the
+same tool (``echo``), the same 100-byte argument. A round is some warm-up calls and
+then those that count, one after the other; rounds of the two sides alternate, so that
+a slow minute of the machine is slow for both. Reported are the medians of the rounds'
 medians, their spread, and the ratio.
 """
 
@@ -16,29 +16,14 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from mcp import Client, StdioServerParameters
+from mcp import Client
 
-from caxton_host.bootstrap import Running, running
-from caxton_host.builder import find_shared
-from caxton_host.config import Paths, load
+from caxton_host.bootstrap import Running
 from caxton_host.core.events import ToolCompleted, ToolInvoked
 from caxton_host.host import RunRequest
 from caxton_host.store.engine import open_engine
 
-TEXT = "x" * 100
-
-_CONFIG = """\
-version = 1
-[store]
-url = "sqlite:///bench.db"
-[servers.demo]
-command = "python"
-args = ["-m", "caxton_host.demo_server"]
-[agents.echo]
-module = "echo.wasm"
-[[agents.echo.allow]]
-tools = ["demo/echo"]
-"""
+from .contestants import TEXT, contestants
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,29 +43,15 @@ class Measured:
     synchronous: int
 
 
-async def measure(folder: Path, *, rounds: int, calls: int, warm_up: int) -> Measured:
+async def measure(
+    folder: Path, *, transport: str, rounds: int, calls: int, warm_up: int
+) -> Measured:
     """Run both sides in turns and return what each round took."""
-    (folder / "caxton.toml").write_text(_CONFIG, encoding="utf-8")
-    module = find_shared("agents/echo/echo.wasm").read_bytes()
-    (folder / "echo.wasm").write_bytes(module)
-    config = load(folder / "caxton.toml", environ={}, cwd=folder)
-    state = Paths(config=folder, data=folder, state=folder, cache=folder)
-    server = StdioServerParameters(
-        command=sys.executable, args=["-m", "caxton_host.demo_server"]
-    )
     bare: list[float] = []
     governed: list[float] = []
     commits = 0
-    async with running(config, state) as up, Client(server) as client:
-        await client.list_tools()
-        request = RunRequest(
-            agent="echo",
-            module=module,
-            actor={"kind": "local", "id": "benchmark", "authenticated": False},
-            input={"tool": "mcp__demo__echo", "n": calls + warm_up, "text": TEXT},
-            grant=config.agents["echo"].grant,
-            limits=config.agents["echo"].limits,
-        )
+    async with contestants(folder, transport) as (up, client, agent):
+        request = agent(calls + warm_up)
         for _ in range(rounds):
             bare.append(await _bare_round(client, calls, warm_up))
             before = up.store.commits

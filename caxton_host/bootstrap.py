@@ -256,6 +256,7 @@ async def open_tools(
                     redact=redact,
                     on_event=on_event,
                     trace_context=telemetry.headers,
+                    proxy=config.proxy,
                 )
             )
             clients |= dict.fromkeys(config.servers, mcp)

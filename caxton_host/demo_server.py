@@ -1,12 +1,18 @@
 """
-A small tool server over stdio, on the official SDK: offline, always the same.
+A small tool server on the official SDK: offline, always the same.
 
-    python -m caxton_host.demo_server
+    python -m caxton_host.demo_server              over standard input and output
+    python -m caxton_host.demo_server --http PORT  over HTTP, at /mcp
+
+With port 0 the system chooses one. Standard error tells the address.
 """
 
 from __future__ import annotations
 
+import argparse
 import gc
+import socket
+import sys
 
 if __name__ == "__main__":
     gc.disable()  # A sixth of the start: the SDK builds its models on import.
@@ -165,11 +171,33 @@ async def _serve() -> None:
         await server.run(read, write, server.create_initialization_options())
 
 
+async def _serve_http(port: int) -> None:
+    import uvicorn  # noqa: PLC0415 -- only for HTTP
+
+    config = uvicorn.Config(
+        demo_server().streamable_http_app(), log_level="warning", lifespan="on"
+    )
+    # Named TCP, or asyncio leaves Nagle's algorithm on: 40 ms an answer.
+    with socket.socket(proto=socket.IPPROTO_TCP) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(("127.0.0.1", port))
+        listening.listen()  # Whoever reads the address may come at once.
+        bound = listening.getsockname()[1]
+        print(f"http://127.0.0.1:{bound}/mcp", file=sys.stderr, flush=True)  # noqa: T201
+        await uvicorn.Server(config).serve([listening])
+
+
 def main() -> None:
-    """Serve until standard input ends."""
+    """Serve until standard input ends, or over HTTP until a signal."""
+    parser = argparse.ArgumentParser(prog="python -m caxton_host.demo_server")
+    parser.add_argument("--http", type=int, metavar="PORT", help="on 127.0.0.1")
+    port: int | None = parser.parse_args().http
     gc.freeze()
     gc.enable()
-    anyio.run(_serve)
+    if port is None:
+        anyio.run(_serve)
+    else:
+        anyio.run(_serve_http, port)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 from ..core.calls import JSON
 from ..core.names import is_server_name, is_tool_name
@@ -217,12 +218,22 @@ def server(values: object, at: At, name: str | None = None) -> ServerConfig:
             f"the transport {transport} does not go with what it has",
             fix="stdio goes with a command, http and sse go with a url",
         )
+    if found.get("headers") and _in_the_clear(found.get("url", "")):
+        at.key("url").warn("is not https, so its headers can be read on the way")
     if found.get("concurrency") == 0:
         raise at.key("concurrency").error("is none", fix="write 1 or more")
     if command:
         found["command"] = (*command, *words)
         found["cwd"] = str(found.get("cwd", at.source.folder))
     return ServerConfig(name=name or at.name, **found)
+
+
+def _in_the_clear(url: str) -> bool:
+    """Return whether what is sent there leaves this machine unencrypted."""
+    where = urlsplit(url)
+    host = where.hostname or ""
+    near = host in {"localhost", "::1"} or host.startswith("127.")
+    return where.scheme.lower() == "http" and not near
 
 
 def _with_public(values: object, at: At) -> At:

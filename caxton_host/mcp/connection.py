@@ -11,8 +11,9 @@ import asyncio
 import gc
 import math
 import os
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
@@ -23,9 +24,9 @@ from ..core.servers import ServerConfig, ToolOptions
 from ..errors import ServerUnavailable, ToolError
 from . import stdio
 from .catalogue import offers_of
-from .jsonrpc import Answer, Peer
 from .results import completed
 from .texts import plain
+from .wire import Answer, Link, Wire
 
 if TYPE_CHECKING:
     from mcp.client.session import ClientSession
@@ -36,6 +37,9 @@ __all__ = ["Connection", "connect"]
 #: A server that has not answered the newest handshake by now is offered the old one
 #: as well. Nothing is lost if it is only slow to start: the first yes counts.
 _PROBE = 1.0
+
+#: Seconds that a list is good for over HTTP, where no word of a change need come.
+_LIST_SECONDS = 60.0
 
 _PAGES = 100
 _TOOLS = 1_000
@@ -60,7 +64,7 @@ class Connection:
     """
 
     def __init__(
-        self, config: ServerConfig, redact: Redactor, peer: Peer, session: ClientSession
+        self, config: ServerConfig, redact: Redactor, peer: Wire, session: ClientSession
     ) -> None:
         info = session.server_info
         self._config = config
@@ -69,7 +73,9 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._meta = _meta_of(session)
         self._listed = -1
+        self._good_until = 0.0
         self._listing = asyncio.Lock()
+        self._mirrored: dict[str, Callable[[Mapping[str, Any]], dict[str, str]]] = {}
         self.name = plain(info.name if info else "", redact, _NAME_LENGTH)
         self.version = plain(info.version if info else "", redact, _NAME_LENGTH)
         self.protocol = str(session.protocol_version)
@@ -89,8 +95,10 @@ class Connection:
 
     @property
     def stale(self) -> bool:
-        """Whether the server said that its tools are others now."""
-        return self._peer.changes != self._listed
+        """Whether the tools of the server may be others now."""
+        if self._peer.changes != self._listed:
+            return True
+        return self._config.url is not None and self._loop.time() > self._good_until
 
     async def ended(self) -> str:
         """Wait until the server is gone, and return why."""
@@ -113,8 +121,26 @@ class Connection:
             now = self._peer.changes
             entries = await self._list(deadline)
             self.offers, self.left_out = offers_of(self._config, entries, self._redact)
+            if self._config.url is not None and not self.legacy:
+                self._mirror()
             self._listed = now
+            self._good_until = self._loop.time() + _LIST_SECONDS
             return True
+
+    def _mirror(self) -> None:
+        """Learn which parameters a call repeats in its headers, since 2026."""
+        from mcp.shared import inbound  # noqa: PLC0415 -- loaded by now
+
+        offers = dict(self.offers)
+        self._mirrored.clear()
+        for name, offer in self.offers.items():
+            if inbound.find_invalid_x_mcp_header(offer.input_schema) is not None:
+                # The protocol forbids to use such a tool.
+                self.left_out.append(f"'{name}': its x-mcp-header is not sound")
+                del offers[name]
+            elif found := inbound.x_mcp_header_map(offer.input_schema):
+                self._mirrored[name] = partial(inbound.mcp_param_headers, found)
+        self.offers = offers
 
     async def _list(self, deadline: float) -> list[JSON]:
         entries: list[JSON] = []
@@ -137,12 +163,16 @@ class Connection:
         raise ToolError("too_large", "no", "the list of tools does not end")
 
     async def _ask(
-        self, method: str, params: dict[str, JSON], deadline: float
+        self,
+        method: str,
+        params: dict[str, JSON],
+        deadline: float,
+        headers: Mapping[str, str] | None = None,
     ) -> Answer:
         from mcp.shared.exceptions import MCPError  # noqa: PLC0415 -- loaded by now
 
         try:
-            return await self._peer.request(method, params, deadline)
+            return await self._peer.request(method, params, deadline, headers=headers)
         except MCPError as exc:
             said = plain(exc.error.message, self._redact)
             raise ToolError(
@@ -162,10 +192,12 @@ class Connection:
             ToolError: There is no answer, or none that can be used.
         """
         began = self._loop.time()
+        mirrored = self._mirrored.get(tool)
         answer = await self._ask(
             "tools/call",
             {"name": tool, "arguments": params, "_meta": {**self._meta, **meta}},
             deadline,
+            mirrored(params) if mirrored else None,
         )
         if answer.size > self._config.max_result:
             raise ToolError(
@@ -185,34 +217,30 @@ class Connection:
 
 @asynccontextmanager
 async def connect(
-    config: ServerConfig, redact: Redactor, *, legacy: bool = False
+    config: ServerConfig,
+    redact: Redactor,
+    *,
+    legacy: bool = False,
+    proxy: str | None = None,
 ) -> AsyncGenerator[Connection]:
     """
-    Start a server and keep it for as long as the block lasts.
+    Start or reach a server and keep it for as long as the block lasts.
 
     Enter and leave it in one task: the SDK's session ends where it began. A server
-    known to be *legacy* is not asked for a protocol of 2026 or later.
+    known to be *legacy* is not asked for a protocol of 2026 or later. One that has
+    a URL is reached through the *proxy*, if there is one.
 
     Raises:
         ServerUnavailable: It did not come up within its ``start_timeout``.
     """
-    if config.url is not None:
-        raise ServerUnavailable(
-            "this version speaks to servers over stdio only",
-            fix=f"give [servers.{config.name}] a command instead of a url",
-        )
-    if not config.command:
-        raise ServerUnavailable(
-            "there is nothing to run", fix=f"give [servers.{config.name}] a command"
-        )
     async with AsyncExitStack() as stack:
-        link = await stack.enter_async_context(stdio.connect(config, redact))
+        link = await stack.enter_async_context(_link(config, redact, proxy))
         try:
             async with asyncio.timeout(config.start_timeout):
                 session = await stack.enter_async_context(_session(link.peer))
                 await _negotiate(session, legacy=legacy)
-                link.peer.strict = True
                 connection = Connection(config, redact, link.peer, session)
+                link.peer.settled(connection.protocol, legacy=connection.legacy)
                 await connection.refresh(math.inf)
         except Exception as exc:  # noqa: BLE001 -- what hostile bytes make the SDK raise
             link.peer.lose("transport", "the server did not come up")
@@ -221,7 +249,32 @@ async def connect(
 
 
 @asynccontextmanager
-async def _session(peer: Peer) -> AsyncGenerator[ClientSession]:
+async def _link(
+    config: ServerConfig, redact: Redactor, proxy: str | None
+) -> AsyncGenerator[Link]:
+    if config.transport == "sse":
+        raise ServerUnavailable(
+            "the old transport of SSE alone is not spoken here",
+            fix=f"if it speaks streamable HTTP too, give [servers.{config.name}] "
+            'that url and transport = "http"',
+        )
+    if config.url is not None:
+        await asyncio.to_thread(_sdk)
+        from . import streamable  # noqa: PLC0415 -- on the SDK, so half a second
+
+        async with streamable.connect(config, config.url, proxy) as link:
+            yield link
+    elif config.command:
+        async with stdio.connect(config, redact) as link:
+            yield link
+    else:
+        raise ServerUnavailable(
+            "there is nothing to run", fix=f"give [servers.{config.name}] a command"
+        )
+
+
+@asynccontextmanager
+async def _session(peer: Wire) -> AsyncGenerator[ClientSession]:
     # Half a second, the first time, while the server starts as well.
     session_type, info_type = await asyncio.to_thread(_sdk)
     session = session_type(
@@ -274,7 +327,7 @@ def _agreed(tasks: list[asyncio.Task[Any]]) -> bool:
 
 
 def _unavailable(
-    config: ServerConfig, redact: Redactor, link: stdio.Link, exc: Exception
+    config: ServerConfig, redact: Redactor, link: Link, exc: Exception
 ) -> ServerUnavailable:
     if isinstance(exc, TimeoutError):
         why = f"it was not ready within {config.start_timeout:g} s"
@@ -287,6 +340,12 @@ def _unavailable(
         why = f"it did not agree on a protocol: {said}"
     if words := link.last_words():
         why += f"; its last words: {words}"
+    if config.url is not None:
+        return ServerUnavailable(
+            why,
+            fix=f"check url and headers of [servers.{config.name}]; "
+            "a proxy is named in [http] proxy, never by the environment",
+        )
     missing = stdio.withheld(os.environ, config.env)
     passing = ", ".join(f'{name} = "${{env:{name}}}"' for name in missing)
     return ServerUnavailable(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from anyio import TASK_STATUS_IGNORED
 
@@ -20,6 +20,7 @@ from ..codec import load_json
 from ..core.calls import JSON, FailureKind
 from ..errors import BadBytes, ToolError
 from .lines import Lines, Overlong
+from .wire import Answer
 
 if TYPE_CHECKING:
     from anyio.abc import TaskStatus
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
         OnNotifyIntercept,
         OnRequest,
     )
+    from mcp.shared.exceptions import MCPError
 
-__all__ = ["Answer", "Peer"]
+__all__ = ["METHOD_NOT_FOUND", "Peer", "encode", "refusal"]
 
 #: Lines that are no message: before the handshake, and later while nothing waits.
 _JUNK_AT_START = 50
@@ -39,21 +41,9 @@ _JUNK_IN_IDLE = 1000
 #: Late answers to calls that were given up are no offence; so many are known.
 _REMEMBERED = 1000
 
-_METHOD_NOT_FOUND = -32601
+METHOD_NOT_FOUND = -32601
 
-_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
-
-
-class Answer(NamedTuple):
-    """
-    The result of a request.
-
-    Attributes:
-        size: Bytes of the line it came in.
-    """
-
-    result: dict[str, JSON]
-    size: int
+encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 class Peer:
@@ -112,6 +102,7 @@ class Peer:
         deadline: float,
         *,
         cancellable: bool = True,
+        headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """
         Ask, and return the answer that comes before *deadline*.
@@ -124,6 +115,7 @@ class Peer:
 
             MCPError: The server refused.
         """
+        del headers  # A line has none.
         if self.lost or self.broken:
             why = await self.ended()
             raise ToolError(why.kind, "no", str(why))
@@ -180,6 +172,11 @@ class Peer:
     async def writable(self) -> None:
         """Wait until the server has read what was sent before."""
         await self._writable.wait()
+
+    def settled(self, protocol: str, *, legacy: bool) -> None:
+        """Take note that the handshake is over."""
+        del protocol, legacy  # Every message says it, or none does.
+        self.strict = True
 
     def pause_writing(self) -> None:
         """Take note that the server does not read."""
@@ -305,7 +302,7 @@ class Peer:
         if isinstance(result, dict) and error is None:
             future.set_result(Answer(result, size))
         elif isinstance(error, dict) and result is None:
-            future.set_exception(_refusal(error))
+            future.set_exception(refusal(error))
         else:
             future.set_exception(
                 ToolError("protocol", "yes", "the answer is neither result nor error")
@@ -323,7 +320,7 @@ class Peer:
             reply["result"] = {}
         else:
             # No sampling, no roots, no elicitation: an agent host offers none.
-            reply["error"] = {"code": _METHOD_NOT_FOUND, "message": "not supported"}
+            reply["error"] = {"code": METHOD_NOT_FOUND, "message": "not supported"}
         if self._writable.is_set():
             self._send(reply)
 
@@ -362,10 +359,11 @@ class Peer:
 
 
 def _line_of(message: Mapping[str, Any]) -> bytes:
-    return _encode(message).encode() + b"\n"
+    return encode(message).encode() + b"\n"
 
 
-def _refusal(error: dict[str, JSON]) -> Exception:
+def refusal(error: dict[str, JSON]) -> MCPError:
+    """Return what to raise for the error that a server answered with."""
     from mcp.shared.exceptions import MCPError  # noqa: PLC0415 -- half a second
 
     code, message = error.get("code"), error.get("message")

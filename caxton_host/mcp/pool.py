@@ -40,6 +40,7 @@ class McpTools:
 
     An asynchronous context manager: leaving it ends every server. What
     *trace_context* returns at the time of a call goes along in its ``_meta``: W3C's.
+    Servers that have a URL are reached through the *proxy*, if there is one.
     """
 
     def __init__(
@@ -49,10 +50,13 @@ class McpTools:
         redact: Redactor,
         on_event: Callable[[Event], None] | None = None,
         trace_context: Callable[[], Mapping[str, str]] = dict,
+        proxy: str | None = None,
     ) -> None:
         self._keys = {name: _key(config) for name, config in servers.items()}
         self._pool = {
-            self._keys[name]: Server(config, redact, on_event or _ignore, trace_context)
+            self._keys[name]: Server(
+                config, redact, on_event or _ignore, trace_context, proxy
+            )
             for name, config in servers.items()
         }
 

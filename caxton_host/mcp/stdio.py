@@ -17,27 +17,24 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import cast
 
 from ..core.redact import Redactor
 from ..core.servers import ServerConfig
 from ..errors import ServerUnavailable, ToolError
 from .jsonrpc import Peer
 from .texts import plain
+from .wire import Link, longest
 
-__all__ = ["Link", "connect", "environment", "shown", "withheld"]
+__all__ = ["connect", "environment", "shown", "withheld"]
 
 #: Seconds for a server to end by itself, and again after SIGTERM.
 GRACE = 2.0
 _SHORT_GRACE = 0.2
-
-#: A line may be as long as a result and its envelope, or a page of tools.
-_ENVELOPE = 64 * 1024
-_PAGE = 1024 * 1024
 
 _STDIN, _STDOUT, _STDERR = range(3)
 _STDERR_KEPT = 16 * 1024
@@ -84,18 +81,6 @@ def withheld(host: Mapping[str, str], configured: Mapping[str, str]) -> list[str
     return [name for name in names if name in host and name not in configured]
 
 
-class Link(NamedTuple):
-    """
-    A way to a server.
-
-    Attributes:
-        last_words: Returns the end of what it wrote for people.
-    """
-
-    peer: Peer
-    last_words: Callable[[], str]
-
-
 @asynccontextmanager
 async def connect(config: ServerConfig, redact: Redactor) -> AsyncGenerator[Link]:
     """
@@ -107,7 +92,7 @@ async def connect(config: ServerConfig, redact: Redactor) -> AsyncGenerator[Link
     env = environment(os.environ, config.env)
     argv = _argv(config, env)
     loop = asyncio.get_running_loop()
-    limit = max(config.max_result, _PAGE) + _ENVELOPE
+    limit = longest(config)
     try:
         _, child = await loop.subprocess_exec(
             lambda: _Child(limit, redact),

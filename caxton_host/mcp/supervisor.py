@@ -12,6 +12,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from ..codec import canonical, sha256
 from ..core.calls import JSON, Completed
@@ -61,12 +62,14 @@ class Server:
         redact: Redactor,
         emit: Callable[[Event], None],
         trace_context: Callable[[], Mapping[str, str]],
+        proxy: str | None = None,
     ) -> None:
         self.config = config
         self.problem: ServerUnavailable | None = None
         self._redact = redact
         self._on_event = emit
         self._trace_context = trace_context
+        self._proxy = proxy
         self._slots = asyncio.Semaphore(config.concurrency)
         self._current: Connection | None = None
         self._attempt: asyncio.Future[Connection | None] | None = None
@@ -147,12 +150,12 @@ class Server:
 
     def _address(self) -> str:
         if self.config.url is not None:
-            return self._redact.text(self.config.url)
+            return self._redact.text(_place(self.config.url))
         return shown(self.config, self._redact)
 
     def _digest(self) -> str:
         if self.config.url is not None:
-            return self._redact.text(self.config.url)
+            return self._redact.text(_place(self.config.url))
         return "sha256:" + sha256(canonical([*self.config.command]))
 
     # -- the owner -------------------------------------------------------------
@@ -210,7 +213,10 @@ class Server:
                 )
             try:
                 async with connect(
-                    self.config, self._redact, legacy=self._legacy
+                    self.config,
+                    self._redact,
+                    legacy=self._legacy,
+                    proxy=self._proxy,
                 ) as connection:
                     lived = await self._live(connection)
             except ServerUnavailable as exc:
@@ -250,6 +256,9 @@ class Server:
     def _again(self, lived: float) -> float:
         """Return how many seconds to wait before the next restart, if there is one."""
         restart = self.config.restart
+        if self.config.url is not None:
+            # Not ours to start: it is asked again when it is needed, and not before.
+            return 0
         if lived >= _HEALTHY:
             self._restarts = 0
         if not restart.enabled or self._restarts >= restart.max_restarts:
@@ -293,6 +302,12 @@ class Server:
                     ),
                 )
             )
+
+
+def _place(url: str) -> str:
+    """Return an address without what may be a password or a key in it."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _check_pin(connection: Connection, request: ToolRequest) -> None:

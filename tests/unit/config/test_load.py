@@ -338,3 +338,22 @@ def test_rule_that_speaks_of_no_server_is_warned_of(folder: Folder) -> None:
         f"{place}.deny[1]: no server is meant by zzz/x",
         f"{place}.names.w: no server is meant by demmo/x; did you mean demo?",
     )
+
+
+@pytest.mark.parametrize(
+    ("url", "warned"),
+    [
+        ("http://tools.example/mcp", True),
+        ("https://tools.example/mcp", False),
+        ("http://127.0.0.1:8080/mcp", False),
+        ("http://localhost/mcp", False),
+    ],
+)
+def test_headers_sent_in_the_clear_are_warned_of(
+    folder: Folder, url: str, *, warned: bool
+) -> None:
+    said = f"[servers.web]\nurl = '{url}'\n"
+    assert folder.load(said).warnings == ()
+    config = folder.load(said + "headers = { Authorization = 'Bearer 12345678' }")
+    assert bool(config.warnings) == warned
+    assert all("servers.web.url" in warning for warning in config.warnings)

@@ -12,7 +12,8 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from caxton_host.errors import ToolError
-from caxton_host.mcp.jsonrpc import Answer, Peer
+from caxton_host.mcp.jsonrpc import Peer
+from caxton_host.mcp.wire import Answer
 
 
 class Wire:

@@ -1,0 +1,272 @@
+"""
+Requests to one server over HTTP: what may be sent, and what is an answer at all.
+
+On httpcore2, which the SDK's own client (httpx2) stands on: it follows no redirect,
+unpacks nothing, keeps no cookie and reads no environment, because it cannot. No
+error text holds a header value, a query or a byte of an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterable, Generator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from http import HTTPStatus
+from typing import cast
+
+import httpcore2
+import httpx2
+
+from ..errors import ToolError
+
+__all__ = ["Posts", "Reply", "UnreachableError", "status_text"]
+
+#: Below what servers allow an idle connection, which is 5 s at the least.
+_IDLE_SECONDS = 4.0
+_CONNECT_SECONDS = 10.0
+
+#: What the rest of an answer may hold, for its connection to be used again.
+_REST = 64 * 1024
+_REST_SECONDS = 1.0
+
+_OURS = frozenset(
+    {
+        "accept",
+        "content-type",
+        "content-length",
+        "host",
+        "last-event-id",
+        "mcp-method",
+        "mcp-name",
+        "mcp-protocol-version",
+        "mcp-session-id",
+    }
+)
+
+# Both log addresses with their query, and header values, below this level (law 8).
+for _library in ("httpx2", "httpcore2"):
+    logging.getLogger(_library).setLevel(logging.WARNING)
+
+_Headers = list[tuple[bytes, bytes]]
+
+
+class Reply:
+    """
+    An answer, of which nothing but the head was read.
+
+    Attributes:
+        headers: By lower-case name.
+    """
+
+    def __init__(self, response: httpcore2.Response) -> None:
+        self._response = response
+        stream = cast("AsyncIterable[bytes]", response.stream)
+        self._chunks = cast("AsyncGenerator[bytes]", aiter(stream))
+        self.status = response.status
+        self.headers = {
+            name.decode("latin-1").lower(): text.decode("latin-1")
+            for name, text in response.headers
+        }
+
+    @property
+    def kind(self) -> str:
+        """The content type, without its parameters."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    async def chunk(self) -> bytes:
+        """Return the next bytes of the body; none at its end."""
+        return await anext(self._chunks, b"")
+
+    async def body(self, limit: int) -> bytes:
+        """
+        Return the whole body.
+
+        Raises:
+            ToolError: It is larger than allowed, or encoded.
+        """
+        self.refuse_encoding()
+        size = self.headers.get("content-length", "0")
+        # An absurd number is left to the count.
+        if size.isdecimal() and int(size[:18]) > limit:
+            raise _too_large(limit)
+        body = bytearray()
+        while chunk := await self.chunk():
+            body += chunk
+            if len(body) > limit:
+                raise _too_large(limit)
+        return bytes(body)
+
+    def refuse_encoding(self) -> None:
+        """
+        Make sure that what is read is what was sent.
+
+        Raises:
+            ToolError: The body is encoded, which it was not to be.
+        """
+        encoding = self.headers.get("content-encoding", "identity")
+        if encoding.strip().lower() not in {"identity", ""}:
+            raise ToolError("protocol", "yes", "the answer is encoded, unasked")
+
+    async def rest(self) -> None:
+        """Read what is left, if it is little and comes soon, and close."""
+        size = 0
+        try:
+            async with asyncio.timeout(_REST_SECONDS):
+                while size < _REST and (chunk := await self.chunk()):
+                    size += len(chunk)
+        except Exception:  # noqa: BLE001, S110 -- the answer was complete before
+            pass
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Take nothing more. If there is more, the connection ends."""
+        try:
+            await self._chunks.aclose()
+        finally:
+            await self._response.aclose()
+
+
+class Posts:
+    """
+    Connections to one server, kept for the next request.
+
+    Attributes:
+        host: Where they lead, for people.
+    """
+
+    def __init__(
+        self, url: str, headers: Mapping[str, str], *, idle: int, proxy: str | None
+    ) -> None:
+        address = httpx2.URL(url)
+        self.host = address.host
+        self._target = httpcore2.URL(
+            scheme=address.raw_scheme,
+            host=address.raw_host,
+            port=address.port,
+            target=address.raw_path,
+        )
+        given = {name.lower(): text for name, text in headers.items()}
+        self._base: _Headers = _encoded(
+            {
+                "host": address.netloc.decode("ascii"),
+                "user-agent": "caxton-host",
+                **{name: text for name, text in given.items() if name not in _OURS},
+                # Nothing is unpacked, so 200 KB cannot become 200 MB.
+                "accept-encoding": "identity",
+            }
+        )
+        self._pool = httpcore2.AsyncConnectionPool(
+            ssl_context=_tls() if address.scheme == "https" else None,
+            proxy=_proxy(proxy) if proxy else None,
+            max_connections=None,
+            max_keepalive_connections=idle,
+            keepalive_expiry=_IDLE_SECONDS,
+        )
+
+    async def send(
+        self,
+        method: str,
+        headers: Mapping[str, str],
+        content: bytes | None,
+        deadline: float,
+    ) -> Reply:
+        """
+        Send one request, once, and return its answer whatever the status.
+
+        Raises:
+            ToolError: It cannot be sent, or there is no answer.
+        """
+        left = deadline - asyncio.get_running_loop().time()
+        found = self._base + _encoded(headers)
+        if content is not None:
+            found.append((b"content-length", str(len(content)).encode()))
+        request = httpcore2.Request(
+            method,
+            self._target,
+            headers=found,
+            content=content,
+            # Earlier than the deadline, which does not tell that nothing was sent.
+            extensions={"timeout": {"connect": min(_CONNECT_SECONDS, left * 0.9)}},
+        )
+        return Reply(await self._pool.handle_async_request(request))
+
+    @contextmanager
+    def failures(self) -> Generator[None]:
+        """Make a `ToolError` of what goes wrong below."""
+        try:
+            yield
+        except (httpcore2.ConnectError, httpcore2.ProxyError):
+            raise UnreachableError(
+                "transport", "no", f"cannot connect to {self.host}"
+            ) from None
+        except httpcore2.ConnectTimeout:
+            raise ToolError(
+                "timeout", "no", f"cannot connect to {self.host} in time"
+            ) from None
+        except httpcore2.LocalProtocolError:
+            raise ToolError("protocol", "no", "the request cannot be sent") from None
+        except httpcore2.RemoteProtocolError as exc:
+            if "closed connection" in str(exc) or "disconnected" in str(exc):
+                raise _broke(self.host) from None
+            raise ToolError(
+                "protocol", "unknown", f"{self.host} does not speak HTTP as it must"
+            ) from None
+        except (httpcore2.NetworkError, httpcore2.TimeoutException, OSError):
+            raise _broke(self.host) from None
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._pool.aclose()
+
+
+class UnreachableError(ToolError):
+    """There is nobody at the address of the server."""
+
+
+def _broke(host: str) -> ToolError:
+    return ToolError("transport", "unknown", f"the connection to {host} broke")
+
+
+def _too_large(limit: int) -> ToolError:
+    return ToolError("too_large", "yes", f"the answer has over {limit} bytes")
+
+
+def status_text(status: int) -> str:
+    """Return a status in words of our own, never the server's."""
+    try:
+        return f"{status} ({HTTPStatus(status).phrase})"
+    except ValueError:
+        return str(status)
+
+
+def _encoded(headers: Mapping[str, str]) -> _Headers:
+    return [
+        (name.encode("ascii"), text.encode("ascii")) for name, text in headers.items()
+    ]
+
+
+def _proxy(address: str) -> httpcore2.Proxy:
+    found = httpx2.Proxy(address)
+    where = found.url
+    return httpcore2.Proxy(
+        httpcore2.URL(
+            scheme=where.raw_scheme,
+            host=where.raw_host,
+            port=where.port,
+            target=b"/",
+        ),
+        auth=found.raw_auth,
+        ssl_context=_tls() if where.scheme == "https" else None,
+    )
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    # 25 ms to build, so once. The system's store adds an operator's own authority.
+    context = httpx2.create_ssl_context(trust_env=False)
+    context.load_default_certs()
+    return context

@@ -10,6 +10,8 @@ medians, their spread, and the ratio.
 
 from __future__ import annotations
 
+import argparse
+import asyncio
 import statistics
 import sys
 import time
@@ -25,7 +27,10 @@ from caxton_host.core.events import ToolCompleted, ToolInvoked
 from caxton_host.host import RunRequest
 from caxton_host.store.engine import open_engine
 
+from .page import Figure, Section
+
 TEXT = "x" * 100
+_SYNCHRONOUS = ("OFF", "NORMAL", "FULL", "EXTRA")
 
 _CONFIG = """\
 version = 1
@@ -56,6 +61,34 @@ class Measured:
     governed: list[float]
     commits: float
     synchronous: int
+
+
+def section(folder: Path, options: argparse.Namespace) -> Section:
+    """Measure, and return the ratio and what it is of."""
+    found = asyncio.run(
+        measure(
+            folder,
+            rounds=options.rounds,
+            calls=options.calls,
+            warm_up=options.warm_up,
+        )
+    )
+    ratios = [b / a for a, b in zip(found.bare, found.governed, strict=True)]
+    return Section(
+        "calls",
+        "One call, governed and durable",
+        "The tool `echo` of `caxton_host.demo_server` over stdio, 100 bytes, called "
+        "one after the other: by the SDK's client alone, and by an agent.",
+        [
+            Figure("bare SDK call", found.bare, "us"),
+            Figure("governed, durable call", found.governed, "us"),
+            Figure("ratio", ratios, "", (1.6, False)),
+        ],
+        [
+            f"{found.commits:.3f} commits a call; PRAGMA synchronous: "
+            + _SYNCHRONOUS[found.synchronous]
+        ],
+    )
 
 
 async def measure(folder: Path, *, rounds: int, calls: int, warm_up: int) -> Measured:

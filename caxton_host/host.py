@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from . import codec
 from .core.calls import JSON
@@ -55,7 +55,9 @@ from .ports import (
 
 __all__ = ["Host", "RunRequest", "end_of", "guest_for"]
 
-_LIVES = 3  # a run that takes a worker down this often is itself the cause
+#: How many workers may die under a run that has company, and under one that has none:
+#: that one is itself the cause.
+_IN_COMPANY, _ALONE = 2, 3
 
 logger = logging.getLogger("caxton_host")
 
@@ -258,14 +260,17 @@ class Host:
         self, prepared: Prepared, guest: Guest, gateway: Gateway
     ) -> Ending:
         """Execute the guest; if its worker dies, again over the journal so far."""
-        for life in range(1, _LIVES + 1):
+        alone = replace(guest, domain=f"{guest.domain}/{gateway.run_id}")
+        for life in range(1, _IN_COMPANY + _ALONE + 1):
             door = RunDoor(
                 gateway=gateway, limits=guest.limits, telemetry=self.telemetry
             )
             try:
-                return await self.sandbox.run(prepared, guest, door)
+                return await self.sandbox.run(
+                    prepared, guest if life <= _IN_COMPANY else alone, door
+                )
             except SandboxError:
-                if life == _LIVES:
+                if life == _IN_COMPANY + _ALONE:
                     raise
         raise AssertionError  # pragma: no cover -- the loop returns or raises
 

@@ -30,10 +30,12 @@ from .core.grants import Grant
 from .core.journal import Journal
 from .core.limits import Limits
 from .core.names import uuid7
+from .core.places import Places
 from .core.redact import Redactor
 from .door import RunDoor, output_value
 from .errors import (
     BadBytes,
+    BusyError,
     NondeterminismError,
     RunStopped,
     SandboxError,
@@ -53,7 +55,7 @@ from .ports import (
     ToolClient,
 )
 
-__all__ = ["Host", "RunRequest", "end_of", "guest_for"]
+__all__ = ["Admission", "Host", "RunRequest", "end_of", "guest_for"]
 
 #: How many workers may die under a run that has company, and under one that has none:
 #: that one is itself the cause.
@@ -90,6 +92,29 @@ class RunRequest:
     )
 
 
+@dataclass(slots=True)
+class Admission:
+    """
+    Counts the runs of a host, and lets in no more than so many.
+
+    One is held by ``with admission:``.
+    """
+
+    most: int = field(default_factory=lambda: Places().runs)
+    inside: int = 0
+
+    def __enter__(self) -> None:
+        if self.inside >= self.most:
+            raise BusyError(
+                f"the host has {self.inside} runs under way, and takes no more",
+                fix="wait for one to end, or raise runs in [sandbox]",
+            )
+        self.inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.inside -= 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     """
@@ -112,6 +137,7 @@ class Host:
     stream: str | None = None
     servers: Collection[str] = ()
     redact: Redactor = field(default_factory=Redactor)
+    admission: Admission = field(default_factory=Admission)
 
     async def start(
         self,
@@ -135,11 +161,19 @@ class Host:
 
             ServerUnavailable: A required server is down; no event was written.
 
+            BusyError: The host has as many runs as it takes; no event was written.
+
             StoreError: An event could not be stored.
 
             asyncio.CancelledError: The caller was cancelled; so was the run, and
                 that is recorded.
         """
+        with self.admission:
+            return await self._start(request, on_started)
+
+    async def _start(
+        self, request: RunRequest, on_started: Callable[[str], None] | None
+    ) -> str:
         prepared = await self.sandbox.prepare(
             request.module, request.limits, request.entry
         )

@@ -28,6 +28,7 @@ from caxton_host.core.grants import Grant
 from caxton_host.core.limits import Limits
 from caxton_host.core.redact import Redactor
 from caxton_host.errors import (
+    BusyError,
     ConfigError,
     ModuleRefused,
     SandboxError,
@@ -36,7 +37,7 @@ from caxton_host.errors import (
     ToolError,
     UsageError,
 )
-from caxton_host.host import guest_for
+from caxton_host.host import Admission, guest_for
 from caxton_host.ports import (
     Door,
     Ending,
@@ -684,3 +685,31 @@ async def test_log_lines_of_a_run_have_the_runs_own_numbers() -> None:
     lines = [e for e in await Scene(script).run() if isinstance(e, LogWritten)]
 
     assert [(line.n, line.text) for line in lines] == [(1, "a"), (2, "b")]
+
+
+# -- one run too many ----------------------------------------------------------
+
+
+async def test_run_beyond_the_bound_is_refused_and_leaves_no_event() -> None:
+    inside, leave = asyncio.Event(), asyncio.Event()
+
+    async def script(door: Door, guest: Guest) -> Ending:
+        del door, guest
+        inside.set()
+        await leave.wait()
+        return ended()
+
+    scene = Scene(script)
+    scene.host = replace(scene.host, admission=Admission(1))
+    first = asyncio.ensure_future(scene.run())
+    await inside.wait()
+
+    with pytest.raises(BusyError, match="under way") as refused:
+        await scene.host.start(scene.request)
+
+    assert "[sandbox]" in refused.value.fix
+    assert len(await scene.store.streams()) == 1
+    leave.set()
+    await first
+    await scene.run()
+    assert scene.host.admission.inside == 0

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import os
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Generator, Iterator
@@ -80,6 +81,8 @@ class Waiting:
 
         parts: The same by what they are.
 
+        threads: Of the host.
+
         seconds: From the first start until all were inside, and from there until
             all had ended.
     """
@@ -89,6 +92,7 @@ class Waiting:
     processes: int
     pss: int
     parts: dict[str, int]
+    threads: int
     seconds: tuple[float, float]
 
 
@@ -138,6 +142,7 @@ def waiting_section(folder: Path, options: argparse.Namespace) -> Section:
         [
             Figure("memory", [found.pss / 1e6], "MB", (500, False)),
             *parts,
+            Figure("threads of the host", [found.threads], ""),
             Figure("until all were inside", [found.seconds[0]], "s"),
             Figure("from there until all had ended", [found.seconds[1]], "s"),
         ],
@@ -198,6 +203,7 @@ async def waiting(folder: Path, *, count: int) -> Waiting:
             await asyncio.sleep(0.05)
         inside_after = time.perf_counter() - began
         parts, processes = _memory()
+        threads = threading.active_count()
         began = time.perf_counter()
         (folder / "go").touch()
         ids = await asyncio.gather(*started)
@@ -210,6 +216,7 @@ async def waiting(folder: Path, *, count: int) -> Waiting:
             processes=processes,
             pss=sum(parts.values()),
             parts=parts,
+            threads=threads,
             seconds=(inside_after, ended_after),
         )
 

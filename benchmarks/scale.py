@@ -157,7 +157,8 @@ def replay_section(folder: Path, options: argparse.Namespace) -> Section:
         "Replay",
         f"A run of `agents/echo` (C, {len(_echo()):,} bytes) with {found.calls:,} "
         f"recorded calls and replies of {found.reply} bytes, read from SQLite, "
-        "executed again and compared; host and worker share one core.",
+        "executed again and compared; host and worker share one core. The first round "
+        "starts the worker.",
         [
             Figure(
                 "recorded calls a second",

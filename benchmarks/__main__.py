@@ -3,90 +3,54 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import statistics
 import tempfile
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
-from . import calls, machine, many, start
-from .contestants import AT_ONCE, TRANSPORTS
+from . import calls, machine, many, page, profile, scale, start
 
-_MOST = {"stdio": 1.6, "http": 1.4}
+SECTIONS: Mapping[str, Callable[[Path, argparse.Namespace], page.Section]] = {
+    "calls": partial(calls.section, transport="stdio"),
+    "calls_http": partial(calls.section, transport="http"),
+    "many": partial(many.section, transport="stdio"),
+    "many_http": partial(many.section, transport="http"),
+    "start": start.section,
+    "runs": scale.runs_section,
+    "waiting": scale.waiting_section,
+    "replay": scale.replay_section,
+    "profile": profile.section,
+}
 
 
 def main() -> None:
     """Measure, and print what was measured on what."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
-    parser.add_argument("only", nargs="?", choices=["calls", "many", "start"])
-    parser.add_argument("--transport", choices=TRANSPORTS, help="both, if not said")
+    parser.add_argument("only", nargs="*", help=f"of {', '.join(SECTIONS)}")
     parser.add_argument("--folder", type=Path, default=Path.cwd(), help="on a disk")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--calls", type=int, default=500)
     parser.add_argument("--each", type=int, default=50, help="calls of many agents")
     parser.add_argument("--warm-up", type=int, default=100)
+    parser.add_argument("--runs", type=int, default=500, help="of a trivial agent")
+    parser.add_argument("--waiting", type=int, default=1000, help="agents in a tool")
+    parser.add_argument("--recorded", type=int, default=5000, help="calls to replay")
+    parser.add_argument("--write", type=Path, help="a page of the figures")
     options = parser.parse_args()
+    if unknown := {*options.only} - {*SECTIONS}:
+        parser.error(f"no benchmark is called {', '.join(sorted(unknown))}")
     kind = machine.refuse_memory(options.folder)
-    print(f"machine   {machine.describe()}")
-    print(f"disk      {kind}")
+    where = f"{machine.describe()}, {kind}"
+    print(f"machine   {where}")
+    found: list[page.Section] = []
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="bench-") as name:
-        folder = Path(name)
-        for transport in [options.transport] if options.transport else TRANSPORTS:
-            for what, report in (("calls", _calls), ("many", _many)):
-                if options.only in {None, what}:
-                    place = folder / f"{what}-{transport}"
-                    place.mkdir()
-                    report(place, transport, options)
-        if options.only in {None, "start"}:
-            for what, seconds in start.measure(
-                folder / "start", options.rounds
-            ).items():
-                print(f"{what:<24}{start.summary(seconds)}")
-
-
-def _calls(folder: Path, transport: str, options: argparse.Namespace) -> None:
-    found = asyncio.run(
-        calls.measure(
-            folder,
-            transport=transport,
-            rounds=options.rounds,
-            calls=options.calls,
-            warm_up=options.warm_up,
-        )
-    )
-    bare, governed = map(statistics.median, (found.bare, found.governed))
-    ratios = [b / a for a, b in zip(found.bare, found.governed, strict=True)]
-    print(
-        f"durable   PRAGMA synchronous = {found.synchronous} (2 is FULL), "
-        f"{found.commits:.3f} commits a call"
-    )
-    for what, rounds, median in (
-        (f"bare SDK call, {transport}", found.bare, bare),
-        ("governed, durable call", found.governed, governed),
-    ):
-        spread = " ".join(f"{value:.0f}" for value in rounds)
-        print(f"{what:<24}{median:.0f} us (rounds: {spread})")
-    each = " ".join(f"{value:.2f}" for value in ratios)
-    most = _MOST[transport]
-    print(f"{'ratio':<24}{governed / bare:.2f} (rounds: {each}; at most {most})")
-
-
-def _many(folder: Path, transport: str, options: argparse.Namespace) -> None:
-    found = asyncio.run(
-        many.measure(
-            folder, transport=transport, rounds=options.rounds, calls=options.each
-        )
-    )
-    bare, governed = map(statistics.median, (found.bare, found.governed))
-    print(f"durable   {found.commits:.3f} commits a call")
-    for what, rounds, median in (
-        (f"bare SDK, {AT_ONCE}, {transport}", found.bare, bare),
-        (f"governed, {AT_ONCE} agents", found.governed, governed),
-    ):
-        spread = " ".join(f"{value:.0f}" for value in rounds)
-        print(f"{what:<24}{median:.0f} calls/s (rounds: {spread})")
-    pairs = zip(found.bare, found.governed, strict=True)
-    each = " ".join(f"{b / a:.2f}" for a, b in pairs)
-    print(f"{'ratio':<24}{governed / bare:.2f} (rounds: {each}; at least 0.8)")
+        for one in options.only or SECTIONS:
+            folder = Path(name) / one
+            folder.mkdir()
+            found.append(SECTIONS[one](folder, options))
+            print(found[-1].to_text(), flush=True)
+    if options.write:
+        page.write(options.write, found, where)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ medians, their spread, and the ratio.
 
 from __future__ import annotations
 
+import argparse
+import asyncio
 import statistics
 import sys
 import time
@@ -24,6 +26,10 @@ from caxton_host.host import RunRequest
 from caxton_host.store.engine import open_engine
 
 from .contestants import TEXT, contestants
+from .page import Figure, Section
+
+_SYNCHRONOUS = ("OFF", "NORMAL", "FULL", "EXTRA")
+_MOST = {"stdio": 1.6, "http": 1.4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,35 @@ class Measured:
     governed: list[float]
     commits: float
     synchronous: int
+
+
+def section(folder: Path, options: argparse.Namespace, transport: str) -> Section:
+    """Measure, and return the ratio and what it is of."""
+    found = asyncio.run(
+        measure(
+            folder,
+            transport=transport,
+            rounds=options.rounds,
+            calls=options.calls,
+            warm_up=options.warm_up,
+        )
+    )
+    ratios = [b / a for a, b in zip(found.bare, found.governed, strict=True)]
+    return Section(
+        "calls" if transport == "stdio" else f"calls_{transport}",
+        f"One call over {transport}, governed and durable",
+        f"The tool `echo` of `caxton_host.demo_server` over {transport}, 100 bytes, "
+        "called one after the other: by the SDK's client alone, and by an agent.",
+        [
+            Figure("bare SDK call", found.bare, "us"),
+            Figure("governed, durable call", found.governed, "us"),
+            Figure("ratio", ratios, "", (_MOST[transport], False)),
+        ],
+        [
+            f"{found.commits:.3f} commits a call; PRAGMA synchronous: "
+            + _SYNCHRONOUS[found.synchronous]
+        ],
+    )
 
 
 async def measure(

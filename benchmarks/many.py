@@ -9,6 +9,7 @@ two sides alternate.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import sys
 import time
@@ -22,8 +23,9 @@ from caxton_host.core.events import ToolCompleted
 from caxton_host.host import RunRequest
 
 from .contestants import AT_ONCE, TEXT, contestants
+from .page import Figure, Section
 
-__all__ = ["Rates", "measure"]
+__all__ = ["Rates", "measure", "section"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,28 @@ class Rates:
     bare: list[float]
     governed: list[float]
     commits: float
+
+
+def section(folder: Path, options: argparse.Namespace, transport: str) -> Section:
+    """Measure, and return both rates and their ratio."""
+    found = asyncio.run(
+        measure(
+            folder, transport=transport, rounds=options.rounds, calls=options.each
+        )
+    )
+    ratios = [b / a for a, b in zip(found.bare, found.governed, strict=True)]
+    return Section(
+        "many" if transport == "stdio" else f"many_{transport}",
+        f"{AT_ONCE} agents at once over {transport}",
+        f"{AT_ONCE} agents, {options.each} calls of `echo` each, against as many "
+        "tasks of one bare client of the SDK.",
+        [
+            Figure("bare SDK client", found.bare, "calls/s"),
+            Figure("governed, durable", found.governed, "calls/s"),
+            Figure("ratio", ratios, "", (0.8, True)),
+        ],
+        [f"{found.commits:.3f} commits a call"],
+    )
 
 
 async def measure(folder: Path, *, transport: str, rounds: int, calls: int) -> Rates:

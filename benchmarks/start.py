@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
 import os
-import statistics
 import subprocess
 import sys
 import sysconfig
@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from caxton_host.builder import find_shared
+
+from .page import Figure, Section
 
 _CONFIG = """\
 version = 1
@@ -33,9 +35,21 @@ def caxton() -> str:
     return str(Path(sysconfig.get_path("scripts")) / "caxton")
 
 
+def section(folder: Path, options: argparse.Namespace) -> Section:
+    """Measure, and return how long each command takes."""
+    return Section(
+        "start",
+        "What a person waits for",
+        "Processes of their own; the run is of `agents/weather`, with a Python server.",
+        [
+            Figure(what, [1e3 * one for one in seconds], "ms")
+            for what, seconds in measure(folder, options.rounds).items()
+        ],
+    )
+
+
 def measure(folder: Path, rounds: int) -> dict[str, list[float]]:
     """Return seconds of ``--help`` and of a run with a Python stdio server."""
-    folder.mkdir()
     (folder / "caxton.toml").write_text(_CONFIG, encoding="utf-8")
     module = find_shared("agents/weather/weather.wasm").read_bytes()
     (folder / "weather.wasm").write_bytes(module)
@@ -58,9 +72,3 @@ def _timed(command: Sequence[str], folder: Path) -> float:
     if done.returncode:
         sys.exit(f"Error: {' '.join(command)}: {done.stderr.decode()}")
     return time.perf_counter() - started
-
-
-def summary(seconds: Sequence[float]) -> str:
-    """Return median and spread, in milliseconds."""
-    low, middle, high = min(seconds), statistics.median(seconds), max(seconds)
-    return f"{middle * 1e3:.0f} ms ({low * 1e3:.0f} to {high * 1e3:.0f})"

@@ -24,10 +24,11 @@ from .core.calls import Completed
 from .core.catalogue import Offered
 from .core.events import ConfigLoaded, Event, HostStarted
 from .core.names import uuid7
+from .core.places import Places
 from .core.redact import Redactor
 from .core.webhooks import SERVER as WEBHOOK
 from .errors import ConfigError, LogBrokenError, StoreError, ToolError, UsageError
-from .host import Host
+from .host import Admission, Host
 from .ports import EventLog, Sandbox, ToolClient, ToolRequest
 from .telemetry import NoTelemetry, OtelTelemetry, TracedTools, connect
 
@@ -141,7 +142,9 @@ async def running(
                 )
             )
             store = await stack.enter_async_context(open_store(config, write=True))
-            sandbox = await stack.enter_async_context(open_sandbox(paths))
+            sandbox = await stack.enter_async_context(
+                open_sandbox(paths, config.places)
+            )
             clock = SystemClock()
             stream = f"host/{uuid7(clock.now(), secrets.token_bytes(10))}"
             log = store.create(stream)
@@ -158,6 +161,7 @@ async def running(
                 stream=stream,
                 servers=server_names(config),
                 redact=redact,
+                admission=Admission(config.places.runs),
             )
             yield Running(
                 config=config,
@@ -222,13 +226,22 @@ def usable_store() -> Generator[None]:
 
 
 @contextlib.asynccontextmanager
-async def open_sandbox(paths: Paths) -> AsyncGenerator[Sandbox]:
+async def open_sandbox(
+    paths: Paths, places: Places | None = None
+) -> AsyncGenerator[Sandbox]:
     """Bring up the sandbox. This process becomes unreadable to its workers."""
     from .sandbox import WasmSandbox  # noqa: PLC0415 -- 20 ms
 
     _harden()
     key = _key(paths.state / "cache.key")
-    async with WasmSandbox(paths.cache / "modules", key) as sandbox:
+    places = places or Places()
+    async with WasmSandbox(
+        paths.cache / "modules",
+        key,
+        workers=places.workers,
+        guests=places.guests,
+        compute=places.compute,
+    ) as sandbox:
         yield sandbox
 
 

@@ -12,6 +12,7 @@ Every exception raised on purpose, and whose fault each is.
     * `Suspend` -- the run waits for a person; its log says for what
     * `StoreError` -- an event could not be stored; nothing was sent
         * `LogBrokenError` -- what is stored is not what was written
+    * `BusyError` -- the host has as many runs under way as it takes
     * `SandboxError` -- a worker died under its guest
     * `ServerUnavailable` -- a server that the operator calls required is down
     * `ToolError` -- a tool server failed; becomes a `Failed` outcome
@@ -129,6 +130,10 @@ class StoreError(CaxtonError):
 
 class LogBrokenError(StoreError):
     """What is stored is not what was written."""
+
+
+class BusyError(CaxtonError):
+    """The host has as many runs under way as it takes. Nothing was started."""
 
 
 class SandboxError(CaxtonError):

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from . import codec
 from .core.calls import JSON
@@ -30,10 +30,12 @@ from .core.grants import Grant
 from .core.journal import Journal
 from .core.limits import Limits
 from .core.names import uuid7
+from .core.places import Places
 from .core.redact import Redactor
 from .door import RunDoor, output_value
 from .errors import (
     BadBytes,
+    BusyError,
     NondeterminismError,
     RunStopped,
     SandboxError,
@@ -53,9 +55,11 @@ from .ports import (
     ToolClient,
 )
 
-__all__ = ["Host", "RunRequest", "end_of", "guest_for"]
+__all__ = ["Admission", "Host", "RunRequest", "end_of", "guest_for"]
 
-_LIVES = 3  # a run that takes a worker down this often is itself the cause
+#: How many workers may die under a run that has company, and under one that has none:
+#: that one is itself the cause.
+_IN_COMPANY, _ALONE = 2, 3
 
 logger = logging.getLogger("caxton_host")
 
@@ -88,6 +92,29 @@ class RunRequest:
     )
 
 
+@dataclass(slots=True)
+class Admission:
+    """
+    Counts the runs of a host, and lets in no more than so many.
+
+    One is held by ``with admission:``.
+    """
+
+    most: int = field(default_factory=lambda: Places().runs)
+    inside: int = 0
+
+    def __enter__(self) -> None:
+        if self.inside >= self.most:
+            raise BusyError(
+                f"the host has {self.inside} runs under way, and takes no more",
+                fix="wait for one to end, or raise runs in [sandbox]",
+            )
+        self.inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.inside -= 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     """
@@ -110,6 +137,7 @@ class Host:
     stream: str | None = None
     servers: Collection[str] = ()
     redact: Redactor = field(default_factory=Redactor)
+    admission: Admission = field(default_factory=Admission)
 
     async def start(
         self,
@@ -133,11 +161,19 @@ class Host:
 
             ServerUnavailable: A required server is down; no event was written.
 
+            BusyError: The host has as many runs as it takes; no event was written.
+
             StoreError: An event could not be stored.
 
             asyncio.CancelledError: The caller was cancelled; so was the run, and
                 that is recorded.
         """
+        with self.admission:
+            return await self._start(request, on_started)
+
+    async def _start(
+        self, request: RunRequest, on_started: Callable[[str], None] | None
+    ) -> str:
         prepared = await self.sandbox.prepare(
             request.module, request.limits, request.entry
         )
@@ -258,14 +294,17 @@ class Host:
         self, prepared: Prepared, guest: Guest, gateway: Gateway
     ) -> Ending:
         """Execute the guest; if its worker dies, again over the journal so far."""
-        for life in range(1, _LIVES + 1):
+        alone = replace(guest, domain=f"{guest.domain}/{gateway.run_id}")
+        for life in range(1, _IN_COMPANY + _ALONE + 1):
             door = RunDoor(
                 gateway=gateway, limits=guest.limits, telemetry=self.telemetry
             )
             try:
-                return await self.sandbox.run(prepared, guest, door)
+                return await self.sandbox.run(
+                    prepared, guest if life <= _IN_COMPANY else alone, door
+                )
             except SandboxError:
-                if life == _LIVES:
+                if life == _IN_COMPANY + _ALONE:
                     raise
         raise AssertionError  # pragma: no cover -- the loop returns or raises
 

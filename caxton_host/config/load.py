@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from ..core.names import nearest
+from ..core.places import Places
 from ..core.servers import ServerConfig
 from ..core.webhooks import SERVER
 from . import fields as f
@@ -175,10 +176,22 @@ _CONTEXT: f.Fields = {
     "required": ("required", f.flag),
 }
 
+
+def _some(value: object, at: At) -> int:
+    if (number := f.number(value, at)) < 1:
+        raise at.error("is none", fix="write 1 or more")
+    return number
+
+
+_PLACES: f.Fields = {
+    key: (key, _some) for key in ("runs", "workers", "guests", "compute")
+}
+
 _TOP: f.Fields = {
     "version": ("version", _version),
     "import": ("imports", f.listed(f.path)),
     "store": ("store_url", f.single({"url": ("value", _store_url)})),
+    "sandbox": ("places", f.tables(_PLACES, Places)),
     "http": ("proxy", f.single({"proxy": ("value", _proxy)})),
     "telemetry": ("telemetry_endpoint", f.single({"endpoint": ("value", f.url)})),
     "servers": ("servers", f.mapped(_server, server_name)),

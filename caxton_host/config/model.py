@@ -9,6 +9,7 @@ from pathlib import Path
 from ..core.calls import JSON
 from ..core.grants import Grant
 from ..core.limits import Limits
+from ..core.places import Places
 from ..core.servers import ServerConfig
 from ..core.webhooks import Webhook
 
@@ -76,6 +77,8 @@ class Config:
 
         agents: By name.
 
+        places: How much runs at a time.
+
         proxy: Where requests of webhooks go through, or ``None``.
 
         telemetry_endpoint: Base URL of an OTLP receiver, or ``None``.
@@ -103,6 +106,7 @@ class Config:
         default_factory=dict[str, ContextVar], repr=False
     )
     agents: Mapping[str, Agent] = field(default_factory=dict[str, Agent])
+    places: Places = field(default_factory=Places)
     proxy: str | None = field(default=None, repr=False)
     telemetry_endpoint: str | None = field(default=None, repr=False)
     secrets: frozenset[str] = field(default=frozenset(), repr=False)

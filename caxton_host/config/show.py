@@ -34,6 +34,7 @@ def describe(config: Config) -> dict[str, JSON]:
         "sha256": config.sha256 or None,
         "version": config.version,
         "store": {"url": mask(config.store_url)},
+        "sandbox": asdict(config.places),
         "http": {"proxy": masked(config.proxy)},
         "telemetry": {"endpoint": masked(config.telemetry_endpoint)},
         "servers": {

@@ -71,9 +71,13 @@ def clean_name(raw: bytes, length: int = 128) -> str:
     >>> print(clean_name(b"weather"), clean_name(b"a\x00\xff"))
     weather a\x00\xff
     """
+    cut = raw[:length]
+    # A good name is the rule, and this is on the way of every call.
+    if cut.isascii() and (text := cut.decode()).isprintable() and "\\" not in text:
+        return text
     return "".join(
         chr(byte) if 0x20 <= byte < 0x7F and byte != 0x5C else f"\\x{byte:02x}"  # noqa: PLR2004
-        for byte in raw[:length]
+        for byte in cut
     )
 
 

@@ -161,9 +161,15 @@ class Link(asyncio.BufferedProtocol):
         }
 
     @classmethod
-    async def spawn(cls, address_space: int) -> Link:
+    async def spawn(cls, address_space: int, compute: int | None = None) -> Link:
         """
-        Start a worker that may map so many bytes, and return once it is confined.
+        Start a worker, and return once it is confined.
+
+        Args:
+            address_space: Bytes that it may map.
+
+            compute: How many of its guests may compute at a time; by default as
+                many as there are processors.
 
         Raises:
             SandboxError: It did not start.
@@ -172,7 +178,7 @@ class Link(asyncio.BufferedProtocol):
         with theirs:
             process = confine.spawn(
                 _WORKER,
-                *map(str, (theirs.fileno(), os.getpid(), address_space)),
+                *map(str, (theirs.fileno(), os.getpid(), address_space, compute or 0)),
                 fds=[theirs.fileno()],
             )
         link = cls(process)

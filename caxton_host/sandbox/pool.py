@@ -5,11 +5,16 @@ A worker serves one trust domain. It starts when its first guest comes, is kept 
 the next ones, and ends when it has had nothing to do for a while, or when another
 domain needs its place. Its address space is what a number of guests like the first
 one take; a guest that finds no room is started once more, in a worker of its own.
+
+Guests that find no place wait in line, each domain in its own, and the domains take
+turns. While one of them waits for a process, a domain that has more of them gives
+one up: it takes no new guests there.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter, deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -34,6 +39,7 @@ _MIB = 1024 * 1024
 _WORKER_SPACE = 1024 * _MIB
 #: A guest's thread, tables and host functions.
 _GUEST_SPACE = STACK + 4 * _MIB
+_CLOSED = "the sandbox is closed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,19 +66,21 @@ class _Code:
 class _Worker:
     """A worker, or one that is starting, and the guests that count on it."""
 
-    def __init__(self, domain: str, space: int) -> None:
+    def __init__(self, domain: str, space: int, compute: int | None) -> None:
         self.domain = domain
         self.left = space
         self.guests = 0
-        self.full = False
-        self.link = asyncio.create_task(Link.spawn(_WORKER_SPACE + space))
+        self.full = self.leaving = False
+        self.link = asyncio.create_task(Link.spawn(_WORKER_SPACE + space, compute))
         self.idle: asyncio.TimerHandle | None = None
 
     @property
     def usable(self) -> bool:
         """Whether it may be given another guest."""
-        if self.full or not self.link.done():
-            return not self.full
+        if self.full or self.leaving:
+            return False
+        if not self.link.done():
+            return True
         return not (self.link.exception() or self.link.result().lost)
 
     async def end(self) -> None:
@@ -81,6 +89,14 @@ class _Worker:
         if not self.link.exception():
             self.link.result().kill("the worker was closed")
             await self.link.result().closed
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Turn:
+    """A guest that waits for a place."""
+
+    space: int
+    placed: asyncio.Future[_Worker]
 
 
 class WasmSandbox:
@@ -99,25 +115,31 @@ class WasmSandbox:
 
         guests: How many guests one of them may hold.
 
+        compute: How many of those may compute at a time; by default as many as
+            there are processors.
+
         idle: Seconds after which one without guests is closed.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- by name
         self,
         cache: Path,
         mac_key: bytes,
         *,
         workers: int = 16,
         guests: int = 128,
+        compute: int | None = None,
         idle: float = 60.0,
     ) -> None:
         self._compiler = Compiler(cache, mac_key)
         self._most_workers = workers
         self._most_guests = guests
+        self._compute = compute
         self._idle = idle
         self._code: dict[str, _Code] = {}
         self._workers: list[_Worker] = []
-        self._waiting: list[asyncio.Future[None]] = []
+        #: By domain; the one that was served last comes last.
+        self._waiting: dict[str, deque[_Turn]] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -130,7 +152,10 @@ class WasmSandbox:
     async def aclose(self) -> None:
         """End all workers. Runs that are left end with a `SandboxError`."""
         self._closed = True
-        self._wake()
+        for turn in [one for line in self._waiting.values() for one in line]:
+            if not turn.placed.done():
+                turn.placed.set_exception(SandboxError(_CLOSED))
+        self._waiting.clear()
         for worker in [*self._workers]:
             self._end(worker)
         with anyio.CancelScope(shield=True):
@@ -177,27 +202,60 @@ class WasmSandbox:
     @asynccontextmanager
     async def _place(self, domain: str, space: int) -> AsyncGenerator[_Worker]:
         """Hold a place for one guest in a worker of *domain*."""
-        while (worker := self._choose(domain, space)) is None:
-            turn = asyncio.get_running_loop().create_future()
-            self._waiting.append(turn)
-            await turn
-        worker.guests += 1
-        worker.left -= space
-        if worker.idle:
-            worker.idle.cancel()
+        worker = await self._placed(domain, space)
         try:
             yield worker
         finally:
-            worker.guests -= 1
-            worker.left += space
-            if not worker.guests:
-                self._rest(worker)
-            self._wake()
+            self._leave(worker, space)
+
+    async def _placed(self, domain: str, space: int) -> _Worker:
+        if self._closed:
+            raise SandboxError(_CLOSED)
+        turn = _Turn(space, asyncio.get_running_loop().create_future())
+        self._waiting.setdefault(domain, deque()).append(turn)
+        self._serve()
+        try:
+            return await turn.placed
+        except asyncio.CancelledError:
+            if turn.placed.cancelled():
+                self._serve()
+            elif not turn.placed.exception():
+                self._leave(turn.placed.result(), space)
+            raise
+
+    def _serve(self) -> None:
+        """Give a place to one guest of each domain in turn, while there are any."""
+        served = True
+        while served:
+            served = False
+            for domain in [*self._waiting]:
+                line = self._waiting[domain]
+                while line and line[0].placed.done():
+                    line.popleft()
+                worker = self._choose(domain, line[0].space) if line else None
+                if worker:
+                    self._enter(worker, line.popleft())
+                    served = True
+                    self._waiting[domain] = self._waiting.pop(domain)
+                if not line:
+                    del self._waiting[domain]
+
+    def _enter(self, worker: _Worker, turn: _Turn) -> None:
+        worker.guests += 1
+        worker.left -= turn.space
+        if worker.idle:
+            worker.idle.cancel()
+        turn.placed.set_result(worker)
+
+    def _leave(self, worker: _Worker, space: int) -> None:
+        worker.guests -= 1
+        worker.left += space
+        if not worker.guests:
+            self._rest(worker)
+        self._serve()
 
     def _choose(self, domain: str, space: int) -> _Worker | None:
         """Return a worker for a guest of *domain*, or ``None``: it has to wait."""
-        if self._closed:
-            raise SandboxError("the sandbox is closed")
         for worker in self._workers:
             if (
                 worker.domain == domain
@@ -209,11 +267,20 @@ class WasmSandbox:
         if len(self._workers) >= self._most_workers:
             unused = next((one for one in self._workers if not one.guests), None)
             if unused is None:
+                self._vacate(domain)
                 return None
             self._end(unused)
-        worker = _Worker(domain, self._most_guests * space)
+        worker = _Worker(domain, self._most_guests * space, self._compute)
         self._workers.append(worker)
         return worker
+
+    def _vacate(self, domain: str) -> None:
+        """Have the domain with the most workers give one up, if *domain* has fewer."""
+        if any(worker.leaving for worker in self._workers):
+            return
+        held = Counter(worker.domain for worker in self._workers)
+        most = max(self._workers, key=lambda one: (held[one.domain], -one.guests))
+        most.leaving = held[most.domain] > held[domain]
 
     def _rest(self, worker: _Worker) -> None:
         if worker.usable and not self._closed:
@@ -230,12 +297,6 @@ class WasmSandbox:
             task = asyncio.create_task(worker.end())
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
-
-    def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for turn in waiting:
-            if not turn.done():
-                turn.set_result(None)
 
 
 def _admit(module: bytes, limits: Limits, entry: str) -> tuple[ModuleInfo, int]:

@@ -1,7 +1,7 @@
 """
 A worker: a process that holds guests of one trust domain, and nothing worth stealing.
 
-    python -I -m caxton_host.sandbox.worker SOCKET PARENT ADDRESS_SPACE
+    python -I -m caxton_host.sandbox.worker SOCKET PARENT ADDRESS_SPACE COMPUTE
 
 Imports what it needs, opens nothing but the one socket that it was given, confines
 itself, says so, and then does what the host's frames tell it. Each guest has a thread
@@ -135,13 +135,19 @@ class Worker:
         sock: Connected to the host.
 
         leave: Ends this process.
+
+        compute: How many guests may compute at a time; 0 for as many as there are
+            processors.
     """
 
     def __init__(
-        self, sock: socket.socket, leave: Callable[[int], NoReturn] = os._exit
+        self,
+        sock: socket.socket,
+        leave: Callable[[int], NoReturn] = os._exit,
+        compute: int = 0,
     ) -> None:
         self.channel = Channel(sock, self._handle, leave)
-        self.turns = Turns(len(os.sched_getaffinity(0)))
+        self.turns = Turns(compute or len(os.sched_getaffinity(0)))
         self._runs: dict[int, Run] = {}
         self._idle = threading.Event()
         self._engines: dict[str, tuple[wasmtime.Engine, wasmtime.Linker]] = {}
@@ -203,15 +209,15 @@ class Worker:
 
 
 def main() -> None:
-    """Run a worker on the socket, parent and address space of the command line."""
-    descriptor, parent, address_space = map(int, sys.argv[1:4])
+    """Run a worker on what the command line says."""
+    descriptor, parent, address_space, compute = map(int, sys.argv[1:5])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     confine.die_with_parent(parent)
     sock = socket.socket(fileno=descriptor)
     # An arena a thread would reserve 64 MiB for each guest.
     ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
     threading.stack_size(STACK + _PYTHON_STACK)
-    worker = Worker(sock)
+    worker = Worker(sock, compute=compute)
     gc.freeze()
     guards = confine.confine(address_space=address_space)
     worker.channel.send(wire.frame(wire.READY, 0, codec.encode(guards)))

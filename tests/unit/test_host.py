@@ -28,6 +28,7 @@ from caxton_host.core.grants import Grant
 from caxton_host.core.limits import Limits
 from caxton_host.core.redact import Redactor
 from caxton_host.errors import (
+    BusyError,
     ConfigError,
     ModuleRefused,
     SandboxError,
@@ -36,7 +37,7 @@ from caxton_host.errors import (
     ToolError,
     UsageError,
 )
-from caxton_host.host import guest_for
+from caxton_host.host import Admission, guest_for
 from caxton_host.ports import (
     Door,
     Ending,
@@ -482,10 +483,11 @@ class Dying:
     deaths: int
     names: Sequence[str] = ("weather", "mcp__demo__echo")
     lives: int = 0
+    domains: list[str] = field(default_factory=list[str])
     got: list[list[bytes]] = field(default_factory=list[list[bytes]])
 
     async def __call__(self, door: Door, guest: Guest) -> Ending:
-        del guest
+        self.domains.append(guest.domain)
         self.lives += 1
         got: list[bytes] = []
         self.got.append(got)
@@ -497,7 +499,7 @@ class Dying:
         return ended(len(got))
 
 
-@pytest.mark.parametrize("deaths", [1, 2])
+@pytest.mark.parametrize("deaths", [1, 2, 4])
 async def test_worker_death_takes_no_run_with_it(deaths: int) -> None:  # law 10
     script = Dying(deaths)
     scene = Scene(script)
@@ -513,13 +515,16 @@ async def test_worker_death_takes_no_run_with_it(deaths: int) -> None:  # law 10
     assert all(got == script.got[0] for got in script.got)  # law 5
 
 
-async def test_run_that_takes_three_workers_down_is_failed() -> None:
+async def test_run_that_takes_three_workers_down_alone_is_failed() -> None:
     script = Dying(99)
+    scene = Scene(script)
 
-    last = end(await Scene(script).run())
+    last = end(await scene.run())
 
     assert last == RunFailed(kind="worker", message="the worker died", fuel=None)
-    assert script.lives == 3
+    # The first two may have been the fault of a neighbour.
+    alone = f"weather/{scene.run_id}"
+    assert script.domains == ["weather"] * 2 + [alone] * 3
 
 
 async def test_guest_that_does_something_else_in_its_second_life_diverges() -> None:
@@ -680,3 +685,31 @@ async def test_log_lines_of_a_run_have_the_runs_own_numbers() -> None:
     lines = [e for e in await Scene(script).run() if isinstance(e, LogWritten)]
 
     assert [(line.n, line.text) for line in lines] == [(1, "a"), (2, "b")]
+
+
+# -- one run too many ----------------------------------------------------------
+
+
+async def test_run_beyond_the_bound_is_refused_and_leaves_no_event() -> None:
+    inside, leave = asyncio.Event(), asyncio.Event()
+
+    async def script(door: Door, guest: Guest) -> Ending:
+        del door, guest
+        inside.set()
+        await leave.wait()
+        return ended()
+
+    scene = Scene(script)
+    scene.host = replace(scene.host, admission=Admission(1))
+    first = asyncio.ensure_future(scene.run())
+    await inside.wait()
+
+    with pytest.raises(BusyError, match="under way") as refused:
+        await scene.host.start(scene.request)
+
+    assert "[sandbox]" in refused.value.fix
+    assert len(await scene.store.streams()) == 1
+    leave.set()
+    await first
+    await scene.run()
+    assert scene.host.admission.inside == 0

@@ -138,3 +138,77 @@ async def test_sandbox_can_be_closed_while_a_worker_starts(compiled: Path) -> No
         await asyncio.sleep(0)
     with pytest.raises(SandboxError):
         await run
+
+
+async def test_domains_take_turns_at_the_one_process(compiled: Path) -> None:
+    async with WasmSandbox(compiled, KEY, workers=1, guests=2) as sandbox:
+        prepared = await sandbox.prepare(NOTHING, Limits(), "run")
+        waits = await sandbox.prepare(WAIT, Limits(), "run")
+        order: list[str] = []
+
+        async def one(domain: str) -> None:
+            await sandbox.run(prepared, guest(domain=domain), FakeDoor())
+            order.append(domain)
+
+        door = FakeDoor(never)
+        first = asyncio.ensure_future(sandbox.run(waits, guest(domain="a"), door))
+        async with asyncio.timeout(SOON):
+            await door.called.wait()
+            many = [asyncio.ensure_future(one(domain)) for domain in "bcaaaaaa"]
+            await asyncio.sleep(0.05)
+            # There is room beside the guest of a; but others wait for its process.
+            assert order == []
+            first.cancel()
+            await asyncio.gather(*many)
+        assert {*order[:2]} == {"b", "c"}
+
+
+async def test_domain_with_the_most_processes_gives_one_up(compiled: Path) -> None:
+    async with WasmSandbox(compiled, KEY, workers=2, guests=1) as sandbox:
+        prepared = await sandbox.prepare(WAIT, Limits(), "run")
+        doors = [FakeDoor(never) for _ in range(3)]
+        runs = [
+            asyncio.ensure_future(sandbox.run(prepared, guest(domain="a"), door))
+            for door in doors
+        ]
+        async with asyncio.timeout(SOON):
+            await doors[0].called.wait()
+            await doors[1].called.wait()
+            other = asyncio.ensure_future(execute(sandbox, NOTHING, domain="b"))
+            await asyncio.sleep(0.05)
+            for run in runs[:2]:
+                run.cancel()
+            assert (await other).kind == "returned"
+            runs[2].cancel()
+            await asyncio.wait(runs)
+
+
+async def test_place_of_a_run_that_was_cancelled_on_its_way_is_free(
+    compiled: Path,
+) -> None:
+    async with WasmSandbox(compiled, KEY, workers=1, guests=1) as sandbox:
+        prepared = await sandbox.prepare(NOTHING, Limits(), "run")
+        for _ in range(3):
+            run = asyncio.ensure_future(sandbox.run(prepared, guest(), FakeDoor()))
+            await asyncio.sleep(0)
+            run.cancel()
+            await asyncio.wait({run})
+        assert (await execute(sandbox, NOTHING)).kind == "returned"
+
+
+async def test_one_guest_at_a_time_may_compute_if_it_is_said_so(
+    compiled: Path,
+) -> None:
+    async with WasmSandbox(compiled, KEY, compute=1) as sandbox:
+        runs = [
+            asyncio.ensure_future(execute(sandbox, SPIN, limits=Limits(compute=0.2)))
+            for _ in range(3)
+        ]
+        for ending in await asyncio.gather(*runs):
+            assert (ending.kind, ending.limit) == ("limit", "compute")
+        (pid,) = workers(sandbox)
+        assert _last_word(pid) == "1"
+
+
+def _last_word(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0").split("\0")[-1]

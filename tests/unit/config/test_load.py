@@ -10,6 +10,7 @@ import pytest
 
 from caxton_host.config import Agent, Config, ContextVar, Paths, load
 from caxton_host.core.limits import Limits
+from caxton_host.core.places import Places
 from caxton_host.core.servers import Restart, ToolOptions
 from caxton_host.errors import ConfigError
 
@@ -288,7 +289,9 @@ def test_further_options_of_a_server(folder: Folder) -> None:
         "[servers.c]\ncommand = 'x'\nstart = 'lazy'\n"
         "[http]\nproxy = 'http://proxy:3128'\n"
         "[telemetry]\nendpoint = 'http://localhost:4318'\n"
+        "[sandbox]\nruns = 9\nworkers = 2\nguests = 3\ncompute = 1\n"
     )
+    assert config.places == Places(runs=9, workers=2, guests=3, compute=1)
     server = config.servers["a"]
     assert (server.transport, server.required, server.eager) == ("sse", True, True)
     assert (server.trust_annotations, server.max_result) == (True, 2 * 1024**2)

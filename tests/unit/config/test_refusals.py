@@ -30,6 +30,8 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
         ("import = ['none.json']", "import.1", "cannot be read", "may read"),
         ("[http]\nproxy = 'socks5://h'", "http.proxy", "no proxy", "http://"),
         ("[telemetry]\nendpoint = 'h'", "telemetry.endpoint", "no address", "https"),
+        ("[sandbox]\nworkers = 0", "sandbox.workers", "none", "1 or more"),
+        ("[sandbox]\nthreads = 1", "sandbox.threads", "no such key", "workers"),
         # Servers.
         (SERVER + "comand = 'x'", "servers.a.comand", "no such key", "command"),
         (SERVER + "url = 'http://h'", "servers.a", "not both", "command"),

@@ -1,0 +1,168 @@
+"""
+Where each microsecond of a governed call goes.
+
+One agent calls ``echo`` again and again. The steps of a call are timed from inside
+the host; each instant belongs to the innermost of them, so they add up to the whole.
+What the timing itself costs is in there, about half a microsecond a step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import functools
+import inspect
+import time
+from collections import Counter
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from caxton_host.bootstrap import Routed, Running
+from caxton_host.door import RunDoor
+from caxton_host.gateway import Gateway
+from caxton_host.sandbox.link import Link
+from caxton_host.store.commit import Committer
+from caxton_host.store.entries import Draft, Drafter
+
+from . import scale
+from .page import Figure, Section
+
+_OUTSIDE = "outside"
+_GUEST = "guest: worker, sockets, wake-ups"
+_STEPS = {
+    "read": (Link, "buffer_updated", "socket: read the frame"),
+    "door": (RunDoor, "call", "reply: build it, and what glues the steps"),
+    "decode": (RunDoor, "_tool_call", "decode: bytes to a call, digest"),
+    "gateway": (Gateway, "call", "gateway: recall, record, settle"),
+    "decide": (Gateway, "_decide", "decide: the grant"),
+    "draft": (Drafter, "draft", "seal: stamp, salt, pack"),
+    "hash": (Draft, "hash", "hash: the chain"),
+    "append": (Committer, "commit", "append: insert the rows"),
+    "forward": (Routed, "call_tool", "forward: the tool server, there and back"),
+    "send": (Link, "_send", "socket: write the reply"),
+}
+
+
+_WORKER = (
+    "The worker takes {:.0f} us of processor time a call, for guest and host "
+    "function; some of it while the host is still in its own steps."
+)
+_LARGEST = (
+    "Most of the forward is the tool server and the SDK: compare the bare call of the "
+    "first section. The commit is one a call, not two: the outcome of a call rides "
+    "with the intent of the next, and a run that is alone commits on the event loop, "
+    "without a hop to a thread."
+)
+
+
+class _Timer:
+    """Charges each instant to the step that was entered last."""
+
+    def __init__(self) -> None:
+        self.spent: Counter[str] = Counter()
+        self._stack = [_OUTSIDE]
+        self._since = time.perf_counter_ns()
+
+    @contextlib.contextmanager
+    def step(self, name: str) -> Generator[None]:
+        self._charge()
+        self._stack.append(name)
+        try:
+            yield
+        finally:
+            self._charge()
+            self._stack.pop()
+
+    def _charge(self) -> None:
+        now = time.perf_counter_ns()
+        self.spent[self._stack[-1]] += now - self._since
+        self._since = now
+
+    def around(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return *function*, timed."""
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def timed(*args: object, **named: object) -> object:
+                with self.step(name):
+                    return await function(*args, **named)
+
+        else:
+
+            @functools.wraps(function)
+            def timed(*args: object, **named: object) -> object:
+                with self.step(name):
+                    return function(*args, **named)
+
+        return timed
+
+
+class _Driver:
+    """The connection of the committer, whose COMMIT is a step of its own."""
+
+    def __init__(self, driver: Any, timer: _Timer) -> None:  # noqa: ANN401 -- any database
+        self._driver = driver
+        self._timer = timer
+
+    def execute(self, statement: str, *rows: object) -> object:
+        if statement != "COMMIT":
+            return self._driver.execute(statement, *rows)
+        with self._timer.step("fsync"):
+            return self._driver.execute(statement)
+
+
+def section(folder: Path, options: argparse.Namespace) -> Section:
+    """Measure, and return the steps of a call, the largest first."""
+    calls = max(options.calls, 2000)
+    steps, worker = asyncio.run(measure(folder, calls=calls))
+    whole = sum(steps.values())
+    return Section(
+        "profile",
+        "Where each microsecond of a call goes",
+        f"{calls:,} calls of `echo` by one agent, one after the other, as in the first "
+        f"section. {whole:.0f} us a call, with the timing of the steps.",
+        [
+            Figure(what, [spent], "us")
+            for what, spent in sorted(steps.items(), key=lambda item: -item[1])
+        ],
+        [
+            _WORKER.format(worker),
+            _LARGEST,
+        ],
+    )
+
+
+async def measure(folder: Path, *, calls: int) -> tuple[dict[str, float], float]:
+    """Return microseconds a call of each step, and of the worker's processor time."""
+    async with scale.up(folder) as running:
+        await running.host.start(scale.echo_request(running, "demo", "echo", 100))
+        committer = running.store._writer._committer  # type: ignore[union-attr] # noqa: SLF001 -- it has no port for this
+        timer = _Timer()
+        before = _worker_time(running)
+        with contextlib.ExitStack() as stack:
+            for name, (owner, method, _) in _STEPS.items():
+                timed = timer.around(name, getattr(owner, method))
+                stack.enter_context(mock.patch.object(owner, method, timed))
+            driver = _Driver(committer._driver, timer)  # noqa: SLF001 -- as above
+            stack.enter_context(mock.patch.object(committer, "_driver", driver))
+            request = scale.echo_request(running, "demo", "echo", calls)
+            await running.host.start(request)
+        worker = (_worker_time(running) - before) / calls * 1e6
+    each = {name: spent / calls / 1e3 for name, spent in timer.spent.items()}
+    outside = each.pop(_OUTSIDE)
+    named = {what: each.pop(name, 0.0) for name, (_, _, what) in _STEPS.items()}
+    named |= {"fsync: COMMIT": each.pop("fsync"), _GUEST: outside}
+    return named, worker
+
+
+def _worker_time(up: Running) -> float:
+    """Return seconds of processor time of the workers."""
+    total = 0.0
+    for worker in up.sandbox._workers:  # type: ignore[attr-defined] # noqa: SLF001 -- as above
+        pid = worker.link.result()._process.pid  # noqa: SLF001 -- as above
+        # See clock_getcpuclockid(3): exact, where /proc counts in ticks.
+        total += time.clock_gettime(~pid << 3 | 2)
+    return total

@@ -16,10 +16,9 @@ from caxton_host.builder import find_shared
 from caxton_host.config import Paths, load
 from caxton_host.host import RunRequest
 
-__all__ = ["AT_ONCE", "TEXT", "TRANSPORTS", "contestants"]
+__all__ = ["AT_ONCE", "TEXT", "contestants"]
 
 TEXT = "x" * 100
-TRANSPORTS = ("stdio", "http")
 
 #: Calls that either side may have under way.
 AT_ONCE = 64

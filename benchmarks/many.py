@@ -45,9 +45,7 @@ class Rates:
 def section(folder: Path, options: argparse.Namespace, transport: str) -> Section:
     """Measure, and return both rates and their ratio."""
     found = asyncio.run(
-        measure(
-            folder, transport=transport, rounds=options.rounds, calls=options.each
-        )
+        measure(folder, transport=transport, rounds=options.rounds, calls=options.each)
     )
     ratios = [b / a for a, b in zip(found.bare, found.governed, strict=True)]
     return Section(

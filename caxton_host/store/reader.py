@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import fields
 
@@ -92,7 +92,7 @@ class Reader:
 
     async def tail(
         self, after: str | None = None, *, stream: str | None = None, follow: bool
-    ) -> AsyncIterator[tuple[Recorded, str]]:
+    ) -> AsyncGenerator[tuple[Recorded, str]]:
         """
         Yield each event once, with the cursor behind it, and miss none.
 

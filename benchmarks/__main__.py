@@ -8,17 +8,18 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from . import calls, machine, start
+from . import appends, calls, machine, start
 
 
 def main() -> None:
     """Measure, and print what was measured on what."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
-    parser.add_argument("only", nargs="?", choices=["calls", "start"])
+    parser.add_argument("only", nargs="?", choices=["appends", "calls", "start"])
     parser.add_argument("--folder", type=Path, default=Path.cwd(), help="on a disk")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--calls", type=int, default=500)
     parser.add_argument("--warm-up", type=int, default=100)
+    parser.add_argument("--seconds", type=float, default=0.7, help="an append round")
     options = parser.parse_args()
     kind = machine.refuse_memory(options.folder)
     print(f"machine   {machine.describe()}")
@@ -32,6 +33,9 @@ def main() -> None:
                 folder / "start", options.rounds
             ).items():
                 print(f"{what:<24}{start.summary(seconds)}")
+        if options.only in {None, "appends"}:
+            for row in appends.measure(folder, options.rounds, options.seconds):
+                print(row)
 
 
 def _calls(folder: Path, options: argparse.Namespace) -> None:

@@ -54,8 +54,11 @@ class Server:
 
 
 @contextmanager
-def running() -> Iterator[Server]:
-    with tempfile.TemporaryDirectory(prefix="pg-", ignore_cleanup_errors=True) as name:
+def running(where: Path | None = None) -> Iterator[Server]:
+    """Run a server whose data is in a folder of its own, *where* if that is said."""
+    with tempfile.TemporaryDirectory(
+        dir=where, prefix="pg-", ignore_cleanup_errors=True
+    ) as name:
         folder = Path(name)
         (folder / "python_PostgresServer").mkdir()
         with pytest.MonkeyPatch.context() as patch:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import cast
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from ..errors import StoreError
 from .commit import Batch, Group, LockedError, Outcome, Transactions
@@ -31,7 +30,7 @@ class SqliteCommitter(Transactions):
 
     def _connect(self) -> None:
         self._connection = self._engine.connect()
-        # For what has no rows to insert: a result object costs 9 microseconds.
+        # Through SQLAlchemy a commit costs 30 microseconds more: a fifth of it.
         self._driver = cast(
             "sqlite3.Connection", self._connection.connection.driver_connection
         )
@@ -46,8 +45,11 @@ class SqliteCommitter(Transactions):
             return self._commit(groups, _PATIENCE_MS if wait else 0)
         except Exception as exc:
             # SQLite has rolled back by itself after some errors, and refuses then.
-            with contextlib.suppress(SQLAlchemyError):
-                self._connection.exec_driver_sql("ROLLBACK")
+            with contextlib.suppress(sqlite3.Error):
+                self._driver.execute("ROLLBACK")
+            if isinstance(exc, sqlite3.ProgrammingError):
+                # Closed, as far as one can tell.
+                self._connection.invalidate()
             if not wait and _is_locked(exc):
                 raise LockedError from None
             raise
@@ -72,7 +74,7 @@ class SqliteCommitter(Transactions):
             (sql.budget, batch.budget_rows()),
         ):
             if rows:
-                self._connection.exec_driver_sql(statement, rows)
+                driver.executemany(statement, rows)
         driver.execute("COMMIT")
         self.commits += 1
         batch.done()
@@ -83,22 +85,16 @@ class SqliteCommitter(Transactions):
         return row[0] if row else 0
 
     def _failure(self, exc: Exception) -> StoreError:
-        cause = _cause(exc)
-        if isinstance(cause, sqlite3.IntegrityError):
+        if isinstance(exc, sqlite3.IntegrityError):
             return StoreError(CONFLICT, fix=CONFLICT_FIX)
-        if isinstance(cause, sqlite3.Error):
+        if isinstance(exc, sqlite3.Error):
             return StoreError(
                 f"the log cannot be written: {said(exc)}",
                 fix="see that its disk has room and that its file can be written",
             )
-        return StoreError(f"an event cannot be stored: {type(cause).__name__}")
-
-
-def _cause(exc: Exception) -> BaseException:
-    """Return what the driver said, without the statement around it."""
-    return (isinstance(exc, DBAPIError) and exc.orig) or exc
+        return StoreError(f"an event cannot be stored: {type(exc).__name__}")
 
 
 def _is_locked(exc: Exception) -> bool:
-    code = getattr(_cause(exc), "sqlite_errorcode", None)
+    code = getattr(exc, "sqlite_errorcode", None)
     return code == sqlite3.SQLITE_BUSY

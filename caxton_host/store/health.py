@@ -31,12 +31,11 @@ _MAY_APPEND = " AND ".join(
 
 # A transaction that has written, anywhere on the server, holds back all events that
 # were committed since: they might not be the last ones below it.
-_EVENTS = f"""\
-SELECT {_MAY_APPEND} AS may_append,
-  (SELECT count(*) FROM events
+_EVENTS = """\
+SELECT (SELECT count(*) FROM events
     WHERE xid >= pg_snapshot_xmin(pg_current_snapshot())) AS events_held_back,
   coalesce((SELECT max(xid) FROM events)
-    >= pg_snapshot_xmax(pg_current_snapshot()), false) AS moved"""  # noqa: S608 -- constants
+    >= pg_snapshot_xmax(pg_current_snapshot()), false) AS moved"""
 
 _HOLDING = """\
 SELECT coalesce(application_name, '') AS name, usename AS "user", datname AS database,
@@ -63,6 +62,8 @@ def server(url: str) -> dict[str, JSON] | None:
         with engine.connect() as connection:
             found = _row(connection, _SERVER)
             if _exists(connection):
+                found |= _row(connection, f"SELECT {_MAY_APPEND} AS may_append")
+            if found.get("may_append"):
                 found |= _row(connection, _EVENTS)
             rows = connection.exec_driver_sql(_HOLDING).mappings()
             found["holding"] = [dict(row) for row in rows]

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from ..errors import StoreError
-from .engine import open_engine, said
+from .engine import open_engine, said, unreadable
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -153,13 +153,19 @@ def _revision(connection: sa.Connection) -> str | None:
         tables = sa.table("sqlite_master", sa.column("name"))
         named = sa.select(tables.c.name).where(tables.c.name == "alembic_version")
     else:
-        named = sa.select(sa.literal(1)).where(
-            sa.func.to_regclass("alembic_version").is_not(None)
+        # Not to_regclass: it may not know yet what another host just made.
+        tables = sa.table("pg_tables", sa.column("tablename"), sa.column("schemaname"))
+        named = sa.select(tables.c.tablename).where(
+            tables.c.tablename == "alembic_version",
+            tables.c.schemaname == sa.func.current_schema(),
         )
-    if connection.execute(named).first() is None:
-        return None
     version = sa.table("alembic_version", sa.column("version_num"))
-    return connection.execute(sa.select(version.c.version_num)).scalar()
+    try:
+        if connection.execute(named).first() is None:
+            return None
+        return connection.execute(sa.select(version.c.version_num)).scalar()
+    except DBAPIError as exc:
+        raise unreadable(exc) from None
 
 
 def _known() -> set[str]:

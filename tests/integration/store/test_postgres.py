@@ -33,7 +33,7 @@ def numbers(found: Sequence[Any]) -> list[int]:
 
 def end_connections(postgres: Server, url: str) -> None:
     postgres.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "  # noqa: S608
         f"WHERE datname = '{name_of(url)}'"
     )
 
@@ -104,7 +104,7 @@ async def test_commit_that_never_arrived_is_sent_again(postgres_url: str) -> Non
     async with opened(postgres_url) as store:
         log = store.create(RUN)
         await log.append(line(1))
-        instead(store, lambda query, params: None)
+        instead(store, lambda _query, _params: None)
 
         assert await log.append(line(2), reserve=[budget(2, 3)]) is None
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from alembic import context
 
-from caxton_host.store.schema import metadata
+from caxton_host.store.schema import declared
 
 # Its transaction is the caller's: either all of a migration happens, or nothing.
+connection = context.config.attributes["connection"]
 context.configure(
-    connection=context.config.attributes["connection"], target_metadata=metadata
+    connection=connection, target_metadata=declared(connection.dialect.name)
 )
 context.run_migrations()

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+
+from .postgres import Server, running
 
 
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres: Server) -> str:
+    """Return the url of a database that is this test's own."""
+    return postgres.make()

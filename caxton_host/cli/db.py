@@ -7,7 +7,7 @@ import click
 from ..core.calls import JSON
 from .exits import FAILED
 from .frame import Frame, as_json
-from .screen import complain, say, show
+from .screen import complain, plain, say, show
 
 __all__ = ["command"]
 
@@ -30,10 +30,10 @@ def command() -> None:
 @click.pass_context
 def status(ctx: click.Context, frame: Frame, as_json: bool) -> None:
     """
-    Show where the store is, and whether its schema is current.
+    Show where the store is, whether its schema is current, and how its server is.
 
     \b
-    Exit codes: 0 current; 1 another; 2 there is no such database.
+    Exit codes: 0 fine; 1 another schema, or the server is not fit; 2 no such database.
 
     \b
     Examples:
@@ -45,6 +45,13 @@ def status(ctx: click.Context, frame: Frame, as_json: bool) -> None:
     if fix := _FIXES.get(str(document["state"])):
         complain(f"the schema of the database is {document['state']}", fix)
         ctx.exit(FAILED)
+    if isinstance(server := document["server"], dict):
+        from ..store.health import problems
+
+        for wrong, fix in (found := problems(server)):
+            complain(wrong, fix)
+        if found:
+            ctx.exit(FAILED)
 
 
 @command.command("migrate")
@@ -77,10 +84,12 @@ _FIXES = {
 
 def _status(url: str) -> dict[str, JSON]:
     from ..bootstrap import usable_store
+    from ..store.health import server
     from ..store.migrate import current, head, shown
 
     with usable_store():
         found = current(url)
+        about = server(url)
     state = "empty"
     if found is not None:
         state = "current" if found == head() else "older" if found < head() else "newer"
@@ -90,6 +99,7 @@ def _status(url: str) -> dict[str, JSON]:
         "schema": found,
         "wanted": head(),
         "state": state,
+        "server": about,
     }
 
 
@@ -99,3 +109,6 @@ def _tell(document: dict[str, JSON], *, as_json: bool) -> None:
         return
     for key in ("url", "schema", "wanted", "state"):
         say(f"{key:<8}{document[key] or 'none'}")
+    if isinstance(server := document["server"], dict):
+        for key, value in server.items():
+            say(f"server  {key} {plain(value) or 'none'}")

@@ -11,6 +11,7 @@ from ..errors import LogBrokenError
 from .frame import Frame, as_json, wait
 from .screen import show, table, to_json
 from .show import event_document, rows
+from .tail import tail
 
 if TYPE_CHECKING:
     from ..store.sql import SqlStore
@@ -29,6 +30,9 @@ def command() -> None:
       caxton events list 0198 --json
       caxton events export --all > events.jsonl
     """
+
+
+command.add_command(tail)
 
 
 @command.command("list")

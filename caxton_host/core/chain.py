@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from functools import lru_cache
 
 __all__ = ["GENESIS", "SALT_SIZE", "envelope", "event_hash", "payload_digest"]
 
@@ -64,6 +65,8 @@ def envelope(  # noqa: PLR0913, PLR0917 -- its fields are what it binds
     )
 
 
+# Streams and types come again with every event.
+@lru_cache(maxsize=2048)
 def _text(value: str) -> bytes:
     raw = value.encode()
     if len(raw) < 32:  # noqa: PLR2004 -- fixstr

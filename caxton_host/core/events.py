@@ -425,6 +425,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 }
 
 _TUPLES = frozenset({"blobs", "by", "guards", "added", "removed", "changed"})
+_LISTS = {name: tuple(_TUPLES.intersection(keys)) for name, keys in _KEYS.items()}
 
 
 def to_payload(event: Event) -> Payload:
@@ -435,7 +436,7 @@ def to_payload(event: Event) -> Payload:
     {'reason': 'approval', 'call': 3}
     """
     payload = {key: getattr(event, key) for key in _KEYS[type(event).__name__]}
-    for key in _TUPLES & payload.keys():
+    for key in _LISTS[type(event).__name__]:
         payload[key] = list(payload[key])
     return payload
 

@@ -8,29 +8,30 @@ and each of its groups is tried alone.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import sqlite3
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
-from typing import TypeAlias, cast
-
-import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from typing import Protocol, TypeAlias
 
 from ..core.chain import GENESIS
 from ..core.events import ENDS, RunStarted
 from ..errors import StoreError
 from ..ports import Refused, Reservation
-from .engine import said
-from .entries import CONFLICT, Draft, ended_at, run_of, spend, started
-from .statements import Statements
+from .entries import Draft, RunRow, ended_at, run_of, spend, started
 
-__all__ = ["Committer", "Group", "Line", "LockedError", "Outcome"]
+__all__ = [
+    "Batch",
+    "Committer",
+    "Group",
+    "Line",
+    "LockedError",
+    "Outcome",
+    "Row",
+    "Transactions",
+]
 
 Outcome: TypeAlias = Refused | StoreError | None
-
-_Row: TypeAlias = tuple[object, ...]
-_PATIENCE_MS = 10_000
+Row: TypeAlias = tuple[object, ...]
 
 
 class LockedError(Exception):
@@ -84,20 +85,81 @@ class Group:
         return not (self.drafts or self.blobs or self.reserve)
 
 
-class _Batch:
-    """The rows of one transaction."""
+class Committer(Protocol):
+    """
+    Owns the connection that writes. One call at a time, from any thread.
 
-    def __init__(self, sql: Statements, position: int) -> None:
-        self.sql = sql
+    Attributes:
+        inline: Whether the event loop may wait for a commit: it takes no network.
+
+        commits: How many transactions it has made.
+    """
+
+    inline: bool = True
+    commits: int = 0
+
+    def commit(self, groups: Sequence[Group], *, wait: bool = True) -> list[Outcome]:
+        """
+        Store *groups*, in order, and return what became of each.
+
+        Args:
+            groups: Those of one stream in the order in which they came.
+
+            wait: For another process that writes.
+
+        Raises:
+            LockedError: Another process writes, and *wait* is false.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give the connection back."""
+        ...
+
+
+class Batch:
+    """
+    The rows of one transaction.
+
+    Attributes:
+        heads: Where each of its streams ends then.
+
+        events: In the order of the columns of `schema.events`.
+
+        payloads: Position, salt, payload.
+
+        started: Runs that begin, in the state that they have at its end.
+
+        states: State and end of others by run id.
+
+        budgets: What is used then, by key.
+    """
+
+    def __init__(self, position: int = 0) -> None:
         self.position = position
         self.heads: dict[Line, tuple[int, bytes]] = {}
-        self.events: list[_Row] = []
-        self.payloads: list[_Row] = []
+        self.events: list[Row] = []
+        self.payloads: list[Row] = []
         self.blobs: dict[str, bytes] = {}
-        self.runs: list[tuple[str, list[_Row]]] = []
+        self.started: list[RunRow] = []
+        self.states: dict[str, tuple[str, int | None]] = {}
         self.budgets: dict[str, int] = {}
+        self._newest: dict[str, int] = {}
 
-    def add(self, group: Group) -> None:
+    def admit(self, group: Group, used: Callable[[str], int]) -> Refused | None:
+        """Add *group*, unless a budget cannot bear it."""
+        if group.reserve:
+            after = spend(
+                group.reserve,
+                lambda key: self.budgets[key] if key in self.budgets else used(key),
+            )
+            if isinstance(after, Refused):
+                return after
+            self.budgets |= after
+        self._add(group)
+        return None
+
+    def _add(self, group: Group) -> None:
         line = group.line
         seq, previous = self.heads.get(line, line.head)
         run_id = run_of(line.stream)
@@ -115,69 +177,55 @@ class _Batch:
     def _project(self, run_id: str, draft: Draft) -> None:
         event = draft.event
         if isinstance(event, RunStarted):
-            row = astuple(started(run_id, draft, event))
-            self.runs.append((self.sql.started, [row]))
+            # What came before it changed nothing: there was no such run.
+            self.states.pop(run_id, None)
+            self._newest[run_id] = len(self.started)
+            self.started.append(started(run_id, draft, event))
+            return
+        change = ENDS[draft.type], ended_at(draft)
+        if run_id in self._newest:
+            row = self.started[self._newest[run_id]]
+            row = replace(row, state=change[0], ended_at=change[1])
+            self.started[self._newest[run_id]] = row
         else:
-            change = ENDS[draft.type], ended_at(draft), run_id
-            self.runs.append((self.sql.state, [change]))
+            self.states[run_id] = change
 
-    def rows(self) -> list[tuple[str, list[_Row]]]:
-        """Return the statements to send, each with its rows."""
-        return [
-            (self.sql.event, self.events),
-            (self.sql.payload, self.payloads),
-            (self.sql.blob, [(k, v, len(v)) for k, v in self.blobs.items()]),
-            *self.runs,
-            (self.sql.budget, list[_Row](sorted(self.budgets.items()))),
-        ]
+    def started_rows(self) -> list[Row]:
+        """Return the fields of each run that begins."""
+        return [astuple(row) for row in self.started]
+
+    def blob_rows(self) -> list[Row]:
+        """Return digest, bytes, size; in an order that all hosts share."""
+        return [(key, data, len(data)) for key, data in sorted(self.blobs.items())]
+
+    def state_rows(self) -> list[Row]:
+        """Return state, end, run id."""
+        return [(*change, run_id) for run_id, change in sorted(self.states.items())]
+
+    def budget_rows(self) -> list[Row]:
+        """Return key, what is used."""
+        return [*sorted(self.budgets.items())]
+
+    def done(self) -> None:
+        """Note that it is durable."""
+        for line, head in self.heads.items():
+            line.head = head
 
 
-class Committer:
-    """
-    Owns the connection that writes. One call at a time, from any thread.
-
-    Attributes:
-        commits: How many transactions it has made.
-    """
-
-    def __init__(self, engine: sa.Engine) -> None:
-        self.commits = 0
-        self._engine = engine
-        self._sql = Statements.of(engine.dialect)
-        self._connect()
-
-    def _connect(self) -> None:
-        self._connection = self._engine.connect()
-        # For what has no rows to insert: a result object costs 9 microseconds.
-        self._driver = cast(
-            "sqlite3.Connection", self._connection.connection.driver_connection
-        )
-        self._patience = -1
-
-    def close(self) -> None:
-        """Give the connection back."""
-        self._connection.close()
+class Transactions(ABC, Committer):
+    """A committer that takes a batch apart when it fails."""
 
     def commit(self, groups: Sequence[Group], *, wait: bool = True) -> list[Outcome]:
-        """
-        Store *groups*, in order, and return what became of each.
-
-        Args:
-            groups: Those of one stream in the order in which they came.
-
-            wait: For another process that writes.
-
-        Raises:
-            LockedError: Another process writes, and *wait* is false.
-        """
+        """See `Committer`."""
+        if all(group.is_empty for group in groups):
+            return [None] * len(groups)
         try:
-            return self._transaction(groups, _PATIENCE_MS if wait else 0)
+            return self._transaction(groups, wait=wait)
+        except LockedError:
+            raise
         except Exception as exc:  # noqa: BLE001 -- whatever it is, it is a stream's own
-            self._roll_back()
-            if not wait and _is_locked(exc):
-                raise LockedError from None
             if len(groups) == 1:
-                return [_failure(exc)]
+                return [self._failure(exc)]
         return self._one_by_one(groups)
 
     def _one_by_one(self, groups: Sequence[Group]) -> list[Outcome]:
@@ -190,66 +238,10 @@ class Committer:
             outcomes.append(outcome)
         return outcomes
 
-    def _transaction(self, groups: Sequence[Group], patience: int) -> list[Outcome]:
-        if all(group.is_empty for group in groups):
-            return [None] * len(groups)
-        if self._connection.invalidated:
-            self._connection.close()
-            self._connect()
-        driver, sql = self._driver, self._sql
-        if patience != self._patience:
-            driver.execute(f"PRAGMA busy_timeout = {patience}")
-            self._patience = patience
-        driver.execute("BEGIN IMMEDIATE")
-        batch = _Batch(sql, driver.execute(sql.last).fetchone()[0] or 0)
-        outcomes: list[Outcome] = [self._admit(batch, group) for group in groups]
-        for statement, rows in batch.rows():
-            if rows:
-                self._connection.exec_driver_sql(statement, rows)
-        driver.execute("COMMIT")
-        self.commits += 1
-        for line, head in batch.heads.items():
-            line.head = head
-        return outcomes
+    @abstractmethod
+    def _transaction(self, groups: Sequence[Group], *, wait: bool) -> list[Outcome]:
+        """Store *groups* together, or raise and leave nothing behind."""
 
-    def _admit(self, batch: _Batch, group: Group) -> Refused | None:
-        if group.reserve:
-            after = spend(group.reserve, lambda key: self._used(batch, key))
-            if isinstance(after, Refused):
-                return after
-            batch.budgets |= after
-        batch.add(group)
-        return None
-
-    def _used(self, batch: _Batch, key: str) -> int:
-        if key in batch.budgets:
-            return batch.budgets[key]
-        row = self._driver.execute(self._sql.used, (key,)).fetchone()
-        return row[0] if row else 0
-
-    def _roll_back(self) -> None:
-        # SQLite has rolled back by itself after some errors, and refuses then.
-        with contextlib.suppress(SQLAlchemyError):
-            self._connection.exec_driver_sql("ROLLBACK")
-
-
-def _cause(exc: Exception) -> BaseException:
-    """Return what the driver said, without the statement around it."""
-    return (isinstance(exc, DBAPIError) and exc.orig) or exc
-
-
-def _is_locked(exc: Exception) -> bool:
-    code = getattr(_cause(exc), "sqlite_errorcode", None)
-    return code == sqlite3.SQLITE_BUSY
-
-
-def _failure(exc: Exception) -> StoreError:
-    cause = _cause(exc)
-    if isinstance(cause, sqlite3.IntegrityError):
-        return StoreError(CONFLICT, fix="see which host drives it, and stop one")
-    if isinstance(cause, sqlite3.Error):
-        return StoreError(
-            f"the log cannot be written: {said(exc)}",
-            fix="see that its disk has room and that its file can be written",
-        )
-    return StoreError(f"an event cannot be stored: {type(cause).__name__}")
+    @abstractmethod
+    def _failure(self, exc: Exception) -> StoreError:
+        """Return what a stream is told."""

@@ -1,8 +1,9 @@
 """
 How a database is opened, and what is refused.
 
-SQLite only, for now. Writing: WAL, and every commit on the disk. Reading: nothing
-is created or changed, and a copy on a read-only disk will do.
+SQLite is opened here, PostgreSQL by `postgres`. Writing: WAL, and every commit on
+the disk. Reading: nothing is created or changed, and a copy on a read-only disk
+will do.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import QueuePool
 
-from ..errors import StoreError
+from ..errors import LogBrokenError, StoreError
 
-__all__ = ["open_engine", "said"]
+__all__ = ["open_engine", "said", "unreadable"]
 
+_DRIVERS = {"sqlite", "sqlite+pysqlite", "postgresql", "postgresql+psycopg"}
 _PATIENCE = 10.0
 _PAUSE = 0.01
 _TRIES = 500
@@ -36,7 +38,13 @@ def open_engine(url: str, *, write: bool) -> sa.Engine:
     Raises:
         StoreError: There is no such database, or it cannot be used.
     """
-    path = _path(url)
+    parsed = _parsed(url)
+    if parsed.get_backend_name() != "sqlite":
+        # With the driver, which is an extra.
+        from .postgres import open_server  # noqa: PLC0415
+
+        return open_server(parsed, write=write)
+    path = _path(parsed)
     if write:
         return _checked(path, "rwc", write=True)
     if not path.exists():
@@ -60,21 +68,37 @@ def said(exc: Exception) -> str:
         # The driver's own words quote a text that it cannot decode.
         closed = isinstance(cause, sqlite3.ProgrammingError)
         return "it is closed" if closed else "a column holds what is never written"
-    return str(cause)
+    # PostgreSQL quotes rows in the lines behind the first.
+    return str(cause).split("\n", 1)[0]
 
 
-def _path(url: str) -> Path:
+def unreadable(exc: Exception) -> StoreError:
+    """Return what a reader is told whose query failed."""
+    cause = (isinstance(exc, DBAPIError) and exc.orig) or exc
+    text = f"the database cannot be read: {said(exc)}"
+    # PostgreSQL's own class for what it finds damaged is XX.
+    state = getattr(cause, "sqlstate", None) or ""
+    if isinstance(cause, sqlite3.Error) or state.startswith("XX"):
+        return LogBrokenError(text)
+    return StoreError(text, fix="see `caxton db status`")
+
+
+def _parsed(url: str) -> sa.URL:
     try:
         parsed = sa.make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # A port that is no number.
         raise StoreError(
             "the store's url is not one", fix='write it as "sqlite:///caxton.db"'
         ) from None
-    if parsed.get_backend_name() != "sqlite":
+    if parsed.drivername not in _DRIVERS:
         raise StoreError(
-            f"{parsed.get_backend_name()} is not supported",
-            fix='use "sqlite:///caxton.db"',
+            f"{parsed.drivername} is not supported",
+            fix='use "sqlite:///caxton.db" or "postgresql://USER@HOST/NAME"',
         )
+    return parsed
+
+
+def _path(parsed: sa.URL) -> Path:
     if parsed.database in {None, "", ":memory:"}:
         raise StoreError(
             "a store in memory is lost with the process", fix="name a file"

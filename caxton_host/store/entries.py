@@ -19,6 +19,7 @@ from ..ports import Clock, Refused, Reservation, Trace
 
 __all__ = [
     "CONFLICT",
+    "CONFLICT_FIX",
     "RUN",
     "Draft",
     "Drafter",
@@ -37,6 +38,7 @@ Entropy: TypeAlias = Callable[[int], bytes]
 #: Streams of runs are named so; what follows is the run id.
 RUN = "run/"
 CONFLICT = "another host appends to this run"
+CONFLICT_FIX = "see which host drives it, and stop one"
 
 _LONGEST_NAME = 255
 _GOING_ON = frozenset({"running", "suspended"})

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from ..errors import StoreError
-from .engine import open_engine, said
+from .engine import open_engine, said, unreadable
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 __all__ = ["check", "current", "folder", "head", "prepare", "shown", "upgrade"]
 
 _HEAD = "0001"
+_ALONE = {
+    "sqlite": ["BEGIN IMMEDIATE"],
+    # The number is ours: "caxt".
+    "postgresql": ["BEGIN", "SELECT pg_advisory_xact_lock(1667332212)"],
+}
 _PACKAGE = Path(__file__).parent.parent
 
 
@@ -63,10 +68,13 @@ def shown(url: str) -> str:
     """
     Return *url* without its password.
 
-    >>> shown("postgresql://me:hunter2@db/caxton")
-    'postgresql://me:***@db/caxton'
+    >>> shown("postgresql://me:hunter2@db/caxton?sslpassword=hunter2")
+    'postgresql://me:***@db/caxton?sslpassword=***'
     """
-    return sa.make_url(url).render_as_string(hide_password=True)
+    parsed = sa.make_url(url)
+    secret = [key for key in parsed.query if "password" in key]
+    parsed = parsed.update_query_dict(dict.fromkeys(secret, "***"))
+    return parsed.render_as_string(hide_password=True).replace("%2A", "*")
 
 
 def check(engine: sa.Engine) -> None:
@@ -79,7 +87,11 @@ def check(engine: sa.Engine) -> None:
     with engine.connect() as connection:
         revision = _revision(connection)
     if revision is None:
-        raise _not_ours()
+        if engine.dialect.name == "sqlite":
+            raise _not_ours()
+        raise StoreError(
+            "the database holds no log of this host yet", fix="run `caxton db migrate`"
+        )
     if revision != _HEAD:
         raise (
             _newer(revision)
@@ -103,7 +115,8 @@ def prepare(engine: sa.Engine) -> None:
             return
         # Another process may be at it: look again once nobody else can write.
         try:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            for statement in _ALONE[connection.dialect.name]:
+                connection.exec_driver_sql(statement)
             _migrate(connection)
             connection.exec_driver_sql("COMMIT")
         except DBAPIError as exc:
@@ -136,12 +149,23 @@ def _migrate(connection: sa.Connection) -> None:
 
 
 def _revision(connection: sa.Connection) -> str | None:
-    tables = sa.table("sqlite_master", sa.column("name"))
-    named = sa.select(tables.c.name).where(tables.c.name == "alembic_version")
-    if connection.execute(named).first() is None:
-        return None
+    if connection.dialect.name == "sqlite":
+        tables = sa.table("sqlite_master", sa.column("name"))
+        named = sa.select(tables.c.name).where(tables.c.name == "alembic_version")
+    else:
+        # Not to_regclass: it may not know yet what another host just made.
+        tables = sa.table("pg_tables", sa.column("tablename"), sa.column("schemaname"))
+        named = sa.select(tables.c.tablename).where(
+            tables.c.tablename == "alembic_version",
+            tables.c.schemaname == sa.func.current_schema(),
+        )
     version = sa.table("alembic_version", sa.column("version_num"))
-    return connection.execute(sa.select(version.c.version_num)).scalar()
+    try:
+        if connection.execute(named).first() is None:
+            return None
+        return connection.execute(sa.select(version.c.version_num)).scalar()
+    except DBAPIError as exc:
+        raise unreadable(exc) from None
 
 
 def _known() -> set[str]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
 from dataclasses import fields
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
@@ -13,13 +13,18 @@ from sqlalchemy.exc import DBAPIError
 from ..codec import decode_trusted, sha256
 from ..core.events import Event, Recorded, from_payload
 from ..errors import LogBrokenError, NotFoundError
-from .engine import said
+from .engine import unreadable
 from .entries import RUN, RunRow, chosen
+from .rows import Columns, Query, pages
 from .schema import blobs, events, payloads, runs
+from .tail import Cursors
 
-__all__ = ["Reader"]
+__all__ = ["POLL", "Reader"]
 
-_PAGE = 200
+#: Seconds between two looks for more events.
+POLL = 0.05
+
+_PAGE = 1000
 _LOOK = "run `caxton audit verify`"
 _MATCHES = 6
 _LAST_CHARACTER = "\U0010ffff"
@@ -36,6 +41,7 @@ _EVENTS = sa.select(
     events.c.hash,
     payloads.c.payload,
 ).join_from(events, payloads, isouter=True)
+_WIDTH = len(_EVENTS.selected_columns)
 
 
 class Reader:
@@ -73,22 +79,55 @@ class Reader:
         Raises:
             LogBrokenError: One of them is not what was written.
         """
-        query = _EVENTS.order_by(events.c.position).limit(_PAGE)
-        seq = 0
-        if stream is not None:
-            # By number, so that the index finds the page: the order is the same.
-            query = _EVENTS.where(events.c.stream == stream)
-            query = query.order_by(events.c.seq).limit(_PAGE)
+        query = _EVENTS.where(events.c.position > after)
+        if stream is None:
+            query = query.order_by(events.c.position)
+        else:
+            # By number, so that the index finds them: the order is the same.
+            query = query.where(events.c.stream == stream).order_by(events.c.seq)
+        async with aclosing(pages(self.engine, query)) as found:
+            async for page in found:
+                for columns in page:
+                    yield _recorded(columns)
+
+    async def tail(
+        self, after: str | None = None, *, stream: str | None = None, follow: bool
+    ) -> AsyncGenerator[tuple[Recorded, str]]:
+        """
+        Yield each event once, with the cursor behind it, and miss none.
+
+        Events of one stream come in order. Those of several come in an order that
+        does not change, but for PostgreSQL not that of their positions, and later
+        than they are durable as long as an older transaction is open.
+
+        Args:
+            after: A cursor of an earlier tail of the same stream or of all, ``"end"``,
+                or nothing for all events.
+
+            stream: Only those of this stream.
+
+            follow: Wait for more. Without, return at the last one.
+
+        Raises:
+            UsageError: *after* is no cursor of such a tail.
+
+            LogBrokenError: An event is not what was written.
+        """
+        cursors = Cursors.of(self.engine.dialect.name, stream)
+        place = cursors.parse(after)
+        if after == "end":
+            (row,) = await asyncio.to_thread(self._rows, cursors.end())
+            place = cursors.place(tuple(row))
         while True:
-            page = query.where(events.c.position > after)
-            if stream is not None:
-                page = page.where(events.c.seq > seq)
-            found = await asyncio.to_thread(self._events, page)
-            for event in found:
-                yield event
+            query = cursors.behind(_EVENTS, place).limit(_PAGE)
+            found = await asyncio.to_thread(self._rows, query)
+            for row in found:
+                place = cursors.place(row[_WIDTH:])
+                yield _recorded(row[:_WIDTH]), cursors.text(place)
             if len(found) < _PAGE:
-                return
-            after, seq = found[-1].position, found[-1].seq
+                if not follow:
+                    return
+                await asyncio.sleep(POLL)
 
     async def blob(self, sha256: str) -> bytes:
         """
@@ -147,42 +186,41 @@ class Reader:
         rows = await asyncio.to_thread(self._rows, query)
         return [row.stream for row in rows]
 
-    def _rows(
-        self, query: sa.Select[*tuple[Any, ...]]
-    ) -> Sequence[sa.Row[*tuple[Any, ...]]]:
+    def _rows(self, query: Query) -> Sequence[sa.Row[*Columns]]:
         try:
             with self.engine.connect() as connection:
                 return connection.execute(query).all()
         except DBAPIError as exc:
-            raise LogBrokenError(
-                f"the database cannot be read: {said(exc)}", fix=_LOOK
-            ) from None
+            raise unreadable(exc) from None
 
-    def _events(self, query: sa.Select[*tuple[Any, ...]]) -> list[Recorded]:
-        return [_recorded(row) for row in self._rows(query)]
+    def _events(self, query: Query) -> list[Recorded]:
+        return [_recorded(tuple(row)) for row in self._rows(query)]
 
 
-def _recorded(row: sa.Row[*tuple[Any, ...]]) -> Recorded:
+def _recorded(columns: Columns) -> Recorded:
+    position, stream, seq, type_, version, at, trace_id, span_id, hash_, payload = (
+        columns
+    )
     return Recorded(
-        position=row.position,
-        stream=row.stream,
-        seq=row.seq,
-        type=row.type,
-        schema_version=row.schema_version,
-        recorded_at=row.recorded_at,
-        trace_id=row.trace_id,
-        span_id=row.span_id,
-        hash=row.hash,
-        event=None if row.payload is None else _event(row),
+        position=position,
+        stream=stream,
+        seq=seq,
+        type=type_,
+        schema_version=version,
+        recorded_at=at,
+        trace_id=trace_id,
+        span_id=span_id,
+        hash=hash_,
+        event=None if payload is None else _event(stream, seq, type_, version, payload),
     )
 
 
-def _event(row: sa.Row[*tuple[Any, ...]]) -> Event:
+def _event(stream: str, seq: int, type_: str, version: int, payload: bytes) -> Event:
     try:
-        return from_payload(row.type, row.schema_version, decode_trusted(row.payload))
+        return from_payload(type_, version, decode_trusted(payload))
     except (ValueError, TypeError, AttributeError, LogBrokenError) as exc:
         raise LogBrokenError(
-            f"event {row.seq} of {row.stream} cannot be read: {exc}",
+            f"event {seq} of {stream} cannot be read: {exc}",
             fix=_LOOK,
         ) from None
 

@@ -3,27 +3,47 @@ The tables, declared once.
 
 Databases are built by the migrations, never from here; a test holds both equal.
 The triggers that make `events` and `blobs` append-only are in the migrations.
+PostgreSQL has one column more: `declared` adds it.
 """
 
 from __future__ import annotations
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql.base import ischema_names
 
 from ..core.events import ENDS
 
-__all__ = ["blobs", "budgets", "events", "metadata", "payloads", "runs"]
+__all__ = [
+    "XID8",
+    "blobs",
+    "budgets",
+    "declared",
+    "events",
+    "metadata",
+    "payloads",
+    "runs",
+    "xid",
+]
 
 metadata = sa.MetaData()
 
 # SQLite makes only an INTEGER primary key the row's own address.
 _POSITION = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+# By code point, whatever the language of a server: so are names looked up.
+_NAME = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 _STATES = ", ".join(f"'{state}'" for state in sorted(set(ENDS.values())))
 
 events = sa.Table(
     "events",
     metadata,
-    sa.Column("position", _POSITION, primary_key=True, autoincrement=True),
-    sa.Column("stream", sa.Text, nullable=False),
+    sa.Column(
+        "position",
+        _POSITION,
+        sa.Identity(always=True),  # PostgreSQL
+        primary_key=True,
+        autoincrement=True,
+    ),
+    sa.Column("stream", _NAME, nullable=False),
     sa.Column("seq", sa.BigInteger, nullable=False),
     sa.Column("type", sa.Text, nullable=False),
     sa.Column("schema_version", sa.Integer, nullable=False),
@@ -58,7 +78,7 @@ payloads = sa.Table(
 blobs = sa.Table(
     "blobs",
     metadata,
-    sa.Column("sha256", sa.Text, primary_key=True),
+    sa.Column("sha256", _NAME, primary_key=True),
     sa.Column("bytes", sa.LargeBinary, nullable=False),
     sa.Column("size", sa.BigInteger, nullable=False),
 )
@@ -67,7 +87,7 @@ blobs = sa.Table(
 runs = sa.Table(
     "runs",
     metadata,
-    sa.Column("run_id", sa.Text, primary_key=True),
+    sa.Column("run_id", _NAME, primary_key=True),
     sa.Column("agent", sa.Text, nullable=False),
     sa.Column("actor", sa.Text, nullable=False),
     sa.Column("module_sha256", sa.Text, nullable=False),
@@ -86,6 +106,37 @@ runs = sa.Table(
 budgets = sa.Table(
     "budgets",
     metadata,
-    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("key", _NAME, primary_key=True),
     sa.Column("used", sa.BigInteger, nullable=False),
 )
+
+
+class XID8(sa.types.UserDefinedType[str]):
+    """The number of a transaction in PostgreSQL, as text: it has 64 bits, unsigned."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: object) -> str:
+        """Return its name."""
+        return "XID8"
+
+
+# Otherwise every comparison of tables finds a column of a type it does not know.
+ischema_names["xid8"] = XID8  # pyright: ignore[reportArgumentType] -- it lists its own
+
+#: The transaction that wrote an event; only in PostgreSQL.
+xid = sa.column("xid", XID8(), _selectable=events)
+
+
+def declared(dialect: str) -> sa.MetaData:
+    """Return the tables as the database of that *dialect* has them."""
+    if dialect != "postgresql":
+        return metadata
+    tables = sa.MetaData()
+    for table in metadata.sorted_tables:
+        table.to_metadata(tables)
+    copy = tables.tables["events"]
+    default = sa.text("pg_current_xact_id()")
+    copy.append_column(sa.Column("xid", XID8(), nullable=False, server_default=default))
+    sa.Index("ix_events_xid_position", copy.c.xid, copy.c.position)
+    return tables

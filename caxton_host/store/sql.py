@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from ..errors import NotFoundError, StoreError
 from ..ports import Clock, Trace
 from .commit import Committer, Line
+from .commit_sqlite import SqliteCommitter
 from .engine import open_engine
 from .entries import Drafter, Entropy
 from .log import SqlLog
@@ -20,6 +21,14 @@ from .schema import events
 from .writer import Writer
 
 __all__ = ["SqlStore"]
+
+
+def _committer(engine: sa.Engine) -> Committer:
+    if engine.dialect.name == "sqlite":
+        return SqliteCommitter(engine)
+    from .commit_postgres import PostgresCommitter  # noqa: PLC0415 -- an extra
+
+    return PostgresCommitter(engine)
 
 
 class SqlStore(Reader):
@@ -49,28 +58,30 @@ class SqlStore(Reader):
         Return the store at *url*.
 
         Args:
-            url: ``sqlite:///`` and a path.
+            url: ``sqlite:///`` and a path, or ``postgresql://user@host/name``.
 
             clock: Stamps events.
 
             entropy: Gives that many random bytes, for salts: `os.urandom`.
 
-            write: Create or migrate it if need be. Without, nothing in it is
-                changed; SQLite may leave two empty companion files.
+            write: Create or migrate it if need be: only SQLite, a shared database
+                has its administrator. Without, nothing in it is changed; SQLite may
+                leave two empty companion files.
 
         Raises:
             StoreError: There is no such database, or it is not one of this version.
         """
         engine = open_engine(url, write=write)
         try:
-            if write:
+            if write and engine.dialect.name == "sqlite":
                 prepare(engine)
-                return cls(engine, clock, entropy, Writer(Committer(engine)))
-            check(engine)
+            else:
+                check(engine)
+            writer = Writer(_committer(engine)) if write else None
         except BaseException:
             engine.dispose()
             raise
-        return cls(engine, clock, entropy, None)
+        return cls(engine, clock, entropy, writer)
 
     def create(self, stream: str, trace: Trace | None = None) -> SqlLog:
         """

@@ -20,14 +20,12 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from ..core.chain import GENESIS, SALT_SIZE, envelope, event_hash, payload_digest
-from ..errors import LogBrokenError
-from .engine import said
+from .engine import unreadable
 from .reader import Reader
+from .rows import rows
 from .schema import events, payloads
 
 __all__ = ["Stored", "Verdict", "examine", "verify"]
-
-_ROWS_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +69,8 @@ async def verify(reader: Reader, stream: str | None = None) -> Verdict:
 
     Raises:
         LogBrokenError: The database itself is damaged.
+
+        StoreError: Its server cannot be reached.
     """
     return await asyncio.to_thread(_verify, reader.engine, stream)
 
@@ -81,15 +81,14 @@ def _verify(engine: sa.Engine, stream: str | None) -> Verdict:
         sa.select(*(source.c[_name(field)] for field in Stored._fields))
         .select_from(source)
         .order_by(events.c.stream, events.c.seq, events.c.position)
-        .execution_options(yield_per=_ROWS_AT_ONCE)
     )
     if stream is not None:
         query = query.where(events.c.stream == stream)
     try:
         with _lenient(engine) as connection:
-            return examine(Stored(*row) for row in connection.execute(query))
+            return examine(Stored(*row) for row in rows(connection, query))
     except DBAPIError as exc:
-        raise LogBrokenError(f"the database is damaged: {said(exc)}") from None
+        raise unreadable(exc) from None
 
 
 @contextmanager
@@ -113,9 +112,9 @@ def _decoded(raw: bytes) -> str:
     return raw.decode(errors="surrogateescape")
 
 
-def examine(rows: Iterable[Stored]) -> Verdict:
+def examine(found: Iterable[Stored]) -> Verdict:
     """
-    Check *rows*: whole streams one after the other, each in the order of numbers.
+    Check *found*: whole streams one after the other, each in the order of numbers.
 
     A stream with a bad event is counted to its end, but checked no further.
     """
@@ -123,7 +122,7 @@ def examine(rows: Iterable[Stored]) -> Verdict:
     first_bad: tuple[str, int, str] | None = None
     stream: Any = None
     seq, previous, sound = 0, GENESIS, True
-    for row in rows:
+    for row in found:
         if count == 0 or row.stream != stream:
             stream, seq, previous, sound = row.stream, 0, GENESIS, True
             streams += 1

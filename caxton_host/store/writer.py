@@ -3,8 +3,8 @@ When to commit: now, together with others, or a few milliseconds later.
 
 All decisions are made on the event loop. While one batch is with the thread that
 commits it, the next one gathers; so the slower the disk, the larger the batches.
-A run that is alone commits right here: a hop to the thread and back would cost it
-more than the disk does.
+A run that is alone commits right here if no network lies between: a hop to the
+thread and back would cost it more than the disk does.
 """
 
 from __future__ import annotations
@@ -103,9 +103,10 @@ class Writer:
         self._pending.append(group)
 
     def _is_alone(self, line: Line) -> bool:
-        """Whether the last commit was this stream's own and no other waits."""
+        """Whether no other waits, the last commit was its own, and one may be here."""
         return (
-            self._last is line
+            self._committer.inline
+            and self._last is line
             and not self._committing
             and len(self._pending) <= BATCH
             and all(group.line is line for group in self._pending)

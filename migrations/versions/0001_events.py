@@ -5,6 +5,9 @@ Events, payloads, blobs, runs and budgets.
 What is written once stays: triggers refuse to change or delete events and blobs,
 and to change payloads. ``INSERT OR REPLACE`` deletes a row without firing a delete
 trigger (https://sqlite.org/lang_conflict.html), so inserts are looked at too.
+
+On PostgreSQL an event also carries the number of its transaction: those below the
+oldest one that still runs are all there, in an order that never changes.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ revision = "0001"
 down_revision = None
 
 _POSITION = sa.BigInteger().with_variant(sa.Integer, "sqlite")
+_NAME = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 _REFUSED = (
     ("events", "UPDATE"),
@@ -38,10 +42,17 @@ _REPLACEMENTS = (
 
 def upgrade() -> None:
     """Bring the schema here from nothing."""
+    shared = op.get_bind().dialect.name == "postgresql"
     op.create_table(
         "events",
-        sa.Column("position", _POSITION, primary_key=True, autoincrement=True),
-        sa.Column("stream", sa.Text, nullable=False),
+        sa.Column(
+            "position",
+            _POSITION,
+            *([sa.Identity(always=True)] if shared else []),
+            primary_key=True,
+            autoincrement=True,
+        ),
+        sa.Column("stream", _NAME, nullable=False),
         sa.Column("seq", sa.BigInteger, nullable=False),
         sa.Column("type", sa.Text, nullable=False),
         sa.Column("schema_version", sa.Integer, nullable=False),
@@ -71,13 +82,41 @@ def upgrade() -> None:
     )
     op.create_table(
         "blobs",
-        sa.Column("sha256", sa.Text, primary_key=True),
+        sa.Column("sha256", _NAME, primary_key=True),
         sa.Column("bytes", sa.LargeBinary, nullable=False),
         sa.Column("size", sa.BigInteger, nullable=False),
     )
     _create_projections()
-    if op.get_bind().dialect.name == "sqlite":
+    if shared:
+        _number_transactions()
+        _create_postgresql_triggers()
+    else:
         _create_sqlite_triggers()
+
+
+def _number_transactions() -> None:
+    op.execute(
+        "ALTER TABLE events ADD COLUMN xid xid8 NOT NULL DEFAULT pg_current_xact_id()"
+    )
+    op.create_index("ix_events_xid_position", "events", ["xid", "position"])
+
+
+def _create_postgresql_triggers() -> None:
+    op.execute(
+        "CREATE FUNCTION caxton_append_only() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION '% are append-only', TG_TABLE_NAME "
+        "USING ERRCODE = 'restrict_violation'; END $$"
+    )
+    truncated = [(table, "TRUNCATE") for table in ("events", "blobs", "payloads")]
+    # Once a statement, so that a batch of events costs nothing. Always, so that
+    # session_replication_role does not switch them off.
+    for table, verb in (*_REFUSED, *truncated):
+        name = f"{table}_no_{verb.lower()}"
+        op.execute(
+            f"CREATE TRIGGER {name} BEFORE {verb} ON {table} "
+            "FOR EACH STATEMENT EXECUTE FUNCTION caxton_append_only()"
+        )
+        op.execute(f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER {name}")
 
 
 def _create_sqlite_triggers() -> None:
@@ -98,7 +137,7 @@ def _create_sqlite_triggers() -> None:
 def _create_projections() -> None:
     op.create_table(
         "runs",
-        sa.Column("run_id", sa.Text, primary_key=True),
+        sa.Column("run_id", _NAME, primary_key=True),
         sa.Column("agent", sa.Text, nullable=False),
         sa.Column("actor", sa.Text, nullable=False),
         sa.Column("module_sha256", sa.Text, nullable=False),
@@ -118,6 +157,6 @@ def _create_projections() -> None:
     op.create_index("ix_runs_started_at", "runs", ["started_at"])
     op.create_table(
         "budgets",
-        sa.Column("key", sa.Text, primary_key=True),
+        sa.Column("key", _NAME, primary_key=True),
         sa.Column("used", sa.BigInteger, nullable=False),
     )

@@ -32,9 +32,9 @@ RUN = "run/0193"
 class Place:
     """A place where streams outlive the store that wrote them."""
 
-    def __init__(self, kind: str, folder: Path) -> None:
+    def __init__(self, database: str | None) -> None:
         self.clock = FakeClock()
-        self._url = url(folder) if kind == "sql" else None
+        self._url = database
         self._memory = MemoryStore(clock=self.clock, entropy=FakeEntropy())
 
     @asynccontextmanager
@@ -48,9 +48,15 @@ class Place:
             await store.aclose()
 
 
-@pytest.fixture(params=["sql", "memory"])
+@pytest.fixture(params=["sqlite", "postgresql", "memory"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    return Place(request.param, tmp_path)
+    match request.param:
+        case "sqlite":
+            return Place(url(tmp_path))
+        case "postgresql":
+            return Place(request.getfixturevalue("postgres_url"))
+        case _:
+            return Place(None)
 
 
 @pytest.fixture

@@ -18,7 +18,16 @@ from .fakes import line, open_store, url
 
 
 @pytest.mark.parametrize(
-    "bad", ["", "caxton.db", "sqlite://", "sqlite:///:memory:", "postgresql://h/db"]
+    "bad",
+    [
+        "",
+        "caxton.db",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "mysql://h/db",
+        "postgresql+asyncpg://h/db",
+        "postgresql://h:x/db",
+    ],
 )
 def test_url_that_names_no_database_is_refused(bad: str) -> None:
     with pytest.raises(StoreError) as refusal:
@@ -28,8 +37,9 @@ def test_url_that_names_no_database_is_refused(bad: str) -> None:
 
 def test_password_in_a_url_is_not_repeated() -> None:
     with pytest.raises(StoreError) as refusal:
-        open_engine("postgresql://me:hunter2@h/db", write=True)  # law 8
+        open_engine("postgresql://me:hunter2@127.0.0.1:1/db", write=True)  # law 8
     assert "hunter2" not in str(refusal.value)
+    assert "server" in refusal.value.fix
 
 
 def files(folder: Path) -> list[Path]:

@@ -13,7 +13,7 @@ from caxton_host.codec import encode, sha256
 from caxton_host.core.chain import payload_digest
 from caxton_host.core.events import RunSuspended
 from caxton_host.errors import LogBrokenError, StoreError
-from caxton_host.store.commit import Committer
+from caxton_host.store.commit_sqlite import SqliteCommitter
 from caxton_host.store.sql import SqlStore
 
 from .fakes import FakeEntropy, line, open_store, run_started
@@ -29,8 +29,9 @@ def look(folder: Path, query: str) -> list[tuple[object, ...]]:
         connection.close()
 
 
-def committer(store: SqlStore) -> Committer:
+def committer(store: SqlStore) -> SqliteCommitter:
     assert store._writer is not None
+    assert isinstance(store._writer._committer, SqliteCommitter)
     return store._writer._committer
 
 

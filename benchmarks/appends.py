@@ -1,0 +1,233 @@
+"""
+Durable appends a second: one event each, and its caller waits until it is on disk.
+
+Beside the host's own store: the bare driver with the same tables, one event a commit
+and, as a bound of what batches can give, as many events a commit as there are runs;
+and the recorder of the `eventsourcing` library, in a thread a run, for it has no
+other way. SQLite commits with ``synchronous=FULL``, PostgreSQL with
+``synchronous_commit=on``. Rounds of all sides take turns. Reported are the median
+of the rounds and their spread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import psycopg
+
+from caxton_host.clock import SystemClock
+from caxton_host.core.events import ToolInvoked
+from caxton_host.store import migrate
+from caxton_host.store.commit import Batch, Group, Line
+from caxton_host.store.engine import open_engine
+from caxton_host.store.entries import Drafter
+from caxton_host.store.sql import SqlStore
+from caxton_host.store.statements import Statements
+from caxton_host.store.unnest import statement
+
+from .page import Figure, Section
+
+if TYPE_CHECKING:
+    from eventsourcing.persistence import ApplicationRecorder
+
+RUNS = (1, 16, 64, 256)
+_TARGETS = {("SQLite", 64, "caxton"): 40_000.0}
+
+#: Appends for so many runs, as long as it is told, and returns how many a second.
+Side = Callable[[int, float], float]
+
+_EVENT = ToolInvoked(
+    call=1,
+    name="mcp__demo__echo",
+    server="demo",
+    tool="echo",
+    params={"text": "x" * 100},
+    params_sha256="ab" * 32,
+    effect="unsafe",
+    rule="allow[0]",
+    idempotency_key="cd" * 32,
+    fuel=1_000_000,
+)
+_numbers = count(1)
+
+
+def section(folder: Path, options: argparse.Namespace) -> Section:
+    """Measure, and return what each side reached with so many runs."""
+    return Section(
+        "appends",
+        "Durable appends a second",
+        "One event each, and its caller waits until it is on disk. SQLite with "
+        "`synchronous=FULL`, PostgreSQL with `synchronous_commit=on`, on this machine.",
+        list(measure(folder, options.rounds, options.seconds)),
+    )
+
+
+def measure(folder: Path, rounds: int, seconds: float) -> Iterator[Figure]:
+    """Yield a figure a side and number of runs."""
+    from tests.postgres import running  # noqa: PLC0415 -- starts a server
+
+    with ExitStack() as stack:
+        server = stack.enter_context(running(folder))
+        for database, sides in (
+            ("SQLite", _sqlite(folder, stack)),
+            ("PostgreSQL", _postgres(server.make, stack)),
+        ):
+            for runs in RUNS:
+                found: dict[str, list[float]] = {name: [] for name in sides}
+                for _ in range(rounds):
+                    for name, side in sides.items():
+                        found[name].append(side(runs, seconds))
+                for name, rates in found.items():
+                    wanted = _TARGETS.get((database, runs, name))
+                    what = f"{database}, {runs} runs, {name}"
+                    yield Figure(what, rates, "/s", wanted and (wanted, True))
+
+
+def _sqlite(folder: Path, stack: ExitStack) -> dict[str, Side]:
+    ours = f"sqlite:///{folder}/ours.db"
+    migrate.upgrade(f"sqlite:///{folder}/raw.db")
+    engine = open_engine(f"sqlite:///{folder}/raw.db", write=True)
+    stack.callback(engine.dispose)
+    connection = stack.enter_context(engine.connect())
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, sqlite3.Connection)  # noqa: S101 -- by its url
+    sql = Statements.of(engine.dialect)
+    positions = count(1)
+
+    def commit(batch: Batch) -> None:
+        driver.execute("BEGIN IMMEDIATE")
+        rows = [
+            (next(positions), e, p)
+            for e, p in zip(batch.events, batch.payloads, strict=True)
+        ]
+        driver.executemany(sql.event, [(n, *e[1:]) for n, e, _ in rows])
+        driver.executemany(sql.payload, [(n, *p[1:]) for n, _, p in rows])
+        driver.execute("COMMIT")
+
+    return {
+        "caxton": lambda runs, s: asyncio.run(_ours(ours, runs, s)),
+        "driver, 1 event a commit": lambda _, s: _raw(commit, 1, s),
+        "driver, batches": lambda runs, s: _raw(commit, runs, s),
+        "eventsourcing": _Peer(_sqlite_recorder(folder / "peer.db")),
+    }
+
+
+def _postgres(make: Callable[[], str], stack: ExitStack) -> dict[str, Side]:
+    ours, url = make(), make()
+    driver = stack.enter_context(psycopg.connect(url, autocommit=True))
+    peer = make()
+
+    def commit(batch: Batch) -> None:
+        driver.execute(*statement(batch))
+
+    return {
+        "caxton": lambda runs, s: asyncio.run(_ours(ours, runs, s)),
+        "driver, 1 event a commit": lambda _, s: _raw(commit, 1, s),
+        "driver, batches": lambda runs, s: _raw(commit, runs, s),
+        "eventsourcing": _Peer(_postgres_recorder(peer)),
+    }
+
+
+async def _ours(url: str, runs: int, seconds: float) -> float:
+    done = 0
+
+    async def run(number: int) -> None:
+        nonlocal done
+        log = store.create(f"run/{number}")
+        while time.perf_counter() < until:
+            await log.append(_EVENT)
+            done += 1
+
+    async with SqlStore.open(url, clock=SystemClock(), entropy=os.urandom) as store:
+        # The first append of a run that is alone goes by the thread.
+        await store.create(f"run/{next(_numbers)}").append(_EVENT)
+        started = time.perf_counter()
+        until = started + seconds
+        await asyncio.gather(*(run(next(_numbers)) for _ in range(runs)))
+        return done / (time.perf_counter() - started)
+
+
+def _raw(commit: Callable[[Batch], None], size: int, seconds: float) -> float:
+    """Send rows that were made before, so that only the database is measured."""
+    first = next(_numbers)
+    drafter = Drafter(f"run/{first}", SystemClock(), os.urandom, None)
+    draft = drafter.draft([_EVENT])
+    streams = [Line(f"run/{first}/{i}") for i in range(size)]
+    done, started = 0, time.perf_counter()
+    while time.perf_counter() < started + seconds:
+        batch = Batch()
+        for line in streams:
+            batch.admit(Group(line=line, drafts=draft, blobs={}), lambda _: 0)
+        commit(batch)
+        batch.done()
+        done += size
+    return done / (time.perf_counter() - started)
+
+
+class _Peer:
+    """Appends through a recorder of the library, in a thread a run."""
+
+    def __init__(self, recorder: ApplicationRecorder) -> None:
+        self._recorder = recorder
+
+    def __call__(self, runs: int, seconds: float) -> float:
+        until = time.perf_counter() + seconds
+        with ThreadPoolExecutor(runs) as threads:
+            started = time.perf_counter()
+            done = [threads.submit(self._run, until) for _ in range(runs)]
+            total = sum(each.result() for each in done)
+            return total / (time.perf_counter() - started)
+
+    def _run(self, until: float) -> int:
+        from eventsourcing.persistence import StoredEvent  # noqa: PLC0415
+
+        stream, version, state = UUID(bytes=os.urandom(16)), 0, os.urandom(300)
+        while time.perf_counter() < until:
+            event = StoredEvent(stream, version, "ToolInvoked", state)
+            self._recorder.insert_events([event])
+            version += 1
+        return version
+
+
+def _sqlite_recorder(path: Path) -> ApplicationRecorder:
+    from eventsourcing.sqlite import (  # noqa: PLC0415 -- in an extra
+        SQLiteApplicationRecorder,
+        SQLiteDatastore,
+    )
+
+    recorder = SQLiteApplicationRecorder(SQLiteDatastore(str(path)))
+    recorder.create_table()
+    return recorder
+
+
+def _postgres_recorder(url: str) -> ApplicationRecorder:
+    from eventsourcing.postgres import (  # noqa: PLC0415 -- in an extra
+        PostgresApplicationRecorder,
+        PostgresDatastore,
+    )
+
+    parts: dict[str, Any] = psycopg.conninfo.conninfo_to_dict(url)
+    store = PostgresDatastore(
+        dbname=parts["dbname"],
+        host=parts["host"],
+        port=parts.get("port", "5432"),
+        user=parts["user"],
+        password="",
+        pool_size=16,
+        max_overflow=32,
+        connect_timeout=60,
+    )
+    recorder = PostgresApplicationRecorder(store)
+    recorder.create_table()
+    return recorder

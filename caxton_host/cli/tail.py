@@ -1,0 +1,110 @@
+"""``caxton events tail``: events as they come, for people and for programs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+import click
+
+from ..core.events import ENDS, Recorded
+from .frame import Frame, as_json, wait
+from .screen import plain, to_json
+from .show import event_document, moment, remark
+
+if TYPE_CHECKING:
+    from ..store.sql import SqlStore
+
+__all__ = ["tail"]
+
+_LAST = {kind for kind, state in ENDS.items() if state not in {"running", "suspended"}}
+_WIDTH = 100
+
+
+@click.command("tail")
+@click.argument("run", required=False)
+@click.option("-f", "--follow", is_flag=True, help="Wait for more, until Ctrl-C.")
+@click.option("--all", "everything", is_flag=True, help="All streams, of hosts too.")
+@click.option(
+    "--after",
+    metavar="CURSOR",
+    help='Only what is behind it; "end": only what comes from now on.',
+)
+@as_json
+@click.pass_obj
+def tail(
+    frame: Frame,
+    run: str | None,
+    follow: bool,
+    everything: bool,
+    after: str | None,
+    as_json: bool,
+) -> None:
+    """
+    Print events as they come: those of RUN, or of all runs.
+
+    With --json, one document a line, each with the cursor to go on behind it. Each
+    event is printed once, and none is left out. Following a RUN ends with the run.
+
+    \b
+    Examples:
+      caxton events tail --follow
+      caxton events tail @last -f
+      caxton events tail --all --json --after p-1200
+    """
+    if run and everything:
+        raise click.UsageError("name a run, or say --all")
+    wait(_until_stopped(frame, run, follow, everything, after, as_json))
+
+
+async def _until_stopped(
+    frame: Frame,
+    run: str | None,
+    follow: bool,
+    everything: bool,
+    after: str | None,
+    as_json: bool,
+) -> None:
+    show = _document if as_json else _line
+    # Whoever follows stops it this way; nothing is left undone.
+    with contextlib.suppress(asyncio.CancelledError):
+        if task := asyncio.current_task():
+            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
+        async with frame.store() as store:
+            stream = f"run/{await store.find_run(run)}" if run else None
+            if stream and await _is_over(store, stream):
+                follow = False
+            async with aclosing(
+                store.tail(after, stream=stream, follow=follow)
+            ) as found:
+                async for recorded, cursor in found:
+                    if run or everything or recorded.stream.startswith("run/"):
+                        click.echo(show(recorded, cursor))
+                    if run and recorded.type in _LAST:
+                        return
+
+
+async def _is_over(store: SqlStore, stream: str) -> bool:
+    history = await store.read(stream)
+    return bool(history) and history[-1].type in _LAST
+
+
+def _document(recorded: Recorded, cursor: str) -> str:
+    return to_json(event_document(recorded) | {"cursor": cursor})
+
+
+def _line(recorded: Recorded, cursor: str) -> str:
+    del cursor
+    text = plain(remark(recorded))
+    return "  ".join(
+        (
+            moment(recorded.recorded_at),
+            plain(recorded.stream.removeprefix("run/")),
+            str(recorded.seq),
+            plain(recorded.type),
+            text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}...",
+        )
+    )

@@ -1,0 +1,100 @@
+"""Commits on SQLite: one file, one writer at a time, no network."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Sequence
+from typing import cast
+
+import sqlalchemy as sa
+
+from ..errors import StoreError
+from .commit import Batch, Group, LockedError, Outcome, Transactions
+from .engine import said
+from .entries import CONFLICT, CONFLICT_FIX
+from .statements import Statements
+
+__all__ = ["SqliteCommitter"]
+
+_PATIENCE_MS = 10_000
+
+
+class SqliteCommitter(Transactions):
+    """See `Committer`."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+        self._sql = Statements.of(engine.dialect)
+        self._connect()
+
+    def _connect(self) -> None:
+        self._connection = self._engine.connect()
+        # Through SQLAlchemy a commit costs 30 microseconds more: a fifth of it.
+        self._driver = cast(
+            "sqlite3.Connection", self._connection.connection.driver_connection
+        )
+        self._patience = -1
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._connection.close()
+
+    def _transaction(self, groups: Sequence[Group], *, wait: bool) -> list[Outcome]:
+        try:
+            return self._commit(groups, _PATIENCE_MS if wait else 0)
+        except Exception as exc:
+            # SQLite has rolled back by itself after some errors, and refuses then.
+            with contextlib.suppress(sqlite3.Error):
+                self._driver.execute("ROLLBACK")
+            if isinstance(exc, sqlite3.ProgrammingError):
+                # Closed, as far as one can tell.
+                self._connection.invalidate()
+            if not wait and _is_locked(exc):
+                raise LockedError from None
+            raise
+
+    def _commit(self, groups: Sequence[Group], patience: int) -> list[Outcome]:
+        if self._connection.invalidated:
+            self._connection.close()
+            self._connect()
+        driver, sql = self._driver, self._sql
+        if patience != self._patience:
+            driver.execute(f"PRAGMA busy_timeout = {patience}")
+            self._patience = patience
+        driver.execute("BEGIN IMMEDIATE")
+        batch = Batch(driver.execute(sql.last).fetchone()[0] or 0)
+        outcomes: list[Outcome] = [batch.admit(group, self._used) for group in groups]
+        for statement, rows in (
+            (sql.event, batch.events),
+            (sql.payload, batch.payloads),
+            (sql.blob, batch.blob_rows()),
+            (sql.started, batch.started_rows()),
+            (sql.state, batch.state_rows()),
+            (sql.budget, batch.budget_rows()),
+        ):
+            if rows:
+                driver.executemany(statement, rows)
+        driver.execute("COMMIT")
+        self.commits += 1
+        batch.done()
+        return outcomes
+
+    def _used(self, key: str) -> int:
+        row = self._driver.execute(self._sql.used, (key,)).fetchone()
+        return row[0] if row else 0
+
+    def _failure(self, exc: Exception) -> StoreError:
+        if isinstance(exc, sqlite3.IntegrityError):
+            return StoreError(CONFLICT, fix=CONFLICT_FIX)
+        if isinstance(exc, sqlite3.Error):
+            return StoreError(
+                f"the log cannot be written: {said(exc)}",
+                fix="see that its disk has room and that its file can be written",
+            )
+        return StoreError(f"an event cannot be stored: {type(exc).__name__}")
+
+
+def _is_locked(exc: Exception) -> bool:
+    code = getattr(exc, "sqlite_errorcode", None)
+    return code == sqlite3.SQLITE_BUSY

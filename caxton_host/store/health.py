@@ -1,0 +1,112 @@
+"""What an operator of a PostgreSQL server wants to know about it."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+
+from ..core.calls import JSON
+from .engine import open_engine, unreadable
+
+__all__ = ["problems", "server"]
+
+_TABLES = ("events", "payloads", "blobs", "runs", "budgets")
+
+# As the connections of a host have them, whatever the server's defaults are.
+_SERVER = """\
+SELECT current_setting('server_version') AS version,
+  current_setting('synchronous_commit') AS synchronous_commit,
+  current_setting('fsync') AS fsync,
+  current_user AS "user",
+  current_database() AS database,
+  current_schema() AS schema,
+  coalesce(has_schema_privilege(current_schema(), 'CREATE'), false) AS may_migrate"""
+
+_MAY_APPEND = " AND ".join(
+    [f"has_table_privilege('{table}', 'INSERT')" for table in _TABLES]
+    + [f"has_table_privilege('{table}', 'SELECT')" for table in _TABLES]
+    + [f"has_table_privilege('{table}', 'UPDATE')" for table in ("runs", "budgets")]
+    + ["has_sequence_privilege('events_position_seq', 'USAGE')"]
+)
+
+# A transaction that has written, anywhere on the server, holds back all events that
+# were committed since: they might not be the last ones below it.
+_EVENTS = """\
+SELECT (SELECT count(*) FROM events
+    WHERE xid >= pg_snapshot_xmin(pg_current_snapshot())) AS events_held_back,
+  coalesce((SELECT max(xid) FROM events)
+    >= pg_snapshot_xmax(pg_current_snapshot()), false) AS moved"""
+
+_HOLDING = """\
+SELECT coalesce(application_name, '') AS name, usename AS "user", datname AS database,
+  pid, extract(epoch FROM now() - xact_start)::bigint AS seconds
+FROM pg_stat_activity
+WHERE backend_xid IS NOT NULL AND now() - xact_start > interval '10 seconds'
+UNION ALL
+SELECT gid, owner, database, NULL, extract(epoch FROM now() - prepared)::bigint
+FROM pg_prepared_xacts
+ORDER BY seconds DESC LIMIT 5"""
+
+
+def server(url: str) -> dict[str, JSON] | None:
+    """
+    Return what there is to know about the server at *url*; ``None`` for a file.
+
+    Raises:
+        StoreError: It cannot be reached, or is too old.
+    """
+    if sa.make_url(url).get_backend_name() == "sqlite":
+        return None
+    engine = open_engine(url, write=True)
+    try:
+        with engine.connect() as connection:
+            found = _row(connection, _SERVER)
+            if _exists(connection):
+                found |= _row(connection, f"SELECT {_MAY_APPEND} AS may_append")
+            if found.get("may_append"):
+                found |= _row(connection, _EVENTS)
+            rows = connection.exec_driver_sql(_HOLDING).mappings()
+            found["holding"] = [dict(row) for row in rows]
+    except DBAPIError as exc:
+        raise unreadable(exc) from None
+    finally:
+        engine.dispose()
+    return found
+
+
+def problems(found: dict[str, JSON]) -> list[tuple[str, str]]:
+    """
+    Return what is wrong with a server, each with what mends it.
+
+    >>> problems({"fsync": "off"})
+    [('fsync is off: a crash loses events', 'set fsync = on in postgresql.conf')]
+    """
+    wrong: list[tuple[str, str]] = []
+    if found["fsync"] == "off":
+        wrong.append(
+            ("fsync is off: a crash loses events", "set fsync = on in postgresql.conf")
+        )
+    if found.get("may_append") is False:
+        wrong.append(
+            (
+                f"{found['user']} may not append events",
+                f"GRANT what docs/how-to/postgresql.md lists to {found['user']}",
+            )
+        )
+    if found.get("moved"):
+        wrong.append(
+            (
+                "the events were restored from another server: tails miss new ones",
+                "see docs/how-to/postgresql.md, Moving to another server",
+            )
+        )
+    return wrong
+
+
+def _row(connection: sa.Connection, query: str) -> dict[str, JSON]:
+    return dict(connection.exec_driver_sql(query).mappings().one())
+
+
+def _exists(connection: sa.Connection) -> bool:
+    found = connection.exec_driver_sql("SELECT to_regclass('events')").scalar()
+    return found is not None

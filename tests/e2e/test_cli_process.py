@@ -29,7 +29,7 @@ SLOW = guest(call("mcp__demo__slow", seconds=3600))
 def demo(shell: Shell) -> Iterator[Shell]:
     """A folder whose agent may call every tool, and nothing left behind."""
     # The folder in the command line tells this server from others.
-    server = {**DEMO, "args": [*DEMO["args"], str(shell.folder)]}
+    server = {**DEMO, "args": ["-X", f"of={shell.folder}", *DEMO["args"]]}
     limits = {"compute": "60s"}
     shell.write(
         "caxton.toml",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -183,16 +184,26 @@ async def test_domain_with_the_most_processes_gives_one_up(compiled: Path) -> No
             await asyncio.wait(runs)
 
 
-async def test_place_of_a_run_that_was_cancelled_on_its_way_is_free(
-    compiled: Path,
+async def test_place_of_a_run_that_is_cancelled_as_it_gets_it_is_free(
+    compiled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with WasmSandbox(compiled, KEY, workers=1, guests=1) as sandbox:
-        prepared = await sandbox.prepare(NOTHING, Limits(), "run")
-        for _ in range(3):
-            run = asyncio.ensure_future(sandbox.run(prepared, guest(), FakeDoor()))
-            await asyncio.sleep(0)
-            run.cancel()
-            await asyncio.wait({run})
+        first = asyncio.ensure_future(execute(sandbox, WAIT, door := FakeDoor(never)))
+        async with asyncio.timeout(SOON):
+            await door.called.wait()
+        second = asyncio.ensure_future(execute(sandbox, NOTHING))
+        await until(lambda: bool(sandbox._waiting))
+        enter = sandbox._enter
+
+        def enter_and_cancel(*place: Any) -> None:  # noqa: ANN401 -- passed on
+            enter(*place)
+            second.cancel()
+
+        monkeypatch.setattr(sandbox, "_enter", enter_and_cancel)
+        first.cancel()
+        await asyncio.wait({first, second})
+        assert second.cancelled()
+        monkeypatch.undo()
         assert (await execute(sandbox, NOTHING)).kind == "returned"
 
 

@@ -116,7 +116,7 @@ def _sqlite(folder: Path, stack: ExitStack) -> dict[str, Side]:
         driver.execute("COMMIT")
 
     return {
-        "caxton": lambda runs, s: asyncio.run(_ours(ours, runs, s)),
+        "caxton": _Ours(ours, stack),
         "driver, 1 event a commit": lambda _, s: _raw(commit, 1, s),
         "driver, batches": lambda runs, s: _raw(commit, runs, s),
         "eventsourcing": _Peer(_sqlite_recorder(folder / "peer.db")),
@@ -132,29 +132,37 @@ def _postgres(make: Callable[[], str], stack: ExitStack) -> dict[str, Side]:
         driver.execute(*statement(batch))
 
     return {
-        "caxton": lambda runs, s: asyncio.run(_ours(ours, runs, s)),
+        "caxton": _Ours(ours, stack),
         "driver, 1 event a commit": lambda _, s: _raw(commit, 1, s),
         "driver, batches": lambda runs, s: _raw(commit, runs, s),
         "eventsourcing": _Peer(_postgres_recorder(peer)),
     }
 
 
-async def _ours(url: str, runs: int, seconds: float) -> float:
-    done = 0
+class _Ours:
+    """Appends through the store, which stays open from round to round, as all do."""
 
-    async def run(number: int) -> None:
-        nonlocal done
-        log = store.create(f"run/{number}")
-        while time.perf_counter() < until:
-            await log.append(_EVENT)
-            done += 1
+    def __init__(self, url: str, stack: ExitStack) -> None:
+        self._loop = stack.enter_context(asyncio.Runner())
+        self._store = SqlStore.open(url, clock=SystemClock(), entropy=os.urandom)
+        stack.callback(lambda: self._loop.run(self._store.aclose()))
 
-    async with SqlStore.open(url, clock=SystemClock(), entropy=os.urandom) as store:
-        # The first append of a run that is alone goes by the thread.
-        await store.create(f"run/{next(_numbers)}").append(_EVENT)
+    def __call__(self, runs: int, seconds: float) -> float:
+        return self._loop.run(self._round(runs, seconds))
+
+    async def _round(self, runs: int, seconds: float) -> float:
+        done = 0
+
+        async def run() -> None:
+            nonlocal done
+            log = self._store.create(f"run/{next(_numbers)}")
+            while time.perf_counter() < until:
+                await log.append(_EVENT)
+                done += 1
+
         started = time.perf_counter()
         until = started + seconds
-        await asyncio.gather(*(run(next(_numbers)) for _ in range(runs)))
+        await asyncio.gather(*(run() for _ in range(runs)))
         return done / (time.perf_counter() - started)
 
 

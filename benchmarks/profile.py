@@ -24,7 +24,7 @@ from caxton_host.bootstrap import Routed, Running
 from caxton_host.door import RunDoor
 from caxton_host.gateway import Gateway
 from caxton_host.sandbox.link import Link
-from caxton_host.store.commit import Committer
+from caxton_host.store.commit import Transactions
 from caxton_host.store.entries import Draft, Drafter
 
 from . import scale
@@ -40,7 +40,7 @@ _STEPS = {
     "decide": (Gateway, "_decide", "decide: the grant"),
     "draft": (Drafter, "draft", "seal: stamp, salt, pack"),
     "hash": (Draft, "hash", "hash: the chain"),
-    "append": (Committer, "commit", "append: insert the rows"),
+    "append": (Transactions, "commit", "append: insert the rows"),
     "forward": (Routed, "call_tool", "forward: the tool server, there and back"),
     "send": (Link, "_send", "socket: write the reply"),
 }
@@ -112,6 +112,9 @@ class _Driver:
             return self._driver.execute(statement, *rows)
         with self._timer.step("fsync"):
             return self._driver.execute(statement)
+
+    def executemany(self, statement: str, rows: object) -> object:
+        return self._driver.executemany(statement, rows)
 
 
 def section(folder: Path, options: argparse.Namespace) -> Section:

@@ -1,8 +1,9 @@
 """
 What the application needs from the outside, as protocols.
 
-Each is shipped twice: for real (`store`, `mcp` and `webhooks`, `sandbox`), and as
-a fake in `caxton_host.testing` that needs nothing and forgets everything.
+Each is shipped twice: for real (`store`, `mcp` and `webhooks`, `sandbox`,
+`telemetry`, `clock`), and as a fake that needs nothing and forgets everything
+(`testing`, `store.memory`, `telemetry.NoTelemetry`).
 """
 
 from __future__ import annotations

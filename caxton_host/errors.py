@@ -121,7 +121,16 @@ class RunStopped(CaxtonError):  # noqa: N818 -- an end, not a fault
 
 
 class Suspend(CaxtonError):  # noqa: N818 -- a request, not a fault
-    """The run can only go on once a person has decided."""
+    """
+    The run can only go on once a person has decided.
+
+    Attributes:
+        call: The number of the call that is to be decided about.
+    """
+
+    def __init__(self, call: int, message: str, *, fix: str = "") -> None:
+        super().__init__(message, fix=fix)
+        self.call = call
 
 
 class StoreError(CaxtonError):

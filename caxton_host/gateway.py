@@ -54,7 +54,8 @@ class Gateway:
 
         routes: Where each exposed name leads. Fixed as well.
 
-        journal: What the log says so far. Kept in step with *log*.
+        journal: What the log says so far. Kept in step with *log*. If it has
+            grants of today, a call needs their yes as well.
 
         log: Where events are stored. The run is its only writer.
 
@@ -152,20 +153,46 @@ class Gateway:
         if call.fault:
             return Denied(code="bad_request", rule=None, message=call.fault)
         try:
-            return decide(self.grant, route, used=self.journal.used)
+            verdict = decide(self.grant, route, used=self.journal.used)
+            refusal = self._refused_today(route)
         except Exception:  # noqa: BLE001 -- law 4: an error while deciding is a denial
             return Denied(
                 code="error", rule=None, message="the call could not be judged"
             )
+        return verdict if isinstance(verdict, Denied) else refusal or verdict
+
+    def _refused_today(self, route: Route | None) -> Denied | None:
+        """Return what today's grants have against a call, if the run was resumed."""
+        today = self.journal.today
+        if today is None:
+            return None
+        verdict = decide(today, route, used=self.journal.used_today)
+        if isinstance(verdict, Allowed):
+            return None
+        return replace(
+            verdict,
+            rule=verdict.rule and f"today.{verdict.rule}",
+            message=f"{verdict.message}, in the grants of today",
+        )
 
     async def _record_retry(self, call: ToolCall, known: InDoubt) -> int:
         # It may have happened, and asking twice could pay a bill twice. Only the
-        # tool's effect class, or a person, may repeat it.
+        # tool's effect class, or a person, may repeat it; and today's grants.
         route = self.routes.get(call.name, _NOWHERE)
-        if not {known.invoked.effect, route.effect} <= _REPEATABLE:
-            raise Suspend(f"call {call.number} is in doubt")
+        effects = {known.invoked.effect, route.effect}
+        if not (known.resolved or effects <= _REPEATABLE):
+            raise Suspend(call.number, f"call {call.number} is in doubt")
+        today = self.journal.today
+        if today is not None and not today.may_ever(route):
+            raise Suspend(
+                call.number,
+                f"call {call.number} is in doubt, and the grants of today do not "
+                "allow it",
+            )
         retry = ToolRetried(
-            call=call.number, attempt=known.attempts + 1, reason="resumed"
+            call=call.number,
+            attempt=known.attempts + 1,
+            reason="resolved" if known.resolved else "resumed",
         )
         self.journal.apply(retry, self.log.recorded_at)
         await self.log.append(retry)

@@ -1,7 +1,8 @@
 """
-Runs: start one, and see it to its recorded end.
+Runs: start one or take one over, and see it to its recorded end.
 
-    request -> RunStarted -> guest and gateway -> RunCompleted, RunFailed, RunCancelled
+    request -> RunStarted -> drive -> RunCompleted, RunFailed, RunCancelled
+      run id -> RunResumed -> drive -^                     or RunSuspended
 
 Nothing of a run leaves the host before the events that it depends on are durable
 (law 3): not its calls, which the gateway sees to, and not its result.
@@ -11,20 +12,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from . import codec
 from .core.calls import JSON
-from .core.catalogue import Catalogue, catalogue_for, listing
+from .core.catalogue import Catalogue, catalogue_for, pinned, routes_from_payload
 from .core.events import (
     ENDS,
     Event,
     RunCancelled,
-    RunCompleted,
     RunFailed,
+    RunResumed,
     RunStarted,
+    RunSuspended,
 )
 from .core.grants import Grant
 from .core.journal import Journal
@@ -32,36 +33,27 @@ from .core.limits import Limits
 from .core.names import uuid7
 from .core.places import Places
 from .core.redact import Redactor
-from .door import RunDoor, output_value
-from .errors import (
-    BadBytes,
-    BusyError,
-    NondeterminismError,
-    RunStopped,
-    SandboxError,
-    StoreError,
-    UsageError,
-)
+from .core.resolution import Resolution, recorded_as
+from .drive import Driver
+from .errors import BadBytes, BusyError, Suspend, UsageError
 from .gateway import Gateway
 from .ports import (
     Clock,
-    Ending,
     EventLog,
     Guest,
     Prepared,
     Sandbox,
+    Span,
     Store,
     Telemetry,
     ToolClient,
+    Trace,
 )
+from .recording import Recording, guest_for
 
-__all__ = ["Admission", "Host", "RunRequest", "end_of", "guest_for"]
+__all__ = ["Admission", "Host", "RunRequest"]
 
-#: How many workers may die under a run that has company, and under one that has none:
-#: that one is itself the cause.
-_IN_COMPANY, _ALONE = 2, 3
-
-logger = logging.getLogger("caxton_host")
+Payload = dict[str, JSON]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +73,7 @@ class RunRequest:
 
     agent: str
     module: bytes
-    actor: dict[str, JSON]
+    actor: Payload
     entry: str = "run"
     input: JSON = None
     context: dict[str, JSON] = field(default_factory=dict[str, JSON])
@@ -187,40 +179,208 @@ class Host:
         )
         run_id = uuid7(self.clock.now(), self.entropy(10))
         with self.telemetry.run(request.agent, run_id, "live") as span:
-            fallback = self.telemetry.ids()[0] or self.entropy(16).hex()
-
-            def trace() -> tuple[str, str | None]:
-                trace_id, span_id = self.telemetry.ids()
-                return trace_id or fallback, span_id
-
             started = self._started(request, prepared, catalogue, offered.servers)
             definitions = {
                 offer.definition_sha256: offer.definition
                 for offer in catalogue.visible.values()
             }
-            log = self.store.create(f"run/{run_id}", trace)
+            log = self.store.create(f"run/{run_id}", self._trace())
+            gateway = Gateway(
+                run_id=run_id,
+                grant=request.grant,
+                routes=catalogue.routes,
+                journal=Journal(),
+                log=log,
+                tools=self.tools,
+                redact=self.redact,
+                max_result=request.limits.result,
+            )
             async with _cancellable(log, request.actor):
                 await log.append(
                     started, blobs={prepared.sha256: request.module, **definitions}
                 )
-                gateway = Gateway(
-                    run_id=run_id,
-                    grant=request.grant,
-                    routes=catalogue.routes,
-                    journal=Journal(),
-                    log=log,
-                    tools=self.tools,
-                    redact=self.redact,
-                    max_result=request.limits.result,
-                )
                 guest = guest_for(request.agent, started, definitions, log.recorded_at)
-                end = await self._drive(prepared, guest, gateway, on_started)
+                end = await self._drive(gateway, prepared, guest, on_started)
             await log.append(end)
-            span.ended(
-                ENDS[type(end).__name__],
-                end.kind if isinstance(end, RunFailed) else None,
-            )
+            _tell(span, end)
         return run_id
+
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        actor: Payload,
+        grant: Grant,
+        reason: str = "requested",
+        on_started: Callable[[str], None] | None = None,
+    ) -> None:
+        """
+        Take over a run that no host drives, and see it to its end.
+
+        The guest is executed again over what the log holds: nothing of that is
+        sent again. From there it goes on, with the yes of its recorded grants and
+        of *grant*.
+
+        Args:
+            run_id: The run.
+
+            actor: Who asks.
+
+            grant: What the operator grants the agent now.
+
+            reason: Recorded with it.
+
+            on_started: Called with the run's id once it is ours.
+
+        Raises:
+            NotFoundError: There is no such run.
+
+            UsageError: It has ended.
+
+            Suspend: A call is in doubt, and a person has to say what became of it.
+                No event was written.
+
+            BusyError: A living host drives it, or this one has as many runs as it
+                takes.
+
+            ServerUnavailable: A required server is down; no event was written.
+
+            StoreError: Its log lacks what is needed, or an event could not be stored.
+
+            asyncio.CancelledError: As for `start`.
+        """
+        with self.admission:
+            await self._resume(
+                await self._unended(run_id), actor, grant, reason, on_started
+            )
+
+    async def _resume(
+        self,
+        recording: Recording,
+        actor: Payload,
+        grant: Grant,
+        reason: str,
+        on_started: Callable[[str], None] | None,
+    ) -> None:
+        started, limits = recording.started, recording.limits
+        _check_waiting(recording)
+        module = await self.store.blob(started.module_sha256)
+        prepared = await self.sandbox.prepare(module, limits, started.entry)
+        guest = await recording.guest(started.agent, self.store)
+        named = {r.server for r in routes_from_payload(started.catalogue).values()}
+        offered = await self.tools.offered(
+            [name for name in self.servers if name in named]
+        )
+        resumed = RunResumed(
+            actor=actor,
+            host=self.stream,
+            epoch=recording.epoch + 1,
+            reason=reason,
+            grants_sha256=_grants_digest(grant),
+        )
+        with self.telemetry.run(started.agent, recording.run_id, "resume") as span:
+            log = await self.store.claim(
+                f"run/{recording.run_id}",
+                resumed,
+                after=recording.history[-1].seq,
+                trace=self._trace(),
+            )
+            gateway = Gateway(
+                run_id=recording.run_id,
+                grant=Grant.from_payload(started.grants),
+                routes=pinned(started.catalogue, offered),
+                journal=recording.journal(
+                    compare_fuel=prepared.engine == started.engine, today=grant
+                ),
+                log=log,
+                tools=self.tools,
+                redact=self.redact,
+                max_result=limits.result,
+            )
+            async with _cancellable(log, actor):
+                end = await self._drive(
+                    gateway, prepared, guest, on_started, driven=recording.driven
+                )
+            await log.append(end)
+            _tell(span, end)
+
+    async def resolve(
+        self,
+        run_id: str,
+        seq: int,
+        resolution: Resolution,
+        *,
+        actor: Payload,
+        reason: str,
+    ) -> None:
+        """
+        Record what a person says of a call in doubt. Does not drive the run.
+
+        Args:
+            run_id: The run.
+
+            seq: The number of the call's `ToolInvoked`.
+
+            resolution: What became of it.
+
+            actor: Who says so.
+
+            reason: Why.
+
+        Raises:
+            NotFoundError: There is no such run.
+
+            UsageError: It has ended, or that call is not in doubt.
+
+            BusyError: A living host drives it.
+
+            StoreError: An event could not be stored.
+        """
+        recording = await self._unended(run_id)
+        doubts = {doubt.seq: doubt for doubt in recording.journal().in_doubt}
+        if seq not in doubts:
+            known = ", ".join(map(str, doubts)) or "none"
+            raise UsageError(
+                f"event {seq} of run {run_id} is no call in doubt; those are: {known}",
+                fix="name one of them; caxton runs show lists the calls",
+            )
+        events = recorded_as(doubts[seq].invoked.call, resolution, actor, reason)
+        await self.store.claim(
+            f"run/{run_id}", *events, after=recording.history[-1].seq
+        )
+
+    async def _unended(self, run_id: str) -> Recording:
+        recording = await Recording.load(run_id, self.store)
+        if recording.end is None:
+            return recording
+        raise UsageError(
+            f"run {run_id} has {recording.state} already",
+            fix="start another with caxton run, or look at it with caxton runs show",
+        )
+
+    async def _drive(
+        self,
+        gateway: Gateway,
+        prepared: Prepared,
+        guest: Guest,
+        on_started: Callable[[str], None] | None,
+        *,
+        driven: float = 0.0,
+    ) -> Event:
+        driver = Driver(sandbox=self.sandbox, telemetry=self.telemetry)
+        wall = max(guest.limits.wall - driven, 0.0)
+        return await driver.drive(
+            gateway, prepared, guest, wall=wall, on_started=on_started
+        )
+
+    def _trace(self) -> Trace:
+        fallback = self.telemetry.ids()[0] or self.entropy(16).hex()
+
+        def trace() -> tuple[str, str | None]:
+            trace_id, span_id = self.telemetry.ids()
+            return trace_id or fallback, span_id
+
+        return trace
 
     def _started(
         self,
@@ -229,7 +389,6 @@ class Host:
         catalogue: Catalogue,
         servers: Mapping[str, dict[str, JSON]],
     ) -> RunStarted:
-        grants = request.grant.to_payload()
         value = self.redact.value(request.input)
         try:
             size = len(codec.encode(value))
@@ -252,65 +411,17 @@ class Host:
             context=self.redact.value(request.context),
             limits=request.limits.to_payload(),
             seed=self.entropy(32).hex(),
-            grants=grants,
-            grants_sha256=codec.sha256(codec.canonical(grants)),
+            grants=request.grant.to_payload(),
+            grants_sha256=_grants_digest(request.grant),
             catalogue=catalogue.to_payload(),
             servers=dict(servers),
             host=self.stream,
             engine=prepared.engine,
         )
 
-    async def _drive(
-        self,
-        prepared: Prepared,
-        guest: Guest,
-        gateway: Gateway,
-        on_started: Callable[[str], None] | None,
-    ) -> Event:
-        """Return the event that ends the run. Every way but one is here."""
-        wall = asyncio.timeout(guest.limits.wall)
-        try:
-            if on_started:
-                on_started(gateway.run_id)
-            async with wall:
-                ending = await self._execute(prepared, guest, gateway)
-            return end_of(ending, guest.limits, self.redact)
-        except RunStopped as exc:
-            return RunFailed(kind="limit", message=f"{exc.limit}: {exc}", fuel=None)
-        except NondeterminismError as exc:
-            return RunFailed(kind="diverged", message=str(exc), fuel=None)
-        except SandboxError as exc:
-            return RunFailed(kind="worker", message=str(exc), fuel=None)
-        except StoreError:
-            raise
-        except Exception as exc:
-            if isinstance(exc, TimeoutError) and wall.expired():
-                message = f"wall: {guest.limits.wall:g} s"
-                return RunFailed(kind="limit", message=message, fuel=None)
-            logger.exception("the host failed in a run")
-            return RunFailed(kind="host", message=type(exc).__name__, fuel=None)
-
-    async def _execute(
-        self, prepared: Prepared, guest: Guest, gateway: Gateway
-    ) -> Ending:
-        """Execute the guest; if its worker dies, again over the journal so far."""
-        alone = replace(guest, domain=f"{guest.domain}/{gateway.run_id}")
-        for life in range(1, _IN_COMPANY + _ALONE + 1):
-            door = RunDoor(
-                gateway=gateway, limits=guest.limits, telemetry=self.telemetry
-            )
-            try:
-                return await self.sandbox.run(
-                    prepared, guest if life <= _IN_COMPANY else alone, door
-                )
-            except SandboxError:
-                if life == _IN_COMPANY + _ALONE:
-                    raise
-        raise AssertionError  # pragma: no cover -- the loop returns or raises
-
 
 @contextlib.asynccontextmanager
-async def _cancellable(log: EventLog, actor: dict[str, JSON]) -> AsyncGenerator[None]:
+async def _cancellable(log: EventLog, actor: Payload) -> AsyncGenerator[None]:
     """Record the run's end if it is cancelled: the one way that is not driven to."""
     try:
         yield
@@ -319,54 +430,25 @@ async def _cancellable(log: EventLog, actor: dict[str, JSON]) -> AsyncGenerator[
         raise
 
 
-def guest_for(
-    domain: str, started: RunStarted, definitions: Mapping[str, bytes], at: int
-) -> Guest:
-    """
-    Return what the guest of a run is given: what its log holds, and nothing else.
-
-    Args:
-        domain: The trust domain.
-
-        started: The first event of the run.
-
-        definitions: Digest to the bytes of every definition that the run may see.
-
-        at: When *started* was recorded.
-    """
-    known = {key: codec.decode_trusted(data) for key, data in definitions.items()}
-    return Guest(
-        domain=domain,
-        entry=started.entry,
-        limits=Limits.from_payload(started.limits),
-        input=codec.encode(started.input),
-        context={key: codec.encode(value) for key, value in started.context.items()},
-        tools=codec.encode(listing(started.catalogue, known)),
-        seed=bytes.fromhex(started.seed),
-        now=at,
-    )
+def _grants_digest(grant: Grant) -> str:
+    return codec.sha256(codec.canonical(grant.to_payload()))
 
 
-def end_of(ending: Ending, limits: Limits, redact: Redactor) -> Event:
-    """Return the event that records how a guest ended."""
-    if ending.kind == "limit":
-        return RunFailed(
-            kind="limit",
-            message=f"{ending.limit}: {ending.message}",
-            fuel=ending.fuel,
-        )
-    if ending.kind == "trap":
-        return RunFailed(kind="trap", message=ending.message, fuel=ending.fuel)
-    try:
-        output, digest = output_value(ending.output, limits)
-    except BadBytes as exc:
-        return RunFailed(kind="agent_error", message=f"output: {exc}", fuel=ending.fuel)
-    if ending.code:
-        return RunFailed(
-            kind="agent_error",
-            message=f"the agent returned {ending.code}",
-            fuel=ending.fuel,
-        )
-    return RunCompleted(
-        output=redact.value(output), output_sha256=digest, fuel=ending.fuel
-    )
+def _check_waiting(recording: Recording) -> None:
+    """Refuse to take over a run that would do no more than wait again."""
+    if not isinstance(recording.latest.event, RunSuspended):
+        return
+    call = recording.latest.event.call
+    for doubt in recording.journal().in_doubt:
+        if doubt.invoked.call == call and not doubt.resolved:
+            raise Suspend(
+                call,
+                f"run {recording.run_id} waits for a word on call {call} "
+                f"(event {doubt.seq})",
+                fix=f"caxton runs resolve {recording.run_id} {doubt.seq} --retry",
+            )
+
+
+def _tell(span: Span, end: Event) -> None:
+    kind = end.kind if isinstance(end, RunFailed) else None
+    span.ended(ENDS[type(end).__name__], kind)

@@ -135,6 +135,30 @@ class Store(Protocol):
         """Return the log of a stream that has no events yet."""
         ...
 
+    async def claim(
+        self, stream: str, *events: Event, after: int, trace: Trace | None = None
+    ) -> EventLog:
+        """
+        Add *events* to a stream that no living host drives, and return its log.
+
+        Args:
+            stream: Of a run.
+
+            events: What begins or is noted.
+
+            after: The number of its last event, as it was read.
+
+            trace: As for `create`.
+
+        Raises:
+            BusyError: A living host drives it, or it has grown meanwhile.
+
+            NotFoundError: It has no events.
+
+            StoreError: They could not be stored.
+        """
+        ...
+
     async def read(self, stream: str) -> list[Recorded]:
         """Return all events of a stream, in order; none if there is no such."""
         ...
@@ -219,7 +243,7 @@ class Telemetry(Protocol):
     """Watches runs and calls. Never takes part in them."""
 
     def run(
-        self, agent: str, run_id: str, mode: Literal["live", "replay"]
+        self, agent: str, run_id: str, mode: Literal["live", "resume", "replay"]
     ) -> AbstractContextManager[Span]:
         """Watch a run from its first event to its last."""
         ...

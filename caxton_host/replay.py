@@ -15,32 +15,26 @@ from typing import Literal, NoReturn
 from .core.calls import JSON, Completed
 from .core.catalogue import Offered, routes_from_payload
 from .core.events import (
-    ENDS,
     Event,
-    Recorded,
     RunCompleted,
     RunFailed,
-    RunStarted,
     ToolInvoked,
     ToolRetried,
     to_payload,
 )
 from .core.grants import Grant
-from .core.journal import Journal, first_difference
-from .core.limits import Limits
+from .core.journal import first_difference
 from .core.redact import Redactor
 from .door import RunDoor
+from .drive import end_of
 from .errors import (
     Divergence,
-    LogBrokenError,
     NondeterminismError,
-    NotFoundError,
     RunStopped,
     Suspend,
     ToolError,
 )
 from .gateway import Gateway
-from .host import end_of, guest_for
 from .ports import (
     Guest,
     Prepared,
@@ -51,6 +45,7 @@ from .ports import (
     Telemetry,
     ToolRequest,
 )
+from .recording import Recording
 
 __all__ = ["Replayed", "replay"]
 
@@ -154,21 +149,13 @@ async def replay(
 
         LogBrokenError: Its log lacks what a replay needs.
     """
-    recording = _Recording.of(run_id, await store.read(f"run/{run_id}"))
+    recording = await Recording.load(run_id, store)
     started, limits = recording.started, recording.limits
     module = await store.blob(started.module_sha256)
     prepared = await sandbox.prepare(module, limits, started.entry)
     exact = prepared.engine == started.engine
-    definitions = {
-        digest: await store.blob(digest)
-        for entry in started.catalogue.values()
-        if isinstance(entry, dict) and entry.get("visible")
-        for digest in [str(entry["definition_sha256"])]
-    }
     guest = replace(
-        guest_for(
-            f"replay/{started.agent}", started, definitions, recording.started_at
-        ),
+        await recording.guest(f"replay/{started.agent}", store),
         limits=replace(
             limits,
             compute=_FOREVER,
@@ -184,79 +171,39 @@ async def replay(
         log=_FullLog(),
         tools=_NoTools(),
     )
-    door = RunDoor(gateway=gateway, limits=guest.limits, telemetry=telemetry)
+    door = RunDoor(
+        gateway=gateway, limits=guest.limits, telemetry=telemetry, watch_all=True
+    )
     with telemetry.run(started.agent, run_id, "replay") as span:
         divergence = await _follow(recording, sandbox, prepared, guest, door)
         span.ended("diverged" if divergence else "identical", None)
     return Replayed(run_id=run_id, calls=journal.calls, divergence=divergence)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Recording:
-    """A run's log, and what its last event asks of a replay."""
+def _is_open(recording: Recording, *, exact: bool) -> bool:
+    """
+    Return whether the run ended where a replay cannot be expected to.
 
-    history: list[Recorded]
-    started: RunStarted
-    limits: Limits
-    end: Recorded | None
-
-    @classmethod
-    def of(cls, run_id: str, history: list[Recorded]) -> _Recording:
-        if not history:
-            raise NotFoundError(f"no run {run_id}", fix="caxton runs list shows them")
-        for recorded in history:
-            if recorded.event is None:
-                raise LogBrokenError(
-                    f"event {recorded.seq} of run {run_id} was erased",
-                    fix="an erased run can be verified, not replayed",
-                )
-        started = history[0].event
-        if not isinstance(started, RunStarted):
-            raise LogBrokenError(f"run {run_id} does not begin with RunStarted")
-        ended = ENDS.get(history[-1].type, "running") not in {"running", "suspended"}
-        return cls(
-            history=history,
-            started=started,
-            limits=Limits.from_payload(started.limits),
-            end=history[-1] if ended else None,
-        )
-
-    @property
-    def started_at(self) -> int:
-        return self.history[0].recorded_at
-
-    def journal(self, *, compare_fuel: bool) -> Journal:
-        """Return the journal of the whole run."""
-        journal = Journal(compare_fuel=compare_fuel)
-        for recorded in self.history:
-            assert recorded.event is not None  # noqa: S101 -- see `of`
-            journal.apply(recorded.event, recorded.recorded_at, recorded.seq)
-        return journal
-
-    def is_open(self, *, exact: bool) -> bool:
-        """
-        Return whether the run ended where a replay cannot be expected to.
-
-        A clock, a person, a crash or, unless the engine is *exact*ly the recorded
-        one, the engine made it end there.
-        """
-        match self.end.event if self.end else None:
-            case RunCompleted():
-                return False
-            case RunFailed(kind="limit" | "trap", message=text) if text.startswith(
-                _BY_ENGINE
-            ):
-                return not exact
-            case RunFailed(kind="limit", message=text):
-                return not text.startswith(_COUNTED)
-            case RunFailed(kind="trap" | "agent_error"):
-                return False
-            case _:
-                return True
+    A clock, a person, a crash or, unless the engine is *exact*ly the recorded
+    one, the engine made it end there.
+    """
+    match recording.end.event if recording.end else None:
+        case RunCompleted():
+            return False
+        case RunFailed(kind="limit" | "trap", message=text) if text.startswith(
+            _BY_ENGINE
+        ):
+            return not exact
+        case RunFailed(kind="limit", message=text):
+            return not text.startswith(_COUNTED)
+        case RunFailed(kind="trap" | "agent_error"):
+            return False
+        case _:
+            return True
 
 
 async def _follow(
-    recording: _Recording,
+    recording: Recording,
     sandbox: Sandbox,
     prepared: Prepared,
     guest: Guest,
@@ -264,7 +211,7 @@ async def _follow(
 ) -> Divergence | None:
     journal = door.gateway.journal
     try:
-        if recording.is_open(exact=journal.compare_fuel):
+        if _is_open(recording, exact=journal.compare_fuel):
             door.after = partial(_stop, door)
             _stop(door)
         ending = await sandbox.run(prepared, guest, door)
@@ -293,7 +240,7 @@ def _stop(door: RunDoor, *_: int) -> None:
 
 
 def _compare(
-    recording: _Recording, now: Event, *, compare_fuel: bool
+    recording: Recording, now: Event, *, compare_fuel: bool
 ) -> Divergence | None:
     """Return how the end now differs from the recorded one."""
     then = recording.end.event if recording.end else None

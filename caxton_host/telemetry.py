@@ -46,7 +46,7 @@ class NoTelemetry:
 
     @contextlib.contextmanager
     def run(
-        self, agent: str, run_id: str, mode: Literal["live", "replay"]
+        self, agent: str, run_id: str, mode: Literal["live", "resume", "replay"]
     ) -> Generator[NoTelemetry]:
         """Watch nothing of a run."""
         del agent, run_id, mode
@@ -143,7 +143,7 @@ class OtelTelemetry:
 
     @contextlib.contextmanager
     def run(
-        self, agent: str, run_id: str, mode: Literal["live", "replay"]
+        self, agent: str, run_id: str, mode: Literal["live", "resume", "replay"]
     ) -> Generator[_Watched]:
         """Watch a run from its first event to its last."""
         attributes = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..errors import ConfigError
 from .calls import JSON, Effect, Route
@@ -17,8 +17,12 @@ __all__ = [
     "Offered",
     "catalogue_for",
     "listing",
+    "pinned",
     "routes_from_payload",
 ]
+
+#: From what may be repeated to what may not.
+_STRICTER: tuple[Effect, ...] = ("read", "idempotent", "keyed", "unsafe")
 
 _UNSAID = ToolOptions()
 _NO_OPTIONS: Mapping[tuple[str, str], ToolOptions] = {}
@@ -174,6 +178,22 @@ def routes_from_payload(payload: Mapping[str, JSON]) -> dict[str, Route]:
         for name, entry in payload.items()
         if isinstance(entry, dict)
     }
+
+
+def pinned(payload: Mapping[str, JSON], offered: Offered) -> dict[str, Route]:
+    """
+    Return the routes that a ``RunStarted`` holds, for a run that goes on.
+
+    Each has the stricter effect: the recorded one, or what the operator says now.
+    """
+    now = {(offer.server, offer.tool): offer.effect for offer in offered.offers}
+    routes = routes_from_payload(payload)
+    for name, route in routes.items():
+        target = route.server, route.tool
+        said = offered.options.get(target, _UNSAID).effect or "unsafe"
+        effect = max(route.effect, now.get(target, said), key=_STRICTER.index)
+        routes[name] = replace(route, effect=effect)
+    return routes
 
 
 def listing(

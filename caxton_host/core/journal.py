@@ -9,12 +9,20 @@ own bytes. What differs first is the divergence.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ..errors import Divergence, LogBrokenError, NondeterminismError
-from .calls import JSON, Outcome, ToolCall
-from .events import Event, LogWritten, ToolInvoked, ToolRetried, outcome_of
+from .calls import JSON, Outcome, Route, ToolCall
+from .events import (
+    CallResolved,
+    Event,
+    LogWritten,
+    ToolInvoked,
+    ToolRetried,
+    outcome_of,
+)
+from .grants import Allowed, Grant, decide
 
 __all__ = ["Answered", "Fresh", "InDoubt", "Journal", "Recall", "first_difference"]
 
@@ -26,10 +34,21 @@ class Fresh:
 
 @dataclass(frozen=True, slots=True)
 class InDoubt:
-    """The call was sent, and the host died before it saw the answer."""
+    """
+    The call was sent, and the host died before it saw the answer.
+
+    Attributes:
+        attempts: How often it may have been sent.
+
+        resolved: A person said that it is to be sent again, and it was not yet.
+
+        seq: The place of its intent in the stream, where it is known.
+    """
 
     invoked: ToolInvoked
     attempts: int
+    resolved: bool = False
+    seq: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +67,7 @@ class _Entry:
     invoked: ToolInvoked
     seq: int | None
     attempts: int = 1
+    resolved: bool = False
     answer: Answered | None = None
 
 
@@ -58,10 +78,21 @@ class Journal:
     Args:
         compare_fuel: Whether fuel must be as recorded too. Only a replay under
             the engine of the recording can ask for that.
+
+        today: The grants that a resumed run needs beside its recorded ones.
+
+    Attributes:
+        used: How many calls each recorded rule allowed.
+
+        used_today: The same by the rules of *today*, of the same calls.
     """
 
-    def __init__(self, *, compare_fuel: bool = False) -> None:
+    def __init__(
+        self, *, compare_fuel: bool = False, today: Grant | None = None
+    ) -> None:
         self.used: Counter[str] = Counter()
+        self.used_today: Counter[str] = Counter()
+        self.today = today
         self.logged = 0
         self.compare_fuel = compare_fuel
         self._calls: dict[int, _Entry] = {}
@@ -73,9 +104,13 @@ class Journal:
         return len(self._calls)
 
     @property
-    def in_doubt(self) -> int:
-        """How many calls are open."""
-        return len(self._open)
+    def in_doubt(self) -> list[InDoubt]:
+        """The calls that are open, in order."""
+        return [_doubt(self._calls[number]) for number in sorted(self._open)]
+
+    def answers(self, number: int) -> bool:
+        """Return whether the log holds the answer of call *number*."""
+        return number in self._calls and number not in self._open
 
     def apply(self, event: Event, at: int, seq: int | None = None) -> None:
         """
@@ -95,9 +130,12 @@ class Journal:
             self._calls[event.call] = _Entry(event, seq)
             self._open.add(event.call)
             if event.rule is not None:
-                self.used[event.rule] += 1
+                self._count(event, event.rule)
         elif isinstance(event, ToolRetried):
-            self._entry(event.call).attempts = event.attempt
+            entry = self._entry(event.call)
+            entry.attempts, entry.resolved = event.attempt, False
+        elif isinstance(event, CallResolved):
+            self._entry(event.call).resolved = event.verdict == "retry"
         elif isinstance(event, LogWritten):
             self.logged = event.n
         elif end := outcome_of(event):
@@ -134,7 +172,7 @@ class Journal:
             raise _diverged(entry, path, old, new)
         if self.compare_fuel and known.fuel != call.fuel:
             raise _diverged(entry, "$.fuel", known.fuel, call.fuel)
-        return entry.answer or InDoubt(known, entry.attempts)
+        return entry.answer or _doubt(entry)
 
     def unmade(self, made: int) -> Divergence | None:
         """Return the recorded call that follows the *made* first ones, if any."""
@@ -143,10 +181,23 @@ class Journal:
             return None
         return Divergence(entry.seq, "$.name", entry.invoked.name, None)
 
+    def _count(self, invoked: ToolInvoked, rule: str) -> None:
+        self.used[rule] += 1
+        if self.today is None:
+            return
+        route = Route(server=invoked.server or "", tool=invoked.tool or "")
+        verdict = decide(self.today, route, used=self.used_today)
+        if isinstance(verdict, Allowed):
+            self.used_today[verdict.rule] += 1
+
     def _entry(self, number: int) -> _Entry:
         if entry := self._calls.get(number):
             return entry
         raise LogBrokenError(f"call {number} goes on before it was made")
+
+
+def _doubt(entry: _Entry) -> InDoubt:
+    return InDoubt(entry.invoked, entry.attempts, entry.resolved, entry.seq)
 
 
 def first_difference(

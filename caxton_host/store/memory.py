@@ -129,6 +129,15 @@ class MemoryStore:
         drafter.recorded_at = last.recorded_at
         return MemoryLog(self, drafter, last.seq)
 
+    async def claim(
+        self, stream: str, *events: Event, after: int, trace: Trace | None = None
+    ) -> MemoryLog:
+        """Add *events* to a stream that no living host drives."""
+        log = await self.resume_log(stream, trace)
+        del after
+        await log.append(*events)
+        return log
+
     def put(self, stream: str, seq: int, drafts: Sequence[Draft]) -> bool:
         """Add *drafts* to a stream of *seq* events, unless it has others."""
         line = self._streams.get(stream, [])

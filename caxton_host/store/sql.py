@@ -8,6 +8,7 @@ from typing import Self
 
 import sqlalchemy as sa
 
+from ..core.events import Event
 from ..errors import NotFoundError, StoreError
 from ..ports import Clock, Trace
 from .commit import Committer, Line
@@ -113,6 +114,15 @@ class SqlStore(Reader):
         drafter = Drafter(stream, self._clock, self._entropy, trace)
         drafter.recorded_at = rows[0].recorded_at
         return self._log(drafter, (rows[0].seq, rows[0].hash))
+
+    async def claim(
+        self, stream: str, *events: Event, after: int, trace: Trace | None = None
+    ) -> SqlLog:
+        """Add *events* to a stream that no living host drives."""
+        log = await self.resume_log(stream, trace)
+        del after
+        await log.append(*events)
+        return log
 
     def _log(self, drafter: Drafter, head: tuple[int, bytes] | None) -> SqlLog:
         if self._writer is None:

@@ -37,7 +37,7 @@ from caxton_host.errors import (
     ToolError,
     UsageError,
 )
-from caxton_host.host import Admission, guest_for
+from caxton_host.host import Admission
 from caxton_host.ports import (
     Door,
     Ending,
@@ -47,6 +47,7 @@ from caxton_host.ports import (
     Reservation,
     Trace,
 )
+from caxton_host.recording import guest_for
 from caxton_host.store.memory import MemoryLog
 from caxton_host.testing import FakeSandbox, FakeTools, Script
 from tests.scene import ANSWERS, DEMO, Scene, calling, ended, pack, rule, types

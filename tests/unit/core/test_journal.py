@@ -75,7 +75,7 @@ def test_call_that_was_settled_is_answered_with_its_time() -> None:
     book.apply(settled(1, SUNNY), 250)
 
     assert book.recall(called()) == Answered(SUNNY, 250)
-    assert (book.calls, book.in_doubt) == (1, 0)
+    assert (book.calls, len(book.in_doubt)) == (1, 0)
 
 
 def test_call_that_is_open_is_in_doubt_with_its_attempts() -> None:
@@ -85,7 +85,7 @@ def test_call_that_is_open_is_in_doubt_with_its_attempts() -> None:
     book.apply(ToolRetried(call=1, attempt=2, reason="resumed"), 300)
 
     assert book.recall(called()) == InDoubt(invoked(), 2)
-    assert (book.calls, book.in_doubt) == (1, 1)
+    assert (book.calls, len(book.in_doubt)) == (1, 1)
 
 
 def test_every_rule_is_charged_for_the_calls_it_allowed() -> None:

@@ -353,8 +353,9 @@ class Host:
         recording = await Recording.load(run_id, self.store)
         if recording.end is None:
             return recording
+        how = "was" if recording.state == "cancelled" else "has"
         raise UsageError(
-            f"run {run_id} has {recording.state} already",
+            f"run {run_id} {how} {recording.state} already",
             fix="start another with caxton run, or look at it with caxton runs show",
         )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from . import codec
-from .core.calls import JSON, Completed
+from .core.calls import JSON, Completed, Effect
 from .core.catalogue import Offer, Offered
 from .core.limits import Limits
 from .core.names import exposed_name
@@ -53,7 +53,9 @@ class FakeEntropy:
         return hashlib.shake_256(str(self.drawn).encode()).digest(size)
 
 
-def offer(server: str, tool: str, description: str = "") -> Offer:
+def offer(
+    server: str, tool: str, description: str = "", effect: Effect = "unsafe"
+) -> Offer:
     """Return an offer of a tool that takes any parameters."""
     schema: dict[str, JSON] = {"type": "object"}
     definition = codec.canonical(
@@ -67,6 +69,7 @@ def offer(server: str, tool: str, description: str = "") -> Offer:
         input_schema=schema,
         definition=definition,
         definition_sha256=codec.sha256(definition),
+        effect=effect,
     )
 
 
@@ -75,16 +78,24 @@ class FakeTools:
     """
     Tools with scripted answers, keyed by ``(server, tool)``.
 
-    An answer that is a `ToolError` is raised. ``asked`` lists what came.
+    An answer that is a `ToolError` is raised. ``asked`` lists what came, and
+    ``effects`` says what is not ``unsafe``.
     """
 
     answers: Mapping[tuple[str, str], JSON | ToolError | Completed]
     asked: list[ToolRequest] = field(default_factory=list[ToolRequest])
+    effects: Mapping[tuple[str, str], Effect] = field(
+        default_factory=dict[tuple[str, str], Effect]
+    )
 
     async def offered(self, servers: Collection[str]) -> Offered:
         """Offer each tool that has an answer."""
         return Offered(
-            offers=tuple(offer(*key) for key in self.answers if key[0] in servers),
+            offers=tuple(
+                offer(*key, effect=self.effects.get(key, "unsafe"))
+                for key in self.answers
+                if key[0] in servers
+            ),
             servers={name: {"transport": "fake"} for name in servers},
         )
 

@@ -12,7 +12,15 @@ from ..errors import (
     UsageError,
 )
 
-__all__ = ["AUDIT", "DIVERGED", "FAILED", "USAGE", "exit_code", "remedy"]
+__all__ = [
+    "AUDIT",
+    "DIVERGED",
+    "FAILED",
+    "SUSPENDED",
+    "USAGE",
+    "exit_code",
+    "remedy",
+]
 
 FAILED, USAGE, SUSPENDED, DIVERGED, AUDIT, UNAVAILABLE = range(1, 7)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from dataclasses import dataclass, replace
 from functools import update_wrapper
@@ -51,6 +52,12 @@ class Frame:
         for warning in config.warnings:
             note(f"warning: {warning}")
         return replace(config, store_url=self.db) if self.db else config
+
+    def command(self) -> str:
+        """Return how a command line begins that means the same."""
+        given = (("--config", self.config), ("--db", self.db))
+        words = [f"{option} {shlex.quote(text)}" for option, text in given if text]
+        return " ".join(["caxton", *words])
 
     def paths(self) -> Paths:
         """Return where keys and caches are."""

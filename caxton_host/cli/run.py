@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,22 +13,20 @@ import click
 
 from ..core.calls import JSON
 from ..core.events import Recorded
-from ..core.grants import Grant, Pattern, Rule
 from ..core.names import is_server_name, nearest
-from ..core.servers import ServerConfig
 from ..core.summary import summarise
-from ..core.webhooks import SERVER as WEBHOOK
-from ..errors import ModuleRefused, NotFoundError, UsageError
+from ..errors import BadBytes, ModuleRefused, NotFoundError, UsageError
 from .exits import FAILED
 from .frame import Frame, as_json, local_actor, wait
-from .report import failure, report
-from .screen import note, patience, say, show, to_json
+from .overrides import Overrides, check_text, overrides
+from .screen import note, patience
+from .told import Told
 
 if TYPE_CHECKING:
     from ..config import Agent, Config
     from ..host import RunRequest
 
-__all__ = ["command", "parse_server"]
+__all__ = ["command"]
 
 _MAX_INPUT = 64 * 1024 * 1024
 
@@ -41,8 +38,7 @@ class _Wanted:
     target: str
     input: str | None
     variables: Sequence[str]
-    servers: Sequence[str]
-    allow: Sequence[str]
+    given: Overrides
     entry: str | None
 
 
@@ -54,19 +50,7 @@ class _Wanted:
 @click.option(
     "--var", "variables", metavar="KEY=VALUE", multiple=True, help="A run variable."
 )
-@click.option(
-    "--server",
-    "servers",
-    metavar="NAME=CMD|URL",
-    multiple=True,
-    help="A tool server for this run only.",
-)
-@click.option(
-    "--allow",
-    metavar="SERVER/TOOL",
-    multiple=True,
-    help="A grant for this run only.",
-)
+@overrides
 @click.option("--entry", help="The exported function to call. Default: run.")
 @click.option("--fail-on-denied", is_flag=True, help="Exit 1 if a call was denied.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the output only.")
@@ -79,8 +63,7 @@ def command(
     target: str,
     input_: str | None,
     variables: tuple[str, ...],
-    servers: tuple[str, ...],
-    allow: tuple[str, ...],
+    given: Overrides,
     entry: str | None,
     fail_on_denied: bool,
     quiet: bool,
@@ -107,12 +90,9 @@ def command(
         target=target,
         input=input_,
         variables=variables,
-        servers=servers,
-        allow=allow,
+        given=given,
         entry=entry,
     )
-    from ..bootstrap import server_names
-
     config, request = _request(frame.load(), wanted)
     quiet = quiet or as_json
     try:
@@ -120,21 +100,11 @@ def command(
     except ModuleRefused as exc:
         named = _shown(_agent(config, target).module or Path(target))
         raise ModuleRefused(f"{named}: {exc}", fix=exc.fix) from None
-    run = summarise(run_id, history)
-    if not quiet:
-        report(
-            run,
-            history,
-            configured=target in config.agents,
-            servers=server_names(config),
-        )
-    if as_json:
-        show(run.to_document())
-    elif run.state == "completed" and run.output is not None:
-        say(to_json(run.output))
-    failure(run)
-    if run.state != "completed" or (fail_on_denied and run.calls["denied"]):
-        ctx.exit(FAILED)
+    told = Told(frame=frame, config=config, given=given, quiet=quiet, as_json=as_json)
+    code = told.ending(run_id, history)
+    if code == 0 and fail_on_denied and summarise(run_id, history).calls["denied"]:
+        code = FAILED
+    ctx.exit(code)
 
 
 async def _run(
@@ -157,14 +127,10 @@ async def _run(
 def _request(config: Config, wanted: _Wanted) -> tuple[Config, RunRequest]:
     from ..host import RunRequest
 
-    _check_text("--var", wanted.variables)
-    _check_text("--server", wanted.servers)
-    _check_text("--allow", wanted.allow)
-    config = _with_servers(config, wanted.servers)
+    check_text("--var", wanted.variables)
+    config = wanted.given.servers_in(config)
     agent = _agent(config, wanted.target)
-    extra = _extra(agent.grant, wanted.allow)
-    _warn_of_strangers(config, extra)
-    grant = replace(agent.grant, allow=(*agent.grant.allow, *extra))
+    grant = wanted.given.added_to(agent.grant, config)
     return config, RunRequest(
         agent=agent.name,
         module=_module(agent, agent.limits.module),
@@ -176,17 +142,6 @@ def _request(config: Config, wanted: _Wanted) -> tuple[Config, RunRequest]:
         names=agent.names,
         actor=local_actor(),
     )
-
-
-def _check_text(option: str, values: Sequence[str]) -> None:
-    """Refuse what the shell passed on and no event can hold."""
-    for value in values:
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise UsageError(
-                f"{option} is not UTF-8", fix="write it in UTF-8"
-            ) from None
 
 
 def _agent(config: Config, target: str) -> Agent:
@@ -233,64 +188,8 @@ def _shown(path: Path) -> Path:
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
-def _extra(grant: Grant, patterns: Sequence[str]) -> list[Rule]:
-    first = len(grant.allow) + 1
-    try:
-        return [
-            Rule(id=f"allow[{n}]", tools=(Pattern.parse(text),), source="--allow")
-            for n, text in enumerate(patterns, first)
-        ]
-    except UsageError as exc:
-        raise UsageError(f"--allow: {exc}", fix=exc.fix) from None
-
-
-def _warn_of_strangers(config: Config, rules: Sequence[Rule]) -> None:
-    from ..bootstrap import server_names
-
-    known = [*server_names(config)]
-    for pattern in (pattern for rule in rules for pattern in rule.tools):
-        if not any(map(pattern.covers_server, known)):
-            meant = nearest(pattern.text.partition("/")[0], known)
-            hint = f"; did you mean {meant}?" if meant else ""
-            note(f"warning: --allow: no server is meant by {pattern.text}{hint}")
-
-
-def _with_servers(config: Config, specs: Sequence[str]) -> Config:
-    servers = dict(config.servers)
-    for spec in specs:
-        server = parse_server(spec)
-        servers[server.name] = server
-    return replace(config, servers=servers)
-
-
-def parse_server(spec: str) -> ServerConfig:
-    """
-    Return the server that ``NAME=CMD`` or ``NAME=URL`` describes.
-
-    >>> parse_server("time=python -m mcp_server_time").command
-    ('python', '-m', 'mcp_server_time')
-
-    Raises:
-        UsageError: It is neither.
-    """
-    name, _, target = spec.partition("=")
-    try:
-        words = tuple(shlex.split(target))
-    except ValueError:
-        words = ()
-    if not is_server_name(name) or name == WEBHOOK or not words:
-        raise UsageError(
-            f"--server {spec!r} is not NAME=COMMAND or NAME=URL",
-            fix='write for example --server time="python -m mcp_server_time"',
-        )
-    if target.startswith(("http://", "https://")):
-        return ServerConfig(name=name, url=target, transport="http")
-    return ServerConfig(name=name, command=words)
-
-
 def _input(text: str | None) -> JSON:
     from ..codec import load_json
-    from ..errors import BadBytes
 
     if text is None:
         return None

@@ -12,6 +12,7 @@ from ..core.events import Recorded, RunStarted, ToolInvoked, outcome_of
 from ..core.grants import Grant, Rule
 from ..core.summary import RunSummary, summarise
 from ..errors import UsageError
+from . import resolve, resume
 from .events import history_of
 from .frame import Frame, as_json, wait
 from .report import call_lines, grant_for
@@ -27,7 +28,7 @@ _TIME_LENGTH = len("018bcfe5-6800")
 @click.group("runs")
 def command() -> None:
     """
-    List, show and explain runs.
+    List, show, explain, resume and resolve runs.
 
     \b
     Examples:
@@ -35,6 +36,10 @@ def command() -> None:
       caxton runs show @last
       caxton runs explain @last 2
     """
+
+
+command.add_command(resume.command)
+command.add_command(resolve.command)
 
 
 @command.command("list")

@@ -157,6 +157,10 @@ class Reader:
         rows = await asyncio.to_thread(self._rows, query)
         return [RunRow(**dict(zip(_RUN_FIELDS, row, strict=True))) for row in rows]
 
+    async def idle(self) -> list[RunRow]:
+        """Return the runs that wait for a host, oldest first."""
+        return [*reversed(await self.runs(10_000, state="running"))]
+
     async def find_run(self, name: str) -> str:
         """
         Return the id of the run that *name* means.

@@ -15,8 +15,8 @@ import pytest
 from caxton_host import cli, errors
 from caxton_host.bootstrap import Routed, open_tools, usable_store
 from caxton_host.cli import exits, frame
+from caxton_host.cli.overrides import parse_server
 from caxton_host.cli.report import call_lines, failure, report
-from caxton_host.cli.run import parse_server
 from caxton_host.cli.runs import shortened
 from caxton_host.cli.show import remark, rows
 from caxton_host.config import Config

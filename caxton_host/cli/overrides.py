@@ -1,0 +1,136 @@
+"""Servers and grants that a command line adds, for one run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..core.grants import Grant, Pattern, Rule
+from ..core.names import is_server_name, nearest
+from ..core.servers import ServerConfig
+from ..core.webhooks import SERVER as WEBHOOK
+from ..errors import UsageError
+from .screen import note
+
+if TYPE_CHECKING:
+    from ..config import Config
+
+__all__ = ["Overrides", "check_text", "overrides", "parse_server"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overrides:
+    """
+    What ``--server`` and ``--allow`` say.
+
+    >>> Overrides(servers=("t=python -m t",), allow=("t/now",)).options()
+    "--server 't=python -m t' --allow t/now"
+    """
+
+    servers: Sequence[str] = ()
+    allow: Sequence[str] = ()
+
+    def servers_in(self, config: Config) -> Config:
+        """Return *config* with these servers."""
+        check_text("--server", self.servers)
+        servers = dict(config.servers)
+        for spec in self.servers:
+            server = parse_server(spec)
+            servers[server.name] = server
+        return replace(config, servers=servers)
+
+    def added_to(self, grant: Grant, config: Config) -> Grant:
+        """Return *grant* with these rules; what they name is warned of if unknown."""
+        check_text("--allow", self.allow)
+        first = len(grant.allow) + 1
+        try:
+            extra = [
+                Rule(id=f"allow[{n}]", tools=(Pattern.parse(text),), source="--allow")
+                for n, text in enumerate(self.allow, first)
+            ]
+        except UsageError as exc:
+            raise UsageError(f"--allow: {exc}", fix=exc.fix) from None
+        _warn_of_strangers(config, extra)
+        return replace(grant, allow=(*grant.allow, *extra))
+
+    def options(self) -> str:
+        """Return the same as it is typed."""
+        given = [("--server", text) for text in self.servers]
+        given += [("--allow", text) for text in self.allow]
+        return " ".join(f"{option} {shlex.quote(text)}" for option, text in given)
+
+
+def overrides(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--server`` and ``--allow``, as one argument ``given``."""
+
+    def gathered(
+        *args: object, servers: tuple[str, ...], allow: tuple[str, ...], **rest: object
+    ) -> object:
+        return function(*args, given=Overrides(servers=servers, allow=allow), **rest)
+
+    server = click.option(
+        "--server",
+        "servers",
+        metavar="NAME=CMD|URL",
+        multiple=True,
+        help="A tool server for this run only.",
+    )
+    allow = click.option(
+        "--allow",
+        metavar="SERVER/TOOL",
+        multiple=True,
+        help="A grant for this run only.",
+    )
+    return server(allow(update_wrapper(gathered, function)))
+
+
+def check_text(option: str, values: Sequence[str]) -> None:
+    """Refuse what the shell passed on and no event can hold."""
+    for value in values:
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise UsageError(
+                f"{option} is not UTF-8", fix="write it in UTF-8"
+            ) from None
+
+
+def _warn_of_strangers(config: Config, rules: Sequence[Rule]) -> None:
+    from ..bootstrap import server_names
+
+    known = [*server_names(config)]
+    for pattern in (pattern for rule in rules for pattern in rule.tools):
+        if not any(map(pattern.covers_server, known)):
+            meant = nearest(pattern.text.partition("/")[0], known)
+            hint = f"; did you mean {meant}?" if meant else ""
+            note(f"warning: --allow: no server is meant by {pattern.text}{hint}")
+
+
+def parse_server(spec: str) -> ServerConfig:
+    """
+    Return the server that ``NAME=CMD`` or ``NAME=URL`` describes.
+
+    >>> parse_server("time=python -m mcp_server_time").command
+    ('python', '-m', 'mcp_server_time')
+
+    Raises:
+        UsageError: It is neither.
+    """
+    name, _, target = spec.partition("=")
+    try:
+        words = tuple(shlex.split(target))
+    except ValueError:
+        words = ()
+    if not is_server_name(name) or name == WEBHOOK or not words:
+        raise UsageError(
+            f"--server {spec!r} is not NAME=COMMAND or NAME=URL",
+            fix='write for example --server time="python -m mcp_server_time"',
+        )
+    if target.startswith(("http://", "https://")):
+        return ServerConfig(name=name, url=target, transport="http")
+    return ServerConfig(name=name, command=words)

@@ -1,0 +1,175 @@
+"""``caxton runs resolve``: a person says what became of a call in doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..codec import load_json
+from ..core.calls import JSON
+from ..core.events import RunStarted, ToolInvoked
+from ..core.limits import Limits
+from ..core.resolution import Abort, Fail, GiveResult, Resolution, Retry
+from ..core.servers import ToolOptions
+from ..core.summary import summarise
+from ..errors import BadBytes, ToolError, UsageError
+from .frame import Frame, as_json, local_actor, wait
+from .overrides import Overrides, check_text, overrides
+from .resume import go_on
+from .screen import note, show
+from .told import Told
+
+if TYPE_CHECKING:
+    from ..config import Config
+    from ..core.events import Recorded
+    from ..core.redact import Redactor
+
+__all__ = ["command"]
+
+
+@click.command("resolve")
+@click.argument("run")
+@click.argument("seq", type=click.IntRange(min=1))
+@click.option("--retry", is_flag=True, help="Send the call once more.")
+@click.option(
+    "--result",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="This is what the tool answered: an MCP CallToolResult in JSON.",
+)
+@click.option("--fail", is_flag=True, help="Tell the agent that the call failed.")
+@click.option("--abort", is_flag=True, help="End the run.")
+@click.option("--reason", required=True, help="Why; it is recorded.")
+@click.option("--no-resume", is_flag=True, help="Record it only.")
+@overrides
+@as_json
+@click.pass_obj
+@click.pass_context
+def command(
+    ctx: click.Context,
+    frame: Frame,
+    run: str,
+    seq: int,
+    retry: bool,
+    file: Path | None,
+    fail: bool,
+    abort: bool,
+    reason: str,
+    no_resume: bool,
+    given: Overrides,
+    as_json: bool,
+) -> None:
+    """
+    Say what became of a call in doubt. SEQ is the event of its ToolInvoked.
+
+    A call is in doubt if a host died between sending it and recording the answer.
+    Look at the tool's own records, then say what is to be done. The run goes on at
+    once.
+
+    \b
+    Exit codes: as of caxton run.
+
+    \b
+    Examples:
+      caxton runs resolve @last 3 --retry --reason "the bank has no such payment"
+      caxton runs resolve 0198 7 --result paid.json --reason "paid, see statement"
+      caxton runs resolve 0198 7 --abort --reason "ordered by phone instead"
+    """
+    choices = [retry, file is not None, fail, abort]
+    if sum(choices) != 1:
+        raise UsageError(
+            "say one of --retry, --result, --fail and --abort",
+            fix="caxton runs resolve --help",
+        )
+    check_text("--reason", [reason])
+    config = given.servers_in(frame.load())
+    told = Told(frame=frame, config=config, given=given, quiet=as_json, as_json=as_json)
+    wanted = _Wanted(
+        run=run,
+        seq=seq,
+        choice=Retry() if retry else Fail() if fail else Abort() if abort else None,
+        file=file,
+        reason=reason,
+        resumes=not (no_resume or abort),
+    )
+    ctx.exit(wait(_resolve(told, wanted)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    run: str
+    seq: int
+    choice: Resolution | None
+    file: Path | None
+    reason: str
+    resumes: bool
+
+
+async def _resolve(told: Told, wanted: _Wanted) -> int:
+    from ..bootstrap import running
+
+    async with running(told.config, told.frame.paths()) as up:
+        run_id = await up.store.find_run(wanted.run)
+        history = await up.store.read(f"run/{run_id}")
+        await up.host.resolve(
+            run_id,
+            wanted.seq,
+            wanted.choice or _given_result(told.config, up.redact, history, wanted),
+            actor=local_actor(),
+            reason=up.redact.text(wanted.reason),
+        )
+        if wanted.resumes:
+            history = await go_on(told, up, run_id)
+        else:
+            history = await up.store.read(f"run/{run_id}")
+    if wanted.resumes:
+        return told.ending(run_id, history)
+    run = summarise(run_id, history)
+    if told.as_json:
+        show(run.to_document())
+    note(f"recorded; run {run_id} is {run.state}")
+    return 0
+
+
+def _given_result(
+    config: Config, redact: Redactor, history: Sequence[Recorded], wanted: _Wanted
+) -> GiveResult:
+    """Return the answer in a file, as if the tool had given it."""
+    from ..mcp.results import completed
+
+    assert wanted.file is not None  # noqa: S101 -- no other choice was made
+    started = history[0].event
+    limits = started.limits if isinstance(started, RunStarted) else {}
+    limit = Limits.from_payload(limits).result
+    invoked = next((item.event for item in history if item.seq == wanted.seq), None)
+    options = ToolOptions()
+    if isinstance(invoked, ToolInvoked):
+        server = config.servers.get(invoked.server or "")
+        options = (server.tools if server else {}).get(invoked.tool or "", options)
+    named = f"--result {wanted.file.name}"
+    try:
+        size, result = _read_map(wanted.file, limit)
+        return GiveResult(completed(result, options, redact, size=size))
+    except OSError as exc:
+        raise UsageError(
+            f"{named}: {exc.strerror}", fix="name a file that exists"
+        ) from None
+    except (BadBytes, ToolError) as exc:
+        example = '{"content": [{"type": "text", "text": "done"}]}'
+        raise UsageError(
+            f"{named}: {exc}", fix=f"write a CallToolResult, for example {example}"
+        ) from None
+
+
+def _read_map(path: Path, limit: int) -> tuple[int, dict[str, JSON]]:
+    """Return the size of a file of JSON, and the map that it holds."""
+    with path.open("rb") as file:
+        raw = file.read(limit + 1)
+    value = load_json(raw, limit=limit)
+    if not isinstance(value, dict):
+        raise BadBytes("not a map")
+    return len(raw), value

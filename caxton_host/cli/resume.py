@@ -1,0 +1,162 @@
+"""``caxton runs resume``: a run goes on where its log ends."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from typing import TYPE_CHECKING
+
+import click
+
+from ..core.grants import Grant
+from ..core.summary import RunSummary, summarise
+from ..errors import CaxtonError, Suspend, UsageError
+from .exits import exit_code, remedy
+from .frame import Frame, as_json, local_actor, wait
+from .overrides import Overrides, overrides
+from .screen import complain, counted, note, patience, show, table
+from .told import Told, code_of, doubts
+
+if TYPE_CHECKING:
+    from ..bootstrap import Running
+    from ..core.events import Recorded
+    from ..recording import Recording
+
+__all__ = ["command", "go_on"]
+
+#: How many runs go on at a time.
+_AT_ONCE = 16
+_MOST = 10_000
+
+
+@click.command("resume")
+@click.argument("run", required=False)
+@click.option("--all", "all_", is_flag=True, help="Every run that no host drives.")
+@overrides
+@as_json
+@click.pass_obj
+@click.pass_context
+def command(
+    ctx: click.Context,
+    frame: Frame,
+    run: str | None,
+    all_: bool,
+    given: Overrides,
+    as_json: bool,
+) -> None:
+    """
+    Let RUN go on after a crash, or after its call in doubt was resolved.
+
+    The agent is executed again over what the log holds; nothing of that is sent
+    again. From there it goes on, under the grants that were recorded and those
+    that the configuration gives it now.
+
+    \b
+    Exit codes: as of caxton run; with --all, 0 if each run completed.
+
+    \b
+    Examples:
+      caxton runs resume @last
+      caxton runs resume --all
+      caxton runs resume 0198 --server time="python -m mcp_server_time" \\
+          --allow time/get_current_time
+    """
+    if (run is None) is not all_:
+        raise UsageError(
+            "name a run, or say --all", fix="caxton runs list shows the runs"
+        )
+    config = given.servers_in(frame.load())
+    told = Told(frame=frame, config=config, given=given, quiet=as_json, as_json=as_json)
+    if run is not None:
+        ctx.exit(wait(_resume_one(told, run)))
+    ctx.exit(wait(_resume_all(told)))
+
+
+async def _resume_one(told: Told, run: str) -> int:
+    from ..bootstrap import running
+
+    async with running(told.config, told.frame.paths()) as up:
+        run_id = await up.store.find_run(run)
+        history = await go_on(told, up, run_id)
+    return told.ending(run_id, history)
+
+
+async def go_on(told: Told, up: Running, run_id: str) -> list[Recorded]:
+    """Resume a run, see it to its end, and return its events."""
+    from ..recording import Recording
+
+    recording = await Recording.load(run_id, up.store)
+
+    def started(run_id: str) -> None:
+        if not told.quiet:
+            note(f"run {run_id}  {recording.started.agent}, resumed")
+
+    grant = Grant() if recording.end else _todays(told, recording)
+    try:
+        with patience(f"running {recording.started.agent}"):
+            await up.host.resume(
+                run_id, actor=local_actor(), grant=grant, on_started=started
+            )
+    except Suspend as exc:
+        seq = next(
+            d.seq for d in doubts(recording.history) if d.invoked.call == exc.call
+        )
+        raise Suspend(exc.call, str(exc), fix=told.resolving(run_id, seq)) from None
+    return await up.store.read(f"run/{run_id}")
+
+
+def _todays(told: Told, recording: Recording) -> Grant:
+    """Return what the operator grants the agent of a run now."""
+    name = recording.started.agent
+    agent = told.config.agents.get(name)
+    recorded = Grant.from_payload(recording.started.grants)
+    if agent is None and recorded.allow and not told.given.allow:
+        again = " ".join(
+            f"--allow {shlex.quote(pattern.text)}"
+            for rule in recorded.allow
+            for pattern in rule.tools
+        )
+        raise UsageError(
+            f"no agent {name!r} in the configuration: nothing is granted to it now",
+            fix=f"{told.frame.command()} runs resume {recording.run_id} {again} "
+            "and the --server options of its start",
+        )
+    return told.given.added_to(agent.grant if agent else Grant(), told.config)
+
+
+async def _resume_all(told: Told) -> int:
+    from ..bootstrap import running
+
+    places = asyncio.Semaphore(_AT_ONCE)
+    async with running(told.config, told.frame.paths()) as up:
+
+        async def one(run_id: str) -> RunSummary | CaxtonError:
+            async with places:
+                try:
+                    history = await go_on(told, up, run_id)
+                except CaxtonError as exc:
+                    return exc
+            run = summarise(run_id, history)
+            if run.state == "suspended":
+                told.suspension(run, history)
+            return run
+
+        # Of those that are suspended, some may have had their word.
+        rows = await up.store.idle() + await up.store.runs(_MOST, state="suspended")
+        done = await asyncio.gather(*(one(row.run_id) for row in rows))
+    waiting = sum(isinstance(item, Suspend) for item in done)
+    done = [item for item in done if not isinstance(item, Suspend)]
+    failed = [item for item in done if isinstance(item, CaxtonError)]
+    runs = [item for item in done if isinstance(item, RunSummary)]
+    if told.as_json:
+        show([run.to_document() for run in runs])
+    else:
+        table(("run", "agent", "state"), ((r.run_id, r.agent, r.state) for r in runs))
+    for error in failed:
+        complain(str(error), remedy(error))
+    if waiting:
+        note(f"{counted(waiting, 'run')} suspended: caxton runs list --state suspended")
+    if not done:
+        note("no run waits for a host")
+    codes = [*map(exit_code, failed), *(code_of(run) for run in runs)]
+    return max(codes, default=0)

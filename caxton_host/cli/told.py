@@ -1,0 +1,105 @@
+"""How a run went, told where it was driven: what happened, the output, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..core.events import Recorded
+from ..core.journal import InDoubt, Journal
+from ..core.summary import RunSummary, summarise
+from .exits import FAILED, SUSPENDED
+from .frame import Frame
+from .overrides import Overrides
+from .report import failure, report
+from .screen import complain, note, plain, say, show, to_json
+
+if TYPE_CHECKING:
+    from ..config import Config
+
+__all__ = ["Told", "code_of", "doubts"]
+
+_WIDTH = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """
+    Tells how runs went.
+
+    Attributes:
+        given: What the command line added; a command that goes on needs it again.
+
+        quiet: Only the output.
+
+        as_json: Only the document of the run.
+    """
+
+    frame: Frame
+    config: Config
+    given: Overrides
+    quiet: bool
+    as_json: bool
+
+    def ending(self, run_id: str, history: Sequence[Recorded]) -> int:
+        """Tell how a run went, and return the exit code that stands for it."""
+        from ..bootstrap import server_names
+
+        run = summarise(run_id, history)
+        if not self.quiet:
+            report(
+                run,
+                history,
+                configured=run.agent in self.config.agents,
+                servers=server_names(self.config),
+            )
+        if self.as_json:
+            show(run.to_document())
+        elif run.state == "completed" and run.output is not None:
+            say(to_json(run.output))
+        if run.state == "suspended":
+            self.suspension(run, history)
+        failure(run)
+        return code_of(run)
+
+    def suspension(self, run: RunSummary, history: Sequence[Recorded]) -> None:
+        """Tell what a suspended run waits for, and the commands that end it."""
+        waiting = doubts(history)
+        for doubt in waiting:
+            call = doubt.invoked
+            params = plain(to_json(call.params))
+            note(
+                f"in doubt: call {call.call} (event {doubt.seq}) {call.name} "
+                f"{params if len(params) < _WIDTH else f'{params[:_WIDTH]}...'}"
+            )
+            note("  it was sent; whether it happened is unknown. One of these goes on:")
+            for choice in ("--retry", "--result FILE", "--fail", "--abort"):
+                note(f"  {self.resolving(run.run_id, doubt.seq, choice)}")
+        seq = waiting[0].seq if waiting else None
+        complain(
+            f"run {run.run_id} is suspended",
+            f"find out whether it happened, then {self.resolving(run.run_id, seq)}",
+        )
+
+    def resolving(self, run_id: str, seq: int | None, choice: str = "--retry") -> str:
+        """Return the command that resolves a call."""
+        words = [self.frame.command(), "runs resolve", run_id, str(seq), choice]
+        words += ['--reason "..."', self.given.options()]
+        return " ".join(filter(None, words))
+
+
+def code_of(run: RunSummary) -> int:
+    """Return the exit code that stands for the state of a run."""
+    if run.state == "suspended":
+        return SUSPENDED
+    return 0 if run.state == "completed" else FAILED
+
+
+def doubts(history: Sequence[Recorded]) -> list[InDoubt]:
+    """Return the calls of a run that are in doubt."""
+    journal = Journal()
+    for recorded in history:
+        if recorded.event is not None:
+            journal.apply(recorded.event, recorded.recorded_at, recorded.seq)
+    return journal.in_doubt

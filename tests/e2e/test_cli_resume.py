@@ -1,0 +1,213 @@
+"""A host that was killed, and the commands that let its run go on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from .guests import call, guest
+from .shell import Shell, processes, toml
+from .test_cli_process import until
+
+ALLOW = '[[agents.a.allow]]\ntools = ["demo/*"]'
+#: One call before the crash, one in it, one after it.
+AGENT = guest(
+    call("mcp__demo__echo", text="one"),
+    call("mcp__demo__slow", seconds=1.5),
+    call("mcp__demo__echo", text="three"),
+    output="done",
+)
+PAID = {"content": [{"type": "text", "text": "paid"}]}
+
+
+def configuration(shell: Shell, *, effect: str = "unsafe", allow: str = ALLOW) -> str:
+    server = {
+        "command": "python",
+        "args": ["-X", f"of={shell.folder}", "-m", "caxton_host.demo_server"],
+    }
+    tables = {
+        "servers.demo": server,
+        "servers.demo.tools.slow": {"effect": effect},
+        "agents.a": {"module": "a.wasm"},
+    }
+    return toml(tables, allow)
+
+
+@pytest.fixture
+def crashed(shell: Shell) -> Iterator[Shell]:
+    """A folder whose one run lost its host while the tool was at work."""
+    shell.write("caxton.toml", configuration(shell))
+    shell.write("a.wasm", AGENT)
+    with shell.started("run", "a") as host:
+        until(lambda: shell.types().count("ToolInvoked") == 2)
+        host.kill()
+    until(lambda: not [*processes(str(shell.folder))])
+    assert shell.types()[-1] == "ToolInvoked"
+    yield shell
+    until(lambda: not [*processes(str(shell.folder))])
+
+
+def test_run_whose_call_may_be_repeated_goes_on(crashed: Shell) -> None:
+    crashed.write("caxton.toml", configuration(crashed, effect="read"))
+    # The stricter effect holds: the recorded one.
+    assert crashed("runs", "resume", "@last").code == 3
+    done = crashed("runs", "resolve", "@last", "4", "--retry", "--reason", "a read")
+    assert (done.code, done.out) == (0, '"done"\n')
+    assert "resumed" in done.err
+    assert crashed.types()[4:] == [
+        "RunResumed",
+        "RunSuspended",
+        "CallResolved",
+        "RunResumed",
+        "ToolRetried",
+        "ToolCompleted",
+        "ToolInvoked",
+        "ToolCompleted",
+        "RunCompleted",
+    ]
+    assert crashed("replay", "@last").code == 0
+    assert crashed("audit", "verify").code == 0
+
+
+def test_suspended_run_exits_with_3_and_prints_the_command_that_ends_it(
+    crashed: Shell,
+) -> None:
+    done = crashed("runs", "resume", "@last")
+    assert (done.code, done.out) == (3, "")
+    assert "call 2 (event 4)" in done.err
+    (run_id,) = crashed.runs()
+    command = f"caxton runs resolve {run_id.removeprefix('run/')} 4 --retry"
+    assert command in done.fix
+    assert crashed("runs", "list", "--state", "suspended", "--json").document
+    # Asked again, it waits as before, and nothing is written.
+    before = crashed.types()
+    again = crashed("runs", "resume", "@last")
+    assert (again.code, crashed.types()) == (3, before)
+    assert command in again.fix
+
+
+def test_run_goes_on_with_a_result_from_a_file(crashed: Shell) -> None:
+    crashed.write("paid.json", json.dumps(PAID))
+    done = crashed(
+        *("runs", "resolve", "@last", "4", "--result", "paid.json"),
+        *("--reason", "see the statement", "--json"),
+    )
+    assert done.code == 0
+    assert done.document["state"] == "completed"
+    assert done.document["calls"]["ok"] == 3
+    (event,) = [
+        item
+        for item in crashed("events", "list", "@last", "--json").document
+        if item["type"] == "CallResolved"
+    ]
+    assert event["payload"]["reason"] == "see the statement"
+    assert event["payload"]["actor"]["kind"] == "local"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "No such file"),
+        ("{", "JSON"),
+        ("[]", "not a map"),
+        ('{"content": 1}', "no list of content"),
+    ],
+)
+def test_result_that_is_none_is_refused_and_nothing_is_written(
+    crashed: Shell, content: str | None, said: str
+) -> None:
+    if content is not None:
+        crashed.write("paid.json", content)
+    before = crashed.types()
+    done = crashed(
+        *("runs", "resolve", "@last", "4", "--result", "paid.json"),
+        *("--reason", "?"),
+    )
+    assert done.code == 2
+    assert said in done.err
+    assert "--result paid.json" in done.err
+    assert crashed.types() == before
+
+
+def test_failing_and_aborting_are_recorded(crashed: Shell) -> None:
+    done = crashed(
+        *("runs", "resolve", "@last", "4", "--fail", "--reason", "gave up"),
+        "--no-resume",
+    )
+    assert done.code == 0
+    assert crashed.types()[-2:] == ["CallResolved", "ToolFailed"]
+    assert crashed("runs", "resume", "--all").code == 0
+    assert crashed.types()[-1] == "RunCompleted"
+
+
+def test_aborted_run_is_cancelled(crashed: Shell) -> None:
+    done = crashed("runs", "resolve", "@last", "4", "--abort", "--reason", "no need")
+    assert done.code == 0
+    (run,) = crashed("runs", "list", "--json").document
+    assert (run["state"], run["error"]["message"]) == ("cancelled", "no need")
+    assert crashed("runs", "resume", "@last").code == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("resume",),
+        ("resume", "@last", "--all"),
+        ("resolve", "@last", "4", "--reason", "x"),
+        ("resolve", "@last", "4", "--retry", "--fail", "--reason", "x"),
+        ("resolve", "@last", "4", "--retry"),
+        ("resolve", "@last", "2", "--retry", "--reason", "x"),
+        ("resolve", "zzz", "4", "--retry", "--reason", "x"),
+    ],
+)
+def test_what_cannot_be_meant_is_a_usage_error(
+    crashed: Shell, words: tuple[str, ...]
+) -> None:
+    before = crashed.types()
+    done = crashed("runs", *words)
+    assert done.code == 2
+    assert done.fix
+    assert crashed.types() == before
+
+
+def test_all_idle_runs_are_resumed_and_those_that_wait_are_counted(
+    crashed: Shell,
+) -> None:
+    first = crashed("runs", "resume", "--all")
+    assert first.code == 3
+    assert "suspended" in first.out
+    second = crashed("runs", "resume", "--all")
+    assert second.code == 0
+    assert "1 run suspended" in second.err
+
+
+def test_run_of_a_file_is_resumed_with_the_grants_that_are_typed_again(
+    shell: Shell,
+) -> None:
+    shell.write("a.wasm", AGENT)
+    words = ["--server", f"demo=python -X of={shell.folder} -m caxton_host.demo_server"]
+    with shell.started("run", "a.wasm", *words, "--allow", "demo/*") as host:
+        until(lambda: shell.types().count("ToolInvoked") == 2)
+        host.kill()
+    bare = shell("runs", "resume", "@last")
+    assert bare.code == 2
+    assert "--allow 'demo/*'" in bare.fix
+    done = shell("runs", "resume", "@last", *words, "--allow", "demo/*")
+    assert done.code == 3
+    assert "--allow 'demo/*'" in done.fix
+    assert "--server 'demo=" in done.fix
+    until(lambda: not [*processes(str(shell.folder))])
+
+
+def test_grants_that_were_taken_back_since_are_not_used(crashed: Shell) -> None:
+    # law 4
+    crashed.write(
+        "caxton.toml",
+        configuration(crashed, allow='[[agents.a.allow]]\ntools = ["demo/slow"]'),
+    )
+    done = crashed("runs", "resolve", "@last", "4", "--retry", "--reason", "x")
+    assert done.code == 0
+    assert "today" in done.err
+    assert crashed.types()[-3:] == ["ToolInvoked", "ToolDenied", "RunCompleted"]

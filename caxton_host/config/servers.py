@@ -136,6 +136,7 @@ _MESSAGE: f.Fields = {
 _TOOL: f.Fields = {
     "expose_as": ("expose_as", exposed),
     "effect": ("effect", _EFFECT),
+    "key_argument": ("key_argument", f.text),
     "description": ("description", f.text),
     "timeout": ("timeout", f.duration),
     "timeout_ms": ("timeout", f.milliseconds),

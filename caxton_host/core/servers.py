@@ -25,6 +25,9 @@ class ToolOptions:
 
         effect: What repeating a call may do.
 
+        key_argument: The argument that takes the idempotency key, whatever an agent
+            puts there, or ``None``.
+
         description: Shown to agents instead of the server's own.
 
         message_field: Dotted path into the structured content; what is found
@@ -37,6 +40,7 @@ class ToolOptions:
 
     expose_as: str | None = None
     effect: Effect | None = None
+    key_argument: str | None = None
     description: str | None = None
     message_field: str | None = None
     message_template: str | None = None

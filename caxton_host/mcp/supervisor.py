@@ -98,7 +98,10 @@ class Server:
             _check_pin(connection, request)
             meta: dict[str, JSON] = {_KEY: request.idempotency_key}
             meta.update(self._trace_context())
-            return await connection.call(request.tool, request.params, meta, deadline)
+            params = request.params
+            if options.key_argument:
+                params = {**params, options.key_argument: request.idempotency_key}
+            return await connection.call(request.tool, params, meta, deadline)
         finally:
             self._slots.release()
 

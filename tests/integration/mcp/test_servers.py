@@ -9,10 +9,12 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from caxton_host.core.calls import JSON
 from caxton_host.core.events import Event, ServerConnected, ToolsChanged
 from caxton_host.core.redact import Redactor
 from caxton_host.core.servers import Restart, ServerConfig, ToolOptions
@@ -242,6 +244,20 @@ async def test_the_idempotency_key_and_the_trace_go_with_a_call(state: Path) -> 
     assert meta["io.caxton/idempotency-key"] == "key"
     assert meta["traceparent"] == traceparent
     assert meta["io.modelcontextprotocol/protocolVersion"] == "2026-07-28"
+
+
+async def test_a_keyed_tool_gets_the_key_in_the_argument_that_is_its_own(
+    faulty: Faulty,
+) -> None:
+    # law 7: an agent that chose the key could make a call happen twice.
+    params: dict[str, JSON] = {"amount": 7, "request_id": "mine"}
+    keyed = {"act": ToolOptions(effect="keyed", key_argument="request_id")}
+    async with faulty("tells_arguments", tools=keyed) as tools:
+        first = await tools.call_tool(request("act", params))
+        again = await tools.call_tool(replace(request("act", params), attempt=2))
+    assert json.loads(first.message) == {"amount": 7, "request_id": "key"}
+    assert first.message == again.message
+    assert params["request_id"] == "mine"
 
 
 @pytest.mark.parametrize(

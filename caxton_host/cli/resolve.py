@@ -149,7 +149,8 @@ def _given_result(
     options = ToolOptions()
     if isinstance(invoked, ToolInvoked):
         server = config.servers.get(invoked.server or "")
-        options = (server.tools if server else {}).get(invoked.tool or "", options)
+        if server is not None:
+            options = server.tools.get(invoked.tool or "", options)
     named = f"--result {wanted.file.name}"
     try:
         size, result = _read_map(wanted.file, limit)

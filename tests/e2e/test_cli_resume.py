@@ -23,11 +23,11 @@ PAID = {"content": [{"type": "text", "text": "paid"}]}
 
 
 def configuration(shell: Shell, *, effect: str = "unsafe", allow: str = ALLOW) -> str:
-    server = {
+    server: dict[str, object] = {
         "command": "python",
         "args": ["-X", f"of={shell.folder}", "-m", "caxton_host.demo_server"],
     }
-    tables = {
+    tables: dict[str, dict[str, object]] = {
         "servers.demo": server,
         "servers.demo.tools.slow": {"effect": effect},
         "agents.a": {"module": "a.wasm"},

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from . import appends, calls, machine, many, page, profile, scale, start
+from . import appends, calls, machine, many, page, profile, resume, scale, start
 
 SECTIONS: Mapping[str, Callable[[Path, argparse.Namespace], page.Section]] = {
     "calls": partial(calls.section, transport="stdio"),
@@ -19,6 +19,7 @@ SECTIONS: Mapping[str, Callable[[Path, argparse.Namespace], page.Section]] = {
     "runs": scale.runs_section,
     "waiting": scale.waiting_section,
     "replay": scale.replay_section,
+    "resume": resume.section,
     "appends": appends.section,
     "profile": profile.section,
 }
@@ -36,6 +37,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=500, help="of a trivial agent")
     parser.add_argument("--waiting", type=int, default=1000, help="agents in a tool")
     parser.add_argument("--recorded", type=int, default=5000, help="calls to replay")
+    parser.add_argument("--prefix", type=int, default=10_000, help="calls to resume")
+    parser.add_argument("--suspended", type=int, default=1000, help="runs that wait")
     parser.add_argument("--seconds", type=float, default=0.7, help="an append round")
     parser.add_argument("--write", type=Path, help="a page of the figures")
     options = parser.parse_args()

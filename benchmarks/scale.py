@@ -203,7 +203,7 @@ async def waiting(folder: Path, *, count: int) -> Waiting:
         while not (folder / "full").exists():  # noqa: ASYNC110 -- said by another process
             await asyncio.sleep(0.05)
         inside_after = time.perf_counter() - began
-        parts, processes = _memory()
+        parts, processes = memory()
         threads = threading.active_count()
         began = time.perf_counter()
         (folder / "go").touch()
@@ -314,7 +314,7 @@ async def _completed(live: Running) -> int:
         return int(rows.scalar_one())
 
 
-def _memory() -> tuple[dict[str, int], int]:
+def memory() -> tuple[dict[str, int], int]:
     """Return PSS by kind of process, and the number of processes: ours and below."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():

@@ -59,6 +59,7 @@ def failure(run: RunSummary) -> None:
 def call_lines(history: Sequence[Recorded]) -> list[str]:
     """Return one line a call: number, seq, name, parameters, how it ended."""
     lines: dict[int, str] = {}
+    ended: dict[int, str] = {}
     for recorded in history:
         event = recorded.event
         if isinstance(event, ToolInvoked):
@@ -69,8 +70,8 @@ def call_lines(history: Sequence[Recorded]) -> list[str]:
                 f"call {event.call} (event {recorded.seq})  {event.name} {text}"
             )
         elif event is not None and (end := outcome_of(event)):
-            lines[end[0]] += f"  {_how(end[1])}"
-    return list(lines.values())
+            ended[end[0]] = _how(end[1])
+    return [f"{text}  {ended.get(n, 'in doubt')}" for n, text in lines.items()]
 
 
 def _how(outcome: Outcome) -> str:

@@ -18,6 +18,7 @@ from .frame import Frame, as_json, wait
 from .report import call_lines, grant_for
 from .screen import note, on_terminal, plain, say, show, table
 from .show import call_of, moment
+from .told import doubts, resolving
 
 __all__ = ["command", "shortened"]
 
@@ -151,6 +152,9 @@ def show_(frame: Frame, run: str, as_json: bool) -> None:
     if summary.error:
         say(f"error   {summary.error['kind']}: {plain(summary.error['message'])}")
     say(f"output  {plain(summary.output)}")
+    if summary.state == "suspended":
+        for doubt in doubts(history):
+            note(f"to go on: {resolving(frame, summary.run_id, doubt.seq)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

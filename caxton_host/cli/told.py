@@ -18,7 +18,7 @@ from .screen import complain, note, plain, say, show, to_json
 if TYPE_CHECKING:
     from ..config import Config
 
-__all__ = ["Told", "code_of", "doubts"]
+__all__ = ["Told", "code_of", "doubts", "resolving"]
 
 _WIDTH = 200
 
@@ -63,6 +63,10 @@ class Told:
         failure(run)
         return code_of(run)
 
+    def resolving(self, run_id: str, seq: int | None, choice: str = "--retry") -> str:
+        """Return the command that resolves a call; see `resolving`."""
+        return resolving(self.frame, run_id, seq, choice, self.given)
+
     def suspension(self, run: RunSummary, history: Sequence[Recorded]) -> None:
         """Tell what a suspended run waits for, and the commands that end it."""
         waiting = doubts(history)
@@ -82,11 +86,18 @@ class Told:
             f"find out whether it happened, then {self.resolving(run.run_id, seq)}",
         )
 
-    def resolving(self, run_id: str, seq: int | None, choice: str = "--retry") -> str:
-        """Return the command that resolves a call."""
-        words = [self.frame.command(), "runs resolve", run_id, str(seq), choice]
-        words += ['--reason "..."', self.given.options()]
-        return " ".join(filter(None, words))
+
+def resolving(
+    frame: Frame,
+    run_id: str,
+    seq: int | None,
+    choice: str = "--retry",
+    given: Overrides | None = None,
+) -> str:
+    """Return the command that resolves a call."""
+    words = [frame.command(), "runs resolve", run_id, str(seq), choice]
+    words += ['--reason "..."', given.options() if given else ""]
+    return " ".join(filter(None, words))
 
 
 def code_of(run: RunSummary) -> int:

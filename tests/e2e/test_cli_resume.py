@@ -81,6 +81,9 @@ def test_suspended_run_exits_with_3_and_prints_the_command_that_ends_it(
     command = f"caxton runs resolve {run_id.removeprefix('run/')} 4 --retry"
     assert command in done.fix
     assert crashed("runs", "list", "--state", "suspended", "--json").document
+    shown = crashed("runs", "show", "@last")
+    assert "in doubt" in shown.out
+    assert command in shown.err
     # Asked again, it waits as before, and nothing is written.
     before = crashed.types()
     again = crashed("runs", "resume", "@last")

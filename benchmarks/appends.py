@@ -31,7 +31,7 @@ from caxton_host.core.events import ToolInvoked
 from caxton_host.store import migrate
 from caxton_host.store.commit import Batch, Group, Line
 from caxton_host.store.engine import open_engine
-from caxton_host.store.entries import Drafter
+from caxton_host.store.entries import Drafter, salts
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.statements import Statements
 from caxton_host.store.unnest import statement
@@ -107,12 +107,9 @@ def _sqlite(folder: Path, stack: ExitStack) -> dict[str, Side]:
 
     def commit(batch: Batch) -> None:
         driver.execute("BEGIN IMMEDIATE")
-        rows = [
-            (next(positions), e, p)
-            for e, p in zip(batch.events, batch.payloads, strict=True)
-        ]
-        driver.executemany(sql.event, [(n, *e[1:]) for n, e, _ in rows])
-        driver.executemany(sql.payload, [(n, *p[1:]) for n, _, p in rows])
+        payloads = [(next(positions), *payload) for payload in batch.payloads]
+        driver.executemany(sql.event, batch.events)
+        driver.executemany(sql.payload, payloads)
         driver.execute("COMMIT")
 
     return {
@@ -169,7 +166,7 @@ class _Ours:
 def _raw(commit: Callable[[Batch], None], size: int, seconds: float) -> float:
     """Send rows that were made before, so that only the database is measured."""
     first = next(_numbers)
-    drafter = Drafter(f"run/{first}", SystemClock(), os.urandom, None)
+    drafter = Drafter(f"run/{first}", SystemClock(), salts(os.urandom), None)
     draft = drafter.draft([_EVENT])
     streams = [Line(f"run/{first}/{i}") for i in range(size)]
     done, started = 0, time.perf_counter()

@@ -22,8 +22,9 @@ __all__ = ["GENESIS", "SALT_SIZE", "envelope", "event_hash", "payload_digest"]
 GENESIS = bytes(32)
 SALT_SIZE = 16
 
-_FORMAT = 1
+_BEGIN = bytes((0x98, 1))
 _NIL = b"\xc0"
+_LONG = struct.Struct(">BQ").pack
 
 
 def payload_digest(salt: bytes, payload: bytes) -> bytes:
@@ -53,7 +54,7 @@ def envelope(  # noqa: PLR0913, PLR0917 -- its fields are what it binds
     """
     return b"".join(
         (
-            bytes((0x98, _FORMAT)),
+            _BEGIN,
             _text(stream),
             _number(seq),
             _text(type_),
@@ -85,4 +86,4 @@ def _number(value: int) -> bytes:
         return struct.pack(">BH", 0xCD, value)
     if value < 0x100000000:  # noqa: PLR2004
         return struct.pack(">BI", 0xCE, value)
-    return struct.pack(">BQ", 0xCF, value)
+    return _LONG(0xCF, value)

@@ -424,6 +424,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
     name: tuple(f.name for f in fields(cls)) for name, cls in EVENT_TYPES.items()
 }
 
+_KNOWN = {name: frozenset(keys) for name, keys in _KEYS.items()}
 _TUPLES = frozenset({"blobs", "by", "guards", "added", "removed", "changed"})
 _LISTS = {name: tuple(_TUPLES.intersection(keys)) for name, keys in _KEYS.items()}
 
@@ -455,16 +456,17 @@ def from_payload(type_: str, version: int, payload: Payload) -> Event:
         raise LogBrokenError(f"unknown event type {type_!r}")
     while upcast := UPCASTERS.get((type_, version)):
         payload, version = upcast(payload), version + 1
+    known = _KNOWN[type_]
+    if payload.keys() <= known:
+        given: dict[str, object] = dict(payload)
+    else:
+        given = {key: value for key, value in payload.items() if key in known}
+    for key in _LISTS[type_]:
+        value = given.get(key)
+        if isinstance(value, list):
+            given[key] = tuple(cast("list[JSON]", value))
     try:
-        return cls(
-            **{
-                key: tuple(value)
-                if isinstance(value, list) and key in _TUPLES
-                else value
-                for key, value in payload.items()
-                if key in _KEYS[type_]
-            }
-        )
+        return cls(**given)
     except TypeError as exc:
         raise LogBrokenError(f"{type_} does not fit version {version}: {exc}") from exc
 

@@ -11,7 +11,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from ..core.chain import GENESIS
 from ..core.events import ENDS, RunStarted
@@ -124,9 +124,10 @@ class Batch:
     Attributes:
         heads: Where each of its streams ends then.
 
-        events: In the order of the columns of `schema.events`.
+        events: In the order of the columns of `schema.events`, without position:
+            the database gives it.
 
-        payloads: Position, salt, payload.
+        payloads: Salt, payload; as many.
 
         started: Runs that begin, in the state that they have at its end.
 
@@ -135,11 +136,10 @@ class Batch:
         budgets: What is used then, by key.
     """
 
-    def __init__(self, position: int = 0) -> None:
-        self.position = position
+    def __init__(self) -> None:
         self.heads: dict[Line, tuple[int, bytes]] = {}
-        self.events: list[Row] = []
-        self.payloads: list[Row] = []
+        self.events: list[tuple[Any, ...]] = []
+        self.payloads: list[tuple[bytes, bytes]] = []
         self.blobs: dict[str, bytes] = {}
         self.started: list[RunRow] = []
         self.states: dict[str, tuple[str, int | None]] = {}
@@ -162,20 +162,20 @@ class Batch:
     def _add(self, group: Group) -> None:
         line = group.line
         seq, previous = self.heads.get(line, line.head)
-        run_id = run_of(line.stream)
         for draft in group.drafts:
             seq += 1
-            self.position += 1
             previous = draft.hash(previous, line.stream, seq)
-            self.events.append((self.position, line.stream, seq, *draft[:6], previous))
-            self.payloads.append((self.position, draft.salt, draft.payload))
-            if run_id is not None and draft.type in ENDS:
-                self._project(run_id, draft)
+            self.events.append((line.stream, seq, *draft[:6], previous))
+            self.payloads.append((draft.salt, draft.payload))
+            if draft.type in ENDS:
+                self._project(line.stream, draft)
         self.heads[line] = seq, previous
         self.blobs.update(group.blobs)
 
-    def _project(self, run_id: str, draft: Draft) -> None:
-        event = draft.event
+    def _project(self, stream: str, draft: Draft) -> None:
+        run_id, event = run_of(stream), draft.event
+        if run_id is None:
+            return
         if isinstance(event, RunStarted):
             # What came before it changed nothing: there was no such run.
             self.states.pop(run_id, None)

@@ -125,7 +125,7 @@ class PostgresCommitter(Transactions):
         if not last.batch.events:
             return False
         event = last.batch.events[0]
-        row = self._driver.execute(STORED, [event[1], event[2], event[-1]]).fetchone()
+        row = self._driver.execute(STORED, [event[0], event[1], event[-1]]).fetchone()
         return row is not None
 
     def _settled(self, last: _Attempt) -> list[Outcome]:

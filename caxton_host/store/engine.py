@@ -23,6 +23,8 @@ from ..errors import LogBrokenError, StoreError
 __all__ = ["open_engine", "said", "unreadable"]
 
 _DRIVERS = {"sqlite", "sqlite+pysqlite", "postgresql", "postgresql+psycopg"}
+# Pages; 16 MB. A page that many commits changed is copied to the file once.
+_CHECKPOINT = 4000
 _PATIENCE = 10.0
 _PAUSE = 0.01
 _TRIES = 500
@@ -140,6 +142,7 @@ def _connect(path: Path, mode: str, *, write: bool) -> sqlite3.Connection:
     if write:
         _use_wal(connection)
         connection.execute("PRAGMA synchronous=FULL")
+        connection.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT}")
         connection.execute("PRAGMA foreign_keys=ON")
     return connection
 

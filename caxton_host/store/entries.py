@@ -7,7 +7,7 @@ No database here, so the store in memory cannot drift from the one in SQL.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -28,6 +28,7 @@ __all__ = [
     "chosen",
     "ended_at",
     "run_of",
+    "salts",
     "spend",
     "started",
 ]
@@ -40,6 +41,7 @@ RUN = "run/"
 CONFLICT = "another host appends to this run"
 CONFLICT_FIX = "see which host drives it, and stop one"
 
+_AT_ONCE = 256
 _LONGEST_NAME = 255
 _GOING_ON = frozenset({"running", "suspended"})
 _SHOWN = 5
@@ -74,14 +76,14 @@ class Drafter:
     """
 
     def __init__(
-        self, stream: str, clock: Clock, entropy: Entropy, trace: Trace | None
+        self, stream: str, clock: Clock, salts: Iterator[bytes], trace: Trace | None
     ) -> None:
         if not 0 < len(stream.encode()) <= _LONGEST_NAME:
             raise StoreError("the name of a stream has 1 to 255 bytes")
         self.stream = stream
         self.recorded_at = 0
         self._clock = clock
-        self._entropy = entropy
+        self._salts = salts
         self._trace = trace
 
     def draft(self, events: Sequence[Event]) -> list[Draft]:
@@ -101,7 +103,7 @@ class Drafter:
         trace_id, span_id = self._trace() if self._trace else (None, None)
         drafts: list[Draft] = []
         for event, payload in zip(events, payloads, strict=True):
-            salt = self._entropy(SALT_SIZE)
+            salt = next(self._salts)
             digest = payload_digest(salt, payload)
             name, version = type(event).__name__, event.schema
             drafts.append(
@@ -110,6 +112,19 @@ class Drafter:
                 )
             )
         return drafts
+
+
+def salts(entropy: Entropy) -> Iterator[bytes]:
+    """
+    Yield salts without end, each used once.
+
+    They are drawn many at a time: a system call for each would take a twentieth of
+    the time that an event takes.
+    """
+    while True:
+        drawn = entropy(SALT_SIZE * _AT_ONCE)
+        for start in range(0, len(drawn), SALT_SIZE):
+            yield drawn[start : start + SALT_SIZE]
 
 
 def spend(

@@ -19,6 +19,7 @@ from .entries import (
     chosen,
     ended_at,
     run_of,
+    salts,
     spend,
     started,
 )
@@ -105,14 +106,14 @@ class MemoryStore:
         self.blobs: dict[str, bytes] = {}
         self.budgets: dict[str, int] = {}
         self._clock = clock
-        self._entropy = entropy
+        self._salts = salts(entropy)
         self._events: list[Recorded] = []
         self._streams: dict[str, list[Recorded]] = {}
         self._runs: dict[str, RunRow] = {}
 
     def create(self, stream: str, trace: Trace | None = None) -> MemoryLog:
         """Return the log of a stream that has no events yet."""
-        drafter = Drafter(stream, self._clock, self._entropy, trace)
+        drafter = Drafter(stream, self._clock, self._salts, trace)
         return MemoryLog(self, drafter, 0)
 
     async def resume_log(self, stream: str, trace: Trace | None = None) -> MemoryLog:
@@ -125,7 +126,7 @@ class MemoryStore:
         if stream not in self._streams:
             raise NotFoundError(f"there is no stream {stream!r}")
         last = self._streams[stream][-1]
-        drafter = Drafter(stream, self._clock, self._entropy, trace)
+        drafter = Drafter(stream, self._clock, self._salts, trace)
         drafter.recorded_at = last.recorded_at
         return MemoryLog(self, drafter, last.seq)
 

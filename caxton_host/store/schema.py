@@ -56,7 +56,6 @@ events = sa.Table(
     sa.CheckConstraint("seq > 0", name="ck_events_seq"),
     sa.CheckConstraint("length(digest) = 32", name="ck_events_digest"),
     sa.CheckConstraint("length(hash) = 32", name="ck_events_hash"),
-    sqlite_autoincrement=True,
 )
 
 #: The only table whose rows may ever be deleted: by an erasure, itself an event.

@@ -14,7 +14,7 @@ from ..ports import Clock, Trace
 from .commit import Committer, Line
 from .commit_sqlite import SqliteCommitter
 from .engine import open_engine
-from .entries import Drafter, Entropy
+from .entries import Drafter, Entropy, salts
 from .log import SqlLog
 from .migrate import check, prepare
 from .reader import Reader
@@ -48,7 +48,7 @@ class SqlStore(Reader):
     ) -> None:
         super().__init__(engine)
         self._clock = clock
-        self._entropy = entropy
+        self._salts = salts(entropy)
         self._writer = writer
 
     @classmethod
@@ -91,7 +91,7 @@ class SqlStore(Reader):
         Raises:
             StoreError: The store is opened to read only.
         """
-        return self._log(Drafter(stream, self._clock, self._entropy, trace), None)
+        return self._log(Drafter(stream, self._clock, self._salts, trace), None)
 
     async def resume_log(self, stream: str, trace: Trace | None = None) -> SqlLog:
         """
@@ -111,7 +111,7 @@ class SqlStore(Reader):
         rows = await asyncio.to_thread(self._rows, query)
         if not rows:
             raise NotFoundError(f"there is no stream {stream!r}")
-        drafter = Drafter(stream, self._clock, self._entropy, trace)
+        drafter = Drafter(stream, self._clock, self._salts, trace)
         drafter.recorded_at = rows[0].recorded_at
         return self._log(drafter, (rows[0].seq, rows[0].hash))
 

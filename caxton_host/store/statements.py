@@ -18,6 +18,8 @@ from .schema import blobs, budgets, events, payloads, runs
 __all__ = ["Statements"]
 
 _STARTED = [field.name for field in fields(RunRow)]
+_EVENT = [column.name for column in events.columns if column.name != "position"]
+_UNTRACED = [name for name in _EVENT if name not in {"trace_id", "span_id"}]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,9 +28,10 @@ class Statements:
     The writer's statements.
 
     Attributes:
-        last: The last position given.
+        event: Parameters: the columns of `events` but position, in order. SQLite
+            gives the one behind the highest: rows are never deleted.
 
-        event: Parameters: the columns of `events`, in order.
+        untraced: The same without trace and span, which then are null.
 
         payload: Position, salt, payload.
 
@@ -43,8 +46,8 @@ class Statements:
         budget: Key, what is used now.
     """
 
-    last: str
     event: str
+    untraced: str
     payload: str
     blob: str
     started: str
@@ -57,8 +60,8 @@ class Statements:
         """Return the statements in *dialect*."""
         budget = sqlite.insert(budgets)
         return cls(
-            last=_sql(sa.select(sa.func.max(events.c.position)), dialect),
-            event=_sql(sa.insert(events), dialect, events.c.keys()),
+            event=_sql(sa.insert(events), dialect, _EVENT),
+            untraced=_sql(sa.insert(events), dialect, _UNTRACED),
             payload=_sql(sa.insert(payloads), dialect, payloads.c.keys()),
             blob=_sql(
                 sqlite.insert(blobs).on_conflict_do_nothing(), dialect, blobs.c.keys()

@@ -68,7 +68,7 @@ def statement(batch: Batch) -> tuple[bytes, list[Sequence[object]]]:
     """Return what stores *batch*, and its parameters."""
     rows = _rows(batch)
     columns = _columns(
-        [e[1:] + p[1:] for e, p in zip(batch.events, batch.payloads, strict=True)],
+        [e + p for e, p in zip(batch.events, batch.payloads, strict=True)],
         len(_EVENT) + len(_PAYLOAD),
     )
     for each in rows:

@@ -109,7 +109,10 @@ class Writer:
             and self._last is line
             and not self._committing
             and len(self._pending) <= BATCH
-            and all(group.line is line for group in self._pending)
+            and (
+                len(self._pending) == 1
+                or all(group.line is line for group in self._pending)
+            )
         )
 
     def _commit_here(self) -> None:
@@ -166,9 +169,11 @@ class Writer:
             self._tick()
 
     def _settle(self, batch: Sequence[Group], outcomes: Sequence[Outcome]) -> None:
+        failed = False
         for group, outcome in zip(batch, outcomes, strict=True):
             self._resolve(group, outcome)
-        if any(isinstance(outcome, StoreError) for outcome in outcomes):
+            failed = failed or isinstance(outcome, StoreError)
+        if failed:
             left = deque[Group]()
             for group in self._pending:
                 if group.line.error is None:

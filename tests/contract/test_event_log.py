@@ -22,6 +22,7 @@ from caxton_host.core.events import (
 )
 from caxton_host.errors import NotFoundError, StoreError
 from caxton_host.ports import Refused, Reservation
+from caxton_host.store.entries import salts
 from caxton_host.store.memory import MemoryStore
 from caxton_host.store.sql import SqlStore
 from tests.unit.store.fakes import FakeClock, FakeEntropy, line, run_started, url
@@ -343,10 +344,10 @@ async def test_events_carry_the_span_they_were_queued_in(store: Store) -> None:
 async def test_each_event_is_bound_to_the_one_before(store: Store) -> None:
     await store.create(RUN, trace=lambda: ("a" * 32, None)).append(line(1), line(2))
 
-    previous, salts = GENESIS, FakeEntropy()
+    previous, drawn = GENESIS, salts(FakeEntropy())
     for event in await store.read(RUN):
         assert event.event is not None
-        digest = payload_digest(salts(16), encode(to_payload(event.event)))
+        digest = payload_digest(next(drawn), encode(to_payload(event.event)))
         head = envelope(
             RUN, event.seq, event.type, 1, event.recorded_at, event.trace_id, None
         )

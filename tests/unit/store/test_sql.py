@@ -15,6 +15,7 @@ from caxton_host.core.events import RunSuspended
 from caxton_host.errors import LogBrokenError, StoreError
 from caxton_host.store.commit_sqlite import SqliteCommitter
 from caxton_host.store.sql import SqlStore
+from caxton_host.store.verify import verify
 
 from .fakes import FakeEntropy, line, open_store, run_started
 
@@ -282,3 +283,34 @@ async def test_blob_with_other_bytes_is_a_broken_log(tmp_path: Path) -> None:
 
         with pytest.raises(LogBrokenError):
             await store.blob(sha256(b"module"))
+
+
+@pytest.mark.parametrize("span", [None, "b" * 16])
+async def test_trace_and_span_are_kept_in_a_batch_of_both_kinds(
+    tmp_path: Path, span: str | None
+) -> None:
+    async with open_store(tmp_path) as store:
+        plain, traced = (
+            store.create("run/a"),
+            store.create("run/b", lambda: (None, span)),
+        )
+        plain.queue(line(1))
+        traced.queue(line(1))
+        await plain.append(line(2))
+        found = [(e.stream, e.span_id) async for e in store.stream_events()]
+        verdict = await verify(store)
+
+    assert sorted(found) == [("run/a", None), ("run/a", None), ("run/b", span)]
+    assert verdict.first_bad is None
+
+
+async def test_position_of_an_erased_payload_is_not_given_again(tmp_path: Path) -> None:
+    async with open_store(tmp_path) as store:
+        log = store.create("run/a")
+        await log.append(line(1), line(2))
+        with store.engine.connect() as connection:
+            connection.exec_driver_sql("DELETE FROM payloads WHERE position = 2")
+        await log.append(line(3))
+        found = [(e.position, e.event) async for e in store.stream_events()]
+
+    assert found == [(1, line(1)), (2, None), (3, line(3))]

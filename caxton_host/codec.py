@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from itertools import pairwise
 from typing import Any, NoReturn, cast
 
 import msgpack  # noqa: TID251 -- this is its owner
@@ -18,6 +19,8 @@ from .core.calls import JSON
 from .errors import BadBytes
 
 __all__ = [
+    "BATCH_BYTES",
+    "BATCH_ITEMS",
     "canonical",
     "decode",
     "decode_map",
@@ -25,12 +28,17 @@ __all__ = [
     "encode",
     "load_json",
     "sha256",
+    "split_batch",
 ]
 
 DEPTH = 64
 NODES = 10_000
 RESULT_NODES = 200_000
+BATCH_ITEMS = 64
+BATCH_BYTES = 1024 * 1024
 
+#: Texts of up to 2^8, 2^16 and 2^32 bytes: tag, and how long it is with its length.
+_TEXTS = {0xD9: 2, 0xDA: 3, 0xDB: 5}
 _SMALLEST, _LARGEST = -(2**63), 2**64 - 1
 
 
@@ -122,6 +130,58 @@ def decode_map(data: bytes, *, limit: int) -> dict[str, JSON]:
     if not isinstance(value, dict):
         raise BadBytes("params are not a map")
     return value
+
+
+def split_batch(data: bytes) -> list[tuple[bytes | None, bytes]]:
+    r"""
+    Return name and params of each item of a batch, as the agent's own bytes.
+
+    Nothing is built: what an item holds is for `decode_map` to judge. One that is
+    not ``[name, params]`` has no name, and all of it for params.
+
+    >>> split_batch(encode([["echo", {"n": 1}], 7]))
+    [(b'echo', b'\x81\xa1n\x01'), (None, b'\x07')]
+
+    Raises:
+        BadBytes: More than 1 MiB, not an array, more than 64 items, or no telling
+            where one of them ends.
+    """
+    if len(data) > BATCH_BYTES:
+        raise BadBytes(f"{len(data)} bytes, of {BATCH_BYTES} allowed")
+    return [_item(item) for item in _parts(data, BATCH_ITEMS)]
+
+
+def _item(data: bytes) -> tuple[bytes | None, bytes]:
+    try:
+        parts = _parts(data, 2)
+    except BadBytes:
+        return None, data
+    head = _head(parts[0][0]) if len(parts) == 2 else 0  # noqa: PLR2004 -- a pair
+    return (parts[0][head:], parts[1]) if head else (None, data)
+
+
+def _head(tag: int) -> int:
+    """Return how many bytes of a text come before its own, or 0 if it is none."""
+    return 1 if tag & 0xE0 == 0xA0 else _TEXTS.get(tag, 0)  # noqa: PLR2004 -- fixstr
+
+
+def _parts(data: bytes, most: int) -> list[bytes]:
+    """Return the bytes of each value of an array."""
+    reader = msgpack.Unpacker(max_buffer_size=len(data))
+    try:
+        reader.feed(data)
+        count = reader.read_array_header()
+        if count > most:
+            raise BadBytes(f"{count} items, of {most} allowed")
+        ends = [reader.tell()]
+        for _ in range(count):
+            reader.skip()
+            ends.append(reader.tell())
+    except (ValueError, msgpack.UnpackException) as exc:
+        raise BadBytes(f"not an array: {_reason(exc)}") from None
+    if ends[-1] < len(data):
+        raise BadBytes("not an array: bytes after it")
+    return [data[start:end] for start, end in pairwise(ends)]
 
 
 def load_json(data: bytes | str, *, limit: int, nodes: int = RESULT_NODES) -> JSON:

@@ -10,20 +10,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from . import codec
-from .core.calls import JSON, ToolCall, reply
+from .batch import Watch, call_many
+from .core.calls import JSON, OK, ToolCall, reply
 from .core.events import LogWritten
 from .core.limits import Limits
 from .core.names import clean_name
-from .errors import BadBytes
+from .errors import BadBytes, RunStopped
 from .gateway import Gateway
 from .ports import Answer, Telemetry
 
 __all__ = ["RunDoor"]
 
 LEVELS = ("debug", "info", "warning", "error")
+
+#: The name of a call that stands for a batch of which no item can be read. No tool
+#: can have it.
+BATCH = "mcp_call_many()"
+#: Bytes of all answers of a batch. What a worker takes at once is bounded.
+MAX_REPLIES = 32 * 1024 * 1024
 
 _NAME = re.compile(rb"[a-zA-Z0-9_-]{1,64}")
 _LINE_COST = 16  # what an empty line counts towards the limit on logs
@@ -59,9 +67,29 @@ class RunDoor:
 
     async def call(self, name: bytes, params: bytes, fuel: int) -> Answer:
         """Carry out one tool call; see `ports.Door`."""
-        self.calls += 1
-        self.recorded += len(params)
-        call = self._tool_call(name, params, fuel)
+        digest = _digest(params, self.limits.params)
+        return await self._carry_out(self._tool_call(name, params, digest, fuel))
+
+    async def call_many(self, batch: bytes, fuel: int) -> Answer:
+        """Carry out a batch of tool calls; see `ports.Door`."""
+        try:
+            items = codec.split_batch(batch)
+        except BadBytes as exc:
+            return await self._carry_out(self._bad_batch(batch, fuel, str(exc)))
+        calls = [
+            self._tool_call(name, params, codec.sha256(params), fuel)
+            for name, params in items
+        ]
+        watches = [self._watch(call) for call in calls]
+        known = await call_many(self.gateway, calls, watches)
+        data = codec.encode([reply(each.outcome)[1] for each in known])
+        self._answered(data)
+        if len(data) > MAX_REPLIES:
+            text = f"the answers of a batch have {len(data)} bytes, of {MAX_REPLIES}"
+            raise RunStopped("result", f"{text} allowed")
+        return Answer(OK, data, max((each.at for each in known), default=0))
+
+    async def _carry_out(self, call: ToolCall) -> Answer:
         if self.gateway.journal.answers(call.number) and not self.watch_all:
             known = await self.gateway.call(call)
         else:
@@ -70,10 +98,18 @@ class RunDoor:
                 span.settled(known.outcome, self.gateway.routes.get(call.name))
         status, body = reply(known.outcome)
         data = codec.encode(body)
+        self._answered(data)
+        return Answer(status, data, known.at)
+
+    def _answered(self, data: bytes) -> None:
         self.recorded += len(data)
         if self.after:
             self.after(self.calls, self.lines)
-        return Answer(status, data, known.at)
+
+    def _watch(self, call: ToolCall) -> Watch:
+        if self.gateway.journal.answers(call.number) and not self.watch_all:
+            return nullcontext()
+        return self.telemetry.call(call, self.gateway.run_id)
 
     def log(self, level: int, text: bytes) -> None:
         """Record a log line, until the run has written its share."""
@@ -107,23 +143,42 @@ class RunDoor:
         for event in events:
             journal.apply(event, log.recorded_at)
 
-    def _tool_call(self, name: bytes, params: bytes, fuel: int) -> ToolCall:
+    def _tool_call(
+        self, name: bytes | None, params: bytes, digest: str, fuel: int
+    ) -> ToolCall:
+        self.calls += 1
+        self.recorded += len(params)
         fault, decoded = "", None
-        if not _NAME.fullmatch(name):
+        if name is None:
+            fault = "an item of a batch is [name, params]"
+        elif not _NAME.fullmatch(name):
             fault = "a tool name is 1 to 64 of a-z, A-Z, 0-9, _ and -"
         else:
             try:
                 decoded = codec.decode_map(params, limit=self.limits.params)
             except BadBytes as exc:
                 fault = f"params: {exc}"
-        cut = len(params) > self.limits.params
         return ToolCall(
             number=self.calls,
-            name=clean_name(name),
+            name=clean_name(name or b""),
             params=decoded,
-            digest=params[-32:].hex() if cut else codec.sha256(params),
+            digest=digest,
             fuel=fuel,
             fault=fault,
+            over=self._over(),
+        )
+
+    def _bad_batch(self, batch: bytes, fuel: int, fault: str) -> ToolCall:
+        """Return the one attempt that a batch is of which no item can be read."""
+        self.calls += 1
+        self.recorded += len(batch)
+        return ToolCall(
+            number=self.calls,
+            name=BATCH,
+            params=None,
+            digest=_digest(batch, codec.BATCH_BYTES),
+            fuel=fuel,
+            fault=f"batch: {fault}",
             over=self._over(),
         )
 
@@ -131,6 +186,11 @@ class RunDoor:
         if self.calls > self.limits.total_calls:
             return "total_calls"
         return "recorded" if self.recorded > self.limits.recorded else ""
+
+
+def _digest(data: bytes, limit: int) -> str:
+    """Return the digest of a guest's bytes. More than *limit* arrive cut, with it."""
+    return data[-32:].hex() if len(data) > limit else codec.sha256(data)
 
 
 def output_value(raw: bytes | None, limits: Limits) -> tuple[JSON, str]:

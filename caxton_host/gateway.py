@@ -16,6 +16,8 @@ The outcome is queued, not awaited: the agent can touch nothing before its next
 call, and that call's intent commits both (output commit; see Elnozahy et al.,
 "A survey of rollback-recovery protocols", section 2.4).
 
+Several calls at once take the same steps: see `batch`.
+
 Replay needs no code of its own: the journal is full, so step 1 answers, and the
 log and the tools it is given refuse everything else.
 """
@@ -34,9 +36,9 @@ from .core.limits import Limits
 from .core.names import idempotency_key
 from .core.redact import Redactor
 from .errors import RunStopped, Suspend, ToolError
-from .ports import EventLog, ToolClient, ToolRequest
+from .ports import EventLog, Refused, ToolClient, ToolRequest
 
-__all__ = ["Gateway"]
+__all__ = ["Gateway", "checked", "spent", "stopped"]
 
 _REPEATABLE = frozenset({"read", "idempotent", "keyed"})
 _NOWHERE = Route(server="", tool="")
@@ -95,23 +97,44 @@ class Gateway:
         known = self.journal.recall(call, self.redact.value(call.params))
         match known:
             case Answered():
-                return _checked(known)
+                return checked(known)
             case Fresh():
                 refusal = await self._record_intent(call)
                 if refusal is not None:
-                    return _checked(refusal)
-                return self._settle(call, await self._forward(call, 1))
+                    return checked(refusal)
+                return self.settle(call, await self.forward(call, 1))
             case InDoubt():
-                attempt = await self._record_retry(call, known)
-                return self._settle(call, await self._forward(call, attempt))
+                retry = self.retry(call, known)
+                self.journal.apply(retry, self.log.recorded_at)
+                await self.log.append(retry)
+                return self.settle(call, await self.forward(call, retry.attempt))
             case _:
                 assert_never(known)
 
     async def _record_intent(self, call: ToolCall) -> Answered | None:
         """Make the intent durable, or return why the call is denied."""
+        intent, denied = self.judge(call)
+        if denied:
+            return self.settle(call, denied, intent)
+        try:
+            refused = await self.log.append(intent)
+        except Exception:
+            raise
+        except BaseException:
+            # The run is stopped while the log, which has the intent, commits it.
+            self.journal.apply(intent, self.log.recorded_at)
+            self.settle(call, stopped("no"))
+            raise
+        if refused:
+            return self.settle(call, spent(refused), replace(intent, rule=None))
+        self.journal.apply(intent, self.log.recorded_at)
+        return None
+
+    def judge(self, call: ToolCall) -> tuple[ToolInvoked, Denied | None]:
+        """Return the intent of a call, and why it is denied, if it is."""
         route = self.routes.get(call.name)
         verdict = self._decide(call, route)
-        allowed = isinstance(verdict, Allowed)
+        denied = verdict if isinstance(verdict, Denied) else None
         intent = ToolInvoked(
             call=call.number,
             name=call.name,
@@ -120,28 +143,11 @@ class Gateway:
             params=self.redact.value(call.params),
             params_sha256=call.digest,
             effect=(route or _NOWHERE).effect,
-            rule=verdict.rule if allowed else None,
+            rule=None if denied else verdict.rule,
             idempotency_key=idempotency_key(self.run_id, call.number),
             fuel=call.fuel,
         )
-        if isinstance(verdict, Denied):
-            return self._settle(call, verdict, intent)
-        try:
-            refused = await self.log.append(intent)
-        except Exception:
-            raise
-        except BaseException:
-            # The run is stopped while the log, which has the intent, commits it.
-            self.journal.apply(intent, self.log.recorded_at)
-            self._settle(call, _stopped("no"))
-            raise
-        if refused:
-            spent = Denied(
-                code="budget", rule=refused.rule, message="that budget is spent"
-            )
-            return self._settle(call, spent, replace(intent, rule=None))
-        self.journal.apply(intent, self.log.recorded_at)
-        return None
+        return intent, denied
 
     def _decide(self, call: ToolCall, route: Route | None) -> Allowed | Denied:
         if call.over:
@@ -175,7 +181,13 @@ class Gateway:
             message=f"{verdict.message}, in the grants of today",
         )
 
-    async def _record_retry(self, call: ToolCall, known: InDoubt) -> int:
+    def retry(self, call: ToolCall, known: InDoubt) -> ToolRetried:
+        """
+        Return what records that a call in doubt is sent once more.
+
+        Raises:
+            Suspend: It may not be, as things are.
+        """
         # It may have happened, and asking twice could pay a bill twice. Only the
         # tool's effect class, or a person, may repeat it; and today's grants.
         route = self.routes.get(call.name, _NOWHERE)
@@ -189,16 +201,14 @@ class Gateway:
                 f"call {call.number} is in doubt, and the grants of today do not "
                 "allow it",
             )
-        retry = ToolRetried(
+        return ToolRetried(
             call=call.number,
             attempt=known.attempts + 1,
             reason="resolved" if known.resolved else "resumed",
         )
-        self.journal.apply(retry, self.log.recorded_at)
-        await self.log.append(retry)
-        return retry.attempt
 
-    async def _forward(self, call: ToolCall, attempt: int) -> Completed | Failed:
+    async def forward(self, call: ToolCall, attempt: int) -> Completed | Failed:
+        """Send a call whose intent, or whose retry, is durable; return the outcome."""
         route = self.routes[call.name]
         request = ToolRequest(
             run_id=self.run_id,
@@ -218,14 +228,15 @@ class Gateway:
         except BaseException:
             # The run is stopped while the tool works: closed, so that an open
             # call means one thing only, and its effect is left open.
-            self._settle(call, _stopped("unknown"))
+            self.settle(call, stopped("unknown"))
             raise
         if done.bytes > self.max_result:
             text = f"the answer has {done.bytes} bytes, of {self.max_result} allowed"
             return Failed(kind="too_large", sent="yes", message=text)
         return done if attempt == 1 else replace(done, attempts=attempt)
 
-    def _settle(self, call: ToolCall, outcome: Outcome, *before: Event) -> Answered:
+    def settle(self, call: ToolCall, outcome: Outcome, *before: Event) -> Answered:
+        """Queue *before* and the event that closes the call."""
         events = (*before, settled(call.number, outcome))
         self.log.queue(*events)
         at = self.log.recorded_at
@@ -234,7 +245,8 @@ class Gateway:
         return Answered(outcome, at)
 
 
-def _stopped(sent: Sent) -> Failed:
+def stopped(sent: Sent) -> Failed:
+    """Return the outcome of a call whose run is stopped."""
     return Failed(
         kind="cancelled",
         sent=sent,
@@ -242,7 +254,12 @@ def _stopped(sent: Sent) -> Failed:
     )
 
 
-def _checked(answer: Answered) -> Answered:
+def spent(refused: Refused) -> Denied:
+    """Return the outcome of a call that a budget of the store has no room for."""
+    return Denied(code="budget", rule=refused.rule, message="that budget is spent")
+
+
+def checked(answer: Answered) -> Answered:
     """Return *answer*, unless it is the attempt that ended the run."""
     outcome = answer.outcome
     if isinstance(outcome, Denied) and outcome.code == "limit":

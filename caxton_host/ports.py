@@ -267,7 +267,8 @@ class Answer:
 
         reply: msgpack.
 
-        at: When it was recorded; the guest's ``now()`` from here on.
+        at: When it was recorded; the guest's ``now()`` from here on. 0 if nothing
+            was.
     """
 
     status: int
@@ -287,6 +288,18 @@ class Door(Protocol):
 
             params: msgpack, of any quality. More than ``Limits.params`` allows
                 arrives as that many bytes and the 32 of its SHA-256.
+
+            fuel: What the guest has burnt so far.
+        """
+        ...
+
+    async def call_many(self, batch: bytes, fuel: int) -> Answer:
+        """
+        Carry out a batch of tool calls.
+
+        Args:
+            batch: msgpack, of any quality. More than `codec.BATCH_BYTES` arrives
+                as that many bytes and the 32 of its SHA-256.
 
             fuel: What the guest has burnt so far.
         """

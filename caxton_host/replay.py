@@ -50,7 +50,7 @@ from .recording import Recording
 __all__ = ["Replayed", "replay"]
 
 #: How the message begins of an end that every engine comes to in the same place.
-_COUNTED = ("host_calls", "total_calls", "recorded", "output")
+_COUNTED = ("host_calls", "total_calls", "recorded", "result", "output")
 #: The same, of one that only the recorded engine does.
 _BY_ENGINE = ("fuel", "memory", "stack overflow")
 _FOREVER = 1e9

@@ -194,5 +194,10 @@ class _Listening:
         self.answers.append(answer)
         return answer
 
+    async def call_many(self, batch: bytes, fuel: int) -> Answer:
+        answer = await self.door.call_many(batch, fuel)
+        self.answers.append(answer)
+        return answer
+
     def log(self, level: int, text: bytes) -> None:
         self.door.log(level, text)

@@ -6,9 +6,10 @@ memory before anything happens, the answer's place included: no call is sent who
 answer could not be delivered. Outside memory is a trap; bad bytes are not, they are
 the host's to judge and to record.
 
-Bytes that no tool may get are not carried: a name is cut at 64 KiB. Params over
-their limit are sent as their first bytes, up to the limit, and the SHA-256 of all of
-them; so they are still over the limit, and still differ where the guest's differ.
+Bytes that no tool may get are not carried: a name is cut at 64 KiB. Params and
+batches over their limit are sent as their first bytes, up to the limit, and the
+SHA-256 of all of them; so they are still over the limit, and still differ where the
+guest's differ.
 
 A callback never raises: wasmtime-py would keep the exception where another guest
 finds it. It puts the reason into its guest's stop slot and returns a trap.
@@ -65,6 +66,10 @@ class Host(Protocol):
 
     def call(self, name: bytes, params: bytes, fuel: int) -> Answer:
         """Carry out a tool call. Raises `Ended` if the guest is to stop."""
+        ...
+
+    def call_many(self, batch: bytes, fuel: int) -> Answer:
+        """Carry out a batch of tool calls. Raises `Ended` as `call` does."""
         ...
 
     def log(self, level: int, text: bytes) -> None:
@@ -150,10 +155,20 @@ class Session:
         self._check(out, cap)
         answer = self.host.call(
             string_at(self._base + name, min(name_len, wire.MAX_NAME)),
-            self._params(params, params_len),
+            self._cut(params, params_len, wire.params_cap(self.limits)),
             self.burnt(),
         )
         self._now = answer.at
+        return self._give(answer.status, answer.reply, out, cap)
+
+    def mcp_call_many(self, batch: int, batch_len: int, out: int, cap: int) -> int:
+        """Carry out several tool calls at once."""
+        self._check(batch, batch_len)
+        self._check(out, cap)
+        answer = self.host.call_many(
+            self._cut(batch, batch_len, codec.BATCH_BYTES), self.burnt()
+        )
+        self._now = answer.at or self._now
         return self._give(answer.status, answer.reply, out, cap)
 
     def take_reply(self, out: int, cap: int) -> int:
@@ -219,8 +234,7 @@ class Session:
     def _read(self, pointer: int, length: int) -> bytes:
         return string_at(self._base + pointer, length)
 
-    def _params(self, pointer: int, length: int) -> bytes:
-        most = wire.params_cap(self.limits)
+    def _cut(self, pointer: int, length: int, most: int) -> bytes:
         if length <= most:
             return self._read(pointer, length)
         whole = (ctypes.c_char * length).from_address(self._base + pointer)
@@ -250,6 +264,7 @@ class Session:
 
 _METHODS: dict[str, Callable[..., int | None]] = {
     "mcp_call": Session.mcp_call,
+    "mcp_call_many": Session.mcp_call_many,
     "take_reply": Session.take_reply,
     "tools": Session.tools,
     "context": Session.get_context,

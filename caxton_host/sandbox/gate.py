@@ -25,6 +25,7 @@ NAMESPACE = "caxton"
 HOST_FUNCTIONS: Mapping[str, str] = MappingProxyType(
     {
         "mcp_call": "(i32, i32, i32, i32, i32, i32) -> i64",
+        "mcp_call_many": "(i32, i32, i32, i32) -> i64",
         "take_reply": "(i32, i32) -> i32",
         "tools": "(i32, i32) -> i64",
         "context": "(i32, i32, i32, i32) -> i64",

@@ -13,13 +13,15 @@ import contextvars
 import os
 import socket
 import subprocess
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeAlias
 
 import anyio
 
 from .. import codec
 from ..errors import BadBytes, SandboxError
-from ..ports import Door, Ending, Guest
+from ..ports import Answer, Door, Ending, Guest
 from . import confine, wire
 from .wire import End, WireError
 
@@ -33,8 +35,10 @@ BACKLOG = 256 * 1024 * 1024
 
 _WORKER = "caxton_host.sandbox.worker"
 _REAP = 0.005
+_CALLS = frozenset({wire.CALL, wire.CALLS})
 
-_Call: TypeAlias = tuple[bytes, bytes, int]
+#: What the door is asked.
+_Call: TypeAlias = Callable[[], Awaitable[Answer]]
 
 
 class NoRoom(SandboxError):  # noqa: N818 -- a state, not a fault
@@ -76,9 +80,12 @@ class _Run:
     def called(self, body: bytes) -> None:
         """Take a call."""
         self._count()
-        call = wire.read_call(body, self.limits)
-        self._at_door = True
-        self._deliver(call)
+        self._ask(partial(self.door.call, *wire.read_call(body, self.limits)))
+
+    def called_many(self, body: bytes) -> None:
+        """Take a batch of calls."""
+        self._count()
+        self._ask(partial(self.door.call_many, *wire.read_calls(body, self.limits)))
 
     def logged(self, body: bytes) -> None:
         """Take a log line."""
@@ -112,6 +119,10 @@ class _Run:
         self.lost = SandboxError(why)
         self.gone.set_result(None)
         self._deliver(self.lost)
+
+    def _ask(self, call: _Call) -> None:
+        self._at_door = True
+        self._deliver(call)
 
     def _count(self) -> None:
         if self._at_door and not self.stopping:
@@ -156,6 +167,7 @@ class Link(asyncio.BufferedProtocol):
         self.lost = ""
         self._handlers = {
             wire.CALL: _Run.called,
+            wire.CALLS: _Run.called_many,
             wire.LOG: _Run.logged,
             wire.END: _Run.ended,
         }
@@ -227,7 +239,7 @@ class Link(asyncio.BufferedProtocol):
         self._send(start)
         try:
             while not isinstance(what := await run.following(), End):
-                self._send(wire.reply(number, await door.call(*what)))
+                self._send(wire.reply(number, await what()))
         finally:
             await self._stop(number, run)
         if what.kind == "no_room":
@@ -314,7 +326,7 @@ class Link(asyncio.BufferedProtocol):
         run = self._runs.get(number)
         if run is None:
             raise WireError("a run that is not its own")
-        if kind == wire.CALL and self._unread() > BACKLOG:
+        if kind in _CALLS and self._unread() > BACKLOG:
             raise WireError("calls without reading the answers")
         self._handlers[kind](run, body)
         if run.gone.done():

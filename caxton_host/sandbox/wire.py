@@ -21,6 +21,7 @@ from ..ports import Answer, Ending, Guest
 
 __all__ = [
     "CALL",
+    "CALLS",
     "END",
     "LOG",
     "MODULE",
@@ -35,7 +36,7 @@ __all__ = [
 ]
 
 MODULE, START, REPLY, STOP = 1, 2, 3, 4
-READY, CALL, LOG, END = 16, 17, 18, 19
+READY, CALL, LOG, END, CALLS = 16, 17, 18, 19, 20
 
 MAX_NAME = 64 * 1024
 MAX_PARAMS = 1024 * 1024
@@ -57,6 +58,7 @@ TO_WORKER: Mapping[int, int] = {
 TO_HOST: Mapping[int, int] = {
     READY: 4096,
     CALL: 16 + MAX_NAME + MAX_PARAMS,
+    CALLS: 8 + codec.BATCH_BYTES + _DIGEST,
     LOG: 1 + MAX_LINE + 1,
     END: 64 << 20,
 }
@@ -66,6 +68,7 @@ LIMITS = ("fuel", "compute", "host_calls", "memory", "output")
 
 _HEADER = Struct("<IBI")
 _CALL = Struct("<QI")
+_CALLS = Struct("<Q")
 _REPLY = Struct("<Bq")
 _END = Struct("<BBiqBH")
 _UNKNOWN = -1
@@ -238,6 +241,27 @@ def read_call(body: bytes, limits: Limits) -> tuple[bytes, bytes, int]:
     ):
         raise WireError("a call beyond its bounds")
     return name, params, fuel
+
+
+def calls(run: int, batch: bytes, fuel: int) -> bytes:
+    """Return the frame of a batch of tool calls."""
+    return frame(CALLS, run, _CALLS.pack(fuel) + batch)
+
+
+def read_calls(body: bytes, limits: Limits) -> tuple[bytes, int]:
+    """
+    Return batch and fuel.
+
+    Raises:
+        WireError: One of them is more than any guest can have.
+    """
+    if len(body) < _CALLS.size:
+        raise WireError("a batch that is cut off")
+    fuel: int
+    (fuel,) = _CALLS.unpack_from(body)
+    if fuel > limits.fuel:
+        raise WireError("a batch beyond its bounds")
+    return body[_CALLS.size :], fuel
 
 
 def params_cap(limits: Limits) -> int:

@@ -78,13 +78,21 @@ class Run(Waiter):
 
     def call(self, name: bytes, params: bytes, fuel: int) -> Answer:
         """Have the host carry out a tool call; see `abi.Host`."""
+        return self._ask(wire.call(self.number, name, params, fuel))
+
+    def call_many(self, batch: bytes, fuel: int) -> Answer:
+        """Have the host carry out a batch of tool calls; see `abi.Host`."""
+        return self._ask(wire.calls(self.number, batch, fuel))
+
+    def _ask(self, frame: bytes) -> Answer:
         self._answer = None
-        self.worker.channel.send(wire.call(self.number, name, params, fuel))
+        self.worker.channel.send(frame)
         self._give_turn()
         self.worker.channel.wait(self)
         if self._answer is None:
             raise abi.Ended
-        self._used = 0.0
+        if self._answer.at:  # an empty batch is no tool call
+            self._used = 0.0
         self._take_turn()
         return self._answer
 

@@ -26,6 +26,9 @@ class Tools:
         status, body = reply(self.answers.get(name.decode(), nothing))
         return Answer(status, codec.encode(body), 1_700_000_000_000_001)
 
+    async def call_many(self, batch: bytes, fuel: int) -> Answer:
+        raise AssertionError(f"{batch!r} at {fuel}")
+
     def log(self, level: int, text: bytes) -> None:
         self.calls.append(f"log {level}: {text.decode()}")
 

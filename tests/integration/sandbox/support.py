@@ -67,12 +67,20 @@ class FakeDoor:
 
     answer: Answer | Callable[[], Awaitable[Answer]] = OK
     calls: list[tuple[bytes, bytes, int]] = field(default_factory=list)
+    batches: list[tuple[bytes, int]] = field(default_factory=list)
     lines: list[tuple[int, bytes]] = field(default_factory=list)
     called: asyncio.Event = field(default_factory=asyncio.Event)
     left: list[str] = field(default_factory=list)
 
     async def call(self, name: bytes, params: bytes, fuel: int) -> Answer:
         self.calls.append((name, params, fuel))
+        return await self._answered()
+
+    async def call_many(self, batch: bytes, fuel: int) -> Answer:
+        self.batches.append((batch, fuel))
+        return await self._answered()
+
+    async def _answered(self) -> Answer:
         self.called.set()
         if isinstance(self.answer, Answer):
             return self.answer

@@ -35,6 +35,7 @@ class FakeHost:
 
     answer: Answer = OK
     calls: list[tuple[bytes, bytes, int]] = field(default_factory=list)
+    batches: list[tuple[bytes, int]] = field(default_factory=list)
     lines: list[tuple[int, bytes]] = field(default_factory=list)
     error: BaseException | None = None
 
@@ -42,6 +43,10 @@ class FakeHost:
         self.calls.append((name, params, fuel))
         if self.error:
             raise self.error
+        return self.answer
+
+    def call_many(self, batch: bytes, fuel: int) -> Answer:
+        self.batches.append((batch, fuel))
         return self.answer
 
     def log(self, level: int, text: bytes) -> None:
@@ -122,6 +127,7 @@ def _any_call(name: str) -> bytes:
 #: Each host function's pairs of pointer and length, by position.
 PAIRS = {
     "mcp_call": [(0, 1), (2, 3), (4, 5)],
+    "mcp_call_many": [(0, 1), (2, 3)],
     "take_reply": [(0, 1)],
     "tools": [(0, 1)],
     "context": [(0, 1), (2, 3)],
@@ -163,6 +169,7 @@ def test_place_outside_memory_is_a_trap_and_nothing_happens(
         end = run(_any_call(name), host, input=struct.pack(f"<{width}I", *arguments))
         assert (end.kind, end.message) == ("trap", OUTSIDE)
         assert not host.calls  # law 2: the place of the answer is checked before
+        assert not host.batches
         assert not host.lines
 
 

@@ -1,0 +1,197 @@
+"""
+Batches: several calls of one host function.
+
+The five steps of `gateway`, each for the whole batch before the next one begins:
+all are recalled, all are decided in order, all intents are one append, and then
+those that are allowed are sent at the same time. Each outcome is recorded as it
+comes. A crash leaves all of a batch or nothing, and the order in which the tools
+answered is no source of differences.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from .core.calls import Outcome, ToolCall
+from .core.events import Event, ToolInvoked, ToolRetried, settled
+from .core.journal import Answered, Fresh, InDoubt
+from .gateway import Gateway, checked, spent, stopped
+from .ports import Refused, Span
+
+__all__ = ["Watch", "call_many"]
+
+#: Watches a call, or does nothing.
+Watch: TypeAlias = AbstractContextManager[Span | None]
+
+
+async def call_many(
+    gateway: Gateway, calls: Sequence[ToolCall], watches: Sequence[Watch]
+) -> list[Answered]:
+    """
+    Carry out *calls* and return what the agent is to see, in their order.
+
+    Args:
+        gateway: Of the run.
+
+        calls: With consecutive numbers.
+
+        watches: One for each call, entered when its turn to be sent comes.
+
+    Raises:
+        NondeterminismError: The log holds another call at one of the positions.
+
+        RunStopped: One of the calls is more than the run may attempt. None was
+            sent, all are recorded.
+
+        StoreError: An event could not be stored. If it was an intent, nothing
+            was sent.
+
+        Suspend: One of the calls was sent before a crash, and may not be
+            repeated. Nothing was sent.
+    """
+    batch = _Batch(gateway)
+    await batch.record(batch.plan(calls))
+    await batch.send(calls, watches)
+    for answer in batch.answers.values():
+        checked(answer)
+    return [batch.answers[call.number] for call in calls]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """
+    What is next for a call.
+
+    Attributes:
+        event: Its intent, or a further attempt.
+
+        outcome: How it ends without being sent, or ``None`` if it is to be sent.
+    """
+
+    call: ToolCall
+    event: ToolInvoked | ToolRetried
+    outcome: Outcome | None = None
+
+    @property
+    def attempt(self) -> int:
+        return self.event.attempt if isinstance(self.event, ToolRetried) else 1
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        if self.outcome is None:
+            return (self.event,)
+        return self.event, settled(self.call.number, self.outcome)
+
+    def unsent(self, outcome: Outcome) -> _Step:
+        """Return the same for a call that is not sent after all."""
+        return replace(self, outcome=self.outcome or outcome)
+
+    def refused(self, outcome: Outcome) -> _Step:
+        """Return the same for a call that had no grant, if it was new."""
+        if isinstance(self.event, ToolRetried):
+            return self
+        return replace(self.unsent(outcome), event=replace(self.event, rule=None))
+
+
+class _Batch:
+    """
+    The state of a batch.
+
+    Attributes:
+        answers: What is known, by the number of the call.
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.answers: dict[int, Answered] = {}
+        self._gateway = gateway
+        self._journal = gateway.journal
+        self._before = gateway.journal.used.copy(), gateway.journal.used_today.copy()
+        #: Attempts that are durable and have not begun, by the number of the call.
+        self._waiting: dict[int, _Step] = {}
+
+    def plan(self, calls: Sequence[ToolCall]) -> list[_Step]:
+        """Recall and decide each call; return the steps of those not answered."""
+        gateway, journal = self._gateway, self._journal
+        steps: list[_Step] = []
+        for call in calls:
+            match journal.recall(call, gateway.redact.value(call.params)):
+                case Answered() as known:
+                    self.answers[call.number] = known
+                case InDoubt() as known:
+                    steps.append(_Step(call, gateway.retry(call, known)))
+                case Fresh():
+                    intent, denied = gateway.judge(call)
+                    # At once: the next one is to see what this one spends.
+                    journal.apply(intent, gateway.log.recorded_at)
+                    steps.append(_Step(call, intent, denied))
+        if any(call.over for call in calls):
+            # What is in doubt stays so: it was sent once.
+            return [step.unsent(stopped("no")) for step in steps if step.attempt == 1]
+        return steps
+
+    async def record(self, steps: Sequence[_Step]) -> None:
+        """Store *steps* in one transaction: durable, if one of them is to be sent."""
+        events = [event for step in steps for event in step.events]
+        if all(step.outcome for step in steps):
+            if events:
+                self._gateway.log.queue(*events)
+        else:
+            try:
+                refused = await self._gateway.log.append(*events)
+            except Exception:
+                raise
+            except BaseException:
+                # The run is stopped while the log, which has them, commits them.
+                self._note(steps)
+                for step in self._waiting.values():
+                    if step.attempt == 1:  # or it stays in doubt
+                        self._gateway.settle(step.call, stopped("no"))
+                raise
+            if refused:
+                await self.record(self._refused(steps, refused))
+                return
+        self._note(steps)
+
+    def _note(self, steps: Sequence[_Step]) -> None:
+        """Take in what is stored now."""
+        at = self._gateway.log.recorded_at
+        for step in steps:
+            number = step.call.number
+            if step.attempt > 1:
+                self._journal.apply(step.event, at)
+            if step.outcome:
+                self._journal.apply(settled(number, step.outcome), at)
+                self.answers[number] = Answered(step.outcome, at)
+            else:
+                self._waiting[number] = step
+
+    def _refused(self, steps: Sequence[_Step], refused: Refused) -> list[_Step]:
+        """Return *steps* without a grant: they spend nothing and are not sent."""
+        self._journal.used, self._journal.used_today = self._before
+        without = [step.refused(spent(refused)) for step in steps]
+        for step in without:
+            self._journal.apply(step.event, self._gateway.log.recorded_at)
+        return without
+
+    async def send(self, calls: Sequence[ToolCall], watches: Sequence[Watch]) -> None:
+        """Send at the same time what is to be sent, and record what comes."""
+        try:
+            # First come, first served: each begins before a stop can reach it.
+            async with asyncio.TaskGroup() as group:
+                for call, watch in zip(calls, watches, strict=True):
+                    group.create_task(self._one(call, watch))
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+
+    async def _one(self, call: ToolCall, watch: Watch) -> None:
+        gateway, number = self._gateway, call.number
+        with watch as span:
+            if step := self._waiting.pop(number, None):
+                outcome = await gateway.forward(call, step.attempt)
+                self.answers[number] = gateway.settle(call, outcome)
+            if span and (known := self.answers.get(number)):
+                span.settled(known.outcome, gateway.routes.get(call.name))

@@ -14,51 +14,18 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
-from .core.calls import Outcome, ToolCall
+from .core.calls import JSON, Outcome, ToolCall
 from .core.events import Event, ToolInvoked, ToolRetried, settled
-from .core.journal import Answered, Fresh, InDoubt
+from .core.journal import Answered, Fresh, InDoubt, Recall
 from .gateway import Gateway, checked, spent, stopped
 from .ports import Refused, Span
 
-__all__ = ["Watch", "call_many"]
+__all__ = ["Batch", "Watch"]
 
 #: Watches a call, or does nothing.
 Watch: TypeAlias = AbstractContextManager[Span | None]
-
-
-async def call_many(
-    gateway: Gateway, calls: Sequence[ToolCall], watches: Sequence[Watch]
-) -> list[Answered]:
-    """
-    Carry out *calls* and return what the agent is to see, in their order.
-
-    Args:
-        gateway: Of the run.
-
-        calls: With consecutive numbers.
-
-        watches: One for each call, entered when its turn to be sent comes.
-
-    Raises:
-        NondeterminismError: The log holds another call at one of the positions.
-
-        RunStopped: One of the calls is more than the run may attempt. None was
-            sent, all are recorded.
-
-        StoreError: An event could not be stored. If it was an intent, nothing
-            was sent.
-
-        Suspend: One of the calls was sent before a crash, and may not be
-            repeated. Nothing was sent.
-    """
-    batch = _Batch(gateway)
-    await batch.record(batch.plan(calls))
-    await batch.send(calls, watches)
-    for answer in batch.answers.values():
-        checked(answer)
-    return [batch.answers[call.number] for call in calls]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,43 +64,94 @@ class _Step:
         return replace(self.unsent(outcome), event=replace(self.event, rule=None))
 
 
-class _Batch:
-    """
-    The state of a batch.
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """A call, its parameters as the log holds them, and what the log knows."""
 
-    Attributes:
-        answers: What is known, by the number of the call.
+    call: ToolCall
+    params: dict[str, JSON] | None
+    known: Recall
+    watch: Watch
+
+
+class Batch:
+    """
+    Some calls of one run, with consecutive numbers.
+
+    Args:
+        gateway: Of the run.
     """
 
     def __init__(self, gateway: Gateway) -> None:
-        self.answers: dict[int, Answered] = {}
         self._gateway = gateway
         self._journal = gateway.journal
         self._before = gateway.journal.used.copy(), gateway.journal.used_today.copy()
-        #: Attempts that are durable and have not begun, by the number of the call.
+        self._items: list[_Item] = []
+        #: What is known, by the number of the call.
+        self._answers: dict[int, Answered] = {}
+        #: Attempts that are durable and have not begun, by the same.
         self._waiting: dict[int, _Step] = {}
 
-    def plan(self, calls: Sequence[ToolCall]) -> list[_Step]:
-        """Recall and decide each call; return the steps of those not answered."""
-        gateway, journal = self._gateway, self._journal
+    def add(self, call: ToolCall, watch: Watch) -> None:
+        """
+        Add a call, and recall it.
+
+        Args:
+            call: The next one.
+
+            watch: Entered when its turn to be sent comes.
+
+        Raises:
+            NondeterminismError: The log holds another call at this position.
+        """
+        params = self._gateway.redact.value(call.params)
+        known = self._journal.recall(call, params)
+        self._items.append(_Item(call, params, known, watch))
+
+    async def carry_out(self) -> list[Answered]:
+        """
+        Carry out the calls and return what the agent is to see, in their order.
+
+        Raises:
+            RunStopped: One of the calls is more than the run may attempt. None was
+                sent, all are recorded.
+
+            StoreError: An event could not be stored. If it was an intent, nothing
+                was sent.
+
+            Suspend: One of the calls was sent before a crash, and may not be
+                repeated. Nothing was sent.
+        """
+        await self._record(self._decided())
+        await self._send()
+        for answer in self._answers.values():
+            checked(answer)
+        return [self._answers[item.call.number] for item in self._items]
+
+    def _decided(self) -> list[_Step]:
+        """Return the next step of each call that is not answered."""
+        gateway = self._gateway
         steps: list[_Step] = []
-        for call in calls:
-            match journal.recall(call, gateway.redact.value(call.params)):
-                case Answered() as known:
-                    self.answers[call.number] = known
-                case InDoubt() as known:
-                    steps.append(_Step(call, gateway.retry(call, known)))
+        for item in self._items:
+            call = item.call
+            match item.known:
+                case Answered():
+                    self._answers[call.number] = item.known
+                case InDoubt():
+                    steps.append(_Step(call, gateway.retry(call, item.known)))
                 case Fresh():
-                    intent, denied = gateway.judge(call)
+                    intent, denied = gateway.judge(call, item.params)
                     # At once: the next one is to see what this one spends.
-                    journal.apply(intent, gateway.log.recorded_at)
+                    self._journal.apply(intent, gateway.log.recorded_at)
                     steps.append(_Step(call, intent, denied))
-        if any(call.over for call in calls):
+                case _:
+                    assert_never(item.known)
+        if any(step.call.over for step in steps):
             # What is in doubt stays so: it was sent once.
             return [step.unsent(stopped("no")) for step in steps if step.attempt == 1]
         return steps
 
-    async def record(self, steps: Sequence[_Step]) -> None:
+    async def _record(self, steps: Sequence[_Step]) -> None:
         """Store *steps* in one transaction: durable, if one of them is to be sent."""
         events = [event for step in steps for event in step.events]
         if all(step.outcome for step in steps):
@@ -152,7 +170,7 @@ class _Batch:
                         self._gateway.settle(step.call, stopped("no"))
                 raise
             if refused:
-                await self.record(self._refused(steps, refused))
+                await self._record(self._refused(steps, refused))
                 return
         self._note(steps)
 
@@ -165,7 +183,7 @@ class _Batch:
                 self._journal.apply(step.event, at)
             if step.outcome:
                 self._journal.apply(settled(number, step.outcome), at)
-                self.answers[number] = Answered(step.outcome, at)
+                self._answers[number] = Answered(step.outcome, at)
             else:
                 self._waiting[number] = step
 
@@ -177,13 +195,13 @@ class _Batch:
             self._journal.apply(step.event, self._gateway.log.recorded_at)
         return without
 
-    async def send(self, calls: Sequence[ToolCall], watches: Sequence[Watch]) -> None:
+    async def _send(self) -> None:
         """Send at the same time what is to be sent, and record what comes."""
         try:
             # First come, first served: each begins before a stop can reach it.
             async with asyncio.TaskGroup() as group:
-                for call, watch in zip(calls, watches, strict=True):
-                    group.create_task(self._one(call, watch))
+                for item in self._items:
+                    group.create_task(self._one(item.call, item.watch))
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
 
@@ -192,6 +210,6 @@ class _Batch:
         with watch as span:
             if step := self._waiting.pop(number, None):
                 outcome = await gateway.forward(call, step.attempt)
-                self.answers[number] = gateway.settle(call, outcome)
-            if span and (known := self.answers.get(number)):
+                self._answers[number] = gateway.settle(call, outcome)
+            if span and (known := self._answers.get(number)):
                 span.settled(known.outcome, gateway.routes.get(call.name))

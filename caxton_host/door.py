@@ -8,13 +8,14 @@ so a guest cannot tell them apart (law 5).
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 
 from . import codec
-from .batch import Watch, call_many
+from .batch import Batch, Watch
 from .core.calls import JSON, OK, ToolCall, reply
 from .core.events import LogWritten
 from .core.limits import Limits
@@ -32,6 +33,9 @@ LEVELS = ("debug", "info", "warning", "error")
 BATCH = "mcp_call_many()"
 #: Bytes of all answers of a batch. What a worker takes at once is bounded.
 MAX_REPLIES = 32 * 1024 * 1024
+
+#: After so many bytes of a batch, other runs have their turn.
+_LONG = 4096
 
 _NAME = re.compile(rb"[a-zA-Z0-9_-]{1,64}")
 _LINE_COST = 16  # what an empty line counts towards the limit on logs
@@ -76,12 +80,13 @@ class RunDoor:
             items = codec.split_batch(batch)
         except BadBytes as exc:
             return await self._carry_out(self._bad_batch(batch, fuel, str(exc)))
-        calls = [
-            self._tool_call(name, params, codec.sha256(params), fuel)
-            for name, params in items
-        ]
-        watches = [self._watch(call) for call in calls]
-        known = await call_many(self.gateway, calls, watches)
+        calls = Batch(self.gateway)
+        for name, params in items:
+            call = self._tool_call(name, params, codec.sha256(params), fuel)
+            calls.add(call, self._watch(call))
+            if len(params) > _LONG:
+                await asyncio.sleep(0)
+        known = await calls.carry_out()
         data = codec.encode([reply(each.outcome)[1] for each in known])
         self._answered(data)
         if len(data) > MAX_REPLIES:

@@ -28,7 +28,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from .core.calls import Completed, Denied, Failed, Outcome, Route, Sent, ToolCall
+from .core.calls import JSON, Completed, Denied, Failed, Outcome, Route, Sent, ToolCall
 from .core.events import Event, ToolInvoked, ToolRetried, settled
 from .core.grants import Allowed, Grant, decide
 from .core.journal import Answered, Fresh, InDoubt, Journal
@@ -94,12 +94,13 @@ class Gateway:
 
             Suspend: The call was sent before a crash, and its effect is unknown.
         """
-        known = self.journal.recall(call, self.redact.value(call.params))
+        params = self.redact.value(call.params)
+        known = self.journal.recall(call, params)
         match known:
             case Answered():
                 return checked(known)
             case Fresh():
-                refusal = await self._record_intent(call)
+                refusal = await self._record_intent(call, params)
                 if refusal is not None:
                     return checked(refusal)
                 return self.settle(call, await self.forward(call, 1))
@@ -111,9 +112,11 @@ class Gateway:
             case _:
                 assert_never(known)
 
-    async def _record_intent(self, call: ToolCall) -> Answered | None:
+    async def _record_intent(
+        self, call: ToolCall, params: dict[str, JSON] | None
+    ) -> Answered | None:
         """Make the intent durable, or return why the call is denied."""
-        intent, denied = self.judge(call)
+        intent, denied = self.judge(call, params)
         if denied:
             return self.settle(call, denied, intent)
         try:
@@ -130,8 +133,17 @@ class Gateway:
         self.journal.apply(intent, self.log.recorded_at)
         return None
 
-    def judge(self, call: ToolCall) -> tuple[ToolInvoked, Denied | None]:
-        """Return the intent of a call, and why it is denied, if it is."""
+    def judge(
+        self, call: ToolCall, params: dict[str, JSON] | None
+    ) -> tuple[ToolInvoked, Denied | None]:
+        """
+        Return the intent of a call, and why it is denied, if it is.
+
+        Args:
+            call: What the agent asks.
+
+            params: Its parameters as the log is to hold them.
+        """
         route = self.routes.get(call.name)
         verdict = self._decide(call, route)
         denied = verdict if isinstance(verdict, Denied) else None
@@ -140,7 +152,7 @@ class Gateway:
             name=call.name,
             server=route.server if route else None,
             tool=route.tool if route else None,
-            params=self.redact.value(call.params),
+            params=params,
             params_sha256=call.digest,
             effect=(route or _NOWHERE).effect,
             rule=None if denied else verdict.rule,

@@ -302,6 +302,67 @@ def _floods() -> Iterator[Attack]:
     )
 
 
+def _many(batch: int, size: int, out: int = 131072, cap: int = 256) -> str:
+    values = " ".join(f"(i32.const {number})" for number in (batch, size, out, cap))
+    return f"(call $mcp_call_many {values})"
+
+
+def sends_many(batch: bytes, status: int) -> bytes:
+    """Return an agent that makes one batch, and fails unless it gets that status."""
+    call = _many(0, len(batch), 2 * _MIB)
+    return wasm(
+        f"(i64.ne (i64.shr_u {call} (i64.const 32)) (i64.const {status}))",
+        before=f"(data (i32.const 0) {_quoted(batch)})",
+        memory="40",
+    )
+
+
+def _batches() -> Iterator[Attack]:
+    end = 4 * 65536
+    places = {
+        "batch at -1": (_ALL, 1),
+        "batch over the end": (end - 3, 4),
+        "batch length overflows": (8, _ALL),
+        "answers over the end": (0, 1, end),
+        "answers length overflows": (0, 1, 8, _ALL),
+    }
+    item = b"\x92\xafmcp__demo__echo"
+    data = f"(data (i32.const 0) {_quoted(bytes([0x91]) + item + bytes([0x80]))})"
+    for what, place in places.items():
+        module = wasm(f"(drop {_many(*place)}) (i32.const 0)", before=data)
+        yield _attack(10, what, module, _TRAP)
+    for row, what, batch in (
+        (12, "batch nested 60k", b"\x91" + item + b"\x91" * 60_000 + b"\xc0"),
+        (13, "batch claims 4G items", b"\xdd" + b"\xff" * 4),
+        (13, "item claims 4G values", b"\x91" + item + b"\xdf" + b"\xff" * 4),
+        (14, "batch of 65", b"\xdc\0\x41" + (item + b"\x80") * 65),
+        (14, "batch over 1 MiB", b"\x91" + item + b"\xc6\0\x10\0\0" + bytes(_MIB)),
+        (18, "two batches", b"\x90\x90"),
+    ):
+        module = sends_many(batch, 4)
+        yield _attack(row, what, module, "completed", recorded=_BAD)
+    deep = b"\x92" + item + b"\x81\xa1k" * 900 + b"\xc0" + item + b"\x80"
+    yield _attack(
+        12,
+        "item nested 900",
+        sends_many(deep, 0),
+        "completed",
+        recorded=("ToolDenied", "ToolCompleted"),
+    )
+    full = b"\xdc\0\x40" + (item + b"\x80") * 64
+    yield _attack(
+        19,
+        "batch flood",
+        wasm(
+            f"(loop $again (drop {_many(0, len(full))}) {_next(5_000)}) (i32.const 0)",
+            before=f"(data (i32.const 0) {_quoted(full)})",
+        ),
+        "limit total_calls",
+        limits=Limits(total_calls=100),
+        recorded=("ToolCompleted", "ToolFailed", "ToolDenied"),
+    )
+
+
 def _results() -> Iterator[Attack]:
     # A reply that does not fit writes nothing: what was in its place still is.
     small = wasm(
@@ -341,5 +402,6 @@ ATTACKS = [
     *_pointers(),
     *_params(),
     *_floods(),
+    *_batches(),
     *_results(),
 ]

@@ -19,8 +19,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
+from caxton_host import codec
 from caxton_host.core.calls import Completed
-from caxton_host.core.events import ToolInvoked
+from caxton_host.core.events import ToolCompleted, ToolInvoked
 from caxton_host.errors import ToolError
 from caxton_host.ports import Door, Ending, Guest, ToolClient, ToolRequest
 from caxton_host.telemetry import NoTelemetry, OtelTelemetry, TracedTools, connect
@@ -320,6 +321,47 @@ async def test_events_name_the_spans_they_were_recorded_under(
         if isinstance(entry.event, ToolInvoked):
             span = collector.named(f"execute_tool {entry.event.name}")
             assert entry.span_id == span.span_id.hex()
+
+
+async def test_each_item_of_a_batch_has_a_span_with_its_attempt_below(
+    collector: Collector,
+) -> None:
+    async def script(door: Door, guest: Guest) -> Ending:
+        del guest
+        names = ("weather", "rm", "mcp__demo__fail")
+        await door.call_many(codec.encode([(name, {}) for name in names]), 1)
+        return ended()
+
+    class Meeting(FakeTools):
+        async def call_tool(self, request: ToolRequest) -> Completed:
+            came.add(request.tool)
+            while len(came) < 2:  # noqa: ASYNC110 -- or the test ends by its timeout
+                await asyncio.sleep(0)
+            return await super().call_tool(request)
+
+    came: set[str] = set()
+    scene = traced(collector.url, script, Meeting(ANSWERS))
+    await scene.run()
+    close(scene)
+
+    run = collector.named("invoke_agent weather")
+    items = {
+        name: collector.named(f"execute_tool {name}")
+        for name in ("weather", "rm", "mcp__demo__fail")
+    }
+    assert {span.parent_span_id for span in items.values()} == {run.span_id}
+    outcomes = [attributes(s)["caxton.call.outcome"] for s in items.values()]
+    assert outcomes == ["ok", "denied", "failed"]
+    for tool, name in (("get_weather", "weather"), ("fail", "mcp__demo__fail")):
+        attempt = collector.named(f"tools/call {tool}")
+        assert attempt.parent_span_id == items[name].span_id
+    assert len(collector.spans) == 6
+    # All intents are one append, under the run; each outcome is under its item.
+    for entry in await scene.recorded():
+        if isinstance(entry.event, ToolCompleted):
+            assert entry.span_id == items["weather"].span_id.hex()
+        elif isinstance(entry.event, ToolInvoked):
+            assert entry.span_id == run.span_id.hex()
 
 
 async def test_tool_server_is_given_the_trace_context(collector: Collector) -> None:

@@ -45,6 +45,9 @@ CX_IMPORT(mcp_call)
 uint64_t cx_host_mcp_call(const void *name, uint32_t name_len,
                           const void *params, uint32_t params_len, void *out,
                           uint32_t out_cap);
+CX_IMPORT(mcp_call_many)
+uint64_t cx_host_mcp_call_many(const void *batch, uint32_t batch_len, void *out,
+                               uint32_t out_cap);
 CX_IMPORT(take_reply) uint32_t cx_host_take_reply(void *out, uint32_t cap);
 CX_IMPORT(tools) uint64_t cx_host_tools(void *out, uint32_t cap);
 CX_IMPORT(context)
@@ -406,6 +409,60 @@ CX_FN cx_reply cx_call(const char *name, cx_writer *params) {
   if (full) return (cx_reply){CX_NO_ROOM, {cx_buffer, 0}};
   return cx_received(cx_host_mcp_call(view.at, view.size, params->bytes, size,
                                       cx_buffer, cx_buffer_size));
+}
+
+/* Several calls that are made at once: at most 64 of them, and 1 MiB. */
+typedef struct {
+  cx_writer items; /* with room for the head of an array in front */
+  uint32_t count;
+} cx_batch;
+
+#define CX_BATCH_HEAD 3
+
+/* Declares a batch with room for `room` bytes of names and params. */
+#define CX_BATCH(name, room)                       \
+  static uint8_t name##_bytes[(room) + CX_BATCH_HEAD]; \
+  cx_batch name = {                                \
+      {name##_bytes, (room) + CX_BATCH_HEAD, CX_BATCH_HEAD, false}, 0}
+
+/* Adds a call to a batch. Its params are to be written to what this returns. */
+CX_FN cx_writer *cx_add(cx_batch *batch, const char *name) {
+  batch->count++;
+  cx_array(&batch->items, 2);
+  cx_str(&batch->items, name);
+  return &batch->items;
+}
+
+/*
+ * Makes the calls of a batch at the same time, and empties it.
+ *
+ * CX_OK says that the batch was read: the value is an array with one reply for
+ * each call, in the order of the calls. cx_answer takes it apart.
+ */
+CX_FN cx_reply cx_call_many(cx_batch *batch) {
+  cx_writer *items = &batch->items;
+  uint32_t size = items->size;
+  bool full = items->full;
+  items->bytes[0] = 0xdc;
+  items->bytes[1] = (uint8_t)(batch->count >> 8);
+  items->bytes[2] = (uint8_t)batch->count;
+  items->size = CX_BATCH_HEAD;
+  items->full = false;
+  batch->count = 0;
+  if (full) return (cx_reply){CX_NO_ROOM, {cx_buffer, 0}};
+  return cx_received(
+      cx_host_mcp_call_many(items->bytes, size, cx_buffer, cx_buffer_size));
+}
+
+/* Reply `index` of a batch, as cx_call would return it. */
+CX_FN cx_reply cx_answer(cx_reply replies, uint32_t index) {
+  static const char *const words[] = {"ok", "tool_error", "denied", "failed"};
+  if (replies.status != CX_OK) return replies;
+  cx_reply answer = {CX_BAD_REQUEST, cx_at(replies.value, index)};
+  cx_text word = cx_text_of(cx_find(answer.value, "status"));
+  for (uint32_t i = 0; i < 4; i++)
+    if (cx_same(word, words[i])) answer.status = (cx_status)i;
+  return answer;
 }
 
 /* The granted tools: an array of maps "name", "description", "input_schema". */

@@ -55,6 +55,7 @@ class Machine:
         linker = wt.Linker(engine)
         for name, params, results, function in (
             ("mcp_call", [_I32] * 6, [_I64], self._mcp_call),
+            ("mcp_call_many", [_I32] * 4, [_I64], self._mcp_call_many),
             ("take_reply", [_I32] * 2, [_I32], self._take_reply),
             ("tools", [_I32] * 2, [_I64], self._tools),
             ("context", [_I32] * 4, [_I64], self._context),
@@ -104,6 +105,20 @@ class Machine:
         params = codec.decode_map(self._read(at, size), limit=65536)
         self.calls.append((name, params))
         return self._reply(*self.tool(name, params), out, cap)
+
+    def _mcp_call_many(self, at: int, size: int, out: int, cap: int) -> int:
+        items = codec.split_batch(self._read(at, size))
+        if not items:
+            return self._reply(
+                *problem(4, "bad_request", "bad_request", "no"), out, cap
+            )
+        replies = []
+        for raw, params in items:
+            assert raw is not None
+            name = raw.decode()
+            self.calls.append((name, codec.decode_map(params, limit=65536)))
+            replies.append(codec.decode_trusted(self.tool(*self.calls[-1])[1]))
+        return self._reply(0, codec.encode(replies), out, cap)
 
     def _input(self, out: int, cap: int) -> int:
         return self._reply(0, self.input, out, cap)

@@ -64,6 +64,24 @@ CX_RUN {
     CX_BUFFER(small, 1);
     cx_int(&small, 1000);
     cx_bool(&result, refused && !params.full && !cx_output(&small));
+  } else if (cx_same(task, "batch")) {
+    CX_BATCH(batch, 32);
+    cx_reply bad = cx_call_many(&batch); /* the machine refuses an empty one */
+    cx_map(cx_add(&batch, "a name that does not fit in there"), 0);
+    cx_status full = cx_call_many(&batch).status;
+    cx_map(cx_add(&batch, "one"), 0);
+    cx_writer *params = cx_add(&batch, "two");
+    cx_map(params, 1);
+    cx_str(params, "n");
+    cx_int(params, 2);
+    cx_reply replies = cx_call_many(&batch);
+    cx_array(&result, 7);
+    cx_int(&result, cx_answer(bad, 1).status);
+    cx_int(&result, full);
+    cx_int(&result, replies.status);
+    for (uint32_t i = 0; i < 3; i++)
+      cx_int(&result, cx_answer(replies, i).status);
+    cx_copy(&result, cx_find(cx_answer(replies, 1).value, "message"));
   } else if (cx_same(task, "text")) {
     return cx_output_str("one text") ? 0 : 1;
   } else {

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from caxton_host import codec
 from caxton_host.core.calls import JSON
 
-from .engine import Machine, no_tool
+from .engine import Machine, no_tool, ok, problem
 
 _SCALARS = (
     st.none()
@@ -136,3 +136,17 @@ def test_params_that_do_not_fit_are_never_sent(probe: bytes) -> None:
 
 def test_one_text_can_be_the_output(probe: bytes) -> None:
     assert _ask(probe, task="text").result() == "one text"
+
+
+def test_batch_is_built_made_and_taken_apart(probe: bytes) -> None:
+    def tool(name: str, _params: object) -> tuple[int, bytes]:
+        if name == "one":
+            return problem(3, "failed", "timeout", "no answer")
+        return ok("second")
+
+    machine = Machine(input=codec.encode({"task": "batch"}), tool=tool)
+    assert machine.run(probe) == 0
+    assert machine.calls == [("one", {}), ("two", {"n": 2})]
+    # The batch that is refused, the one that is full, the third and its answers:
+    # the one after the last is nothing.
+    assert machine.result() == [4, 5, 0, 3, 0, 4, "second"]

@@ -336,6 +336,58 @@ def test_long_names_and_params_are_bounded_and_still_differ() -> None:
     assert third == bytes(1_000)
 
 
+def _batch(length: int, out: int = 1024, cap: int = 100) -> str:
+    numbers = (0, length, out, cap)
+    return f"(call $mcp_call_many {' '.join(f'(i32.const {n})' for n in numbers)})"
+
+
+def test_batch_carries_the_guests_own_bytes_and_gives_the_reply() -> None:
+    host = FakeHost(Answer(0, b"\x91reply", 77))
+    body = f"{_store(_batch(5))} (i64.store (i32.const 8) (call $now))"
+    memory = shown(body, host)
+    [(batch, fuel)] = host.batches
+    assert (batch, host.calls) == (b"echo\x80", [])
+    assert fuel > abi.CALL_FUEL
+    assert _result(memory) == (0, 6)
+    assert memory[1024:1030] == b"\x91reply"
+    assert struct.unpack_from("<q", memory, 8) == (77,)
+
+
+def test_batch_that_recorded_nothing_leaves_the_time_as_it_is() -> None:
+    host = FakeHost(Answer(0, b"\x90", 0))
+    body = f"(drop {_batch(0)}) (i64.store (i32.const 0) (call $now))"
+    assert struct.unpack_from("<q", shown(body, host, now=123)) == (123,)
+
+
+def test_replies_of_a_batch_that_do_not_fit_are_taken_later() -> None:
+    host = FakeHost(Answer(0, b"r" * 200, 1))
+    body = f"""{_store(_batch(5))}
+      (i32.store (i32.const 8) (i32.load (i32.const 1024)))
+      (i32.store (i32.const 16) (call $take_reply (i32.const 1024) (i32.const 200)))"""
+    memory = shown(body, host)
+    assert _result(memory) == (0, 200)
+    assert struct.unpack_from("<I", memory, 8) == (0,)
+    assert memory[1024:1224] == b"r" * 200
+    assert len(host.batches) == 1
+
+
+def test_long_batches_are_bounded_and_still_differ() -> None:
+    most = codec.BATCH_BYTES
+    body = f"""(drop {_batch(most + 1, cap=0)})
+      (i32.store (i32.const {most}) (i32.const 1))
+      (drop {_batch(most + 1, cap=0)}) (drop {_batch(most, cap=0)}) (i32.const 0)"""
+    built = build_engine(settings_for(Limits()))
+    code = wasmtime.Module(built, wasm(body, memory="17"))
+    host = FakeHost()
+    session = abi.Session(_start(memory=Limits().memory), host)
+    end = execute(Code(built, abi.link(built).instantiate_pre(code)), session)
+    assert end.kind == "returned"
+    (first, _), (second, _), (third, _) = host.batches
+    assert first[:most] == second[:most] == third == bytes(most)
+    assert first[most:] == hashlib.sha256(bytes(most + 1)).digest()
+    assert second[most:] == hashlib.sha256(bytes(most) + b"\1").digest()
+
+
 @pytest.mark.parametrize("error", [ValueError("v"), KeyboardInterrupt(), SystemExit(1)])
 def test_what_a_host_function_raises_ends_its_guest_and_no_other(
     error: BaseException,

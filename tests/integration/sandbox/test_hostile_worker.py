@@ -29,6 +29,7 @@ LIMITS = Limits(log=100, output=100, params=100, host_calls=10, fuel=1_000)
 READY = wire.frame(wire.READY, 0, codec.encode(["no-files"]))
 RETURNED = wire.end(1, End(kind="returned", code=3, fuel=9))
 CALLED = wire.call(1, b"echo", b"\x80", 9)
+BATCHED = wire.calls(1, b"\x90", 9)
 
 
 @dataclass
@@ -109,6 +110,12 @@ LIES = {
     "name longer than its frame": wire.frame(wire.CALL, 1, struct.pack("<QI", 1, 9)),
     "params over the limit": wire.call(1, b"echo", bytes(133), 9),
     "fuel it never had": wire.call(1, b"echo", b"", 1_001),
+    "batch over its cap": _header(wire.TO_HOST[wire.CALLS] + 1, wire.CALLS),
+    "batch that is cut off": wire.frame(wire.CALLS, 1, b"abc"),
+    "batch with fuel it never had": wire.calls(1, b"\x90", 1_001),
+    "batch during a call": CALLED + BATCHED,
+    "call during a batch": BATCHED + CALLED,
+    "end during a batch": BATCHED + RETURNED,
     "call during a call": CALLED + CALLED,
     "log during a call": CALLED + wire.log(1, 1, b"x"),
     "end during a call": CALLED + RETURNED,
@@ -178,15 +185,27 @@ async def test_worker_that_fails_a_guest_is_an_error_of_the_sandbox() -> None:
         assert "\x1b" not in str(failed.value)
 
 
+async def test_batch_of_a_worker_comes_to_the_door() -> None:
+    async with fake() as worker:
+        run = worker.run(door := FakeDoor(Answer(4, b"\x80", 7)))
+        await worker.say(wire.calls(1, b"\x91\xc0", 9))
+        answer = wire.read_reply(await worker.heard(wire.REPLY))
+        assert answer == Answer(4, b"\x80", 7)
+        await worker.say(RETURNED)
+        await run
+        assert (door.calls, door.batches) == ([], [(b"\x91\xc0", 9)])
+
+
+@pytest.mark.parametrize("frame", [CALLED, BATCHED], ids=["call", "batch"])
 async def test_worker_that_calls_and_never_reads_is_killed(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, frame: bytes
 ) -> None:
     monkeypatch.setattr(link_module, "BACKLOG", 1024 * 1024)
     async with fake() as worker, asyncio.timeout(SOON):
         run = worker.run(FakeDoor(Answer(0, bytes(4 * 1024 * 1024), 1)))
-        await worker.say(CALLED)
+        await worker.say(frame)
         await until(lambda: worker.link._unread() > 0)
-        await worker.say(CALLED)
+        await worker.say(frame)
         with pytest.raises(SandboxError, match="without reading"):
             await run
 
@@ -208,7 +227,7 @@ async def test_answer_that_comes_in_pieces_is_one_answer() -> None:
             st.binary(max_size=60),
             st.builds(
                 wire.frame,
-                st.sampled_from([wire.READY, wire.CALL, wire.LOG, wire.END]),
+                st.sampled_from(sorted(wire.TO_HOST)),
                 st.integers(0, 2),
                 st.binary(max_size=40),
             ),

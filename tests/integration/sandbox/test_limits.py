@@ -212,3 +212,15 @@ async def test_host_functions_need_nothing_that_confinement_took(
     assert ending.output == hashlib.shake_256(SEED).digest(8)
     ((_, params, _),) = door.calls
     assert len(params) == 132
+
+
+async def test_flood_of_empty_batches_ends_by_the_clock(sandbox: WasmSandbox) -> None:
+    # law 9: what records nothing gives no new time to compute
+    empty = """(loop $l (drop (call $mcp_call_many
+        (i32.const 0) (i32.const 1) (i32.const 8) (i32.const 8))) (br $l))
+      (unreachable)"""
+    module = wasm(empty, before='(data (i32.const 0) "\\90")')
+    door = FakeDoor(Answer(0, b"\x90", 0))
+    limits = Limits(compute=0.05, host_calls=10**9, fuel=2**62)
+    ending = await execute(sandbox, module, door, limits)
+    assert (ending.kind, ending.limit) == ("limit", "compute")

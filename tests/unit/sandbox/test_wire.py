@@ -91,6 +91,7 @@ def test_module_carries_key_settings_and_code() -> None:
 def test_call_log_and_reply_are_read_as_they_were_written() -> None:
     limits = Limits()
     assert wire.read_call(_body(wire.call(1, b"n", b"p", 9)), limits) == (b"n", b"p", 9)
+    assert wire.read_calls(_body(wire.calls(1, b"b", 9)), limits) == (b"b", 9)
     assert wire.read_log(_body(wire.log(1, 3, b"t"))) == (3, b"t")
     answer = Answer(4, b"\x80", 2**50)
     assert wire.read_reply(_body(wire.reply(1, answer))) == answer

@@ -401,6 +401,23 @@ async def test_sixty_four_items_are_not_too_many() -> None:
     assert words(await scene.call(*["a"] * 64)) == ["ok"] * 64
 
 
+async def test_long_batch_lets_others_have_their_turn() -> None:  # law 9
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.ensure_future(count())
+    scene = Scene(grant=Grant())
+    await scene.call(*[["a", {"k": "x" * 5_000}]] * 50)
+    other.cancel()
+
+    assert turns >= 50
+
+
 # -- limits --------------------------------------------------------------------
 
 
@@ -440,6 +457,15 @@ async def test_every_item_counts_towards_what_a_run_may_record() -> None:  # law
     assert caught.value.limit == "recorded"
     assert scene.tools.asked == []
     assert scene.closed()
+
+
+async def test_bad_batch_counts_towards_it_too() -> None:  # law 9
+    scene = Scene(limits=replace(Limits(), recorded=500))
+    await scene.door.call_many(b"\xc1" * 200, 7)
+
+    with pytest.raises(RunStopped, match="recorded"):
+        await scene.door.call_many(b"\xc1" * 200, 7)
+    assert len(scene.log.events) == 4
 
 
 async def test_answers_count_towards_it_as_well() -> None:

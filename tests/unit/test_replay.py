@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from caxton_host import codec
+from caxton_host import door as door_module
 from caxton_host.core.calls import JSON, Completed, Effect
 from caxton_host.core.catalogue import Offered
 from caxton_host.core.events import RunFailed, ToolInvoked
@@ -542,3 +543,22 @@ async def test_tools_of_a_replay_reach_nothing() -> None:  # law 6
     )
     with pytest.raises(ToolError):
         await tools.call_tool(request)
+
+
+async def test_run_that_answers_too_large_together_ended_replays_to_that_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def script(door: Door, guest: Guest) -> Ending:
+        del guest
+        await door.call_many(codec.encode([["weather", {}], ["rm", {}]]), 1)
+        return DONE
+
+    monkeypatch.setattr(door_module, "MAX_REPLIES", 100)
+    scene = await recorded(script)
+    end = (await scene.events())[-1]
+    assert isinstance(end, RunFailed)
+    assert end.message.startswith("result: ")
+
+    assert (await scene.replay()).verdict == "identical"
+    monkeypatch.setattr(door_module, "MAX_REPLIES", 1_000)
+    assert (await divergence(scene, script)).path == "$.type"

@@ -411,7 +411,15 @@ CX_FN cx_reply cx_call(const char *name, cx_writer *params) {
                                       cx_buffer, cx_buffer_size));
 }
 
-/* Several calls that are made at once: at most 64 of them, and 1 MiB. */
+/*
+ * Several calls that are made at once: at most 64 of them, and 1 MiB.
+ *
+ *     CX_BATCH(batch, 512);
+ *     cx_map(cx_add(&batch, "mcp__demo__now"), 0);
+ *     cx_map(cx_add(&batch, "mcp__demo__list"), 0);
+ *     cx_reply replies = cx_call_many(&batch);
+ *     cx_reply list = cx_answer(replies, 1);
+ */
 typedef struct {
   cx_writer items; /* with room for the head of an array in front */
   uint32_t count;

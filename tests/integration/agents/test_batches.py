@@ -24,6 +24,7 @@ from caxton_host.core.events import (
 )
 from caxton_host.core.grants import Grant
 from caxton_host.core.limits import Limits
+from caxton_host.core.resolution import Retry
 from caxton_host.errors import ToolError
 from caxton_host.host import Host, RunRequest
 from caxton_host.ports import ToolRequest
@@ -285,4 +286,18 @@ async def test_batch_with_an_unsafe_call_in_doubt_waits_for_a_person(
     assert (end.reason, end.call) == ("in_doubt", 2)
     assert house.tools.asked == []
     assert not [e for e in again if isinstance(e.event, ToolRetried)]
+    assert (await house.replay()).divergence is None
+
+    await house.host.resolve(house.run_id, 3, Retry(), actor=ANN, reason="not paid")
+    async with asyncio.timeout(60):
+        await house.host.resume(house.run_id, actor=ANN, grant=GRANT)
+
+    last = await house.history()
+    assert [answer[1] for answer in output(last)[0][2]] == ["first", "paid", "second"]
+    retries = [e.event for e in last if isinstance(e.event, ToolRetried)]
+    assert [(e.call, e.reason) for e in retries] == [
+        (1, "resumed"),
+        (2, "resolved"),
+        (3, "resumed"),
+    ]
     assert (await house.replay()).divergence is None

@@ -42,10 +42,13 @@ def status(ctx: click.Context, frame: Frame, as_json: bool) -> None:
     """
     document = _status(frame.load().store_url)
     _tell(document, as_json=as_json)
+    server = document["server"]
     if fix := _FIXES.get(str(document["state"])):
+        if isinstance(server, dict) and not server["may_migrate"]:
+            fix = fix.replace(_MIGRATE, f"{_BY_OWNER}, as the owner of the database")
         complain(f"the schema of the database is {document['state']}", fix)
         ctx.exit(FAILED)
-    if isinstance(server := document["server"], dict):
+    if isinstance(server, dict):
         from ..store.health import problems
 
         for wrong, fix in (found := problems(server)):
@@ -75,9 +78,10 @@ def migrate(frame: Frame, as_json: bool) -> None:
     _tell(_status(url), as_json=as_json)
 
 
+_MIGRATE, _BY_OWNER = "caxton db migrate", "caxton --db URL db migrate"
 _FIXES = {
-    "empty": "caxton db migrate",
-    "older": "caxton db migrate",
+    "empty": _MIGRATE,
+    "older": _MIGRATE,
     "newer": "install the version of caxton-host that wrote it",
 }
 

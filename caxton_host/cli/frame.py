@@ -7,7 +7,7 @@ import contextlib
 import os
 import shlex
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -48,10 +48,11 @@ class Frame:
             Path(self.config) if self.config else None,
             environ=os.environ,
             cwd=Path.cwd(),
+            store_url=self.db,
         )
         for warning in config.warnings:
             note(f"warning: {warning}")
-        return replace(config, store_url=self.db) if self.db else config
+        return config
 
     def command(self) -> str:
         """Return how a command line begins that means the same."""

@@ -33,7 +33,13 @@ _PASSWORD = re.compile(r"://[^/@:]*:([^/@]+)@")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 
-def load(path: Path | None, *, environ: Mapping[str, str], cwd: Path) -> Config:
+def load(
+    path: Path | None,
+    *,
+    environ: Mapping[str, str],
+    cwd: Path,
+    store_url: str | None = None,
+) -> Config:
     """
     Return the configuration.
 
@@ -44,6 +50,8 @@ def load(path: Path | None, *, environ: Mapping[str, str], cwd: Path) -> Config:
 
         cwd: The working folder.
 
+        store_url: The event store, whatever the file says of it.
+
     Raises:
         ConfigError: A file cannot be read, or says what cannot be; the text names
             file and key.
@@ -51,9 +59,10 @@ def load(path: Path | None, *, environ: Mapping[str, str], cwd: Path) -> Config:
     found = find(path, environ=environ, cwd=cwd)
     if found is None:
         database = Paths.of(environ).data / _DATABASE
-        return Config(store_url=f"sqlite:///{database}")
+        return Config(store_url=store_url or f"sqlite:///{database}")
     source = _source(found, environ, cwd)
-    return _load(found, read_bytes(found, At(source=source)), source, cwd)
+    data = read_bytes(found, At(source=source))
+    return _load(found, data, source, cwd, store_url)
 
 
 def load_bytes(
@@ -80,8 +89,13 @@ def _shown(path: Path, cwd: Path) -> str:
     return str(path.relative_to(cwd) if path.is_relative_to(cwd) else path)
 
 
-def _load(path: Path, data: bytes, source: Source, cwd: Path) -> Config:
+def _load(
+    path: Path, data: bytes, source: Source, cwd: Path, store_url: str | None = None
+) -> Config:
     tree = parse_toml(data, At(source=source))
+    if store_url:
+        # Its password may be known only where it is used.
+        tree.pop("store", None)
     source = replace(source, array_lines=array_lines(data.decode("utf-8-sig")))
     at = At(source=source)
     found = f.read(tree, _TOP, at)
@@ -99,7 +113,8 @@ def _load(path: Path, data: bytes, source: Source, cwd: Path) -> Config:
         path=path,
         servers=servers,
         origins=origins,
-        store_url=found.pop("store_url", f"sqlite:///{source.folder / _DATABASE}"),
+        store_url=store_url
+        or found.pop("store_url", f"sqlite:///{source.folder / _DATABASE}"),
         secrets=source.secrets.redactable,
         short_secrets=source.secrets.short,
         sha256=hashlib.sha256(data).hexdigest(),

@@ -20,8 +20,10 @@ from sqlalchemy.pool import QueuePool
 
 from ..errors import LogBrokenError, StoreError
 
-__all__ = ["open_engine", "said", "unreadable"]
+__all__ = ["forbidden", "open_engine", "said", "unreadable"]
 
+# States of PostgreSQL: insufficient_privilege, and the class of what is damaged.
+_FORBIDDEN, _DAMAGED = "42501", "XX"
 _DRIVERS = {"sqlite", "sqlite+pysqlite", "postgresql", "postgresql+psycopg"}
 # Pages; 16 MB. A page that many commits changed is copied to the file once.
 _CHECKPOINT = 4000
@@ -74,18 +76,33 @@ def said(exc: Exception) -> str:
     return str(cause).split("\n", 1)[0]
 
 
+def forbidden(exc: Exception) -> bool:
+    """Return whether the user lacks a right for what failed with *exc*."""
+    cause = exc.orig if isinstance(exc, DBAPIError) else exc
+    return getattr(cause, "sqlstate", None) == _FORBIDDEN
+
+
 def unreadable(exc: Exception) -> StoreError:
     """Return what a reader is told whose query failed."""
     cause = (isinstance(exc, DBAPIError) and exc.orig) or exc
     text = f"the database cannot be read: {said(exc)}"
-    # PostgreSQL's own class for what it finds damaged is XX.
     state = getattr(cause, "sqlstate", None) or ""
-    if isinstance(cause, sqlite3.Error) or state.startswith("XX"):
+    if isinstance(cause, sqlite3.Error) or state.startswith(_DAMAGED):
         return LogBrokenError(text)
+    if forbidden(exc):
+        return StoreError(
+            text, fix="GRANT what docs/how-to/postgresql.md lists to this user"
+        )
     return StoreError(text, fix="see `caxton db status`")
 
 
 def _parsed(url: str) -> sa.URL:
+    if url.startswith("postgresql") and url.partition("?")[0].count("@") > 1:
+        # A piece of the password would be read as the host, and shown.
+        raise StoreError(
+            "the store's url has more than one @",
+            fix="write the @ of a user or password as %40",
+        )
     try:
         parsed = sa.make_url(url)
     except (ArgumentError, ValueError):  # A port that is no number.

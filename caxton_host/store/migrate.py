@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from ..errors import StoreError
-from .engine import open_engine, said, unreadable
+from .engine import forbidden, open_engine, said, unreadable
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -122,7 +122,9 @@ def prepare(engine: sa.Engine) -> None:
         except DBAPIError as exc:
             raise StoreError(
                 f"the database cannot be migrated: {said(exc)}",
-                fix="see that its disk has room and that no other host uses it",
+                fix="caxton --db URL db migrate, as the owner of the database"
+                if forbidden(exc)
+                else "see that its disk has room and that no other host uses it",
             ) from None
         finally:
             # Closing it rolls back what was not committed.

@@ -78,7 +78,8 @@ def open_server(url: sa.URL, *, write: bool) -> sa.Engine:
         engine.dispose()
         raise StoreError(
             f"the database cannot be opened: {said(exc)}",
-            fix="see that its server runs, and that [store] url names it",
+            fix="see that its server runs, and that [store] url names it, "
+            "with its user and password",
         ) from None
     if version < OLDEST or encoding != "UTF8":
         engine.dispose()

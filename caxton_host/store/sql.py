@@ -19,6 +19,7 @@ from .log import SqlLog
 from .migrate import check, prepare
 from .reader import Reader
 from .schema import events
+from .tail import Cursors
 from .writer import Writer
 
 __all__ = ["SqlStore"]
@@ -129,6 +130,12 @@ class SqlStore(Reader):
             raise StoreError("the log is opened to read only")
         line = Line(drafter.stream, head) if head else Line(drafter.stream)
         return SqlLog(self._writer, drafter, line)
+
+    async def end(self, stream: str | None = None) -> str:
+        """Return the cursor behind every event that a tail could show now."""
+        cursors = Cursors.of(self.engine.dialect.name, stream)
+        (row,) = await asyncio.to_thread(self._rows, cursors.end())
+        return cursors.text(cursors.place(tuple(row)))
 
     @property
     def commits(self) -> int:

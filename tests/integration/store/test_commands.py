@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from caxton_host.cli import execute
 from caxton_host.core.events import RunCompleted
+from caxton_host.errors import StoreError
 from caxton_host.store.sql import SqlStore
 from tests.postgres import Server
 from tests.unit.store.fakes import line, run_started
@@ -38,9 +40,13 @@ def runs(database: str) -> str:
 
 async def fill(database: str) -> None:
     async with opened(database) as store:
-        await store.create("host/1").append(line(0))
-        await store.create("run/a").append(run_started(), line(1, "x\x1b[31m"), DONE)
-        await store.create("run/b").append(run_started(), line(2))
+        await fill_with(store)
+
+
+async def fill_with(store: SqlStore) -> None:
+    await store.create("host/1").append(line(0))
+    await store.create("run/a").append(run_started(), line(1, "x\x1b[31m"), DONE)
+    await store.create("run/b").append(run_started(), line(2))
 
 
 def tail(capsys: pytest.CaptureFixture[str], url: str, *words: str) -> list[Any]:
@@ -193,6 +199,118 @@ def test_password_is_never_printed(
         assert execute(["--db", f"{url}x", *words]) == 2  # law 8
     told = capsys.readouterr()
     assert "hunter2" not in told.out + told.err
+
+
+@pytest.mark.parametrize("words", ["db status", "runs list", "events tail"])
+def test_user_without_its_grants_is_told_to_get_them(
+    postgres: Server, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    url = postgres.make()
+    postgres.execute("DROP ROLE IF EXISTS stranger")
+    postgres.execute("CREATE ROLE stranger LOGIN")
+
+    stranger = url.replace("postgres:@", "stranger:@", 1)
+    assert execute(["--db", stranger, *words.split()]) == 2
+
+    wrong = capsys.readouterr().err
+    assert "permission denied" in wrong
+    assert "To fix: GRANT what docs/how-to/postgresql.md lists" in wrong
+
+
+def test_user_who_may_not_migrate_is_told_who_may(
+    postgres: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = postgres.make(template="template0")
+    postgres.execute("DROP ROLE IF EXISTS stranger")
+    postgres.execute("CREATE ROLE stranger LOGIN")
+    stranger = url.replace("postgres:@", "stranger:@", 1)
+
+    for words, code in (["db", "status"], 1), (["db", "migrate"], 2):
+        assert execute(["--db", stranger, *words]) == code
+        wrong = capsys.readouterr().err
+        assert wrong.endswith(
+            "To fix: caxton --db URL db migrate, as the owner of the database\n"
+        )
+
+
+@pytest.mark.parametrize("password", ["hunter@2two", "hunter2@t/wo", "h@t:wo"])
+def test_password_that_splits_the_url_is_never_printed(
+    capsys: pytest.CaptureFixture[str], password: str
+) -> None:
+    # law 8
+    url = f"postgresql://me:{password}@127.0.0.1:1/caxton"
+
+    assert execute(["--db", url, "runs", "list"]) == 2
+
+    assert capsys.readouterr().err == (
+        "Error: the store's url has more than one @\n"
+        "To fix: write the @ of a user or password as %40\n"
+    )
+
+
+def test_named_store_needs_no_password_of_the_configured_one(
+    runs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "caxton.toml").write_text(
+        '[store]\nurl = "postgresql://caxton:${env:NOT_SET_HERE}@db/caxton"\n'
+    )
+
+    assert execute(["--db", runs, "runs", "list"]) == 0
+    assert execute(["runs", "list"]) == 2
+    assert "NOT_SET_HERE is not set" in capsys.readouterr().err
+
+
+async def test_follower_goes_on_when_the_database_was_away(postgres: Server) -> None:
+    url = postgres.make()
+    async with opened(url) as store:
+        await fill_with(store)
+    words = ["--db", url, "events", "tail", "--json", "--follow", "--after", "end"]
+    with subprocess.Popen(  # noqa: ASYNC220 -- it is read in turns
+        [sys.executable, "-m", "caxton_host", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as follower:
+        try:
+            assert follower.stdout is not None
+            await until_followed(postgres)
+            for number in (3, 4):
+                postgres.stop()
+                await anyio.sleep(0.5)
+                postgres.start()
+                async with opened(url) as store:
+                    await (await store.resume_log("run/b")).append(line(number))
+                found = json.loads(follower.stdout.readline())
+                assert (found["stream"], found["seq"]) == ("run/b", number)
+            follower.send_signal(signal.SIGINT)
+            rest, wrong = follower.communicate(timeout=30)
+        finally:
+            follower.kill()
+    assert (follower.returncode, rest) == (0, "")
+    assert "Error" not in wrong
+
+
+async def until_followed(postgres: Server) -> None:
+    query = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%FROM events%'"
+    with anyio.fail_after(30):
+        while postgres.execute(f"{query} AND pid <> pg_backend_pid()")[0][0] == 0:  # noqa: ASYNC110 -- of another process
+            await anyio.sleep(0.05)
+
+
+def test_follower_of_a_database_that_stays_away_says_so(
+    runs: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("caxton_host.cli.tail.PATIENCE", 0.2)
+    monkeypatch.setattr(SqlStore, "tail", _away)
+
+    assert execute(["--db", runs, "events", "tail", "--follow"]) != 0
+
+    assert "it is away" in capsys.readouterr().err
+
+
+async def _away(*_: object, **__: object) -> AsyncGenerator[None]:
+    raise StoreError("it is away")
+    yield
 
 
 def test_status_of_a_file_has_no_server(

@@ -311,6 +311,7 @@ class _Transport(httpx.AsyncHTTPTransport):
 
     def __init__(self, *, secure: bool, allow_private: bool, proxy: str | None) -> None:
         network = _Network(allow_private=allow_private or proxy is not None)
+        through = httpx.Proxy(proxy) if proxy else None
         bounds: dict[str, Any] = {
             "ssl_context": _tls() if secure else None,
             "max_connections": _CONNECTIONS,
@@ -319,8 +320,13 @@ class _Transport(httpx.AsyncHTTPTransport):
             "network_backend": network,
         }
         self._pool = (
-            httpcore.AsyncHTTPProxy(proxy, **bounds)
-            if proxy
+            httpcore.AsyncHTTPProxy(
+                str(through.url),
+                proxy_auth=through.raw_auth,
+                proxy_ssl_context=_tls() if through.url.scheme == "https" else None,
+                **bounds,
+            )
+            if through
             else httpcore.AsyncConnectionPool(**bounds)
         )
 

@@ -7,6 +7,7 @@ import datetime as dt
 import gzip
 import logging
 import ssl
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -328,6 +329,26 @@ async def test_proxy_is_not_asked_for_a_private_address(
     error = await refused(proxied, "http://169.254.169.254/", allow_private=False)
     assert "not public" in str(error)
     assert server.connections == 0
+
+
+async def test_proxy_gets_the_credentials_of_its_address_and_nobody_else_does(
+    server: Server,
+) -> None:
+    # law 8
+    address = server.url.replace("://", f"://me:{CANARY}%40@", 1)
+    wanted = b64encode(f"me:{CANARY}@".encode()).decode()
+    client = Client(proxy=address)
+    server.answers(b"by proxy")
+    await get(client, "http://far.example/a", allow_private=False)
+    server.answers(b"", status="407 Proxy Authentication Required")
+    error = await refused(client, "https://far.example/a")
+    await client.aclose()
+    plain, tunnel = (head.lower() for head, _ in server.requests)
+    for head in (plain, tunnel):
+        assert f"proxy-authorization: basic {wanted}".lower() in head
+    assert tunnel.startswith("connect far.example:443 ")
+    assert "authorization: basic" not in tunnel.replace("proxy-authorization", "")
+    assert CANARY not in str(error)
 
 
 async def test_proxy_that_refuses_is_a_failure_before_anything_was_sent(

@@ -22,6 +22,7 @@ from .paths import Paths, find, home_folder
 from .secrets import Secrets
 from .servers import disabled, server, server_name, webhook, webhook_name
 from .source import At, Source, parse_toml, read_bytes
+from .twins import refuse_twins
 
 __all__ = ["load", "load_bytes"]
 
@@ -120,6 +121,7 @@ def _load(
         sha256=hashlib.sha256(data).hexdigest(),
         **found,
     )
+    refuse_twins(config, at)
     _warn_of_strangers(config, at)
     return replace(config, warnings=tuple(dict.fromkeys(source.warnings)))
 

@@ -32,6 +32,32 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
         ("[telemetry]\nendpoint = 'h'", "telemetry.endpoint", "no address", "https"),
         ("[sandbox]\nworkers = 0", "sandbox.workers", "none", "1 or more"),
         ("[sandbox]\nthreads = 1", "sandbox.threads", "no such key", "workers"),
+        # Names that two tools would have.
+        (
+            SERVER + "tools = { x = { expose_as = 'n' }, y = { expose_as = 'n' } }",
+            "servers.a.tools.y.expose_as",
+            "is also what a/x would be called",
+            "another name",
+        ),
+        (
+            SERVER + "tools = { x = { expose_as = 'n' } }\n" + HOOK + "expose_as = 'n'",
+            "webhooks.w.expose_as",
+            "is also what a/x would be called",
+            "another name",
+        ),
+        (
+            SERVER + "tools = { x = { expose_as = 'mcp__webhook__w' } }\n" + HOOK,
+            "servers.a.tools.x.expose_as",
+            "is also what webhook/w would be called",
+            "another name",
+        ),
+        (
+            SERVER + "tools = { y = { expose_as = 'mcp__demo__x' } }\n"
+            "[servers.demo]\ncommand = 'x'\n" + RULE,
+            "servers.a.tools.y.expose_as",
+            "is also what demo/x would be called",
+            "another name",
+        ),
         # Servers.
         (SERVER + "comand = 'x'", "servers.a.comand", "no such key", "command"),
         (SERVER + "url = 'http://h'", "servers.a", "not both", "command"),

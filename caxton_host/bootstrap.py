@@ -226,15 +226,12 @@ def usable_store() -> Generator[None]:
 
 
 @contextlib.asynccontextmanager
-async def open_sandbox(
-    paths: Paths, places: Places | None = None
-) -> AsyncGenerator[Sandbox]:
+async def open_sandbox(paths: Paths, places: Places) -> AsyncGenerator[Sandbox]:
     """Bring up the sandbox. This process becomes unreadable to its workers."""
     from .sandbox import WasmSandbox  # noqa: PLC0415 -- 20 ms
 
     _harden()
     key = _key(paths.state / "cache.key")
-    places = places or Places()
     async with WasmSandbox(
         paths.cache / "modules",
         key,

@@ -56,11 +56,15 @@ def command(
 
 
 async def _replay(frame: Frame, run: str) -> Replayed:
-    from ..bootstrap import open_sandbox
+    from ..bootstrap import open_sandbox, open_store
     from ..replay import replay
     from ..telemetry import NoTelemetry
 
-    async with frame.store() as store, open_sandbox(frame.paths()) as sandbox:
+    config = frame.load()
+    async with (
+        open_store(config, write=False) as store,
+        open_sandbox(frame.paths(), config.places) as sandbox,
+    ):
         run_id = await store.find_run(run)
         with patience("replaying"):
             return await replay(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,17 +12,24 @@ from ..core.calls import JSON, Completed, Denied, Failed, Outcome, Route
 from ..core.events import Recorded, RunStarted, ToolInvoked, outcome_of
 from ..core.grants import Grant, Rule
 from ..core.summary import RunSummary, summarise
-from ..errors import UsageError
+from ..errors import LogBrokenError, UsageError
 from . import resolve, resume
-from .events import history_of
+from .events import history_of, read_run
+from .exits import AUDIT
 from .frame import Frame, as_json, wait
 from .report import call_lines, grant_for
-from .screen import note, on_terminal, plain, say, show, table
+from .screen import complain, note, on_terminal, plain, say, show, table
 from .show import call_of, moment
 from .told import doubts, resolving
 
+if TYPE_CHECKING:
+    from ..store.entries import RunRow
+    from ..store.sql import SqlStore
+
 __all__ = ["command", "shortened"]
 
+#: The state of a run whose events are not what was written.
+_BROKEN = "broken"
 _TO_THE_SECOND = len("2026-01-31 23:59:59")
 _TIME_LENGTH = len("018bcfe5-6800")
 
@@ -60,7 +68,9 @@ command.add_command(resolve.command)
 )
 @as_json
 @click.pass_obj
+@click.pass_context
 def list_(
+    ctx: click.Context,
     frame: Frame,
     agent: str | None,
     state: str | None,
@@ -68,7 +78,10 @@ def list_(
     as_json: bool,
 ) -> None:
     """
-    Show the newest runs first.
+    Show the newest runs first. One whose log is damaged is "broken".
+
+    \b
+    Exit codes: 0 fine; 5 a run is broken.
 
     \b
     Examples:
@@ -78,7 +91,18 @@ def list_(
     found = wait(_list(frame, agent, state, limit))
     if as_json:
         show([run.to_document() for run in found])
-        return
+    else:
+        _rows(found)
+    if broken := [run.run_id for run in found if run.state == _BROKEN]:
+        complain(
+            f"run {broken[0]} is broken"
+            + (f", and {len(broken) - 1} more" if broken[1:] else ""),
+            "caxton audit verify; restore the database from a copy",
+        )
+        ctx.exit(AUDIT)
+
+
+def _rows(found: Sequence[RunSummary]) -> None:
     names = [run.run_id for run in found]
     table(
         ("run", "agent", "state", "calls", "denied", "started at (UTC)", "ms"),
@@ -87,8 +111,8 @@ def list_(
                 name,
                 run.agent,
                 run.state,
-                run.calls["total"],
-                run.calls["denied"],
+                run.calls.get("total", ""),
+                run.calls.get("denied", ""),
                 moment(run.started_at)[:_TO_THE_SECOND],
                 round(run.duration_ms),
             )
@@ -119,10 +143,20 @@ async def _list(
 ) -> list[RunSummary]:
     async with frame.store() as store:
         known = await store.runs(limit=limit, agent=agent, state=state)
-        return [
-            summarise(row.run_id, await store.read(f"run/{row.run_id}"))
-            for row in known
-        ]
+        return [await _summary(store, row) for row in known]
+
+
+async def _summary(store: SqlStore, row: RunRow) -> RunSummary:
+    try:
+        return summarise(row.run_id, await read_run(store, row.run_id))
+    except LogBrokenError as exc:
+        return RunSummary(
+            run_id=row.run_id,
+            agent=row.agent,
+            state=_BROKEN,
+            error={"kind": "log", "message": str(exc)},
+            started_at=row.started_at,
+        )
 
 
 @command.command("show")

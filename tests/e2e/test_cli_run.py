@@ -6,10 +6,14 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from caxton_host import bootstrap
+from caxton_host.config import Paths
 from caxton_host.core.calls import JSON
+from caxton_host.core.places import Places
 
 from .guests import SPINS, TRAPS, call, guest, log
 from .shell import Done, Shell, processes, toml
@@ -395,6 +399,77 @@ def test_a_run_whose_events_are_gone_is_a_broken_log(demo: Shell) -> None:
     assert done.code == 5
     assert "its events are gone" in done.err
     assert done.fix
+
+
+_DAMAGE = {
+    "gone": [
+        (
+            "DELETE FROM payloads WHERE position IN"
+            " (SELECT position FROM events WHERE stream = ?)"
+        ),
+        "DELETE FROM events WHERE stream = ?",
+    ],
+    "changed": [
+        (
+            "UPDATE payloads SET payload = x'c1' WHERE position IN"
+            " (SELECT position FROM events WHERE stream = ?)"
+        )
+    ],
+}
+
+
+@pytest.mark.parametrize("how", [*_DAMAGE])
+def test_a_broken_run_is_listed_as_that_beside_the_others(
+    demo: Shell, how: str
+) -> None:
+    # law 9
+    for _ in range(3):
+        run(demo, guest())
+    newest, broken, oldest = (
+        one["run_id"] for one in demo("runs", "list", "--json").document
+    )
+    with demo.tampering() as connection:
+        for statement in _DAMAGE[how]:
+            connection.execute(statement, (f"run/{broken}",))
+
+    listed, shown = demo("runs", "list", "--json"), demo("runs", "list")
+
+    assert (listed.code, shown.code) == (5, 5)
+    found = {one["run_id"]: one for one in listed.document}
+    assert [*found] == [newest, broken, oldest]
+    assert [one["state"] for one in found.values()] == [
+        "completed",
+        "broken",
+        "completed",
+    ]
+    assert found[broken]["error"]["kind"] == "log"
+    assert found[broken]["started_at"] > 0
+    assert [line.split("\t")[2] for line in shown.out.splitlines()] == [
+        "completed",
+        "broken",
+        "completed",
+    ]
+    assert f"run {broken} is broken" in shown.err
+    assert shown.fix
+
+
+def test_a_replay_takes_the_places_of_the_configuration(
+    demo: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(demo, guest())
+    file = demo.folder / "caxton.toml"
+    file.write_text(f"{file.read_text()}\n[sandbox]\nworkers = 1\nguests = 3\n")
+    found: list[Places] = []
+
+    really = bootstrap.open_sandbox
+
+    def open_sandbox(paths: Paths, places: Places | None = None) -> Any:  # noqa: ANN401
+        found.append(places or Places())
+        return really(paths, *([places] if places else []))
+
+    monkeypatch.setattr(bootstrap, "open_sandbox", open_sandbox)
+    assert demo("replay", "@last").code == 0
+    assert found == [Places(workers=1, guests=3)]
 
 
 def test_an_erased_payload_is_shown_as_that(demo: Shell) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,12 +44,12 @@ def _quoted(data: bytes) -> str:
     return '"' + "".join(f"\\{byte:02x}" for byte in data) + '"'
 
 
-def calls(count: int) -> bytes:
-    """Return an agent that makes so many calls."""
+def calls(count: int, end: str = "(i32.const 0)") -> bytes:
+    """Return an agent that makes so many calls, and then does *end*."""
     call = f"(drop {_call(0, _SIZE, 64, 1)})"
     loop = f"(loop $again {call} {_next(count)})"
     data = f'{_NAME} (data (i32.const 64) "\\80")'
-    return wasm(f"{loop} (i32.const 0)", before=data)
+    return wasm(f"{loop} {end}", before=data)
 
 
 def _next(count: int) -> str:
@@ -405,3 +406,25 @@ ATTACKS = [
     *_batches(),
     *_results(),
 ]
+
+
+def fatal(artifact: bytes) -> bytes:
+    """
+    Return a compiled module whose traps wasmtime does not know for its own.
+
+    The processor still stops at them, and nobody takes the signal: the process dies
+    in the code of the guest, as it does of a fault in the compiler.
+    """
+    name_at = artifact.index(b".wasmtime.traps\0")
+    (sections,) = struct.unpack_from("<Q", artifact, 40)
+    size, count, names = struct.unpack_from("<HHH", artifact, 58)
+    headers = [
+        struct.unpack_from("<IIQQQQ", artifact, sections + size * number)
+        for number in range(count)
+    ]
+    _, _, _, _, names_at, _ = headers[names]
+    (at,) = (
+        offset for name, _, _, _, offset, _ in headers if names_at + name == name_at
+    )
+    # The first number says how many there are.
+    return artifact[:at] + bytes(4) + artifact[at + 4 :]

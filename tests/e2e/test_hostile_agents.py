@@ -8,6 +8,7 @@ import resource
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,12 +25,14 @@ from caxton_host.host import Host, RunRequest
 from caxton_host.ports import ToolRequest
 from caxton_host.replay import replay
 from caxton_host.sandbox import WasmSandbox, link
+from caxton_host.sandbox.compiler import Artifact
+from caxton_host.sandbox.settings import EngineSettings
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.verify import verify
 from caxton_host.telemetry import NoTelemetry
 from caxton_host.testing import FakeTools, offer
 
-from .hostile import ATTACKS, Attack, calls
+from .hostile import ATTACKS, Attack, calls, fatal
 
 _MIB = 1024 * 1024
 _SOON = 30.0
@@ -247,8 +250,9 @@ async def test_log_of_a_flood_is_cut_and_says_so_once(house: House) -> None:
     assert written < attack.limits.log + 100
 
 
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGABRT, signal.SIGILL])
 async def test_runs_survive_their_workers_and_no_call_is_made_twice(
-    house: House,
+    house: House, how: signal.Signals
 ) -> None:
     # laws 7 and 10
     tools = Counting()
@@ -263,7 +267,8 @@ async def test_runs_survive_their_workers_and_no_call_is_made_twice(
             await asyncio.sleep(0.001)
         for pid, domain in here.workers().items():
             if domain.startswith("agent"):
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # An idle one that died before.
+                    os.kill(pid, how)
         killed += 1
     for run_id in await asyncio.gather(*runs):
         events = await here.events(run_id)
@@ -272,6 +277,47 @@ async def test_runs_survive_their_workers_and_no_call_is_made_twice(
         await here.sound(run_id)
     assert tools.seen.total() == 16 * 40
     assert {*tools.seen.values()} == {1}
+
+
+@pytest.mark.parametrize("agent", ["peer", "deadly"])
+async def test_guest_that_takes_its_worker_down_in_native_code_costs_no_other_run(
+    house: House, monkeypatch: pytest.MonkeyPatch, agent: str
+) -> None:
+    # laws 7 and 9: no signal from outside, and under load
+    compiler = house.sandbox._compiler
+    compiled = compiler.artifact
+    deadly = calls(3, end="unreachable")
+
+    async def artifact(
+        module: bytes, limits: Limits, settings: EngineSettings
+    ) -> Artifact:
+        found = await compiled(module, limits, settings)
+        return replace(found, data=fatal(found.data)) if module == deadly else found
+
+    monkeypatch.setattr(compiler, "artifact", artifact)
+    tools = Counting()
+    here = replace(house, tools=tools)
+    module = calls(150)
+    peers = [asyncio.create_task(here.start(module, agent="peer")) for _ in range(8)]
+    while tools.seen.total() < 100:  # noqa: ASYNC110 -- of many tasks
+        await asyncio.sleep(0.001)
+    before = {pid for pid, domain in house.workers().items() if domain == "peer"}
+
+    run_id = await here.start(deadly, agent=agent)
+
+    events = await here.events(run_id)
+    assert _how(events[-1]).startswith("worker")
+    assert sum(isinstance(one, ToolInvoked) for one in events) == 3
+    assert agent == "deadly" or not before & {*house.workers()}
+    assert not all(run.done() for run in peers)
+    for peer in await asyncio.gather(*peers):
+        events = await here.events(peer)
+        assert _how(events[-1]) == "completed"
+        assert sum(isinstance(one, ToolInvoked) for one in events) == 150
+        await here.sound(peer)
+    assert tools.seen.total() == 8 * 150 + 3
+    assert {*tools.seen.values()} == {1}
+    await _good_run(house)
 
 
 async def test_run_that_takes_three_workers_down_alone_fails_and_its_peers_do_not(

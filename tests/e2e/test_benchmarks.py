@@ -1,0 +1,35 @@
+"""The benchmarks run, if only for a moment: they reach into private parts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks import __main__ as benchmarks
+from benchmarks import machine
+
+SMALL = ["--rounds", "1", "--calls", "5", "--warm-up", "1", "--runs", "20"]
+
+
+def test_sections_measure_what_they_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The folder of a test may be in memory: nothing here is a measurement.
+    monkeypatch.setattr(machine, "refuse_memory", machine.file_system)
+    page = tmp_path / "page.md"
+    words = ["calls", "runs", "profile", *SMALL, "--folder", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", ["benchmarks", *words, "--write", str(page)])
+
+    benchmarks.main()
+
+    assert "a second" in capsys.readouterr().out
+    written = page.read_text("utf-8")
+    titles = re.findall("<!-- section (\\w+) -->", written)
+    assert titles == ["calls", "runs", "profile"]
+    steps = dict(re.findall(r"\| (\w+): [^|]+\| ([0-9.,]+) us", written))
+    assert {"forward", "fsync", "gateway", "guest", "hash", "socket"} <= {*steps}
+    assert all(float(took.replace(",", "")) > 0 for took in steps.values())
+    for rank in ("largest", "second"):
+        assert f"What was done about the {rank} step" in written

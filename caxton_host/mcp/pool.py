@@ -26,7 +26,8 @@ class PoolKey(NamedTuple):
     What must be equal for two runs to share a process.
 
     Attributes:
-        credentials: Digest of everything secret that the server is given.
+        credentials: Digest of everything that the server is reached with: any of it
+            may hold a secret.
     """
 
     trust_domain: str
@@ -121,5 +122,7 @@ def _ignore(_event: Event) -> None:
 
 
 def _key(config: ServerConfig) -> PoolKey:
-    given = canonical([dict(config.env), dict(config.headers)])
+    given = canonical(
+        [[*config.command], config.url, dict(config.env), dict(config.headers)]
+    )
     return PoolKey("default", config.name, sha256(given))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from ..config import Config
 
 __all__ = ["Overrides", "check_text", "overrides", "parse_server"]
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_ADDRESS = re.compile(r"https?://[^\s/?#]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +135,11 @@ def parse_server(spec: str) -> ServerConfig:
             f"--server {spec!r} is not NAME=COMMAND or NAME=URL",
             fix='write for example --server time="python -m mcp_server_time"',
         )
-    if target.startswith(("http://", "https://")):
+    if _SCHEME.match(target):
+        if not _ADDRESS.match(target):
+            raise UsageError(
+                f"--server {name}: that is no address of a server over HTTP",
+                fix=f"write it like --server {name}=https://HOST/PATH",
+            )
         return ServerConfig(name=name, url=target, transport="http")
     return ServerConfig(name=name, command=words)

@@ -218,6 +218,16 @@ REFUSED: dict[str, tuple[Arranged, tuple[str, ...], tuple[str, ...]]] = {
     "a server without a name": (_nothing, (*RUN, "--server", "python"), ("--server",)),
     "a server without a command": (_nothing, (*RUN, "--server", "a="), ("--server",)),
     "a server with half a quote": (_nothing, (*RUN, "--server", "a='b"), ("--server",)),
+    "a server without a host": (
+        _nothing,
+        (*RUN, "--server", "a=http:///mcp"),
+        ("--server a", "https://HOST/PATH"),
+    ),
+    "a server that is a file": (
+        _nothing,
+        (*RUN, "--server", "a=ftp://h/mcp"),
+        ("--server a", "https://HOST/PATH"),
+    ),
     "a server of that other name": (
         _nothing,
         (*RUN, "--server", "webhook=x"),

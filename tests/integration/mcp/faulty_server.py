@@ -30,10 +30,13 @@ def write(data: bytes) -> None:
     os.write(1, data)
 
 
-def say(message: object) -> None:
-    data = json.dumps(message, separators=(",", ":")).encode() + b"\n"
+def write_all(data: bytes) -> None:
     while data:
         data = data[os.write(1, data) :]
+
+
+def say(message: object) -> None:
+    write_all(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
 
 def note(line: str) -> None:
@@ -106,7 +109,8 @@ def act(number: int, arguments: dict[str, Any]) -> None:  # noqa: C901, PLR0912,
         case "number_result":
             say({"jsonrpc": "2.0", "id": number, "result": 5})
         case "refuses":
-            error = {"code": -32602, "message": f"bad {os.environ.get('SECRET')}"}
+            text = f"bad {os.environ.get('SECRET')} \x1b[31m\n/etc/shadow"
+            error = {"code": -32602, "message": text + "x" * 100_000}
             say({"jsonrpc": "2.0", "id": number, "error": error})
         case "no_content":
             say({"jsonrpc": "2.0", "id": number, "result": {"content": "text"}})
@@ -117,6 +121,11 @@ def act(number: int, arguments: dict[str, Any]) -> None:  # noqa: C901, PLR0912,
             say({"result": result, "jsonrpc": "2.0", "id": number})
         case "large_no_id":
             say({"jsonrpc": "2.0", "result": "x" * 3_000_000})
+        case "huge_line":
+            write_all(b'{"jsonrpc":"2.0","id":%d,"result":"' % number)
+            for _ in range(1600):
+                write_all(b"x" * 65536)
+            write_all(b'"}\n')
         case "endless":
             while True:
                 write(b"x" * 65536)

@@ -87,6 +87,41 @@ async def test_a_bad_answer_fails_its_own_call_and_no_other(
     assert names(events) == ["ServerConnected"]
 
 
+@pytest.mark.parametrize("mode", ["huge_line", "endless"])
+async def test_the_memory_for_an_oversized_line_is_bounded(
+    faulty: Faulty, mode: str
+) -> None:
+    # rows 31 and 37: a line of 100 MB, and one without an end
+    async with faulty(mode, timeout=60.0) as tools:
+        await tools.offered(["faulty"])
+        before = new_peak()
+        assert (await failing(tools)).kind == "too_large"
+        assert peak() - before < 16 * 1024
+
+
+def new_peak() -> int:
+    """Forget the old one."""
+    Path("/proc/self/clear_refs").write_text("5", "ascii")
+    return peak()
+
+
+def peak() -> int:
+    """Return the most KiB that this process had in memory."""
+    status = Path("/proc/self/status").read_text("utf-8")
+    return int(status.partition("VmHWM:")[2].split()[0])
+
+
+async def test_what_a_server_says_of_an_error_is_one_bounded_line(
+    faulty: Faulty,
+) -> None:
+    # row 39
+    async with faulty("refuses") as tools:
+        said = str(await failing(tools))
+    assert r"bad [redacted] \x1b[31m\n/etc/shadow" in said
+    assert said.isprintable()
+    assert len(said) < 5000
+
+
 async def test_an_answer_over_max_result_is_too_large(faulty: Faulty) -> None:
     async with faulty("sound", max_result=1000) as tools:
         with pytest.raises(ToolError, match="of 1000 allowed") as caught:

@@ -210,13 +210,15 @@ class PostgresLeases:
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
-            self._until = float("-inf")
+        self._until = float("-inf")
+        if self._connection is not None:
             with contextlib.suppress(psycopg.Error, SQLAlchemyError):
                 await self._there(self._end)
         self._thread.shutdown()
 
     def _end(self) -> None:
         try:
-            self._driver().execute(_END, [self._host])
+            if self._host:
+                self._driver().execute(_END, [self._host])
         finally:
             self._hang_up()

@@ -120,8 +120,6 @@ class PostgresLeases:
 
     async def join(self, host: str) -> None:
         """Hold the lease of *host*, and renew it until the end."""
-        if self._host:
-            raise StoreError(f"this store is that of {self._host} already")
         sent = elapsed()
         try:
             await self._there(self._begin, host)

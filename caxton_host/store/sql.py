@@ -18,7 +18,7 @@ from .claims import Claim, driven, grown
 from .commit import Group, Line, Transactions
 from .commit_sqlite import SqliteCommitter
 from .engine import file_of, open_engine
-from .entries import Drafter, Entropy, run_of, salts
+from .entries import RUN, Drafter, Entropy, run_of, salts
 from .leases import FileLeases, Leases
 from .log import SqlLog
 from .migrate import check, prepare
@@ -179,6 +179,8 @@ class SqlStore(Requests):
             StoreError: The store is opened to read only, or it cannot be.
         """
         self._writing()
+        if self._host:
+            raise StoreError(f"this store is that of {self._host} already")
         await self._leases.join(host)
         self._host = host
 
@@ -243,11 +245,20 @@ class SqlStore(Requests):
         return host if host in living else None
 
     async def idle(self) -> list[RunRow]:
-        """Return the runs under way that no living host drives, oldest first."""
+        """
+        Return the runs under way that no living host drives, oldest first.
+
+        Those that this host has let go of, because their logs failed, are among them.
+        """
         rows = await self.running()
         owners = {row.owner for row in rows if row.owner is not None}
         living = await asyncio.to_thread(self._leases.living, owners)
-        return [row for row in rows if row.owner not in living]
+        return [
+            row
+            for row in rows
+            if row.owner not in living
+            or (row.owner == self._host and not self._drives(f"{RUN}{row.run_id}"))
+        ]
 
     def _log(self, drafter: Drafter, line: Line) -> SqlLog:
         self._lines[line.stream] = line

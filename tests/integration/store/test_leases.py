@@ -221,7 +221,9 @@ async def test_host_that_let_go_of_a_run_can_take_it_up_again(
         await log.append(run_started())
         with pytest.raises(BusyError, match=ONE):
             await store.claim("run/1", resumed(ONE), after=1)
+        assert await store.idle() == []
         log._line.error = StoreError("the disk is full")
+        assert [row.run_id for row in await store.idle()] == ["1"]
 
         again = await store.claim("run/1", resumed(ONE), after=1)
 

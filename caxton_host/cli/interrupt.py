@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
@@ -19,12 +19,16 @@ _SHOW_CURSOR = "\x1b[?25h"
 
 _signals: list[int] = []
 _runs: list[str] = []
+_stops: list[Callable[[int, object], None]] = []
 
 
 def terminate(number: int, _frame: object) -> None:
     """Take a signal as Ctrl-C."""
     _signals.append(number)
-    signal.raise_signal(signal.SIGINT)
+    if _stops:
+        _stops[-1](number, _frame)
+    else:
+        signal.raise_signal(signal.SIGINT)
 
 
 def code() -> int:
@@ -63,10 +67,14 @@ async def _interruptible(work: Coroutine[Any, Any, _T], command: str) -> _T:
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 -- it runs
     stop = partial(_stop, asyncio.get_running_loop(), task, command)
-    before = signal.signal(signal.SIGINT, stop)
+    before = signal.getsignal(signal.SIGINT)
+    if before != signal.SIG_IGN:  # As for what a script runs in the background.
+        signal.signal(signal.SIGINT, stop)
+    _stops.append(stop)
     try:
         return await work
     finally:
+        _stops.pop()
         signal.signal(signal.SIGINT, before)
 
 

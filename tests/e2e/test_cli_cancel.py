@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -56,9 +57,9 @@ def slow(request: pytest.FixtureRequest, shell: Shell) -> Generator[Shell]:
 
 
 @contextmanager
-def waiting(shell: Shell) -> Generator[tuple[Any, str]]:
+def waiting(shell: Shell, **options: Any) -> Generator[tuple[Any, str]]:  # noqa: ANN401
     """Start a run, and give its process and id once it waits for its tool."""
-    with shell.started("run", "a") as host:
+    with shell.started("run", "a", **options) as host:
         assert host.stderr
         run_id = host.stderr.readline().split()[1].decode()
         until(lambda: "ToolInvoked" in shell("events", "list", run_id, "--json").out)
@@ -174,3 +175,19 @@ def test_ctrl_c_twice_ends_at_once(
     assert run["state"] == "running"
     until(lambda: not [*processes(str(shell.folder))])
     assert shell("runs", "resume", run_id).code == 3  # its call is in doubt
+
+
+def test_ctrl_c_that_is_to_be_ignored_is_ignored_and_sigterm_is_not(
+    shell: Shell,
+) -> None:
+    configure(shell)
+    ignore = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
+    with waiting(shell, preexec_fn=ignore) as (host, run_id):
+        host.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+        host.send_signal(signal.SIGTERM)
+        _, err = host.communicate(timeout=SOON)
+    assert host.returncode == 143
+    assert err.decode().count("cancelling") == 1
+    (end,) = last(shell, run_id, 1)
+    assert end["type"] == "RunCancelled"

@@ -30,6 +30,7 @@ from .core.webhooks import SERVER as WEBHOOK
 from .errors import ConfigError, LogBrokenError, StoreError, ToolError, UsageError
 from .host import Admission, Host
 from .ports import EventLog, Sandbox, ToolClient, ToolRequest
+from .requests import watching
 from .telemetry import NoTelemetry, OtelTelemetry, TracedTools, connect
 
 if TYPE_CHECKING:
@@ -147,6 +148,8 @@ async def running(
             )
             clock = SystemClock()
             stream = f"host/{uuid7(clock.now(), secrets.token_bytes(10))}"
+            with usable_store():
+                await store.join(stream)
             log = store.create(stream)
             _announce(log, config, paths)
             log.queue(*waiting)
@@ -163,15 +166,16 @@ async def running(
                 redact=redact,
                 admission=Admission(config.places.runs),
             )
-            yield Running(
-                config=config,
-                host=host,
-                store=store,
-                tools=tools,
-                sandbox=sandbox,
-                telemetry=telemetry,
-                redact=redact,
-            )
+            async with watching(store, stream, host.under_way):
+                yield Running(
+                    config=config,
+                    host=host,
+                    store=store,
+                    tools=tools,
+                    sandbox=sandbox,
+                    telemetry=telemetry,
+                    redact=redact,
+                )
 
 
 def server_names(config: Config) -> tuple[str, ...]:

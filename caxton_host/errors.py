@@ -11,8 +11,9 @@ Every exception raised on purpose, and whose fault each is.
     * `RunStopped` -- a bound of the run was reached; its log says which
     * `Suspend` -- the run waits for a person; its log says for what
     * `StoreError` -- an event could not be stored; nothing was sent
+        * `LeaseLost` -- another host drives the run now; this one lets go of it
         * `LogBrokenError` -- what is stored is not what was written
-    * `BusyError` -- the host has as many runs under way as it takes
+    * `BusyError` -- a host has as many runs as it takes, or drives the run already
     * `SandboxError` -- a worker died under its guest
     * `ServerUnavailable` -- a server that the operator calls required is down
     * `ToolError` -- a tool server failed; becomes a `Failed` outcome
@@ -137,12 +138,16 @@ class StoreError(CaxtonError):
     """An event could not be stored."""
 
 
+class LeaseLost(StoreError):  # noqa: N818 -- a state, not a fault
+    """Another host drives the run now. This one stops it, and writes no more."""
+
+
 class LogBrokenError(StoreError):
     """What is stored is not what was written."""
 
 
 class BusyError(CaxtonError):
-    """The host has as many runs under way as it takes. Nothing was started."""
+    """A host has as many runs as it takes, or drives this one. Nothing was started."""
 
 
 class SandboxError(CaxtonError):

@@ -9,7 +9,7 @@ Each call takes the same five steps, in this order:
 2. *Decide.* A pure function compares the call with the grant. No grant, no call.
 3. *Record the intent.* `ToolInvoked` is durable before a byte leaves the host:
    a crash can leave a call in doubt, but never unrecorded.
-4. *Forward.* The tool client talks to the tool server.
+4. *Forward.* The tool client talks to the tool server, if the lease still lasts.
 5. *Record the outcome.* The agent sees what the log holds, and nothing else.
 
 The outcome is queued, not awaited: the agent can touch nothing before its next
@@ -35,7 +35,7 @@ from .core.journal import Answered, Fresh, InDoubt, Journal
 from .core.limits import Limits
 from .core.names import idempotency_key
 from .core.redact import Redactor
-from .errors import RunStopped, Suspend, ToolError
+from .errors import LeaseLost, RunStopped, Suspend, ToolError
 from .ports import EventLog, Refused, ToolClient, ToolRequest
 
 __all__ = ["Gateway", "checked", "spent", "stopped"]
@@ -88,6 +88,8 @@ class Gateway:
             NondeterminismError: The log holds another call at this position.
 
             RunStopped: The call is one more than the run may attempt.
+
+            LeaseLost: Another host may drive the run now. Nothing was sent.
 
             StoreError: An event could not be stored. If it was the
                 intent, nothing was sent.
@@ -232,6 +234,12 @@ class Gateway:
             idempotency_key=idempotency_key(self.run_id, call.number),
             attempt=attempt,
         )
+        if not self.log.holds():
+            # Its intent stays open: who takes the run over finds it in doubt.
+            raise LeaseLost(
+                f"the lease of this host ran out before call {call.number} was sent",
+                fix=f"caxton runs resume {self.run_id}, once no host drives it",
+            )
         try:
             done = await self.tools.call_tool(request)
         except ToolError as exc:

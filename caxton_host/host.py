@@ -10,9 +10,7 @@ Nothing of a run leaves the host before the events that it depends on are durabl
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from . import codec
@@ -21,7 +19,6 @@ from .core.catalogue import Catalogue, catalogue_for, pinned, routes_from_payloa
 from .core.events import (
     ENDS,
     Event,
-    RunCancelled,
     RunFailed,
     RunResumed,
     RunStarted,
@@ -39,7 +36,6 @@ from .errors import BadBytes, BusyError, Suspend, UsageError
 from .gateway import Gateway
 from .ports import (
     Clock,
-    EventLog,
     Guest,
     Prepared,
     Sandbox,
@@ -50,6 +46,7 @@ from .ports import (
     Trace,
 )
 from .recording import Recording, guest_for
+from .requests import UnderWay
 
 __all__ = ["Admission", "Host", "RunRequest"]
 
@@ -130,6 +127,7 @@ class Host:
     servers: Collection[str] = ()
     redact: Redactor = field(default_factory=Redactor)
     admission: Admission = field(default_factory=Admission)
+    under_way: UnderWay = field(default_factory=UnderWay)
 
     async def start(
         self,
@@ -195,14 +193,13 @@ class Host:
                 redact=self.redact,
                 max_result=request.limits.result,
             )
-            async with _cancellable(log, request.actor):
+            async with self.under_way.run(run_id, log, request.actor) as run:
                 await log.append(
                     started, blobs={prepared.sha256: request.module, **definitions}
                 )
                 guest = guest_for(request.agent, started, definitions, log.recorded_at)
-                end = await self._drive(gateway, prepared, guest, on_started)
-            await log.append(end)
-            _tell(span, end)
+                run.end = await self._drive(gateway, prepared, guest, on_started)
+            _tell(span, run.end)
         return run_id
 
     async def resume(
@@ -297,12 +294,11 @@ class Host:
                 redact=self.redact,
                 max_result=limits.result,
             )
-            async with _cancellable(log, actor):
-                end = await self._drive(
+            async with self.under_way.run(recording.run_id, log, actor) as run:
+                run.end = await self._drive(
                     gateway, prepared, guest, on_started, driven=recording.driven
                 )
-            await log.append(end)
-            _tell(span, end)
+            _tell(span, run.end)
 
     async def resolve(
         self,
@@ -419,16 +415,6 @@ class Host:
             host=self.stream,
             engine=prepared.engine,
         )
-
-
-@contextlib.asynccontextmanager
-async def _cancellable(log: EventLog, actor: Payload) -> AsyncGenerator[None]:
-    """Record the run's end if it is cancelled: the one way that is not driven to."""
-    try:
-        yield
-    except asyncio.CancelledError:
-        await log.append(RunCancelled(actor=actor, reason="interrupted"))
-        raise
 
 
 def _grants_digest(grant: Grant) -> str:

@@ -17,6 +17,7 @@ from .core.calls import JSON, Completed, Outcome, Route, ToolCall
 from .core.catalogue import Offered
 from .core.events import Event, Recorded
 from .core.limits import Limits
+from .core.runs import Request, RunRow
 
 __all__ = [
     "Answer",
@@ -27,7 +28,9 @@ __all__ = [
     "Guest",
     "Prepared",
     "Refused",
+    "Request",
     "Reservation",
+    "RunRow",
     "Sandbox",
     "Span",
     "Store",
@@ -97,6 +100,15 @@ class EventLog(Protocol):
         """When the newest event was recorded: microseconds, never going back."""
         ...
 
+    def holds(self) -> bool:
+        """
+        Return whether this host may still send for the stream.
+
+        Its lease lasts a while yet, and no other host is known to have taken over.
+        Looks at nothing but a clock: ask right before each send.
+        """
+        ...
+
     def queue(self, *events: Event, blobs: Mapping[str, bytes] | None = None) -> None:
         """
         Add *events* to the stream, in order, without waiting.
@@ -123,6 +135,8 @@ class EventLog(Protocol):
         they are stored all the same.
 
         Raises:
+            LeaseLost: Another host drives the run now. Stop it, and write no more.
+
             StoreError: Something could not be stored. The stream takes no more.
         """
         ...
@@ -133,6 +147,18 @@ class Store(Protocol):
 
     def create(self, stream: str, trace: Trace | None = None) -> EventLog:
         """Return the log of a stream that has no events yet."""
+        ...
+
+    async def join(self, host: str) -> None:
+        """
+        Become known as the host with that stream, until the store is closed.
+
+        Called once, before the first run: a run whose host has not joined, or is
+        dead, is anybody's.
+
+        Raises:
+            StoreError: It cannot be.
+        """
         ...
 
     async def claim(
@@ -146,7 +172,8 @@ class Store(Protocol):
 
             events: What begins or is noted.
 
-            after: The number of its last event, as it was read.
+            after: The number of its last event, as it was read. If it is another by
+                then, nothing happens.
 
             trace: As for `create`.
 
@@ -157,6 +184,57 @@ class Store(Protocol):
 
             StoreError: They could not be stored.
         """
+        ...
+
+    async def owner(self, run_id: str) -> str | None:
+        """Return the stream of the living host that drives a run, or ``None``."""
+        ...
+
+    async def idle(self) -> list[RunRow]:
+        """
+        Return the runs under way that no living host drives, oldest first.
+
+        Those that are suspended wait for a person, and are not among them.
+        """
+        ...
+
+    async def request(
+        self, run_id: str, kind: str, actor: dict[str, JSON], reason: str
+    ) -> int:
+        """
+        Ask something of the host that drives a run, and return the request's number.
+
+        Args:
+            run_id: The run.
+
+            kind: ``cancel``.
+
+            actor: Who asks.
+
+            reason: Why.
+
+        Raises:
+            NotFoundError: There is no such run.
+
+            StoreError: It could not be stored.
+        """
+        ...
+
+    async def requests(self, host: str) -> list[Request]:
+        """Return what is asked of *host* and has no outcome yet, oldest first."""
+        ...
+
+    async def answered(self, request_id: int, outcome: str) -> None:
+        """
+        Note what came of a request; what is noted first counts.
+
+        Raises:
+            StoreError: It could not be stored.
+        """
+        ...
+
+    async def outcome(self, request_id: int) -> str | None:
+        """Return what came of a request, or ``None`` as long as nothing did."""
         ...
 
     async def read(self, stream: str) -> list[Recorded]:

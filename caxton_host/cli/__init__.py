@@ -20,6 +20,7 @@ import click
 from .. import __version__
 from ..core.names import nearest
 from ..errors import CaxtonError
+from . import interrupt
 from .exits import USAGE, exit_code, remedy
 from .frame import Frame
 from .screen import Notes, complain, note
@@ -134,7 +135,7 @@ def execute(args: list[str]) -> int:
         return _misused(exc)
     except (click.Abort, KeyboardInterrupt):
         note("interrupted")
-        return 128 + (_stopped or [signal.SIGINT])[-1]
+        return interrupt.code()
     except CaxtonError as exc:
         complain(str(exc), remedy(exc))
         return exit_code(exc)
@@ -164,9 +165,6 @@ def _cut_off() -> int:
     return 128 + signal.SIGPIPE
 
 
-_stopped: list[int] = []
-
-
 def _prepare() -> None:
     """Set up what belongs to the whole process."""
     # Imports make many objects and no garbage: a twentieth of the start.
@@ -177,10 +175,4 @@ def _prepare() -> None:
         stdout.reconfigure(errors="backslashreplace")
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:  # Not so under nohup.
-            signal.signal(number, _stop)
-
-
-def _stop(number: int, _frame: object) -> None:
-    # As Ctrl-C: the run is cancelled, its end recorded, its processes ended.
-    _stopped.append(number)
-    signal.raise_signal(signal.SIGINT)
+            signal.signal(number, interrupt.terminate)

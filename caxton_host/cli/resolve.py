@@ -17,7 +17,8 @@ from ..core.resolution import Abort, Fail, GiveResult, Resolution, Retry
 from ..core.servers import ToolOptions
 from ..core.summary import summarise
 from ..errors import BadBytes, ToolError, UsageError
-from .frame import Frame, as_json, local_actor, wait
+from .frame import Frame, as_json, local_actor
+from .interrupt import drive
 from .overrides import Overrides, check_text, overrides
 from .resume import go_on
 from .screen import note, show
@@ -96,7 +97,7 @@ def command(
         reason=reason,
         resumes=not (no_resume or abort),
     )
-    ctx.exit(wait(_resolve(told, wanted)))
+    ctx.exit(drive(_resolve(told, wanted), frame.command()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,8 @@ from ..core.grants import Grant
 from ..core.summary import RunSummary, summarise
 from ..errors import CaxtonError, Suspend, UsageError
 from .exits import exit_code, remedy
-from .frame import Frame, as_json, local_actor, wait
+from .frame import Frame, as_json, local_actor
+from .interrupt import began, drive
 from .overrides import Overrides, overrides
 from .screen import complain, counted, note, patience, show, table
 from .told import Told, code_of, doubts
@@ -68,8 +69,8 @@ def command(
     config = given.servers_in(frame.load())
     told = Told(frame=frame, config=config, given=given, quiet=as_json, as_json=as_json)
     if run is not None:
-        ctx.exit(wait(_resume_one(told, run)))
-    ctx.exit(wait(_resume_all(told)))
+        ctx.exit(drive(_resume_one(told, run), frame.command()))
+    ctx.exit(drive(_resume_all(told), frame.command()))
 
 
 async def _resume_one(told: Told, run: str) -> int:
@@ -88,6 +89,7 @@ async def go_on(told: Told, up: Running, run_id: str) -> list[Recorded]:
     recording = await Recording.load(run_id, up.store)
 
     def started(run_id: str) -> None:
+        began(run_id)
         if not told.quiet:
             note(f"run {run_id}  {recording.started.agent}, resumed")
 

@@ -17,7 +17,8 @@ from ..core.names import is_server_name, nearest
 from ..core.summary import summarise
 from ..errors import BadBytes, ModuleRefused, NotFoundError, UsageError
 from .exits import FAILED
-from .frame import Frame, as_json, local_actor, wait
+from .frame import Frame, as_json, local_actor
+from .interrupt import began, drive
 from .overrides import Overrides, check_text, overrides
 from .screen import note, patience
 from .told import Told
@@ -96,7 +97,9 @@ def command(
     config, request = _request(frame.load(), wanted)
     quiet = quiet or as_json
     try:
-        run_id, history = wait(_run(frame, config, request, quiet=quiet))
+        run_id, history = drive(
+            _run(frame, config, request, quiet=quiet), frame.command()
+        )
     except ModuleRefused as exc:
         named = _shown(_agent(config, target).module or Path(target))
         raise ModuleRefused(f"{named}: {exc}", fix=exc.fix) from None
@@ -113,6 +116,7 @@ async def _run(
     from ..bootstrap import running
 
     def started(run_id: str) -> None:
+        began(run_id)
         if not quiet:
             note(f"run {run_id}  {request.agent}")
 

@@ -10,18 +10,19 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from typing import Any, Protocol, TypeAlias
 
 from ..core.chain import GENESIS
 from ..core.events import ENDS, RunStarted
-from ..errors import StoreError
+from ..errors import CaxtonError, StoreError
 from ..ports import Refused, Reservation
-from .entries import Draft, RunRow, ended_at, run_of, spend, started
+from .entries import Change, Draft, RunRow, change, run_of, spend, started
 
 __all__ = [
     "Batch",
     "Committer",
+    "Driver",
     "Group",
     "Line",
     "LockedError",
@@ -38,7 +39,7 @@ class LockedError(Exception):
     """Another process writes, and the caller cannot wait for it."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Line:
     """
     A stream, as its writer sees it.
@@ -57,6 +58,14 @@ class Line:
     error: StoreError | None = None
 
 
+class Driver(Protocol):
+    """A connection of either driver, as far as they are alike."""
+
+    def execute(self, query: Any, params: Sequence[Any], /) -> Any:  # noqa: ANN401
+        """Execute a statement, and return a cursor."""
+        ...
+
+
 @dataclass(slots=True, eq=False)
 class Group:
     """
@@ -68,6 +77,8 @@ class Group:
         future: Done when it is settled, if anyone waits.
 
         settled: Whether it has an outcome.
+
+        guard: Looks, in the transaction, whether this may happen, and raises if not.
     """
 
     line: Line
@@ -78,6 +89,7 @@ class Group:
     future: asyncio.Future[None] | None = None
     settled: bool = False
     outcome: Outcome = None
+    guard: Callable[[Driver], None] | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -131,7 +143,7 @@ class Batch:
 
         started: Runs that begin, in the state that they have at its end.
 
-        states: State and end of others by run id.
+        states: What becomes of others by run id.
 
         budgets: What is used then, by key.
     """
@@ -142,7 +154,7 @@ class Batch:
         self.payloads: list[tuple[bytes, bytes]] = []
         self.blobs: dict[str, bytes] = {}
         self.started: list[RunRow] = []
-        self.states: dict[str, tuple[str, int | None]] = {}
+        self.states: dict[str, Change] = {}
         self.budgets: dict[str, int] = {}
         self._newest: dict[str, int] = {}
 
@@ -182,13 +194,15 @@ class Batch:
             self._newest[run_id] = len(self.started)
             self.started.append(started(run_id, draft, event))
             return
-        change = ENDS[draft.type], ended_at(draft)
+        after = change(draft)
         if run_id in self._newest:
-            row = self.started[self._newest[run_id]]
-            row = replace(row, state=change[0], ended_at=change[1])
-            self.started[self._newest[run_id]] = row
+            newest = self._newest[run_id]
+            self.started[newest] = after.of(self.started[newest])
         else:
-            self.states[run_id] = change
+            before = self.states.get(run_id)
+            if before is not None and after.epoch is None:
+                after = after._replace(epoch=before.epoch)
+            self.states[run_id] = after
 
     def started_rows(self) -> list[Row]:
         """Return the fields of each run that begins."""
@@ -199,8 +213,8 @@ class Batch:
         return [(key, data, len(data)) for key, data in sorted(self.blobs.items())]
 
     def state_rows(self) -> list[Row]:
-        """Return state, end, run id."""
-        return [(*change, run_id) for run_id, change in sorted(self.states.items())]
+        """Return state, end, owner, epoch, run id."""
+        return [(*after, run_id) for run_id, after in sorted(self.states.items())]
 
     def budget_rows(self) -> list[Row]:
         """Return key, what is used."""
@@ -227,6 +241,22 @@ class Transactions(ABC, Committer):
             if len(groups) == 1:
                 return [self._failure(exc)]
         return self._one_by_one(groups)
+
+    def alone(self, group: Group) -> None:
+        """
+        Store *group* in a transaction of its own.
+
+        Raises:
+            CaxtonError: It could not be stored, or its guard refused.
+        """
+        try:
+            (outcome,) = self._transaction([group], wait=True)
+        except CaxtonError:
+            raise
+        except Exception as exc:  # noqa: BLE001 -- as for `commit`
+            outcome = self._failure(exc)
+        if isinstance(outcome, StoreError):
+            raise outcome
 
     def _one_by_one(self, groups: Sequence[Group]) -> list[Outcome]:
         failures: dict[Line, StoreError] = {}

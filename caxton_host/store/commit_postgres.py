@@ -22,7 +22,7 @@ import sqlalchemy as sa
 from psycopg import errors
 from sqlalchemy.exc import SQLAlchemyError
 
-from ..errors import StoreError
+from ..errors import LeaseLost, StoreError
 from .commit import Batch, Group, Outcome, Transactions
 from .engine import said
 from .entries import CONFLICT, CONFLICT_FIX
@@ -104,6 +104,14 @@ class PostgresCommitter(Transactions):
 
     def _store(self, groups: Sequence[Group], last: _Attempt) -> list[Outcome]:
         keys = sorted({item.key for group in groups for item in group.reserve})
+        guards = [group.guard for group in groups if group.guard]
+        if guards and self._landed(last):
+            # A guard would find what this very append has changed.
+            return self._settled(last)
+        if keys or guards:
+            self._driver.execute("BEGIN")
+        for guard in guards:
+            guard(self._driver)
         used = self._hold(keys) if keys else {}
         if self._landed(last):
             self._roll_back()
@@ -111,13 +119,12 @@ class PostgresCommitter(Transactions):
         last.batch = batch = Batch()
         last.outcomes = [batch.admit(group, used.__getitem__) for group in groups]
         self._driver.execute(*statement(batch))
-        if keys:
+        if keys or guards:
             self._driver.execute("COMMIT")
         return self._settled(last)
 
     def _hold(self, keys: list[str]) -> dict[str, int]:
-        """Begin a transaction in which these budgets are ours alone."""
-        self._driver.execute("BEGIN")
+        """Make these budgets ours alone until the transaction ends."""
         return dict(self._driver.execute(HELD, [keys]).fetchall())
 
     def _landed(self, last: _Attempt) -> bool:
@@ -139,7 +146,7 @@ class PostgresCommitter(Transactions):
 
     def _failure(self, exc: Exception) -> StoreError:
         if isinstance(exc, errors.UniqueViolation):
-            return StoreError(CONFLICT, fix=CONFLICT_FIX)
+            return LeaseLost(CONFLICT, fix=CONFLICT_FIX)
         if isinstance(exc, psycopg.Error):
             return StoreError(
                 f"the log cannot be written: {said(exc)}",

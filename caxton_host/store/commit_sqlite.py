@@ -9,7 +9,7 @@ from typing import cast
 
 import sqlalchemy as sa
 
-from ..errors import StoreError
+from ..errors import LeaseLost, StoreError
 from .commit import Batch, Group, LockedError, Outcome, Transactions
 from .engine import said
 from .entries import CONFLICT, CONFLICT_FIX
@@ -65,6 +65,9 @@ class SqliteCommitter(Transactions):
             driver.execute(f"PRAGMA busy_timeout = {patience}")
             self._patience = patience
         driver.execute("BEGIN IMMEDIATE")
+        for group in groups:
+            if group.guard:
+                group.guard(driver)
         batch = Batch()
         outcomes: list[Outcome] = [batch.admit(group, self._used) for group in groups]
         if batch.events:
@@ -115,7 +118,7 @@ class SqliteCommitter(Transactions):
 
     def _failure(self, exc: Exception) -> StoreError:
         if isinstance(exc, sqlite3.IntegrityError):
-            return StoreError(CONFLICT, fix=CONFLICT_FIX)
+            return LeaseLost(CONFLICT, fix=CONFLICT_FIX)
         if isinstance(exc, sqlite3.Error):
             return StoreError(
                 f"the log cannot be written: {said(exc)}",

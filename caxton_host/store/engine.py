@@ -20,7 +20,7 @@ from sqlalchemy.pool import QueuePool
 
 from ..errors import LogBrokenError, StoreError
 
-__all__ = ["forbidden", "open_engine", "said", "unreadable"]
+__all__ = ["file_of", "forbidden", "open_engine", "said", "unreadable"]
 
 # States of PostgreSQL: insufficient_privilege, and the class of what is damaged.
 _FORBIDDEN, _DAMAGED = "42501", "XX"
@@ -63,6 +63,14 @@ def open_engine(url: str, *, write: bool) -> sa.Engine:
         if any(path.with_name(path.name + end).exists() for end in ("-wal", "-shm")):
             raise
         return _checked(path, "ro&immutable=1", write=False)
+
+
+def file_of(url: str) -> Path | None:
+    """Return the file of the database at *url*, by its one true name, if it is one."""
+    parsed = _parsed(url)
+    if parsed.get_backend_name() != "sqlite":
+        return None
+    return _path(parsed).resolve()
 
 
 def said(exc: Exception) -> str:

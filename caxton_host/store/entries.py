@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from ..codec import encode
 from ..core.chain import SALT_SIZE, envelope, event_hash, payload_digest
-from ..core.events import ENDS, Event, RunStarted, to_payload
+from ..core.events import ENDS, Event, RunResumed, RunStarted, to_payload
+from ..core.runs import RunRow
 from ..errors import BadBytes, NotFoundError, StoreError
 from ..ports import Clock, Refused, Reservation, Trace
 
@@ -21,12 +22,13 @@ __all__ = [
     "CONFLICT",
     "CONFLICT_FIX",
     "RUN",
+    "Change",
     "Draft",
     "Drafter",
     "Entropy",
     "RunRow",
+    "change",
     "chosen",
-    "ended_at",
     "run_of",
     "salts",
     "spend",
@@ -38,8 +40,8 @@ Entropy: TypeAlias = Callable[[int], bytes]
 
 #: Streams of runs are named so; what follows is the run id.
 RUN = "run/"
-CONFLICT = "another host appends to this run"
-CONFLICT_FIX = "see which host drives it, and stop one"
+CONFLICT = "another host drives this run now"
+CONFLICT_FIX = "see what it does with `caxton events tail RUN`"
 
 _AT_ONCE = 256
 _LONGEST_NAME = 255
@@ -149,32 +151,29 @@ def spend(
     return after
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRow:
+class Change(NamedTuple):
     """
-    A run, as lists show it.
+    What an event makes of the row of its run.
 
     Attributes:
-        actor: JSON.
-
-        state: ``running``, ``suspended``, ``completed``, ``failed``, ``cancelled``.
-
-        started_at: Microseconds since 1970, UTC.
-
-        ended_at: The same; ``None`` while it goes on.
-
-        host: The stream of the host process that started it.
+        epoch: ``None`` for the one that it has.
     """
 
-    run_id: str
-    agent: str
-    actor: str
-    module_sha256: str
     state: str
-    started_at: int
     ended_at: int | None
-    host: str | None
-    trace_id: str | None
+    owner: str | None
+    epoch: int | None
+
+    def of(self, row: RunRow) -> RunRow:
+        """Return *row* after it."""
+        epoch = row.epoch if self.epoch is None else self.epoch
+        return replace(
+            row,
+            state=self.state,
+            ended_at=self.ended_at,
+            owner=self.owner,
+            epoch=epoch,
+        )
 
 
 def run_of(stream: str) -> str | None:
@@ -199,12 +198,21 @@ def started(run_id: str, draft: Draft, event: RunStarted) -> RunRow:
         ended_at=None,
         host=event.host,
         trace_id=draft.trace_id,
+        owner=event.host,
+        epoch=1,
     )
 
 
-def ended_at(draft: Draft) -> int | None:
-    """Return when a run ended, if *draft* ends it."""
-    return None if ENDS[draft.type] in _GOING_ON else draft.recorded_at
+def change(draft: Draft) -> Change:
+    """Return what *draft*, one of `ENDS` but not the first, makes of its run."""
+    state, event = ENDS[draft.type], draft.event
+    resumed = event if isinstance(event, RunResumed) else None
+    return Change(
+        state=state,
+        ended_at=None if state in _GOING_ON else draft.recorded_at,
+        owner=resumed.host if resumed else None,
+        epoch=resumed.epoch if resumed else None,
+    )
 
 
 def chosen(name: str, matches: Sequence[str]) -> str:

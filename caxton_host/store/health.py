@@ -10,7 +10,8 @@ from .engine import open_engine, unreadable
 
 __all__ = ["problems", "server"]
 
-_TABLES = ("events", "payloads", "blobs", "runs", "budgets")
+_TABLES = ("events", "payloads", "blobs", "runs", "budgets", "requests", "hosts")
+_CHANGED = ("runs", "budgets", "requests", "hosts")
 
 # As the connections of a host have them, whatever the server's defaults are.
 _SERVER = """\
@@ -25,8 +26,12 @@ SELECT current_setting('server_version') AS version,
 _MAY_APPEND = " AND ".join(
     [f"has_table_privilege('{table}', 'INSERT')" for table in _TABLES]
     + [f"has_table_privilege('{table}', 'SELECT')" for table in _TABLES]
-    + [f"has_table_privilege('{table}', 'UPDATE')" for table in ("runs", "budgets")]
-    + ["has_sequence_privilege('events_position_seq', 'USAGE')"]
+    + [f"has_table_privilege('{table}', 'UPDATE')" for table in _CHANGED]
+    + ["has_table_privilege('hosts', 'DELETE')"]
+    + [
+        f"has_sequence_privilege('{sequence}', 'USAGE')"
+        for sequence in ("events_position_seq", "requests_id_seq")
+    ]
 )
 
 # A transaction that has written, anywhere on the server, holds back all events that

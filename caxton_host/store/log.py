@@ -8,6 +8,7 @@ from ..core.events import Event
 from ..ports import Refused, Reservation
 from .commit import Group, Line
 from .entries import Drafter
+from .leases import Leases
 from .writer import Writer
 
 __all__ = ["SqlLog"]
@@ -16,8 +17,11 @@ __all__ = ["SqlLog"]
 class SqlLog:
     """See `caxton_host.ports.EventLog`. Made by `SqlStore.create`."""
 
-    def __init__(self, writer: Writer, drafter: Drafter, line: Line) -> None:
+    def __init__(
+        self, writer: Writer, drafter: Drafter, line: Line, leases: Leases
+    ) -> None:
         self._writer = writer
+        self._leases = leases
         self._drafter = drafter
         self._line = line
 
@@ -25,6 +29,10 @@ class SqlLog:
     def recorded_at(self) -> int:
         """When the newest event was recorded."""
         return self._drafter.recorded_at
+
+    def holds(self) -> bool:
+        """Return whether this host may still send for the stream."""
+        return self._line.error is None and self._leases.holds()
 
     def queue(self, *events: Event, blobs: Mapping[str, bytes] | None = None) -> None:
         """Add *events* to the stream without waiting."""

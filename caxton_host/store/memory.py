@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import replace
 
+from ..core.calls import JSON
 from ..core.chain import GENESIS
 from ..core.events import ENDS, Event, Recorded, RunStarted
-from ..errors import NotFoundError, StoreError
+from ..core.runs import Request, RunRow
+from ..errors import LeaseLost, NotFoundError
 from ..ports import Clock, Refused, Reservation, Trace
+from .claims import driven, grown
 from .entries import (
     CONFLICT,
+    CONFLICT_FIX,
     RUN,
     Draft,
     Drafter,
     Entropy,
-    RunRow,
+    change,
     chosen,
-    ended_at,
     run_of,
     salts,
     spend,
@@ -50,6 +52,10 @@ class MemoryLog:
         """When the newest event was recorded."""
         return self._drafter.recorded_at
 
+    def holds(self) -> bool:
+        """Return whether who has this log may still send for the stream."""
+        return not self._failed and self._store.holds(self._drafter.stream, self._seq)
+
     def queue(self, *events: Event, blobs: Mapping[str, bytes] | None = None) -> None:
         """Add *events* to the stream."""
         self._check()
@@ -70,7 +76,7 @@ class MemoryLog:
 
     def _check(self) -> None:
         if self._failed:
-            raise StoreError(CONFLICT)
+            raise LeaseLost(CONFLICT, fix=CONFLICT_FIX)
 
     def _add(
         self,
@@ -100,6 +106,8 @@ class MemoryStore:
         blobs: Kept bytes by digest.
 
         budgets: What is spent under each key.
+
+        joined: Hosts that live. Take one out, and it is dead.
     """
 
     def __init__(self, *, clock: Clock, entropy: Entropy) -> None:
@@ -110,6 +118,10 @@ class MemoryStore:
         self._events: list[Recorded] = []
         self._streams: dict[str, list[Recorded]] = {}
         self._runs: dict[str, RunRow] = {}
+        self.joined: set[str] = set()
+        self._known: set[str] = set()
+        self._requests: dict[int, Request] = {}
+        self._outcomes: dict[int, str] = {}
 
     def create(self, stream: str, trace: Trace | None = None) -> MemoryLog:
         """Return the log of a stream that has no events yet."""
@@ -130,14 +142,80 @@ class MemoryStore:
         drafter.recorded_at = last.recorded_at
         return MemoryLog(self, drafter, last.seq)
 
+    async def join(self, host: str) -> None:
+        """Become known as *host*."""
+        self.joined.add(host)
+        self._known.add(host)
+
+    def holds(self, stream: str, seq: int) -> bool:
+        """Return whether who has written *seq* events of *stream* may send for it."""
+        row = self._runs.get(run_of(stream) or "")
+        owner = row.owner if row else None
+        is_dead = owner in self._known and owner not in self.joined
+        return not is_dead and len(self._streams.get(stream, ())) == seq
+
     async def claim(
         self, stream: str, *events: Event, after: int, trace: Trace | None = None
     ) -> MemoryLog:
-        """Add *events* to a stream that no living host drives."""
+        """
+        Add *events* to a stream that no living host drives, and return its log.
+
+        Raises:
+            BusyError: A living host drives it, or it has grown meanwhile.
+
+            NotFoundError: It has no events.
+        """
         log = await self.resume_log(stream, trace)
-        del after
+        run_id = run_of(stream) or ""
+        if owner := await self.owner(run_id):
+            raise driven(run_id, owner)
+        if len(self._streams[stream]) != after:
+            raise grown(stream)
         await log.append(*events)
         return log
+
+    async def owner(self, run_id: str) -> str | None:
+        """Return the stream of the living host that drives a run, or ``None``."""
+        row = self._runs.get(run_id)
+        return row.owner if row and row.owner in self.joined else None
+
+    async def idle(self) -> list[RunRow]:
+        """Return the runs under way that no living host drives, oldest first."""
+        rows = await self.runs(len(self._runs), state="running")
+        return [row for row in reversed(rows) if row.owner not in self.joined]
+
+    async def request(
+        self, run_id: str, kind: str, actor: dict[str, JSON], reason: str
+    ) -> int:
+        """
+        Ask something of the host that drives a run, and return the request's number.
+
+        Raises:
+            NotFoundError: There is no such run.
+        """
+        if run_id not in self._runs:
+            raise NotFoundError(f"there is no run {run_id!r}")
+        number = len(self._requests) + 1
+        self._requests[number] = Request(
+            id=number, run_id=run_id, kind=kind, actor=actor, reason=reason
+        )
+        return number
+
+    async def requests(self, host: str) -> list[Request]:
+        """Return what is asked of *host* and has no outcome yet, oldest first."""
+        return [
+            request
+            for number, request in self._requests.items()
+            if number not in self._outcomes and self._runs[request.run_id].owner == host
+        ]
+
+    async def answered(self, request_id: int, outcome: str) -> None:
+        """Note what came of a request, unless somebody has."""
+        self._outcomes.setdefault(request_id, outcome)
+
+    async def outcome(self, request_id: int) -> str | None:
+        """Return what came of a request, or ``None`` as long as nothing did."""
+        return self._outcomes.get(request_id)
 
     def put(self, stream: str, seq: int, drafts: Sequence[Draft]) -> bool:
         """Add *drafts* to a stream of *seq* events, unless it has others."""
@@ -174,9 +252,7 @@ class MemoryStore:
         if isinstance(draft.event, RunStarted):
             self._runs[run_id] = started(run_id, draft, draft.event)
         elif run_id in self._runs:
-            self._runs[run_id] = replace(
-                self._runs[run_id], state=ENDS[draft.type], ended_at=ended_at(draft)
-            )
+            self._runs[run_id] = change(draft).of(self._runs[run_id])
 
     async def read(self, stream: str) -> list[Recorded]:
         """Return all events of *stream*, in order; none if there is no such."""

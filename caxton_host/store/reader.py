@@ -12,9 +12,10 @@ from sqlalchemy.exc import DBAPIError
 
 from ..codec import decode_trusted, sha256
 from ..core.events import Event, Recorded, from_payload
+from ..core.runs import RunRow
 from ..errors import LogBrokenError, NotFoundError
 from .engine import unreadable
-from .entries import RUN, RunRow, chosen
+from .entries import RUN, chosen
 from .rows import Columns, Query, pages
 from .schema import blobs, events, payloads, runs
 from .tail import Cursors
@@ -154,12 +155,19 @@ class Reader:
             query = query.where(runs.c.agent == agent)
         if state is not None:
             query = query.where(runs.c.state == state)
+        return await self._runs(query)
+
+    async def running(self) -> list[RunRow]:
+        """Return the runs that have begun and not ended or paused, oldest first."""
+        query = sa.select(*(runs.c[name] for name in _RUN_FIELDS))
+        query = query.where(
+            sa.literal_column("state") == sa.literal_column("'running'")
+        )
+        return await self._runs(query.order_by(runs.c.started_at, runs.c.run_id))
+
+    async def _runs(self, query: Query) -> list[RunRow]:
         rows = await asyncio.to_thread(self._rows, query)
         return [RunRow(**dict(zip(_RUN_FIELDS, row, strict=True))) for row in rows]
-
-    async def idle(self) -> list[RunRow]:
-        """Return the runs that wait for a host, oldest first."""
-        return [*reversed(await self.runs(10_000, state="running"))]
 
     async def find_run(self, name: str) -> str:
         """

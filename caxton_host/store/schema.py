@@ -3,7 +3,7 @@ The tables, declared once.
 
 Databases are built by the migrations, never from here; a test holds both equal.
 The triggers that make `events` and `blobs` append-only are in the migrations.
-PostgreSQL has one column more: `declared` adds it.
+PostgreSQL has one column and one table more: `declared` adds them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ __all__ = [
     "budgets",
     "declared",
     "events",
+    "hosts",
     "metadata",
     "payloads",
+    "requests",
     "runs",
     "xid",
 ]
@@ -97,9 +99,51 @@ runs = sa.Table(
     sa.Column("trace_id", sa.Text),
     sa.Column("owner", sa.Text),
     sa.Column("epoch", sa.BigInteger, nullable=False, server_default=sa.text("0")),
-    sa.Column("lease_until", sa.BigInteger),
     sa.CheckConstraint(f"state IN ({_STATES})", name="ck_runs_state"),
     sa.Index("ix_runs_started_at", "started_at"),
+)
+_RUNNING = sa.text("state = 'running'")
+sa.Index(
+    "ix_runs_running",
+    runs.c.owner,
+    sqlite_where=_RUNNING,
+    postgresql_where=_RUNNING,
+)
+
+#: What is asked of the host that drives a run, and what came of it.
+requests = sa.Table(
+    "requests",
+    metadata,
+    sa.Column(
+        "id", _POSITION, sa.Identity(always=True), primary_key=True, autoincrement=True
+    ),
+    sa.Column(
+        "run_id",
+        _NAME,
+        sa.ForeignKey("runs.run_id", name="fk_requests_run_id"),
+        nullable=False,
+    ),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("actor", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("requested_at", sa.BigInteger, nullable=False),
+    sa.Column("outcome", sa.Text),
+    sqlite_autoincrement=True,
+)
+_OPEN = sa.text("outcome IS NULL")
+sa.Index(
+    "ix_requests_open",
+    requests.c.run_id,
+    sqlite_where=_OPEN,
+    postgresql_where=_OPEN,
+)
+
+#: Who lives, and until when, by the server's clock; only in PostgreSQL.
+hosts = sa.Table(
+    "hosts",
+    sa.MetaData(),
+    sa.Column("host", _NAME, primary_key=True),
+    sa.Column("lease_until", sa.DateTime(timezone=True), nullable=False),
 )
 
 budgets = sa.Table(
@@ -134,6 +178,7 @@ def declared(dialect: str) -> sa.MetaData:
     tables = sa.MetaData()
     for table in metadata.sorted_tables:
         table.to_metadata(tables)
+    hosts.to_metadata(tables)
     copy = tables.tables["events"]
     default = sa.text("pg_current_xact_id()")
     copy.append_column(sa.Column("xid", XID8(), nullable=False, server_default=default))

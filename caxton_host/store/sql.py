@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import MutableMapping
 from types import TracebackType
 from typing import Self
+from weakref import WeakValueDictionary
 
 import sqlalchemy as sa
 
 from ..core.events import Event
-from ..errors import NotFoundError, StoreError
+from ..core.runs import RunRow
+from ..errors import BusyError, LeaseLost, NotFoundError, StoreError
 from ..ports import Clock, Trace
-from .commit import Committer, Line
+from .claims import Claim, driven, grown
+from .commit import Group, Line, Transactions
 from .commit_sqlite import SqliteCommitter
-from .engine import open_engine
-from .entries import Drafter, Entropy, salts
+from .engine import file_of, open_engine
+from .entries import RUN, Drafter, Entropy, run_of, salts
+from .leases import FileLeases, Leases
 from .log import SqlLog
 from .migrate import check, prepare
-from .reader import Reader
-from .schema import events
+from .requests import Requests
+from .schema import events, runs
 from .tail import Cursors
 from .writer import Writer
 
 __all__ = ["SqlStore"]
 
 
-def _committer(engine: sa.Engine) -> Committer:
+#: Seconds after which a host that is not heard of counts as dead.
+LEASE = 15.0
+
+
+def _committer(engine: sa.Engine) -> Transactions:
     if engine.dialect.name == "sqlite":
         return SqliteCommitter(engine)
     from .commit_postgres import PostgresCommitter  # noqa: PLC0415 -- an extra
@@ -33,7 +42,18 @@ def _committer(engine: sa.Engine) -> Committer:
     return PostgresCommitter(engine)
 
 
-class SqlStore(Reader):
+def _leases(
+    url: str, engine: sa.Engine, lines: MutableMapping[str, Line], lease: float
+) -> Leases:
+    file = file_of(url)
+    if file is not None:
+        return FileLeases(file.with_name(f"{file.name}.hosts"))
+    from .leases_postgres import PostgresLeases  # noqa: PLC0415 -- an extra
+
+    return PostgresLeases(engine, lines, lease)
+
+
+class SqlStore(Requests):
     """
     See `caxton_host.ports.Store`. Belongs to one event loop; close it at the end.
 
@@ -44,17 +64,32 @@ class SqlStore(Reader):
             await log.append(event)
     """
 
-    def __init__(
-        self, engine: sa.Engine, clock: Clock, entropy: Entropy, writer: Writer | None
+    def __init__(  # noqa: PLR0913 -- made by `open`
+        self,
+        engine: sa.Engine,
+        *,
+        clock: Clock,
+        entropy: Entropy,
+        writer: Writer | None,
+        leases: Leases,
+        lines: MutableMapping[str, Line],
     ) -> None:
-        super().__init__(engine)
-        self._clock = clock
+        super().__init__(engine, clock)
         self._salts = salts(entropy)
         self._writer = writer
+        self._leases = leases
+        self._lines = lines
+        self._host: str | None = None
 
     @classmethod
     def open(
-        cls, url: str, *, clock: Clock, entropy: Entropy, write: bool = True
+        cls,
+        url: str,
+        *,
+        clock: Clock,
+        entropy: Entropy,
+        write: bool = True,
+        lease: float = LEASE,
     ) -> Self:
         """
         Return the store at *url*.
@@ -70,6 +105,9 @@ class SqlStore(Reader):
                 has its administrator. Without, nothing in it is changed; SQLite may
                 leave two empty companion files.
 
+            lease: Seconds after which a host that is not heard of counts as dead;
+                only PostgreSQL has to ask.
+
         Raises:
             StoreError: There is no such database, or it is not one of this version.
         """
@@ -79,11 +117,20 @@ class SqlStore(Reader):
                 prepare(engine)
             else:
                 check(engine)
+            lines = WeakValueDictionary[str, Line]()
+            leases = _leases(url, engine, lines, lease)
             writer = Writer(_committer(engine)) if write else None
         except BaseException:
             engine.dispose()
             raise
-        return cls(engine, clock, entropy, writer)
+        return cls(
+            engine,
+            clock=clock,
+            entropy=entropy,
+            writer=writer,
+            leases=leases,
+            lines=lines,
+        )
 
     def create(self, stream: str, trace: Trace | None = None) -> SqlLog:
         """
@@ -92,7 +139,8 @@ class SqlStore(Reader):
         Raises:
             StoreError: The store is opened to read only.
         """
-        return self._log(Drafter(stream, self._clock, self._salts, trace), None)
+        drafter = Drafter(stream, self._clock, self._salts, trace)
+        return self._log(drafter, Line(stream))
 
     async def resume_log(self, stream: str, trace: Trace | None = None) -> SqlLog:
         """
@@ -103,6 +151,13 @@ class SqlStore(Reader):
 
             StoreError: The store is opened to read only.
         """
+        self._writing()
+        drafter, last = await self._end(stream, trace)
+        return self._log(drafter, Line(stream, (last.seq, last.hash)))
+
+    async def _end(
+        self, stream: str, trace: Trace | None
+    ) -> tuple[Drafter, sa.Row[int, bytes, int]]:
         query = (
             sa.select(events.c.seq, events.c.hash, events.c.recorded_at)
             .where(events.c.stream == stream)
@@ -114,22 +169,105 @@ class SqlStore(Reader):
             raise NotFoundError(f"there is no stream {stream!r}")
         drafter = Drafter(stream, self._clock, self._salts, trace)
         drafter.recorded_at = rows[0].recorded_at
-        return self._log(drafter, (rows[0].seq, rows[0].hash))
+        return drafter, rows[0]
+
+    async def join(self, host: str) -> None:
+        """
+        Become known as the host with that stream, until the store is closed.
+
+        Raises:
+            StoreError: The store is opened to read only, or it cannot be.
+        """
+        self._writing()
+        if self._host:
+            raise StoreError(f"this store is that of {self._host} already")
+        await self._leases.join(host)
+        self._host = host
 
     async def claim(
         self, stream: str, *events: Event, after: int, trace: Trace | None = None
     ) -> SqlLog:
-        """Add *events* to a stream that no living host drives."""
-        log = await self.resume_log(stream, trace)
-        del after
-        await log.append(*events)
-        return log
+        """
+        Add *events* to a stream that no living host drives, and return its log.
 
-    def _log(self, drafter: Drafter, head: tuple[int, bytes] | None) -> SqlLog:
+        Raises:
+            BusyError: A living host drives it, or it has grown meanwhile.
+
+            NotFoundError: It has no events.
+
+            StoreError: They could not be stored.
+        """
+        self._writing()
+        drafter, last = await self._end(stream, trace)
+        if last.seq != after:
+            raise await self._gone_on(stream)
+        line = Line(stream, (last.seq, last.hash))
+        guard = Claim(
+            stream=stream,
+            dialect=self.engine.dialect.name,
+            leases=self._leases,
+            host=self._host,
+            driven=lambda: self._drives(stream),
+        )
+        group = Group(
+            line=line, drafts=drafter.draft(events), blobs={}, reserve=(), guard=guard
+        )
+        try:
+            await asyncio.to_thread(self._alone, group)
+        except LeaseLost:
+            raise await self._gone_on(stream) from None
+        return self._log(drafter, line)
+
+    async def _gone_on(self, stream: str) -> BusyError:
+        owner = await self.owner(run_of(stream) or "")
+        return driven(run_of(stream), owner) if owner else grown(stream)
+
+    def _alone(self, group: Group) -> None:
+        # Not over the connection of the writer: it would wait for other hosts.
+        committer = _committer(self.engine)
+        try:
+            committer.alone(group)
+        finally:
+            committer.close()
+
+    def _drives(self, stream: str) -> bool:
+        line = self._lines.get(stream)
+        return line is not None and line.error is None
+
+    async def owner(self, run_id: str) -> str | None:
+        """Return the stream of the living host that drives a run, or ``None``."""
+        query = sa.select(runs.c.owner).where(runs.c.run_id == run_id)
+        rows = await asyncio.to_thread(self._rows, query)
+        host = rows[0].owner if rows else None
+        if host is None:
+            return None
+        living = await asyncio.to_thread(self._leases.living, {host})
+        return host if host in living else None
+
+    async def idle(self) -> list[RunRow]:
+        """
+        Return the runs under way that no living host drives, oldest first.
+
+        Those that this host has let go of, because their logs failed, are among them.
+        """
+        rows = await self.running()
+        owners = {row.owner for row in rows if row.owner is not None}
+        living = await asyncio.to_thread(self._leases.living, owners)
+        return [
+            row
+            for row in rows
+            if row.owner not in living
+            or (row.owner == self._host and not self._drives(f"{RUN}{row.run_id}"))
+        ]
+
+    def _log(self, drafter: Drafter, line: Line) -> SqlLog:
+        self._lines[line.stream] = line
+        return SqlLog(self._writing(), drafter, line, self._leases)
+
+    def _writing(self) -> Writer:
         if self._writer is None:
             raise StoreError("the log is opened to read only")
-        line = Line(drafter.stream, head) if head else Line(drafter.stream)
-        return SqlLog(self._writer, drafter, line)
+        return self._writer
 
     async def end(self, stream: str | None = None) -> str:
         """Return the cursor behind every event that a tail could show now."""
@@ -148,6 +286,7 @@ class SqlStore(Reader):
             if self._writer is not None:
                 await self._writer.aclose()
         finally:
+            await self._leases.aclose()
             self.engine.dispose()
 
     async def __aenter__(self) -> Self:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
-from .entries import RunRow
+from ..core.runs import RunRow
 from .schema import blobs, budgets, events, payloads, runs
 
 __all__ = ["Statements"]
@@ -39,7 +39,7 @@ class Statements:
 
         started: Parameters: the fields of `RunRow`, in order.
 
-        state: State, end, run id.
+        state: State, end, owner, epoch or nothing, run id.
 
         used: Key.
 
@@ -69,7 +69,14 @@ class Statements:
             started=_sql(sa.insert(runs), dialect, _STARTED),
             state=_sql(
                 sa.update(runs)
-                .values(state=sa.bindparam("to"), ended_at=sa.bindparam("at"))
+                .values(
+                    state=sa.bindparam("to"),
+                    ended_at=sa.bindparam("at"),
+                    owner=sa.bindparam("by"),
+                    epoch=sa.func.coalesce(
+                        sa.bindparam("nth", type_=runs.c.epoch.type), runs.c.epoch
+                    ),
+                )
                 .where(runs.c.run_id == sa.bindparam("run")),
                 dialect,
             ),

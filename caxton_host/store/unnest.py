@@ -14,8 +14,9 @@ from functools import cache
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
+from ..core.runs import RunRow
 from .commit import Batch, Row
-from .entries import RunRow
+from .entries import Change
 from .schema import blobs, budgets, events, payloads, runs
 
 __all__ = ["HELD", "STORED", "statement"]
@@ -33,6 +34,7 @@ STORED = "SELECT 1 FROM events WHERE stream = %s AND seq = %s AND hash = %s"
 _EVENT = [c.name for c in events.columns if c.name != "position"]
 _PAYLOAD = [c.name for c in payloads.columns if c.name != "position"]
 _STARTED = [field.name for field in fields(RunRow)]
+_CHANGED = (*Change._fields, "run_id")
 
 # Positions are drawn first: an event and its payload share one.
 _APPEND = """\
@@ -53,7 +55,8 @@ _OTHERS = (
   INSERT INTO runs ({run}) SELECT {run} FROM {started}
 )""",
     """changed AS (
-  UPDATE runs SET state = t.state, ended_at = t.ended_at FROM {state}
+  UPDATE runs SET state = t.state, ended_at = t.ended_at, owner = t.owner,
+    epoch = coalesce(t.epoch, runs.epoch) FROM {state}
   WHERE runs.run_id = t.run_id
 )""",
     """spent AS (
@@ -104,7 +107,7 @@ def _text(present: tuple[bool, ...]) -> bytes:
         run=", ".join(_STARTED),
         blob=_unnest([*blobs.columns]),
         started=_unnest([runs.c[name] for name in _STARTED]),
-        state=_unnest([runs.c[name] for name in ("state", "ended_at", "run_id")]),
+        state=_unnest([runs.c[name] for name in _CHANGED]),
         budget=_unnest([*budgets.columns]),
     ).encode()
 

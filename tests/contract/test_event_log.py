@@ -168,7 +168,7 @@ async def test_second_writer_of_a_stream_is_refused(store: Store) -> None:
     first, second = store.create(RUN), store.create(RUN)
     await first.append(line(1))
 
-    with pytest.raises(StoreError, match="another host appends to this run"):
+    with pytest.raises(StoreError, match="another host drives this run now"):
         await second.append(line(2))
 
     await first.append(line(3))

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caxton_host.codec import sha256
-from caxton_host.core.events import Event, RunCompleted, RunSuspended
-from caxton_host.errors import NotFoundError, StoreError
+from caxton_host.core.events import Event, RunCompleted, RunResumed, RunSuspended
+from caxton_host.errors import BusyError, NotFoundError, StoreError
 from caxton_host.ports import Reservation
 from caxton_host.store.log import SqlLog
 from caxton_host.store.memory import MemoryLog, MemoryStore
@@ -80,6 +80,15 @@ class Resume:
 
 
 @dataclass
+class Claim:
+    """This host takes a stream over, as it was read some events ago."""
+
+    stream: str
+    behind: int
+    epoch: int
+
+
+@dataclass
 class Tick:
     """Time passes, or goes back."""
 
@@ -94,11 +103,12 @@ steps = st.lists(
         st.builds(Append, streams, some_events, blobs, reservations),
         st.builds(Rival, streams),
         st.builds(Resume, streams),
+        st.builds(Claim, streams, st.sampled_from([0, 0, 0, 1, -1]), st.integers(2, 9)),
         st.builds(Tick, st.integers(-50, 100)),
     ),
     max_size=25,
 )
-Step = Queue | Append | Rival | Resume | Tick
+Step = Queue | Append | Rival | Resume | Claim | Tick
 
 
 @dataclass
@@ -143,9 +153,15 @@ class World:
                 case Resume(stream):
                     await self.settle()
                     self.logs[stream] = await self.store.resume_log(stream)
+                case Claim(stream, behind, epoch):
+                    await self.settle()
+                    after = len(await self.store.read(stream)) - behind
+                    self.logs[stream] = await self.store.claim(
+                        stream, resumed(epoch), after=after
+                    )
                 case Tick(by):
                     self.clock.time += by
-        except (StoreError, NotFoundError) as exc:
+        except (StoreError, NotFoundError, BusyError) as exc:
             await self.settle()
             return f"{type(exc).__name__}: {exc}"
         return None
@@ -159,6 +175,8 @@ class World:
             facts += [replace(event, position=0) for event in read]
         facts += await self.store.runs(9)
         facts += await self.store.runs(1, agent="one", state="suspended")
+        facts += await self.store.idle()
+        facts.append(await self.store.owner("a"))
         for name in ("a", "ab", "b", "@last"):
             try:
                 facts.append(await self.store.find_run(name))
@@ -170,6 +188,12 @@ class World:
             except NotFoundError as exc:
                 facts.append(str(exc))
         return facts
+
+
+def resumed(epoch: int) -> RunResumed:
+    return RunResumed(
+        actor={}, host="host/2", epoch=epoch, reason="", grants_sha256="00"
+    )
 
 
 def named(kept: set[bytes]) -> dict[str, bytes]:

@@ -32,6 +32,7 @@ from caxton_host.core.journal import Answered, Journal
 from caxton_host.core.names import idempotency_key
 from caxton_host.core.redact import Redactor
 from caxton_host.errors import (
+    LeaseLost,
     NondeterminismError,
     RunStopped,
     StoreError,
@@ -593,3 +594,22 @@ async def test_answer_over_the_limit_of_the_run_is_a_failure() -> None:  # law 9
     assert isinstance(answer.outcome, Failed)
     assert (answer.outcome.kind, answer.outcome.sent) == ("too_large", "yes")
     assert isinstance(scene.log.events[-1], ToolFailed)
+
+
+# -- leases --------------------------------------------------------------------
+
+
+async def test_call_is_not_sent_once_the_lease_is_lost() -> None:  # law 7
+    class Lapsed(MemoryLog):
+        def holds(self) -> bool:
+            return not self.events
+
+    plain = new_log()
+    scene = Scene(log=Lapsed(plain._store, plain._drafter, 0))
+
+    with pytest.raises(LeaseLost, match="before call 1 was sent"):
+        await scene.gate.call(WEATHER)
+
+    assert scene.tools.asked == []
+    # law 2: open, so whoever takes the run over finds it in doubt
+    assert scene.log.events == [invoked()]

@@ -232,7 +232,7 @@ async def test_hosts_that_append_to_one_run_leave_one_of_them(
         for log in others:
             await log.append()
 
-        assert failed == ["another host appends to this run"]
+        assert failed == ["another host drives this run now"]
         assert len(await one.read(RUN)) == 1
         assert sorted(await one.streams()) == ["run/0", "run/0193", "run/1"]
 

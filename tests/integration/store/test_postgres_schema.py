@@ -17,7 +17,7 @@ from caxton_host.store import health, migrate, postgres, schema
 from caxton_host.store.engine import open_engine
 from caxton_host.store.verify import verify
 from tests.postgres import Server, name_of
-from tests.unit.store.fakes import line
+from tests.unit.store.fakes import line, run_started
 
 from .support import opened
 
@@ -163,7 +163,9 @@ GRANTS = (
     "GRANT SELECT ON alembic_version, events, payloads, blobs, runs, budgets",
     "GRANT INSERT ON events, payloads, blobs, runs, budgets",
     "GRANT UPDATE ON runs, budgets",
-    "GRANT USAGE ON SEQUENCE events_position_seq",
+    "GRANT SELECT, INSERT, UPDATE ON requests",
+    "GRANT SELECT, INSERT, UPDATE, DELETE ON hosts",
+    "GRANT USAGE ON SEQUENCE events_position_seq, requests_id_seq",
 )
 
 
@@ -189,7 +191,12 @@ async def test_user_needs_the_documented_grants_to_append(
         postgres.execute(f"{grant} TO host", name)
 
     async with opened(url) as store:
-        await store.create("run/1").append(line(1), blobs={sha256(KEPT): KEPT})
+        await store.join("host/1")
+        log = store.create("run/1")
+        await log.append(run_started(), blobs={sha256(KEPT): KEPT})
+        number = await store.request("1", "cancel", {}, "")
+        await store.answered(number, "refused")
+        assert log.holds()
         assert len(await store.read("run/1")) == 1
     told = health.server(url)
     assert told is not None

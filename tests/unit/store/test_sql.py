@@ -116,7 +116,7 @@ async def test_two_hosts_share_a_database(tmp_path: Path) -> None:
             await ours.append(line(n))
             await theirs.append(line(n))
         late = two.create("run/1")
-        with pytest.raises(StoreError, match="another host appends to this run"):
+        with pytest.raises(StoreError, match="another host drives this run now"):
             await late.append(line(1))
 
         assert [e.position async for e in one.stream_events()] == list(range(1, 11))

@@ -1,0 +1,112 @@
+"""``caxton runs cancel``: a run ends, wherever it is driven."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from ..core.calls import JSON
+from ..core.events import Recorded
+from ..core.redact import Redactor
+from ..core.summary import summarise
+from ..errors import BusyError, CaxtonError, UsageError
+from .exits import FAILED
+from .frame import Frame, as_json, local_actor, wait
+from .overrides import check_text
+from .screen import complain, note, patience, show
+
+if TYPE_CHECKING:
+    from ..store.sql import SqlStore
+
+__all__ = ["command"]
+
+_PAUSE = 0.1
+
+
+@click.command("cancel")
+@click.argument("run")
+@click.option("--reason", default="", help="Why; it is recorded.")
+@as_json
+@click.pass_obj
+@click.pass_context
+def command(
+    ctx: click.Context, frame: Frame, run: str, reason: str, as_json: bool
+) -> None:
+    """
+    End RUN, and record who wanted it and why.
+
+    The host that drives it is asked to stop it, and this command waits until it
+    has. A run that is suspended, or whose host is dead, is ended right here; what
+    became of its open calls stays unknown.
+
+    \b
+    Exit codes: 0 it is cancelled; 1 it ended by itself first; 2 it had ended.
+
+    \b
+    Examples:
+      caxton runs cancel @last
+      caxton runs cancel 0198 --reason "the wrong customer"
+    """
+    check_text("--reason", [reason])
+    run_id, history = wait(_cancel(frame, run, reason))
+    ended = summarise(run_id, history)
+    if as_json:
+        show(ended.to_document())
+    if ended.state == "cancelled":
+        note(f"cancelled {run_id}")
+        return
+    complain(
+        f"run {run_id} has {ended.state} before it could be cancelled",
+        f"{frame.command()} runs show {run_id}",
+    )
+    ctx.exit(FAILED)
+
+
+async def _cancel(frame: Frame, run: str, reason: str) -> tuple[str, list[Recorded]]:
+    from ..bootstrap import open_store
+
+    config = frame.load()
+    # Looked for first: a database is not made for a run that it cannot have.
+    async with open_store(config, write=False) as store:
+        run_id = await store.find_run(run)
+    reason = Redactor(config.secrets).text(reason)
+    async with open_store(config, write=True) as store:
+        with patience(f"waiting for the host of {run_id}"):
+            await _stop(store, run_id, reason)
+        return run_id, await store.read(f"run/{run_id}")
+
+
+async def _stop(store: SqlStore, run_id: str, reason: str) -> None:
+    actor, asked = local_actor(), None
+    while True:
+        if await store.owner(run_id) is None:
+            if await _stopped_here(store, run_id, actor, reason, asked=bool(asked)):
+                break
+        elif asked is None:
+            asked = await store.request(run_id, "cancel", actor, reason)
+        elif (outcome := await store.outcome(asked)) and outcome.startswith("refused"):
+            raise CaxtonError(
+                f"the host of run {run_id} {outcome}",
+                fix="stop that host, and repeat the command",
+            )
+        await asyncio.sleep(_PAUSE)
+    if asked is not None:
+        await store.answered(asked, "ended")
+
+
+async def _stopped_here(
+    store: SqlStore, run_id: str, actor: dict[str, JSON], reason: str, *, asked: bool
+) -> bool:
+    """Return whether the run has ended: by this, or because its host was asked."""
+    from ..requests import cancel_idle
+
+    try:
+        await cancel_idle(store, run_id, actor, reason)
+    except BusyError:
+        return False  # Somebody else has taken it up.
+    except UsageError:
+        if not asked:
+            raise
+    return True

@@ -1,0 +1,64 @@
+"""What is known of a run besides its events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .calls import JSON
+
+__all__ = ["Request", "RunRow"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRow:
+    """
+    A run, as lists show it.
+
+    Attributes:
+        actor: JSON.
+
+        state: ``running``, ``suspended``, ``completed``, ``failed``, ``cancelled``.
+
+        started_at: Microseconds since 1970, UTC.
+
+        ended_at: The same; ``None`` while it goes on.
+
+        host: The stream of the host process that started it.
+
+        owner: The stream of the one that drives it, or did until it died; ``None``
+            while nobody has to.
+
+        epoch: How often a host has begun to drive it.
+    """
+
+    run_id: str
+    agent: str
+    actor: str
+    module_sha256: str
+    state: str
+    started_at: int
+    ended_at: int | None
+    host: str | None
+    trace_id: str | None
+    owner: str | None
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """
+    What somebody asks of the host that drives a run.
+
+    Attributes:
+        kind: ``cancel``.
+
+        actor: Who asks: ``{kind, id, authenticated}``.
+
+        reason: Why, in their words.
+    """
+
+    id: int
+    run_id: str
+    kind: str
+    actor: dict[str, JSON]
+    reason: str

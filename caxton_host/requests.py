@@ -1,0 +1,238 @@
+"""
+Stopping a run that is under way, for whoever may ask.
+
+The run's own task may be cancelled: by Ctrl-C, or by a client that hangs up. From
+other processes come requests, through the store. And a run that no living host
+drives is ended right where somebody asks for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from .core.calls import JSON, Failed
+from .core.events import ENDS, Event, RunCancelled, settled
+from .core.runs import Request
+from .errors import BusyError, CaxtonError, StoreError, UsageError
+from .ports import EventLog, Store
+from .recording import Recording
+
+__all__ = ["EVERY", "UnderWay", "cancel_idle", "watching"]
+
+#: Seconds between two looks for requests.
+EVERY = 0.25
+
+_UNKNOWN = "refused: the host does not know this kind of request"
+
+logger = logging.getLogger("caxton_host")
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """
+    A run under way in this host.
+
+    Attributes:
+        end: How it ends; set by who drives it, before it is recorded.
+
+        asked: What is recorded if a request ends it.
+
+        over: Done when it is no longer under way.
+    """
+
+    task: asyncio.Task[object]
+    end: Event | None = None
+    asked: RunCancelled | None = None
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def cancel(self, cancelled: RunCancelled) -> None:
+        """End it with *cancelled*, unless it is at its end."""
+        if self.end is None and self.asked is None:
+            self.asked = cancelled
+            self.task.cancel()
+
+
+class UnderWay:
+    """The runs under way in a host, by id."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, _Run] = {}
+        self._some = asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def run(
+        self, run_id: str, log: EventLog, actor: dict[str, JSON]
+    ) -> AsyncGenerator[_Run]:
+        """
+        See a run to its recorded end: the ``end`` that was set, or its cancellation.
+
+        A request that ends it is no fault of the caller, who goes on. Any other
+        cancellation is recorded, and goes on too.
+
+        Args:
+            run_id: The run.
+
+            log: Where its end is recorded.
+
+            actor: On whose behalf it is cancelled if no request says so.
+        """
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 -- it awaits
+        run = self._runs[run_id] = _Run(task)
+        self._some.set()
+        try:
+            try:
+                yield run
+            except asyncio.CancelledError:
+                by_caller = RunCancelled(actor=actor, reason="interrupted")
+                run.end = run.asked or by_caller
+                await log.append(run.end)
+                if run.asked is None or task.cancelling() > 1:
+                    raise
+            else:
+                assert run.end is not None  # noqa: S101 -- who drives it sets it
+                await log.append(run.end)
+        finally:
+            if run.asked:
+                task.uncancel()
+            run.over.set()
+            del self._runs[run_id]
+            if not self._runs:
+                self._some.clear()
+
+    async def cancel(self, run_id: str, cancelled: RunCancelled) -> Event | None:
+        """
+        End a run, and return its end.
+
+        ``None`` if it is not under way here, or if its log failed.
+        """
+        run = self._runs.get(run_id)
+        if run is None:
+            return None
+        run.cancel(cancelled)
+        await run.over.wait()
+        return run.end
+
+    async def wait(self) -> None:
+        """Return once a run is under way."""
+        await self._some.wait()
+
+
+async def cancel_idle(
+    store: Store, run_id: str, actor: dict[str, JSON], reason: str
+) -> RunCancelled:
+    """
+    End a run that no living host drives.
+
+    Its open calls are closed in the same transaction: whether their tools acted
+    stays unknown.
+
+    Raises:
+        NotFoundError: There is no such run.
+
+        UsageError: It has ended.
+
+        BusyError: A living host drives it, or it has gone on meanwhile.
+
+        StoreError: It could not be recorded.
+    """
+    recording = await Recording.load(run_id, store)
+    if recording.end is not None:
+        raise UsageError(
+            f"run {run_id} has {_ended(recording.state)} already",
+            fix="look at it with `caxton runs show`; an end is never changed",
+        )
+    stopped = Failed(
+        kind="cancelled",
+        sent="unknown",
+        message="the run was cancelled before the tool's answer was known",
+    )
+    closed = [
+        settled(doubt.invoked.call, stopped) for doubt in recording.journal().in_doubt
+    ]
+    cancelled = RunCancelled(actor=actor, reason=reason)
+    last = recording.history[-1].seq
+    await store.claim(f"run/{run_id}", *closed, cancelled, after=last)
+    return cancelled
+
+
+def _ended(state: str) -> str:
+    return "been cancelled" if state == "cancelled" else state
+
+
+async def _cancel(under_way: UnderWay, store: Store, request: Request) -> str:
+    actor, reason = request.actor, request.reason
+    cancelled = RunCancelled(actor=actor, reason=reason)
+    end = await under_way.cancel(request.run_id, cancelled)
+    if end is None:
+        # This host has let go of it, but is not dead.
+        end = await cancel_idle(store, request.run_id, actor, reason)
+    return ENDS[type(end).__name__]
+
+
+_Answer: TypeAlias = Callable[[UnderWay, Store, Request], Awaitable[str]]
+_KINDS: dict[str, _Answer] = {"cancel": _cancel}
+
+
+@contextlib.asynccontextmanager
+async def watching(
+    store: Store, host: str, under_way: UnderWay, every: float = EVERY
+) -> AsyncGenerator[None]:
+    """
+    Do what is asked of a host's runs, in the background.
+
+    Args:
+        store: Where requests are.
+
+        host: Whose.
+
+        under_way: Its runs. As long as there are none, nobody looks.
+
+        every: Seconds between two looks.
+    """
+    watch = asyncio.create_task(_watch(store, host, under_way, every))
+    try:
+        yield
+    finally:
+        watch.cancel()
+        await asyncio.wait([watch])
+
+
+async def _watch(store: Store, host: str, under_way: UnderWay, every: float) -> None:
+    tasks: dict[int, asyncio.Task[None]] = {}
+    try:
+        while True:
+            await under_way.wait()
+            await asyncio.sleep(every)
+            try:
+                found = await store.requests(host)
+            except StoreError as exc:
+                logger.warning("requests cannot be read: %s", exc)
+                continue
+            for request in found:
+                if request.id not in tasks or tasks[request.id].done():
+                    answer = _answer(store, under_way, request)
+                    tasks[request.id] = asyncio.create_task(answer)
+            left = {request.id for request in found}
+            tasks = {n: t for n, t in tasks.items() if n in left or not t.done()}
+    finally:
+        for task in tasks.values():
+            task.cancel()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+
+async def _answer(store: Store, under_way: UnderWay, request: Request) -> None:
+    answer = _KINDS.get(request.kind)
+    try:
+        outcome = await answer(under_way, store, request) if answer else _UNKNOWN
+        await store.answered(request.id, outcome)
+    except (BusyError, UsageError):
+        pass  # It went on, or ended: whoever asked sees that.
+    except CaxtonError as exc:
+        # Asked again at the next look.
+        logger.warning("request %d is not answered: %s", request.id, exc)

@@ -1,0 +1,222 @@
+"""
+Leases on PostgreSQL: a row a host, and the server's clock.
+
+Why two hosts never both send for a run:
+
+* A host sends only while `holds` says so: until a margin before the time that
+  its lease has at least, counted from before the renewal was sent, on a clock that
+  goes on while the machine sleeps.
+* A run is taken over only in a transaction that locked its owner's row, found it
+  lapsed, and marked it so. A renewal waits for that transaction, or it came first
+  and the row has not lapsed.
+* A renewal that finds its row lapsed, marked or gone does not trust what the host
+  believes. It locks the row and then reads which runs are still the host's; the
+  others are lost before `holds` says yes again.
+* What a host sends was committed before, under a number of the stream that only one
+  can have (`uq_events_stream_seq`). So a run taken over in between is lost to it even
+  if it has not heard of that.
+
+What remains is the instant between `holds` and the first byte: a host that is stopped
+exactly there, for longer than its lease, still sends that one call when it wakes. It is
+in the log as in doubt, and its effect class decides whether anybody repeats it. And the
+server's clock must not jump ahead by more than the margin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Collection, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar, cast
+
+import psycopg
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+
+from ..errors import LeaseLost, StoreError
+from .commit import Driver, Line
+from .engine import said, unreadable
+from .entries import CONFLICT, CONFLICT_FIX, run_of
+
+__all__ = ["PostgresLeases", "elapsed"]
+
+_BEATS = 3  # in the time of a lease
+_MARGIN = 2 / 15  # of it
+
+# Parameters: seconds, host. Finds nothing where the lease has lapsed.
+_RENEW = """\
+UPDATE hosts SET lease_until = clock_timestamp() + %s * interval '1 second'
+WHERE host = %s AND lease_until > clock_timestamp()"""
+
+# Parameters: host, seconds.
+_BEGIN = """\
+INSERT INTO hosts (host, lease_until)
+VALUES (%s, clock_timestamp() + %s * interval '1 second')
+ON CONFLICT (host) DO UPDATE SET lease_until = excluded.lease_until"""
+
+# Parameter: host.
+_OWNED = "SELECT run_id FROM runs WHERE owner = %s AND state = 'running'"
+
+# Parameter: host. Locks its row; finds nothing where the host lives. A row that is
+# missing is made: there is nothing else to lock.
+_MARK = """\
+INSERT INTO hosts (host, lease_until) VALUES (%s, '-infinity')
+ON CONFLICT (host) DO UPDATE SET lease_until = '-infinity'
+WHERE hosts.lease_until <= clock_timestamp() RETURNING host"""
+
+_SWEEP = """\
+DELETE FROM hosts WHERE lease_until <= clock_timestamp() AND NOT EXISTS (
+  SELECT FROM runs WHERE owner = hosts.host AND state = 'running')"""
+
+_END = "DELETE FROM hosts WHERE host = %s"
+
+_LIVING = sa.text(
+    "SELECT host FROM hosts "
+    "WHERE host = ANY(:hosts) AND lease_until > clock_timestamp()"
+)
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+_T = TypeVar("_T")
+
+logger = logging.getLogger("caxton_host")
+
+
+def elapsed() -> float:
+    """Return seconds from an arbitrary start; they go on while the machine sleeps."""
+    return time.clock_gettime(_CLOCK)
+
+
+class PostgresLeases:
+    """
+    See `Leases`. Renews by a task of its own, over a connection of its own.
+
+    Args:
+        engine: Where it is.
+
+        lines: The streams that this host writes, by name.
+
+        lease: Seconds for which a host that is not heard of counts as living.
+    """
+
+    def __init__(
+        self, engine: sa.Engine, lines: MutableMapping[str, Line], lease: float
+    ) -> None:
+        self._engine = engine
+        self._lines = lines
+        self._lease = lease
+        self._until = float("-inf")
+        self._host = ""
+        self._connection: sa.Connection | None = None
+        self._thread = ThreadPoolExecutor(1, "caxton-lease")
+        self._task: asyncio.Task[None] | None = None
+
+    def holds(self) -> bool:
+        """Return whether the lease lasts a while yet, as far as this host knows."""
+        return elapsed() < self._until
+
+    async def join(self, host: str) -> None:
+        """Hold the lease of *host*, and renew it until the end."""
+        sent = elapsed()
+        try:
+            await self._there(self._begin, host)
+        except (psycopg.Error, SQLAlchemyError) as exc:
+            raise StoreError(
+                f"the host cannot take its lease: {said(exc)}",
+                fix="see `caxton db status`",
+            ) from None
+        self._host = host
+        self._extend(sent)
+        self._task = asyncio.create_task(self._beat())
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self._lease / _BEATS)
+            try:
+                await self._renew()
+            except (psycopg.Error, SQLAlchemyError) as exc:
+                logger.warning("the host's lease cannot be renewed: %s", said(exc))
+
+    async def _renew(self) -> None:
+        # Streams whose first event is not stored yet are nobody else's.
+        known = [line for line in self._lines.values() if line.head[0]]
+        sent = elapsed()
+        owned = await self._there(self._renew_there)
+        if owned is not None:
+            for line in known:
+                if run_of(line.stream) not in {None, *owned}:
+                    line.error = LeaseLost(CONFLICT, fix=CONFLICT_FIX)
+        self._extend(sent)
+
+    def _extend(self, sent: float) -> None:
+        self._until = sent + self._lease * (1 - _MARGIN)
+
+    async def _there(self, function: Callable[..., _T], *args: str) -> _T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, function, *args)
+
+    def _begin(self, host: str) -> None:
+        driver = self._driver()
+        driver.execute(_SWEEP)
+        driver.execute(_BEGIN, [host, self._lease])
+
+    def _renew_there(self) -> set[str] | None:
+        """Renew the lease; if it had lapsed, return the runs that are still ours."""
+        driver = self._driver()
+        if driver.execute(_RENEW, [self._lease, self._host]).rowcount:
+            return None
+        with driver.transaction():
+            # First the row: who takes a run over has it locked, or waits for it now.
+            driver.execute(_BEGIN, [self._host, self._lease])
+            return {row[0] for row in driver.execute(_OWNED, [self._host])}
+
+    def _driver(self) -> psycopg.Connection:
+        if self._connection is not None:
+            driver = self._connection.connection.driver_connection
+            if driver is not None and not driver.closed:
+                return cast("psycopg.Connection", driver)
+            self._hang_up()
+        self._connection = self._engine.connect()
+        return cast("psycopg.Connection", self._connection.connection.driver_connection)
+
+    def _hang_up(self) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(SQLAlchemyError):
+                self._connection.invalidate()
+                self._connection.close()
+            self._connection = None
+
+    def is_dead(self, driver: Driver, host: str) -> bool:
+        """Lock the row of *host*, and return whether its lease has lapsed."""
+        return driver.execute(_MARK, [host]).fetchone() is not None
+
+    def living(self, hosts: Collection[str]) -> set[str]:
+        """Return those of *hosts* whose leases have not lapsed."""
+        try:
+            with self._engine.connect() as connection:
+                found = connection.execute(_LIVING, {"hosts": [*hosts]})
+                return {row.host for row in found}
+        except SQLAlchemyError as exc:
+            raise unreadable(exc) from None
+
+    async def aclose(self) -> None:
+        """Give the lease back."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        self._until = float("-inf")
+        if self._connection is not None:
+            with contextlib.suppress(psycopg.Error, SQLAlchemyError):
+                await self._there(self._end)
+        self._thread.shutdown()
+
+    def _end(self) -> None:
+        try:
+            if self._host:
+                self._driver().execute(_END, [self._host])
+        finally:
+            self._hang_up()

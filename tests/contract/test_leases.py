@@ -1,0 +1,329 @@
+"""Who drives a run, and what it takes to take it over. Each store passes all of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import psycopg
+import pytest
+
+from caxton_host.core.calls import JSON
+from caxton_host.core.events import (
+    CallResolved,
+    RunCancelled,
+    RunCompleted,
+    RunResumed,
+    RunSuspended,
+)
+from caxton_host.errors import BusyError, LeaseLost, NotFoundError
+from caxton_host.ports import EventLog
+from caxton_host.store.leases import FileLeases
+from caxton_host.store.leases_postgres import PostgresLeases
+from caxton_host.store.memory import MemoryStore
+from caxton_host.store.sql import SqlStore
+from tests.unit.store.fakes import FakeClock, FakeEntropy, line, run_started, url
+
+ONE, TWO = "host/1", "host/2"
+RUN = "run/0193"
+SUSPENDED = RunSuspended(reason="approval", call=1)
+DONE = RunCompleted(output=None, output_sha256="00", fuel=None)
+ACTOR: dict[str, JSON] = {"kind": "local", "id": "größe", "authenticated": False}
+
+Store = SqlStore | MemoryStore
+
+
+def resumed(host: str | None, epoch: int = 2) -> RunResumed:
+    return RunResumed(
+        actor={}, host=host, epoch=epoch, reason="requested", grants_sha256="00"
+    )
+
+
+class Hosts:
+    """Hosts that share a place."""
+
+    def __init__(self, database: str | None, stack: AsyncExitStack) -> None:
+        self.clock = FakeClock()
+        self._url = database
+        self._stack = stack
+        self._memory = MemoryStore(clock=self.clock, entropy=FakeEntropy())
+
+    async def store(self, host: str | None = None) -> Store:
+        """Open the place, as that host."""
+        store: Store = self._memory
+        if self._url:
+            opened = SqlStore.open(
+                self._url, clock=self.clock, entropy=FakeEntropy(), lease=60
+            )
+            store = await self._stack.enter_async_context(opened)
+        if host:
+            await store.join(host)
+        return store
+
+    async def kill(self, store: Store, host: str) -> None:
+        """Let a host die, with all that it would do at its end undone."""
+        if isinstance(store, MemoryStore):
+            store.joined.discard(host)
+            return
+        leases = store._leases
+        if isinstance(leases, FileLeases):
+            for descriptor in leases._held.values():
+                os.close(descriptor)  # as the kernel does
+            leases._held.clear()
+            return
+        assert isinstance(leases, PostgresLeases)
+        assert leases._task
+        leases._task.cancel()
+        leases._until = 0.0
+        assert self._url
+        lapse(self._url)
+
+
+def lapse(database: str, host: str = ONE) -> None:
+    """Let time pass on the server's clock."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(
+            "UPDATE hosts SET lease_until = clock_timestamp() - interval '1 second' "
+            "WHERE host = %s",
+            [host],
+        )
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "memory"])
+async def hosts(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Hosts]:
+    database: str | None
+    match request.param:
+        case "sqlite":
+            database = url(tmp_path)
+        case "postgresql":
+            database = request.getfixturevalue("postgres_url")
+        case _:
+            database = None
+    async with AsyncExitStack() as stack:
+        yield Hosts(database, stack)
+
+
+async def begun(store: Store, host: str = ONE, stream: str = RUN) -> EventLog:
+    log = store.create(stream)
+    await log.append(replace(run_started(), host=host))
+    return log
+
+
+async def row_of(store: Store, run_id: str = "0193") -> tuple[str, str | None, int]:
+    rows = {row.run_id: row for row in await store.runs(10)}
+    return rows[run_id].state, rows[run_id].owner, rows[run_id].epoch
+
+
+async def test_run_is_driven_by_the_host_that_started_it(hosts: Hosts) -> None:
+    store = await hosts.store(ONE)
+    log = await begun(store)
+
+    assert log.holds()
+    assert await store.owner("0193") == ONE
+    assert await store.idle() == []
+    assert await row_of(store) == ("running", ONE, 1)
+
+
+async def test_run_that_a_living_host_drives_cannot_be_claimed(hosts: Hosts) -> None:
+    one, two = await hosts.store(ONE), await hosts.store(TWO)
+    log = await begun(one)
+
+    with pytest.raises(BusyError, match=ONE) as refusal:
+        await two.claim(RUN, resumed(TWO), after=1)
+
+    assert "caxton runs cancel 0193" in refusal.value.fix
+    await log.append(line(1))  # law 10: nothing happened to it
+    assert [event.seq for event in await one.read(RUN)] == [1, 2]
+
+
+async def test_run_of_a_dead_host_is_claimed(hosts: Hosts) -> None:
+    one, two = await hosts.store(ONE), await hosts.store(TWO)
+    old = await begun(one)
+    await hosts.kill(one, ONE)
+    assert await two.owner("0193") is None
+    assert [row.run_id for row in await two.idle()] == ["0193"]
+
+    log = await two.claim(RUN, resumed(TWO), after=1)
+
+    assert log.holds()
+    assert await two.owner("0193") == TWO
+    assert await two.idle() == []
+    assert await row_of(two) == ("running", TWO, 2)
+    await log.append(line(1))
+    with pytest.raises(LeaseLost, match="another host drives this run now"):
+        await old.append(line(9))
+    assert not old.holds()
+    with pytest.raises(LeaseLost):
+        old.queue(line(9))
+    events = [event.event for event in await two.read(RUN)]
+    assert events[1:] == [resumed(TWO), line(1)]
+
+
+async def test_host_that_closed_its_store_is_dead(hosts: Hosts) -> None:
+    one, two = await hosts.store(ONE), await hosts.store(TWO)
+    await begun(one)
+    if isinstance(one, SqlStore):
+        await one.aclose()
+    else:
+        one.joined.discard(ONE)
+
+    assert (await two.claim(RUN, resumed(TWO), after=1)).holds()
+
+
+async def test_run_whose_host_never_joined_is_anybodys(hosts: Hosts) -> None:
+    store = await hosts.store(TWO)
+    await begun(store, host="host/unknown")
+
+    assert [row.run_id for row in await store.idle()] == ["0193"]
+    await store.claim(RUN, resumed(TWO), after=1)
+
+    assert await store.owner("0193") == TWO
+
+
+async def test_suspended_run_has_no_owner_and_is_claimed_at_once(hosts: Hosts) -> None:
+    one, two = await hosts.store(ONE), await hosts.store(TWO)
+    await (await begun(one)).append(SUSPENDED)
+    assert await row_of(two) == ("suspended", None, 1)
+    assert await two.owner("0193") is None
+    assert await two.idle() == []
+
+    await two.claim(RUN, resumed(TWO), after=2)
+
+    assert await row_of(two) == ("running", TWO, 2)
+
+
+@pytest.mark.parametrize("end", [DONE, RunCancelled(actor={}, reason="")])
+async def test_ended_run_has_no_owner(
+    hosts: Hosts, end: RunCompleted | RunCancelled
+) -> None:
+    store = await hosts.store(ONE)
+    log = await begun(store)
+    await log.append(SUSPENDED, resumed(ONE, 2), SUSPENDED, resumed(ONE, 3))
+    assert await row_of(store) == ("running", ONE, 3)
+
+    await log.append(end)
+
+    assert (await row_of(store))[1:] == (None, 3)
+    assert await store.idle() == []
+
+
+async def test_run_resumed_and_paused_in_one_append_keeps_its_epoch(
+    hosts: Hosts,
+) -> None:
+    store = await hosts.store(ONE)
+    log = await begun(store)
+    await log.append(SUSPENDED)
+
+    await log.append(resumed(ONE, 2), SUSPENDED)
+
+    assert await row_of(store) == ("suspended", None, 2)
+
+
+async def test_run_that_has_grown_is_not_claimed(hosts: Hosts) -> None:
+    one, two = await hosts.store(ONE), await hosts.store(TWO)
+    await (await begun(one)).append(SUSPENDED)
+
+    for after in (1, 3):
+        with pytest.raises(BusyError, match="meanwhile"):
+            await two.claim(RUN, resumed(TWO), after=after)
+
+    assert await row_of(two) == ("suspended", None, 1)
+    assert len(await two.read(RUN)) == 2
+
+
+async def test_stream_without_events_is_not_claimed(hosts: Hosts) -> None:
+    store = await hosts.store(ONE)
+
+    with pytest.raises(NotFoundError):
+        await store.claim(RUN, resumed(ONE), after=0)
+    assert await store.owner("0193") is None
+
+
+async def test_claim_that_only_notes_something_takes_no_lease(hosts: Hosts) -> None:
+    store = await hosts.store()
+    await (await begun(store)).append(SUSPENDED)
+    word = CallResolved(call=1, verdict="retry", actor={}, reason="")
+
+    await store.claim(RUN, word, after=2)
+
+    assert await row_of(store) == ("suspended", None, 1)
+    await store.claim(RUN, RunCancelled(actor={}, reason=""), after=3)
+    assert await row_of(store) == ("cancelled", None, 1)
+
+
+async def test_of_two_hosts_that_claim_at_once_exactly_one_wins(hosts: Hosts) -> None:
+    one, two, three = [await hosts.store(name) for name in (ONE, TWO, "host/3")]
+    for i in range(20):
+        await begun(one, stream=f"run/{i:02}")
+    await hosts.kill(one, ONE)
+    won: dict[str, list[str]] = {f"run/{i:02}": [] for i in range(20)}
+
+    async def claim(store: Store, host: str) -> None:
+        for stream, winners in won.items():
+            try:
+                log = await store.claim(stream, resumed(host), after=1)
+            except BusyError:
+                continue
+            winners.append(host)
+            await log.append(line(1))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(claim, two, TWO)
+        tasks.start_soon(claim, three, "host/3")
+
+    for stream, winners in won.items():
+        assert len(winners) == 1, stream
+        assert await one.owner(stream.removeprefix("run/")) == winners[0]
+        assert len(await one.read(stream)) == 3
+
+
+async def test_idle_runs_are_listed_oldest_first(hosts: Hosts) -> None:
+    one, two = await hosts.store(ONE), await hosts.store(TWO)
+    for stream, host, store in (
+        ("run/b", ONE, one),
+        ("run/a", ONE, one),
+        ("run/c", TWO, two),
+    ):
+        hosts.clock.time += 1
+        await begun(store, host, stream)
+    await hosts.kill(one, ONE)
+
+    assert [row.run_id for row in await two.idle()] == ["b", "a"]
+
+
+async def test_request_reaches_the_host_that_drives_the_run(hosts: Hosts) -> None:
+    one, two, other = [await hosts.store(name) for name in (ONE, TWO, None)]
+    log = await begun(one)
+    await begun(two, TWO, "run/2")
+
+    first = await other.request("0193", "cancel", ACTOR, "no more")
+    second = await other.request("0193", "cancel", ACTOR, "again")
+    third = await other.request("2", "cancel", {}, "")
+
+    assert first < second < third
+    mine = await one.requests(ONE)
+    assert [request.id for request in mine] == [first, second]
+    assert (mine[0].run_id, mine[0].kind) == ("0193", "cancel")
+    assert (mine[0].actor, mine[0].reason) == (ACTOR, "no more")
+    assert await other.outcome(first) is None
+
+    await one.answered(first, "cancelled")
+    await other.answered(first, "something else")
+
+    assert await other.outcome(first) == "cancelled"
+    assert [request.id for request in await one.requests(ONE)] == [second]
+    await log.append(DONE)
+    assert await one.requests(ONE) == []
+    assert [request.id for request in await two.requests(TWO)] == [third]
+
+
+async def test_request_for_a_run_that_is_not_there_is_refused(hosts: Hosts) -> None:
+    store = await hosts.store()
+
+    with pytest.raises(NotFoundError, match="no run 'x'"):
+        await store.request("x", "cancel", {}, "")
+    assert await store.outcome(1) is None

@@ -1,0 +1,286 @@
+"""Leases on a real PostgreSQL server: renewed, lapsed, taken over."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+
+import anyio
+import psycopg
+import pytest
+
+from caxton_host.clock import SystemClock
+from caxton_host.core.events import RunResumed, ToolRetried
+from caxton_host.errors import BusyError, LeaseLost, StoreError
+from caxton_host.store import leases_postgres
+from caxton_host.store.commit_postgres import PostgresCommitter
+from caxton_host.store.leases_postgres import PostgresLeases, elapsed
+from caxton_host.store.sql import SqlStore
+from tests.unit.store.fakes import line, run_started
+
+ONE, TWO = "host/1", "host/2"
+LONG = 300.0
+
+
+def opened(url: str, lease: float = LONG) -> SqlStore:
+    return SqlStore.open(url, clock=SystemClock(), entropy=os.urandom, lease=lease)
+
+
+@pytest.fixture
+def server(postgres_url: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        yield connection
+
+
+def lapse(server: psycopg.Connection) -> None:
+    server.execute(
+        "UPDATE hosts SET lease_until = clock_timestamp() - interval '1 s' "
+        "WHERE host = %s",
+        [ONE],
+    )
+
+
+def resumed(host: str = TWO) -> RunResumed:
+    return RunResumed(actor={}, host=host, epoch=2, reason="", grants_sha256="00")
+
+
+def of(store: SqlStore) -> PostgresLeases:
+    assert isinstance(store._leases, PostgresLeases)
+    return store._leases
+
+
+def run_out(store: SqlStore) -> None:
+    """Let the host believe that its lease has run out."""
+    of(store)._until = elapsed()
+
+
+async def test_lease_is_renewed(postgres_url: str, server: psycopg.Connection) -> None:
+    async with opened(postgres_url, lease=0.6) as store:
+        await store.join(ONE)
+        log = store.create("run/1")
+        await log.append(run_started())
+        with anyio.fail_after(30):
+            for _ in range(4):
+                (before,) = server.execute("SELECT lease_until FROM hosts").fetchall()
+                while (  # noqa: ASYNC110 -- nobody tells
+                    server.execute("SELECT lease_until FROM hosts").fetchall()[0]
+                    <= before
+                ):
+                    await asyncio.sleep(0.01)
+        assert log.holds()
+    assert server.execute("SELECT * FROM hosts").fetchall() == []  # given back
+
+
+async def test_host_believes_less_than_the_server_grants(
+    postgres_url: str, server: psycopg.Connection
+) -> None:
+    async with opened(postgres_url, lease=15) as store:
+        await store.join(ONE)
+
+        believed = of(store)._until - elapsed()
+
+        (granted,) = server.execute(
+            "SELECT extract(epoch FROM lease_until - clock_timestamp())::float "
+            "FROM hosts"
+        ).fetchone() or (0,)
+        assert believed < granted - 1.9
+        assert store.create("run/1").holds()
+        run_out(store)
+        assert not store.create("run/2").holds()
+
+
+async def test_store_that_has_not_joined_may_send_nothing(postgres_url: str) -> None:
+    async with opened(postgres_url) as store:
+        assert not store.create("run/1").holds()
+        await store.join(ONE)
+        with pytest.raises(StoreError, match="host/1 already"):
+            await store.join(TWO)
+
+
+async def test_late_renewal_keeps_what_nobody_took(
+    postgres_url: str, server: psycopg.Connection
+) -> None:
+    async with opened(postgres_url) as one, opened(postgres_url) as two:
+        await one.join(ONE)
+        await two.join(TWO)
+        logs = [one.create(f"run/{i}") for i in range(3)]
+        for log in logs[:2]:
+            await log.append(run_started())
+        lapse(server)
+        run_out(one)
+        assert not any(log.holds() for log in logs)
+        await two.claim("run/1", resumed(), after=1)
+        assert server.execute(
+            "SELECT lease_until FROM hosts WHERE host = %s "
+            "AND lease_until = '-infinity'",
+            [ONE],
+        ).rowcount
+
+        await of(one)._renew()
+
+        # The one that was taken is lost before the host may send again; the last
+        # one has not begun, so nobody can have taken it.
+        assert [log.holds() for log in logs] == [True, False, True]
+        with pytest.raises(LeaseLost):
+            logs[1].queue(line(1))
+        await logs[0].append(line(1))
+        assert await two.owner("0") == ONE
+        with pytest.raises(BusyError):
+            await two.claim("run/0", resumed(), after=2)
+
+
+async def test_host_whose_row_is_gone_has_it_again(
+    postgres_url: str, server: psycopg.Connection
+) -> None:
+    async with opened(postgres_url) as store:
+        await store.join(ONE)
+        log = store.create("run/1")
+        await log.append(run_started())
+        server.execute("DELETE FROM hosts")
+
+        await of(store)._renew()
+
+        assert log.holds()
+        assert await store.owner("1") == ONE
+
+
+async def test_renewal_waits_for_a_claim_that_has_begun(
+    postgres_url: str, server: psycopg.Connection
+) -> None:
+    async with opened(postgres_url) as store:
+        await store.join(ONE)
+        log = store.create("run/1")
+        await log.append(run_started())
+        lapse(server)
+        server.execute("BEGIN")
+        assert of(store).is_dead(server, ONE)
+        renewal = asyncio.create_task(of(store)._renew())
+        await asyncio.sleep(0.2)
+        assert not renewal.done()
+        server.execute("UPDATE runs SET owner = 'host/2'")
+        server.execute("COMMIT")
+
+        await renewal
+
+        assert not log.holds()
+
+
+async def test_claim_waits_for_a_renewal_that_has_begun(
+    postgres_url: str, server: psycopg.Connection
+) -> None:
+    async with opened(postgres_url) as one, opened(postgres_url) as two:
+        await one.join(ONE)
+        await one.create("run/1").append(run_started())
+        lapse(server)
+        server.execute("BEGIN")
+        server.execute(leases_postgres._BEGIN, [ONE, LONG])
+        claim = asyncio.create_task(two.claim("run/1", resumed(), after=1))
+        await asyncio.sleep(0.2)
+        assert not claim.done()
+        server.execute("COMMIT")
+
+        with pytest.raises(BusyError, match=ONE):
+            await claim
+
+
+async def test_claim_of_a_host_without_a_row_leaves_one_to_lock(
+    postgres_url: str, server: psycopg.Connection
+) -> None:
+    async with opened(postgres_url) as store:
+        await store.create("run/1").append(run_started())
+
+        await store.claim("run/1", resumed(), after=1)
+
+        marked = server.execute("SELECT host, isfinite(lease_until) FROM hosts")
+        assert marked.fetchall() == [(ONE, False)]
+        await store.join(TWO)  # nothing names it any more
+        assert server.execute("SELECT host FROM hosts").fetchall() == [(TWO,)]
+
+
+async def test_rows_of_dead_hosts_stay_as_long_as_runs_name_them(
+    postgres_url: str, server: psycopg.Connection
+) -> None:
+    async with opened(postgres_url) as one, opened(postgres_url) as two:
+        await one.join(ONE)
+        await one.create("run/1").append(run_started())
+        lapse(server)
+
+        await two.join(TWO)
+
+        found = server.execute("SELECT host FROM hosts ORDER BY host").fetchall()
+        assert found == [(ONE,), (TWO,)]
+
+
+async def test_host_that_let_go_of_a_run_can_take_it_up_again(
+    postgres_url: str,
+) -> None:
+    async with opened(postgres_url) as store:
+        await store.join(ONE)
+        log = store.create("run/1")
+        await log.append(run_started())
+        with pytest.raises(BusyError, match=ONE):
+            await store.claim("run/1", resumed(ONE), after=1)
+        assert await store.idle() == []
+        log._line.error = StoreError("the disk is full")
+        assert [row.run_id for row in await store.idle()] == ["1"]
+
+        again = await store.claim("run/1", resumed(ONE), after=1)
+
+        assert again.holds()
+        assert not log.holds()
+        await again.append(ToolRetried(call=1, attempt=2, reason="resumed"))
+
+
+async def test_lost_connection_is_made_again(
+    postgres_url: str, server: psycopg.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(postgres_url, lease=0.6) as store:
+        await store.join(ONE)
+        server.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        with anyio.fail_after(30):
+            while "cannot be renewed" not in caplog.text:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            while not store.create("run/1").holds():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+async def test_host_that_may_not_have_a_lease_is_told_so(
+    postgres_url: str, server: psycopg.Connection
+) -> None:
+    async with opened(postgres_url) as store:
+        server.execute("DROP TABLE hosts")
+        with pytest.raises(StoreError, match="cannot take its lease") as refusal:
+            await store.join(ONE)
+        assert "caxton db status" in refusal.value.fix
+        with pytest.raises(StoreError, match="cannot be read"):
+            of(store).living([ONE])
+
+
+async def test_claim_whose_answer_is_lost_was_made_once(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost: list[int] = []
+    store_batch = PostgresCommitter._store
+
+    def lose(self: PostgresCommitter, groups: object, last: object) -> object:
+        done = store_batch(self, groups, last)  # type: ignore[arg-type]
+        if groups[0].guard and not lost:  # type: ignore[index]
+            lost.append(1)
+            self._driver.close()
+            raise psycopg.OperationalError("the connection is lost")
+        return done
+
+    monkeypatch.setattr(PostgresCommitter, "_store", lose)
+    async with opened(postgres_url) as store:
+        await store.join(TWO)
+        await store.create("run/1").append(run_started())
+
+        log = await store.claim("run/1", resumed(), after=1)
+
+        assert lost
+        await log.append(line(1))
+        assert len(await store.read("run/1")) == 3

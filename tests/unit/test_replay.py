@@ -391,7 +391,7 @@ async def test_run_that_a_clock_ended_still_diverges_before_that() -> None:
     found = await divergence(scene, scripted(b"hi", last=DONE))
     assert (found.path, found.replayed) == ("$.name", None)
     found = await divergence(scene, scripted(OSLO, last=DONE))
-    assert (found.recorded, found.replayed) == ("RunFailed", "RunCompleted")
+    assert (found.path, found.recorded, found.replayed) == ("$.text", "hi", None)
 
 
 @pytest.mark.parametrize("kind", ["worker", "host"])
@@ -507,6 +507,8 @@ def test_document_of_an_identical_replay() -> None:
         "run_id": "1",
         "verdict": "identical",
         "calls": 2,
+        "until": None,
+        "state": "completed",
         "divergence": None,
     }
 
@@ -522,6 +524,7 @@ def test_document_of_a_divergence() -> None:
         "path": "$.params.n",
         "recorded": 1,
         "replayed": True,
+        "run": None,
     }
     codec.encode(document)
 

@@ -50,8 +50,9 @@ from .recording import Recording
 
 __all__ = ["Halt", "Options", "Pause", "Replayed", "replay"]
 
-#: Awaited at each call, with its number, before the guest gets what the log answers.
-Pause: TypeAlias = Callable[[int], Awaitable[None]]
+#: Awaited at each call before the guest gets what the log answers, with its number and
+#: that of the log lines so far.
+Pause: TypeAlias = Callable[[int, int], Awaitable[None]]
 
 #: How the message begins of an end that every engine comes to in the same place.
 _COUNTED = ("host_calls", "total_calls", "recorded", "result", "output")
@@ -88,7 +89,7 @@ class Replayed:
     What a replay found.
 
     Attributes:
-        calls: How many calls the log holds.
+        calls: How many calls the log holds, as far as it was followed.
 
         divergence: The first difference, or ``None``.
 
@@ -255,14 +256,16 @@ async def replay(
         is_open=_is_open(recording, exact=exact),
     )
     with telemetry.run(started.agent, run_id, "replay") as span:
+        calls = journal.calls
         try:
             divergence = await follower.follow(sandbox, prepared, guest)
         except Halt:
-            until, divergence = _behind(recording, door.calls), None
+            calls, divergence = door.calls, None
+            until = _behind(recording, calls)
         span.ended("diverged" if divergence else "identical", None)
     return Replayed(
         run_id=run_id,
-        calls=journal.calls,
+        calls=calls,
         divergence=divergence,
         until=until,
         state=recording.state,
@@ -346,7 +349,7 @@ class _Follower:
         answer = await asked
         if self.pause:
             for number in range(before + 1, self.door.calls + 1):
-                await self.pause(number)
+                await self.pause(number, self.door.lines)
         self._stop()
         return answer
 

@@ -129,10 +129,12 @@ class RunDoor:
             text[: 2 * self.limits.log].decode(errors="replace")
         )
         name = LEVELS[min(max(level, 0), len(LEVELS) - 1)]
-        lines = [(name, line.encode()[:left].decode(errors="ignore"))]
+        lines = [(name, line)]
         if self.logged > self.limits.log:
+            # No line is cut but before that event: a replay has to know which one was.
             end = f"the run reached its limit log: {self.limits.log}"
-            lines.append(("truncated", end))
+            cut = line.encode()[:left].decode(errors="ignore")
+            lines = [(name, cut), ("truncated", end)]
         self._write(lines)
 
     def _write(self, lines: list[tuple[str, str]]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from .calls import JSON, Completed, Denied, Failed, Outcome
 from .events import (
@@ -245,6 +246,8 @@ def _told(outcome: Outcome | None) -> dict[str, JSON]:
                 "sent": outcome.sent,
                 "message": outcome.message,
             }
+        case _:
+            assert_never(outcome)
 
 
 def _differences(a: dict[str, JSON], b: dict[str, JSON]) -> list[Difference]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from . import codec
 from .batch import Batch, Watch
@@ -55,16 +55,19 @@ class RunDoor:
 
         watch_all: Watch those as well that the log answers.
 
-        after: Called with the numbers of calls and log lines so far, after each;
-            what it raises ends the run.
+        compare_lines: Compare log lines with the recorded ones.
+
+        seeds: After so many calls, what ``random()`` grows from; see `Guest`.
     """
 
     gateway: Gateway
     limits: Limits
     telemetry: Telemetry
     watch_all: bool = False
-    after: Callable[[int, int], None] | None = None
+    compare_lines: bool = False
+    seeds: Mapping[int, bytes] = field(default_factory=dict[int, bytes])
     calls: int = 0
+    seeded: int = 0
     lines: int = 0
     recorded: int = 0
     logged: int = 0
@@ -88,11 +91,10 @@ class RunDoor:
                 await asyncio.sleep(0)
         known = await calls.carry_out()
         data = codec.encode([reply(each.outcome)[1] for each in known])
-        self._answered(data)
         if len(data) > MAX_REPLIES:
             text = f"the answers of a batch have {len(data)} bytes, of {MAX_REPLIES}"
             raise RunStopped("result", f"{text} allowed")
-        return Answer(OK, data, max((each.at for each in known), default=0))
+        return self._answer(OK, data, max((each.at for each in known), default=0))
 
     async def _carry_out(self, call: ToolCall) -> Answer:
         if self.gateway.journal.answers(call.number) and not self.watch_all:
@@ -103,13 +105,13 @@ class RunDoor:
                 span.settled(known.outcome, self.gateway.routes.get(call.name))
         status, body = reply(known.outcome)
         data = codec.encode(body)
-        self._answered(data)
-        return Answer(status, data, known.at)
+        return self._answer(status, data, known.at)
 
-    def _answered(self, data: bytes) -> None:
+    def _answer(self, status: int, data: bytes, at: int) -> Answer:
         self.recorded += len(data)
-        if self.after:
-            self.after(self.calls, self.lines)
+        reached = [n for n in self.seeds if self.seeded < n <= self.calls]
+        self.seeded = self.calls
+        return Answer(status, data, at, self.seeds[max(reached)] if reached else b"")
 
     def _watch(self, call: ToolCall) -> Watch:
         if self.gateway.journal.answers(call.number) and not self.watch_all:
@@ -127,22 +129,23 @@ class RunDoor:
             text[: 2 * self.limits.log].decode(errors="replace")
         )
         name = LEVELS[min(max(level, 0), len(LEVELS) - 1)]
-        lines = [(name, line.encode()[:left].decode(errors="ignore"))]
+        lines = [(name, line)]
         if self.logged > self.limits.log:
+            # No line is cut but before that event: a replay has to know which one was.
             end = f"the run reached its limit log: {self.limits.log}"
-            lines.append(("truncated", end))
+            cut = line.encode()[:left].decode(errors="ignore")
+            lines = [(name, cut), ("truncated", end)]
         self._write(lines)
-        if self.after:
-            self.after(self.calls, self.lines)
 
     def _write(self, lines: list[tuple[str, str]]) -> None:
         journal, log = self.gateway.journal, self.gateway.log
-        events = [
-            LogWritten(n=n, level=level, text=text)
-            for n, (level, text) in enumerate(lines, self.lines + 1)
-            if n > journal.logged
-        ]
-        self.lines += len(lines)
+        events: list[LogWritten] = []
+        for level, text in lines:
+            self.lines += 1
+            if self.lines > journal.logged:
+                events.append(LogWritten(n=self.lines, level=level, text=text))
+            elif self.compare_lines:
+                journal.recall_line(self.lines, level, text)
         if events:
             log.queue(*events)
         for event in events:

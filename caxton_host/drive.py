@@ -98,7 +98,10 @@ class Driver:
         alone = replace(guest, domain=f"{guest.domain}/{gateway.run_id}")
         for life in range(1, _IN_COMPANY + _ALONE + 1):
             door = RunDoor(
-                gateway=gateway, limits=guest.limits, telemetry=self.telemetry
+                gateway=gateway,
+                limits=guest.limits,
+                telemetry=self.telemetry,
+                seeds=guest.seeds,
             )
             try:
                 return await self.sandbox.run(

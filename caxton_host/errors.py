@@ -85,17 +85,21 @@ class Divergence:
         recorded: What the log holds.
 
         replayed: What the agent did now.
+
+        run: The run whose event it is, where that is one it was forked from.
     """
 
     seq: int | None
     path: str
     recorded: Any
     replayed: Any
+    run: str | None = None
 
     def __str__(self) -> str:
         where = f"event {self.seq}" if self.seq else "the end of the log"
+        of = f" of run {self.run}" if self.run else ""
         return (
-            f"{where}, {self.path}: "
+            f"{where}{of}, {self.path}: "
             f"recorded {self.recorded!r}, replayed {self.replayed!r}"
         )
 

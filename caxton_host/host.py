@@ -3,6 +3,7 @@ Runs: start one or take one over, and see it to its recorded end.
 
     request -> RunStarted -> drive -> RunCompleted, RunFailed, RunCancelled
       run id -> RunResumed -> drive -^                     or RunSuspended
+        fork -> RunStarted -> drive -^
 
 Nothing of a run leaves the host before the events that it depends on are durable
 (law 3): not its calls, which the gateway sees to, and not its result.
@@ -11,11 +12,17 @@ Nothing of a run leaves the host before the events that it depends on are durabl
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from . import codec
-from .core.calls import JSON
-from .core.catalogue import Catalogue, catalogue_for, pinned, routes_from_payload
+from .core.calls import JSON, Completed
+from .core.catalogue import (
+    Catalogue,
+    Offered,
+    catalogue_for,
+    pinned,
+    routes_from_payload,
+)
 from .core.events import (
     ENDS,
     Event,
@@ -23,7 +30,9 @@ from .core.events import (
     RunResumed,
     RunStarted,
     RunSuspended,
+    settled,
 )
+from .core.forks import forking_point
 from .core.grants import Grant
 from .core.journal import Journal
 from .core.limits import Limits
@@ -45,10 +54,10 @@ from .ports import (
     ToolClient,
     Trace,
 )
-from .recording import Recording, guest_for
+from .recording import MAX_LINEAGE, Recording, guest_for
 from .requests import UnderWay
 
-__all__ = ["Admission", "Host", "RunRequest"]
+__all__ = ["Admission", "ForkRequest", "Host", "RunRequest"]
 
 Payload = dict[str, JSON]
 
@@ -79,6 +88,33 @@ class RunRequest:
     names: Mapping[str, tuple[str, str]] = field(
         default_factory=dict[str, tuple[str, str]]
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkRequest:
+    """
+    What a fork is to be.
+
+    Attributes:
+        run_id: The run that it leaves.
+
+        seq: Behind which event of that.
+
+        actor: Who asks: ``{kind, id, authenticated}``.
+
+        grant: What it may do. The grants of its parent count no longer.
+
+        module: What it runs, or ``None``: the module of its parent.
+
+        edited: Instead of what the call of that event answered.
+    """
+
+    run_id: str
+    seq: int
+    actor: Payload
+    grant: Grant
+    module: bytes | None = None
+    edited: Completed | None = None
 
 
 @dataclass(slots=True)
@@ -264,10 +300,7 @@ class Host:
         module = await self.store.blob(started.module_sha256)
         prepared = await self.sandbox.prepare(module, limits, started.entry)
         guest = await recording.guest(started.agent, self.store)
-        named = {r.server for r in routes_from_payload(started.catalogue).values()}
-        offered = await self.tools.offered(
-            [name for name in self.servers if name in named]
-        )
+        offered = await self._offered_again(started)
         resumed = RunResumed(
             actor=actor,
             host=self.stream,
@@ -299,6 +332,107 @@ class Host:
                     gateway, prepared, guest, on_started, driven=recording.driven
                 )
             _tell(span, run.end)
+
+    async def fork(
+        self,
+        request: ForkRequest,
+        *,
+        on_started: Callable[[str], None] | None = None,
+    ) -> str:
+        """
+        Start a run that begins with what another did, and return its id.
+
+        The guest is executed over the events of the parent, up to the one that is
+        asked for: nothing of them is sent. From there it goes on under its own
+        grants, with other random numbers and other idempotency keys.
+
+        Args:
+            request: What the fork is to be.
+
+            on_started: Called with its id once its start is durable.
+
+        Raises:
+            NotFoundError: There is no such run.
+
+            UsageError: It cannot be forked there, or the module is refused.
+
+            ServerUnavailable: A required server is down; no event was written.
+
+            BusyError: The host has as many runs as it takes; no event was written.
+
+            StoreError: The log lacks what is needed, or an event could not be stored.
+
+            asyncio.CancelledError: As for `start`.
+        """
+        with self.admission:
+            parent = await Recording.load(request.run_id, self.store)
+            return await self._fork(parent, request, on_started)
+
+    async def _fork(
+        self,
+        parent: Recording,
+        request: ForkRequest,
+        on_started: Callable[[str], None] | None,
+    ) -> str:
+        edited = request.edited
+        point = forking_point(parent.history, request.seq, edit=edited is not None)
+        if len(parent.lineage) >= MAX_LINEAGE:
+            raise UsageError(
+                f"run {request.run_id} comes from {MAX_LINEAGE} others already",
+                fix="fork one of those",
+            )
+        before = parent.started
+        module = request.module or await self.store.blob(before.module_sha256)
+        prepared = await self.sandbox.prepare(module, parent.limits, before.entry)
+        offered = await self._offered_again(before)
+        run_id = uuid7(self.clock.now(), self.entropy(10))
+        started = replace(
+            before,
+            actor=request.actor,
+            module_sha256=prepared.sha256,
+            abi=prepared.abi,
+            seed=self.entropy(32).hex(),
+            grants=request.grant.to_payload(),
+            grants_sha256=_grants_digest(request.grant),
+            servers=dict(offered.servers),
+            host=self.stream,
+            engine=prepared.engine,
+            parent=None,
+            forked_from={
+                "run": request.run_id,
+                "seq": point.last.seq,
+                "hash": point.last.hash.hex(),
+            },
+        )
+        events: list[Event] = [started]
+        if point.edited and edited:
+            events.append(settled(point.edited.call, edited))
+        with self.telemetry.run(before.agent, run_id, "live") as span:
+            log = self.store.create(f"run/{run_id}", self._trace())
+            async with self.under_way.run(run_id, log, request.actor) as run:
+                await log.append(*events, blobs={prepared.sha256: module})
+                recording = await Recording.load(run_id, self.store)
+                gateway = Gateway(
+                    run_id=run_id,
+                    grant=request.grant,
+                    routes=pinned(before.catalogue, offered),
+                    journal=recording.journal(compare_fuel=True),
+                    log=log,
+                    tools=self.tools,
+                    redact=self.redact,
+                    max_result=parent.limits.result,
+                )
+                guest = await recording.guest(before.agent, self.store)
+                run.end = await self._drive(gateway, prepared, guest, on_started)
+            _tell(span, run.end)
+        return run_id
+
+    async def _offered_again(self, started: RunStarted) -> Offered:
+        """Return what the servers of a recorded run offer now."""
+        named = {r.server for r in routes_from_payload(started.catalogue).values()}
+        return await self.tools.offered(
+            [name for name in self.servers if name in named]
+        )
 
     async def resolve(
         self,
@@ -347,13 +481,8 @@ class Host:
 
     async def _unended(self, run_id: str) -> Recording:
         recording = await Recording.load(run_id, self.store)
-        if recording.end is None:
-            return recording
-        how = "was" if recording.state == "cancelled" else "has"
-        raise UsageError(
-            f"run {run_id} {how} {recording.state} already",
-            fix="start another with caxton run, or look at it with caxton runs show",
-        )
+        recording.check_unended()
+        return recording
 
     async def _drive(
         self,

@@ -347,11 +347,14 @@ class Answer:
 
         at: When it was recorded; the guest's ``now()`` from here on. 0 if nothing
             was.
+
+        seed: 32 bytes that ``random()`` grows from from here on, or none: as before.
     """
 
     status: int
     reply: bytes
     at: int
+    seed: bytes = b""
 
 
 class Door(Protocol):
@@ -428,6 +431,9 @@ class Guest:
 
         seed: 32 bytes; what ``random()`` grows from.
 
+        seeds: What it grows from instead after that many calls: of a run that was
+            forked there. The door hands them out.
+
         now: Microseconds; what ``now()`` gives before the first reply.
     """
 
@@ -438,6 +444,7 @@ class Guest:
     context: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     tools: bytes = b"\x90"
     seed: bytes
+    seeds: Mapping[int, bytes] = field(default_factory=dict[int, bytes])
     now: int
 
 

@@ -7,19 +7,23 @@ Replay and resume begin here, so a guest is given the same in both (law 5).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from . import codec
 from .core.catalogue import listing
-from .core.events import ENDS, Recorded, RunResumed, RunStarted
+from .core.events import ENDS, LogWritten, Recorded, RunResumed, RunStarted
+from .core.forks import Inherited, prefix
 from .core.grants import Grant
 from .core.journal import Journal
 from .core.limits import Limits
-from .errors import LogBrokenError, NotFoundError
+from .errors import LogBrokenError, NotFoundError, UsageError
 from .ports import Guest, Store
 
 __all__ = ["Recording", "guest_for"]
+
+#: How many runs a fork of a fork of a fork may come from.
+MAX_LINEAGE = 100
 
 _GOING_ON = frozenset({"running", "suspended"})
 
@@ -30,16 +34,23 @@ class Recording:
     A run, as its log holds it.
 
     Attributes:
-        history: Its events, in order. None of them was erased.
+        history: Its events, in order, behind those that it inherited. None of them
+            was erased.
 
-        started: The first of them.
+        own: Those of its own stream.
+
+        started: The first of these.
+
+        lineage: The runs that it was forked from, the oldest first.
 
         limits: The bounds that it was started with.
     """
 
     run_id: str
     history: Sequence[Recorded]
+    own: Sequence[Recorded]
     started: RunStarted
+    lineage: Sequence[Inherited] = ()
     limits: Limits
 
     @classmethod
@@ -52,29 +63,37 @@ class Recording:
 
             LogBrokenError: Its log lacks what an execution needs.
         """
-        history = await store.read(f"run/{run_id}")
-        if not history:
-            raise NotFoundError(f"no run {run_id}", fix="caxton runs list shows them")
-        for recorded in history:
+        chain = await _chain(run_id, store)
+        inherited: list[Recorded] = []
+        calls: list[int] = []
+        for parent, child in pairwise(chain):
+            inherited, count = prefix([*inherited, *parent.events], child.forked_at)
+            calls.append(count)
+        for recorded in (*inherited, *chain[-1].events):
             if recorded.event is None:
-                raise LogBrokenError(
-                    f"event {recorded.seq} of run {run_id} was erased",
-                    fix="an erased run can be verified, not replayed",
-                )
-        started = history[0].event
-        if not isinstance(started, RunStarted):
-            raise LogBrokenError(f"run {run_id} does not begin with RunStarted")
+                raise _erased(recorded)
+        own, started = chain[-1].events, chain[-1].started
         return cls(
             run_id=run_id,
-            history=history,
+            history=[*inherited, *own],
+            own=own,
             started=started,
+            lineage=[
+                Inherited(
+                    run_id=parent.run_id,
+                    started=parent.started,
+                    events=[e for e in inherited if e.stream == f"run/{parent.run_id}"],
+                    calls=count,
+                )
+                for parent, count in zip(chain, calls, strict=False)
+            ],
             limits=Limits.from_payload(started.limits),
         )
 
     @property
     def latest(self) -> Recorded:
         """The event that its state comes from."""
-        return next(item for item in reversed(self.history) if item.type in ENDS)
+        return next(item for item in reversed(self.own) if item.type in ENDS)
 
     @property
     def state(self) -> str:
@@ -86,27 +105,59 @@ class Recording:
         """The event that ended the run, if it has ended."""
         return None if self.state in _GOING_ON else self.latest
 
+    def check_unended(self) -> None:
+        """
+        Return if the run may go on.
+
+        Raises:
+            UsageError: It has ended.
+        """
+        if self.end is None:
+            return
+        state = "been cancelled" if self.state == "cancelled" else self.state
+        raise UsageError(
+            f"run {self.run_id} has {state} already",
+            fix="look at it with caxton runs show; an end is never changed",
+        )
+
     @property
     def epoch(self) -> int:
         """How many hosts have driven the run."""
-        return 1 + sum(isinstance(item.event, RunResumed) for item in self.history)
+        return 1 + sum(isinstance(item.event, RunResumed) for item in self.own)
 
     @property
     def driven(self) -> float:
         """Seconds in which a host drove the run. A suspended run does not age."""
         total = sum(
             after.recorded_at - before.recorded_at
-            for before, after in pairwise(self.history)
+            for before, after in pairwise(self.own)
             if not isinstance(after.event, RunResumed)
         )
         return total / 1e6
 
     def journal(
-        self, *, compare_fuel: bool = False, today: Grant | None = None
+        self,
+        *,
+        compare_fuel: bool = False,
+        today: Grant | None = None,
+        lines: bool = True,
     ) -> Journal:
-        """Return the journal of what is recorded; see `Journal`."""
+        """
+        Return the journal of what is recorded; see `Journal`.
+
+        Args:
+            compare_fuel: As there.
+
+            today: As there.
+
+            lines: With the log lines. Another module may write others.
+        """
         journal = Journal(compare_fuel=compare_fuel, today=today)
-        for recorded in self.history:
+        for inherited in self.lineage:
+            inherited.told(journal, self.started, lines=lines)
+        for recorded in self.own:
+            if not lines and isinstance(recorded.event, LogWritten):
+                continue
             assert recorded.event is not None  # noqa: S101 -- see `load`
             journal.apply(recorded.event, recorded.recorded_at, recorded.seq)
         return journal
@@ -124,7 +175,95 @@ class Recording:
             if isinstance(entry, dict) and entry.get("visible")
             for digest in [str(entry["definition_sha256"])]
         }
-        return guest_for(domain, self.started, definitions, self.history[0].recorded_at)
+        guest = guest_for(
+            domain, self.started, definitions, self.history[0].recorded_at
+        )
+        if not self.lineage:
+            return guest
+        runs = [*(inherited.started for inherited in self.lineage), self.started]
+        seeds = {0: runs[0].seed}
+        for inherited, after in zip(self.lineage, runs[1:], strict=True):
+            seeds[inherited.calls] = after.seed
+        known = {number: bytes.fromhex(seed) for number, seed in seeds.items()}
+        return replace(guest, seed=known.pop(0), seeds=known)
+
+    def until(self, seq: int) -> Recording:
+        """
+        Return the same, as it was when event *seq* was the last.
+
+        Raises:
+            UsageError: There is no such event.
+        """
+        if not 1 <= seq <= len(self.own):
+            raise UsageError(
+                f"run {self.run_id} has no event {seq}",
+                fix=f"name one of 1 to {len(self.own)}",
+            )
+        behind = len(self.own) - seq
+        return replace(
+            self,
+            own=self.own[:seq],
+            history=self.history[: len(self.history) - behind],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stream:
+    run_id: str
+    events: Sequence[Recorded]
+    started: RunStarted
+
+    @property
+    def forked_at(self) -> int:
+        assert self.started.forked_from is not None  # noqa: S101 -- it has a parent
+        return int(str(self.started.forked_from["seq"]))
+
+
+async def _chain(run_id: str, store: Store) -> list[_Stream]:
+    """Return the run and those that it was forked from, the oldest first."""
+    last = await _stream(run_id, store)
+    if last is None:
+        raise NotFoundError(f"no run {run_id}", fix="caxton runs list shows them")
+    chain = [last]
+    while fork := chain[0].started.forked_from:
+        child, parent_id = chain[0].run_id, str(fork["run"])
+        if len(chain) > MAX_LINEAGE or parent_id in {one.run_id for one in chain}:
+            raise LogBrokenError(f"run {run_id} has no end of runs that it comes from")
+        parent = await _stream(parent_id, store)
+        if parent is None:
+            raise LogBrokenError(
+                f"run {child} was forked from run {parent_id}, and that is not here",
+                fix="use the database that has both",
+            )
+        if str(fork["hash"]) not in {
+            e.hash.hex() for e in parent.events if e.seq == fork["seq"]
+        }:
+            raise LogBrokenError(
+                f"event {fork['seq']} of run {parent_id} is not the one that run "
+                f"{child} was forked at"
+            )
+        chain.insert(0, parent)
+    return chain
+
+
+async def _stream(run_id: str, store: Store) -> _Stream | None:
+    events = await store.read(f"run/{run_id}")
+    if not events:
+        return None
+    started = events[0].event
+    if events[0].type == "RunStarted" and started is None:
+        raise _erased(events[0])
+    if not isinstance(started, RunStarted):
+        raise LogBrokenError(f"run {run_id} does not begin with RunStarted")
+    return _Stream(run_id=run_id, events=events, started=started)
+
+
+def _erased(recorded: Recorded) -> LogBrokenError:
+    run_id = recorded.stream.removeprefix("run/")
+    return LogBrokenError(
+        f"event {recorded.seq} of run {run_id} was erased",
+        fix="an erased run can be verified, not replayed",
+    )
 
 
 def guest_for(

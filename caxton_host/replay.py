@@ -7,15 +7,15 @@ it is given takes nothing, the tool client calls nothing, and no other is at han
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
-from typing import Literal, NoReturn
+from typing import Literal, NoReturn, TypeAlias
 
 from .core.calls import JSON, Completed
 from .core.catalogue import Offered, routes_from_payload
 from .core.events import (
     Event,
+    LogWritten,
     RunCompleted,
     RunFailed,
     ToolInvoked,
@@ -36,6 +36,7 @@ from .errors import (
 )
 from .gateway import Gateway
 from .ports import (
+    Answer,
     Guest,
     Prepared,
     Refused,
@@ -47,7 +48,11 @@ from .ports import (
 )
 from .recording import Recording
 
-__all__ = ["Replayed", "replay"]
+__all__ = ["Halt", "Options", "Pause", "Replayed", "replay"]
+
+#: Awaited at each call before the guest gets what the log answers, with its number and
+#: that of the log lines so far.
+Pause: TypeAlias = Callable[[int, int], Awaitable[None]]
 
 #: How the message begins of an end that every engine comes to in the same place.
 _COUNTED = ("host_calls", "total_calls", "recorded", "result", "output")
@@ -57,19 +62,48 @@ _FOREVER = 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """
+    How a replay is to be.
+
+    Attributes:
+        until: Stop after that event.
+
+        against: Execute this module instead. Its fuel and its log lines may be
+            others; its calls, its end and its output may not.
+
+        pause: Awaited at each call; it may raise `Halt`.
+    """
+
+    until: int | None = None
+    against: bytes | None = None
+    pause: Pause | None = None
+
+
+_WHOLE = Options()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
     """
     What a replay found.
 
     Attributes:
-        calls: How many calls the log holds.
+        calls: How many calls the log holds, as far as it was followed.
 
         divergence: The first difference, or ``None``.
+
+        until: The event after which it was stopped, or ``None``: it was not.
+
+        state: Of the run, as far as it was read. One that is ``running`` has no
+            end to compare.
     """
 
     run_id: str
     calls: int
     divergence: Divergence | None
+    until: int | None = None
+    state: str = "completed"
 
     @property
     def verdict(self) -> Literal["identical", "diverged"]:
@@ -83,18 +117,31 @@ class Replayed:
             "run_id": self.run_id,
             "verdict": self.verdict,
             "calls": self.calls,
+            "until": self.until,
+            "state": self.state,
             "divergence": asdict(self.divergence) if self.divergence else None,
         }
+
+
+class Halt(Exception):  # noqa: N818 -- a wish, not a fault
+    """Raised by a pause: the replay is to go no further."""
 
 
 class _EndReached(Exception):  # noqa: N818 -- how a replay of a clock's end ends
     """The last recorded event is behind us, and a clock ended the run there."""
 
 
+@dataclass(frozen=True, slots=True)
 class _FullLog:
-    """An event log that takes nothing: what would be new is the divergence."""
+    """
+    An event log that takes nothing: what would be new is the divergence.
 
-    recorded_at = 0
+    Attributes:
+        deaf: Log lines are none.
+    """
+
+    deaf: bool = False
+    recorded_at: int = 0
 
     def holds(self) -> bool:
         """Return true: nothing is sent, so no lease is needed."""
@@ -103,7 +150,8 @@ class _FullLog:
     def queue(self, *events: Event, blobs: Mapping[str, bytes] | None = None) -> None:
         """Refuse."""
         del blobs
-        _refuse(events)
+        if not (self.deaf and isinstance(events[0], LogWritten)):
+            _refuse(events)
 
     async def append(
         self,
@@ -139,7 +187,12 @@ class _NoTools:
 
 
 async def replay(
-    run_id: str, *, store: Store, sandbox: Sandbox, telemetry: Telemetry
+    run_id: str,
+    *,
+    store: Store,
+    sandbox: Sandbox,
+    telemetry: Telemetry,
+    options: Options = _WHOLE,
 ) -> Replayed:
     """
     Execute the run again over its own log, and return the first divergence.
@@ -148,14 +201,30 @@ async def replay(
     recorded event. Fuel, and an end for lack of fuel or room, are compared where
     the engine is the one of the recording.
 
+    Args:
+        run_id: The run.
+
+        store: Where its log is.
+
+        sandbox: Where it is executed.
+
+        telemetry: Watches it.
+
+        options: How far, and what.
+
     Raises:
         NotFoundError: There is no such run.
+
+        UsageError: There is no such event, or the module is refused.
 
         LogBrokenError: Its log lacks what a replay needs.
     """
     recording = await Recording.load(run_id, store)
+    until, against = options.until, options.against
+    if until is not None:
+        recording = recording.until(until)
     started, limits = recording.started, recording.limits
-    module = await store.blob(started.module_sha256)
+    module = await store.blob(started.module_sha256) if against is None else against
     prepared = await sandbox.prepare(module, limits, started.entry)
     exact = prepared.engine == started.engine
     guest = replace(
@@ -166,22 +235,51 @@ async def replay(
             fuel=limits.fuel if exact else limits.fuel * 2,  # it may charge more
         ),
     )
-    journal = recording.journal(compare_fuel=exact)
+    same = against is None
+    journal = recording.journal(compare_fuel=exact and same, lines=same)
     gateway = Gateway(
         run_id=run_id,
         grant=Grant(),
         routes=routes_from_payload(started.catalogue),
         journal=journal,
-        log=_FullLog(),
+        log=_FullLog(deaf=not same),
         tools=_NoTools(),
     )
     door = RunDoor(
-        gateway=gateway, limits=guest.limits, telemetry=telemetry, watch_all=True
+        gateway=gateway,
+        limits=guest.limits,
+        telemetry=telemetry,
+        watch_all=True,
+        compare_lines=True,
+        seeds=guest.seeds,
+    )
+    follower = _Follower(
+        recording=recording,
+        door=door,
+        pause=options.pause,
+        is_open=_is_open(recording, exact=exact),
     )
     with telemetry.run(started.agent, run_id, "replay") as span:
-        divergence = await _follow(recording, sandbox, prepared, guest, door)
+        calls = journal.calls
+        try:
+            divergence = await follower.follow(sandbox, prepared, guest)
+        except Halt:
+            calls, divergence = door.calls, None
+            until = _behind(recording, calls)
         span.ended("diverged" if divergence else "identical", None)
-    return Replayed(run_id=run_id, calls=journal.calls, divergence=divergence)
+    return Replayed(
+        run_id=run_id,
+        calls=calls,
+        divergence=divergence,
+        until=until,
+        state=recording.state,
+    )
+
+
+def _behind(recording: Recording, calls: int) -> int:
+    """Return the last of the run's own events that is of its first *calls* calls."""
+    seqs = [e.seq for e in recording.own if 0 < getattr(e.event, "call", 0) <= calls]
+    return max(seqs, default=1)
 
 
 def _is_open(recording: Recording, *, exact: bool) -> bool:
@@ -206,41 +304,71 @@ def _is_open(recording: Recording, *, exact: bool) -> bool:
             return True
 
 
-async def _follow(
-    recording: Recording,
-    sandbox: Sandbox,
-    prepared: Prepared,
-    guest: Guest,
-    door: RunDoor,
-) -> Divergence | None:
-    journal = door.gateway.journal
-    try:
-        if _is_open(recording, exact=journal.compare_fuel):
-            door.after = partial(_stop, door)
-            _stop(door)
-        ending = await sandbox.run(prepared, guest, door)
-        now = end_of(ending, recording.limits, Redactor())
-    except (_EndReached, Suspend):
-        return None
-    except NondeterminismError as exc:
-        return exc.divergence
-    except RunStopped as exc:
-        if door.after and _at_end(door):  # the crash came before that was recorded
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Follower:
+    """
+    The door of a guest that follows a recording.
+
+    Attributes:
+        is_open: The log has no end that the guest would come to by itself: it is
+            stopped behind the last that is recorded.
+    """
+
+    recording: Recording
+    door: RunDoor
+    pause: Pause | None
+    is_open: bool
+
+    async def follow(
+        self, sandbox: Sandbox, prepared: Prepared, guest: Guest
+    ) -> Divergence | None:
+        """Execute the guest, and return the first divergence."""
+        journal = self.door.gateway.journal
+        try:
+            self._stop()
+            ending = await sandbox.run(prepared, guest, self)
+            now = end_of(ending, self.recording.limits, Redactor())
+        except (_EndReached, Suspend):
             return None
-        now = RunFailed(kind="limit", message=f"{exc.limit}: {exc}", fuel=None)
-    return journal.unmade(door.calls) or _compare(
-        recording, now, compare_fuel=journal.compare_fuel
-    )
+        except NondeterminismError as exc:
+            return exc.divergence
+        except RunStopped as exc:
+            if self.is_open and self._at_end():  # the crash came before it was recorded
+                return None
+            now = RunFailed(kind="limit", message=f"{exc.limit}: {exc}", fuel=None)
+        return journal.unmade(self.door.calls, self.door.lines) or _compare(
+            self.recording, now, compare_fuel=journal.compare_fuel
+        )
 
+    async def call(self, name: bytes, params: bytes, fuel: int) -> Answer:
+        """Answer from the log, and wait for a word of whoever looks on."""
+        return await self._asked(self.door.call(name, params, fuel))
 
-def _at_end(door: RunDoor) -> bool:
-    journal = door.gateway.journal
-    return door.calls >= journal.calls and door.lines >= journal.logged
+    async def call_many(self, batch: bytes, fuel: int) -> Answer:
+        """Do the same for each call of a batch."""
+        return await self._asked(self.door.call_many(batch, fuel))
 
+    async def _asked(self, asked: Awaitable[Answer]) -> Answer:
+        before = self.door.calls
+        answer = await asked
+        if self.pause:
+            for number in range(before + 1, self.door.calls + 1):
+                await self.pause(number, self.door.lines)
+        self._stop()
+        return answer
 
-def _stop(door: RunDoor, *_: int) -> None:
-    if _at_end(door):
-        raise _EndReached
+    def log(self, level: int, text: bytes) -> None:
+        """Compare a log line."""
+        self.door.log(level, text)
+        self._stop()
+
+    def _at_end(self) -> bool:
+        journal = self.door.gateway.journal
+        return self.door.calls >= journal.calls and self.door.lines >= journal.logged
+
+    def _stop(self) -> None:
+        if self.is_open and self._at_end():
+            raise _EndReached
 
 
 def _compare(

@@ -142,11 +142,7 @@ async def cancel_idle(
         StoreError: It could not be recorded.
     """
     recording = await Recording.load(run_id, store)
-    if recording.end is not None:
-        raise UsageError(
-            f"run {run_id} has {_ended(recording.state)} already",
-            fix="look at it with `caxton runs show`; an end is never changed",
-        )
+    recording.check_unended()
     stopped = Failed(
         kind="cancelled",
         sent="unknown",
@@ -159,10 +155,6 @@ async def cancel_idle(
     last = recording.history[-1].seq
     await store.claim(f"run/{run_id}", *closed, cancelled, after=last)
     return cancelled
-
-
-def _ended(state: str) -> str:
-    return "been cancelled" if state == "cancelled" else state
 
 
 async def _cancel(under_way: UnderWay, store: Store, request: Request) -> str:

@@ -66,6 +66,25 @@ class Frame:
 
         return Paths.of(os.environ)
 
+    def look(self) -> Config:
+        """Return where the log is, and nothing of the configuration that is secret."""
+        from ..config import load_log
+
+        return load_log(
+            Path(self.config) if self.config else None,
+            environ=os.environ,
+            cwd=Path.cwd(),
+            store_url=self.db,
+        )
+
+    @contextlib.asynccontextmanager
+    async def log(self) -> AsyncGenerator[SqlStore]:
+        """Open the event store to read, without reading any credential."""
+        from ..bootstrap import open_store
+
+        async with open_store(self.look(), write=False) as store:
+            yield store
+
     @contextlib.asynccontextmanager
     async def store(self) -> AsyncGenerator[SqlStore]:
         """Open the event store to read."""

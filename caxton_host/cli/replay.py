@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ..errors import UsageError
 from .exits import DIVERGED
 from .frame import Frame, as_json, wait
+from .run import read_module
 from .screen import complain, counted, note, patience, say, show
+from .step import Stepper, interruptible
 
 if TYPE_CHECKING:
     from ..replay import Replayed
@@ -16,8 +22,29 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    run: str
+    until: int | None
+    step: bool
+    against: Path | None
+
+
 @click.command("replay")
 @click.argument("run")
+@click.option(
+    "--until",
+    type=click.IntRange(min=1),
+    metavar="SEQ",
+    help="Stop after that event.",
+)
+@click.option("--step", is_flag=True, help="Stop at each call, and wait for a word.")
+@click.option(
+    "--against",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE.wasm",
+    help="Execute another module over the log of RUN.",
+)
 @as_json
 @click.pass_obj
 @click.pass_context
@@ -25,13 +52,17 @@ def command(
     ctx: click.Context,
     frame: Frame,
     run: str,
+    until: int | None,
+    step: bool,
+    against: Path | None,
     as_json: bool,
 ) -> None:
     """
     Execute RUN again over its own log, touching nothing.
 
-    No tool server is started or called. The replay stops at the first difference
-    and names the event, the place in it, and both values.
+    No tool server is started or called, and no credential is read. The replay stops
+    at the first difference and names the event, the place in it, and both values.
+    Another module, with --against, may burn other fuel and write other log lines.
 
     \b
     Exit codes: 0 identical; 2 no such run; 4 diverged.
@@ -39,14 +70,21 @@ def command(
     \b
     Examples:
       caxton replay @last
-      caxton replay 0198 --json
+      caxton replay 0198 --until 7 --json
+      caxton replay @last --step
+      caxton replay @last --against new.wasm
     """
-    found = wait(_replay(frame, run))
+    if step and as_json:
+        raise UsageError(
+            "--step speaks to a person, --json to a program", fix="leave one out"
+        )
+    wanted = _Wanted(run=run, until=until, step=step, against=against)
+    with interruptible() if step else nullcontext():
+        found = wait(_replay(frame, wanted))
     if as_json:
         show(found.to_document())
     else:
-        say(f"{found.verdict}: {counted(found.calls, 'call')} answered from the log")
-        note(f"replayed run {found.run_id}; no tool was called")
+        _tell(found)
     if found.divergence:
         complain(
             f"diverged at {found.divergence}",
@@ -55,18 +93,39 @@ def command(
         ctx.exit(DIVERGED)
 
 
-async def _replay(frame: Frame, run: str) -> Replayed:
+def _tell(found: Replayed) -> None:
+    upto = f" up to event {found.until}" if found.until else ""
+    say(f"{found.verdict}{upto}: {counted(found.calls, 'call')} answered from the log")
+    note(f"replayed run {found.run_id}; no tool was called")
+    if found.state == "running" and not found.until:
+        note("it has no end yet: a host drives it, or died; this is what it did so far")
+
+
+async def _replay(frame: Frame, wanted: _Wanted) -> Replayed:
     from ..bootstrap import open_sandbox, open_store
-    from ..replay import replay
+    from ..recording import Recording
+    from ..replay import Options, replay
     from ..telemetry import NoTelemetry
 
-    config = frame.load()
+    config = frame.look()
     async with (
         open_store(config, write=False) as store,
         open_sandbox(frame.paths(), config.places) as sandbox,
     ):
-        run_id = await store.find_run(run)
-        with patience("replaying"):
+        run_id = await store.find_run(wanted.run)
+        module, pause = None, None
+        if wanted.against or wanted.step:
+            recording = await Recording.load(run_id, store)
+            if wanted.against:
+                module = read_module(wanted.against, recording.limits.module)
+            if wanted.step:
+                pause = Stepper(recording.history).pause
+        # Nothing may move on the terminal while a person types.
+        with nullcontext() if pause else patience("replaying"):
             return await replay(
-                run_id, store=store, sandbox=sandbox, telemetry=NoTelemetry()
+                run_id,
+                store=store,
+                sandbox=sandbox,
+                telemetry=NoTelemetry(),
+                options=Options(until=wanted.until, against=module, pause=pause),
             )

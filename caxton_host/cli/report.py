@@ -70,7 +70,9 @@ def call_lines(history: Sequence[Recorded]) -> list[str]:
                 f"call {event.call} (event {recorded.seq})  {event.name} {text}"
             )
         elif event is not None and (end := outcome_of(event)):
-            ended[end[0]] = _how(end[1])
+            number = end[0]
+            ended[number] = _how(end[1])
+            lines.setdefault(number, f"call {number} (event {recorded.seq})  edited:")
     return [f"{text}  {ended.get(n, 'in doubt')}" for n, text in lines.items()]
 
 

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..codec import load_json
-from ..core.calls import JSON
 from ..core.events import RunStarted, ToolInvoked
 from ..core.limits import Limits
 from ..core.resolution import Abort, Fail, GiveResult, Resolution, Retry
-from ..core.servers import ToolOptions
 from ..core.summary import summarise
-from ..errors import BadBytes, ToolError, UsageError
+from ..errors import UsageError
+from .answers import Answers
 from .frame import Frame, as_json, local_actor
 from .interrupt import drive
 from .overrides import Overrides, check_text, overrides
@@ -140,38 +138,10 @@ def _given_result(
     config: Config, redact: Redactor, history: Sequence[Recorded], wanted: _Wanted
 ) -> GiveResult:
     """Return the answer in a file, as if the tool had given it."""
-    from ..mcp.results import completed
-
     assert wanted.file is not None  # noqa: S101 -- no other choice was made
     started = history[0].event
     limits = started.limits if isinstance(started, RunStarted) else {}
-    limit = Limits.from_payload(limits).result
-    invoked = next((item.event for item in history if item.seq == wanted.seq), None)
-    options = ToolOptions()
-    if isinstance(invoked, ToolInvoked):
-        server = config.servers.get(invoked.server or "")
-        if server is not None:
-            options = server.tools.get(invoked.tool or "", options)
-    named = f"--result {wanted.file.name}"
-    try:
-        size, result = _read_map(wanted.file, limit)
-        return GiveResult(completed(result, options, redact, size=size))
-    except OSError as exc:
-        raise UsageError(
-            f"{named}: {exc.strerror}", fix="name a file that exists"
-        ) from None
-    except (BadBytes, ToolError) as exc:
-        example = '{"content": [{"type": "text", "text": "done"}]}'
-        raise UsageError(
-            f"{named}: {exc}", fix=f"write a CallToolResult, for example {example}"
-        ) from None
-
-
-def _read_map(path: Path, limit: int) -> tuple[int, dict[str, JSON]]:
-    """Return the size of a file of JSON, and the map that it holds."""
-    with path.open("rb") as file:
-        raw = file.read(limit + 1)
-    value = load_json(raw, limit=limit)
-    if not isinstance(value, dict):
-        raise BadBytes("not a map")
-    return len(raw), value
+    answers = Answers(config, redact, Limits.from_payload(limits).result)
+    found = next((item.event for item in history if item.seq == wanted.seq), None)
+    invoked = found if isinstance(found, ToolInvoked) else None
+    return GiveResult(answers.read(wanted.file, "--result", invoked))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..config import Agent, Config
     from ..host import RunRequest
 
-__all__ = ["command"]
+__all__ = ["command", "read_module"]
 
 _MAX_INPUT = 64 * 1024 * 1024
 
@@ -171,6 +171,16 @@ def _module(agent: Agent, limit: int) -> bytes:
         raise UsageError(
             f"[agents.{agent.name}] names no module", fix='add module = "FILE.wasm"'
         )
+    return read_module(path, limit)
+
+
+def read_module(path: Path, limit: int) -> bytes:
+    """
+    Return the bytes of a module.
+
+    Raises:
+        UsageError: It cannot be read, or is larger than *limit*.
+    """
     try:
         with path.open("rb") as file:
             module = file.read(limit + 1)

@@ -13,7 +13,7 @@ from ..core.events import Recorded, RunStarted, ToolInvoked, outcome_of
 from ..core.grants import Grant, Rule
 from ..core.summary import RunSummary, summarise
 from ..errors import LogBrokenError, UsageError
-from . import cancel, resolve, resume
+from . import cancel, diff, fork, resolve, resume
 from .events import history_of, read_run
 from .exits import AUDIT
 from .frame import Frame, as_json, wait
@@ -37,7 +37,7 @@ _TIME_LENGTH = len("018bcfe5-6800")
 @click.group("runs")
 def command() -> None:
     """
-    List, show, explain, resume and resolve runs.
+    List, show, explain, resume, resolve, fork and compare runs.
 
     \b
     Examples:
@@ -50,6 +50,8 @@ def command() -> None:
 command.add_command(resume.command)
 command.add_command(resolve.command)
 command.add_command(cancel.command)
+command.add_command(fork.command)
+command.add_command(diff.command)
 
 
 @command.command("list")
@@ -182,6 +184,8 @@ def show_(frame: Frame, run: str, as_json: bool) -> None:
     say(f"agent   {summary.agent}  {summary.module_sha256[:12]}")
     say(f"actor   {summary.actor.get('kind')} {summary.actor.get('id')}")
     say(f"state   {summary.state}, {summary.duration_ms:.0f} ms")
+    if fork := summary.forked_from:
+        say(f"forked  from run {fork['run']} at event {fork['seq']}")
     for line in call_lines(history):
         say(f"  {line}")
     if summary.error:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..core.events import Recorded
+from ..core.events import Recorded, ToolInvoked
 from ..core.journal import InDoubt, Journal
 from ..core.summary import RunSummary, summarise
 from .exits import FAILED, SUSPENDED
@@ -14,6 +14,7 @@ from .frame import Frame
 from .overrides import Overrides
 from .report import failure, report
 from .screen import complain, note, plain, say, show, to_json
+from .show import call_of
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -109,8 +110,11 @@ def code_of(run: RunSummary) -> int:
 
 def doubts(history: Sequence[Recorded]) -> list[InDoubt]:
     """Return the calls of a run that are in doubt."""
-    journal = Journal()
+    journal, own = Journal(), set[int | None]({None})
     for recorded in history:
-        if recorded.event is not None:
+        if isinstance(recorded.event, ToolInvoked):
+            own.add(recorded.event.call)
+        # Of a call that a fork inherited, the outcome may stand here alone.
+        if recorded.event is not None and call_of(recorded) in own:
             journal.apply(recorded.event, recorded.recorded_at, recorded.seq)
     return journal.in_doubt

@@ -24,7 +24,7 @@ from .servers import disabled, server, server_name, webhook, webhook_name
 from .source import At, Source, parse_toml, read_bytes
 from .twins import refuse_twins
 
-__all__ = ["load", "load_bytes"]
+__all__ = ["load", "load_bytes", "load_log"]
 
 _DATABASE = "caxton.db"
 _DATABASE_URL = re.compile(r"(?:sqlite|postgresql)(?:\+[a-z0-9_]+)?://.*", re.DOTALL)
@@ -59,11 +59,43 @@ def load(
     """
     found = find(path, environ=environ, cwd=cwd)
     if found is None:
-        database = Paths.of(environ).data / _DATABASE
-        return Config(store_url=store_url or f"sqlite:///{database}")
+        return _nothing(environ, store_url)
     source = _source(found, environ, cwd)
     data = read_bytes(found, At(source=source))
     return _load(found, data, source, cwd, store_url)
+
+
+def load_log(
+    path: Path | None,
+    *,
+    environ: Mapping[str, str],
+    cwd: Path,
+    store_url: str | None = None,
+) -> Config:
+    """
+    Return where the log is and how many guests there may be, and nothing else.
+
+    No file but the one is read, and no variable but those of ``[store]``: who only
+    looks at a log needs no credential of a tool.
+
+    Raises:
+        ConfigError: See `load`.
+    """
+    found = find(path, environ=environ, cwd=cwd)
+    if found is None:
+        return _nothing(environ, store_url)
+    source = _source(found, environ, cwd)
+    at = At(source=source)
+    wanted = {"sandbox"} if store_url else {"store", "sandbox"}
+    tree = parse_toml(read_bytes(found, at), at)
+    said = f.read({k: v for k, v in tree.items() if k in wanted}, _TOP, at)
+    said.setdefault("store_url", store_url or f"sqlite:///{source.folder / _DATABASE}")
+    return Config(path=found, secrets=source.secrets.redactable, **said)
+
+
+def _nothing(environ: Mapping[str, str], store_url: str | None) -> Config:
+    database = Paths.of(environ).data / _DATABASE
+    return Config(store_url=store_url or f"sqlite:///{database}")
 
 
 def load_bytes(

@@ -23,8 +23,17 @@ from .events import (
     outcome_of,
 )
 from .grants import Allowed, Grant, decide
+from .redact import same_but_masked
 
-__all__ = ["Answered", "Fresh", "InDoubt", "Journal", "Recall", "first_difference"]
+__all__ = [
+    "Answered",
+    "Fresh",
+    "InDoubt",
+    "Journal",
+    "Origin",
+    "Recall",
+    "first_difference",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +61,13 @@ class InDoubt:
 
 
 @dataclass(frozen=True, slots=True)
+class _Line:
+    written: LogWritten
+    seq: int | None
+    origin: Origin | None
+
+
+@dataclass(frozen=True, slots=True)
 class Answered:
     """The log holds the answer, and when it was recorded (microseconds)."""
 
@@ -62,10 +78,26 @@ class Answered:
 Recall: TypeAlias = Fresh | InDoubt | Answered
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """
+    The run that an inherited event comes from.
+
+    Attributes:
+        run: Its id.
+
+        exact: It ran the same module under the same engine, so its fuel holds.
+    """
+
+    run: str
+    exact: bool
+
+
 @dataclass(slots=True)
 class _Entry:
     invoked: ToolInvoked
     seq: int | None
+    origin: Origin | None
     attempts: int = 1
     resolved: bool = False
     answer: Answered | None = None
@@ -96,6 +128,7 @@ class Journal:
         self.logged = 0
         self.compare_fuel = compare_fuel
         self._calls: dict[int, _Entry] = {}
+        self._lines: dict[int, _Line] = {}
         self._open: set[int] = set()
 
     @property
@@ -112,7 +145,13 @@ class Journal:
         """Return whether the log holds the answer of call *number*."""
         return number in self._calls and number not in self._open
 
-    def apply(self, event: Event, at: int, seq: int | None = None) -> None:
+    def apply(
+        self,
+        event: Event,
+        at: int,
+        seq: int | None = None,
+        origin: Origin | None = None,
+    ) -> None:
         """
         Fold *event* into the state.
 
@@ -123,11 +162,13 @@ class Journal:
 
             seq: Its place in the stream, where it is known.
 
+            origin: The run it comes from, if that is another.
+
         Raises:
             LogBrokenError: It is of a call that was never made.
         """
         if isinstance(event, ToolInvoked):
-            self._calls[event.call] = _Entry(event, seq)
+            self._calls[event.call] = _Entry(event, seq, origin)
             self._open.add(event.call)
             if event.rule is not None:
                 self._count(event, event.rule)
@@ -138,6 +179,7 @@ class Journal:
             self._entry(event.call).resolved = event.verdict == "retry"
         elif isinstance(event, LogWritten):
             self.logged = event.n
+            self._lines[event.n] = _Line(event, seq, origin)
         elif end := outcome_of(event):
             number, outcome = end
             self._entry(number).answer = Answered(outcome, at)
@@ -170,16 +212,44 @@ class Journal:
                 call.digest,
             )
             raise _diverged(entry, path, old, new)
-        if self.compare_fuel and known.fuel != call.fuel:
+        exact = self.compare_fuel and (entry.origin is None or entry.origin.exact)
+        if exact and known.fuel != call.fuel:
             raise _diverged(entry, "$.fuel", known.fuel, call.fuel)
         return entry.answer or _doubt(entry)
 
-    def unmade(self, made: int) -> Divergence | None:
-        """Return the recorded call that follows the *made* first ones, if any."""
-        entry = self._calls.get(made + 1)
-        if entry is None:
-            return None
-        return Divergence(entry.seq, "$.name", entry.invoked.name, None)
+    def recall_line(self, n: int, level: str, text: str) -> None:
+        """
+        Compare a log line with the recorded one.
+
+        Where a secret was taken out of that, anything fits; so does what a line
+        that was cut may have had behind it.
+
+        Raises:
+            NondeterminismError: The log holds another line there.
+        """
+        line = self._lines[n]
+        known = line.written
+        if known.level != level:
+            raise _diverged(line, "$.level", known.level, level)
+        after = self._lines.get(n + 1)
+        cut = after is not None and after.written.level == "truncated"
+        if not same_but_masked(known.text, text, cut=cut):
+            raise _diverged(line, "$.text", known.text, text)
+
+    def unmade(self, made: int, lines: int) -> Divergence | None:
+        """
+        Return what is recorded behind what was done, if anything.
+
+        Args:
+            made: How many calls were made.
+
+            lines: How many log lines were written.
+        """
+        if entry := self._calls.get(made + 1):
+            return _divergence(entry, "$.name", entry.invoked.name, None)
+        if line := self._lines.get(lines + 1):
+            return _divergence(line, "$.text", line.written.text, None)
+        return None
 
     def _count(self, invoked: ToolInvoked, rule: str) -> None:
         self.used[rule] += 1
@@ -231,6 +301,13 @@ def first_difference(
 
 
 def _diverged(
-    entry: _Entry, path: str, recorded: JSON, now: JSON
+    place: _Entry | _Line, path: str, recorded: JSON, now: JSON
 ) -> NondeterminismError:
-    return NondeterminismError(Divergence(entry.seq, path, recorded, now))
+    return NondeterminismError(_divergence(place, path, recorded, now))
+
+
+def _divergence(
+    place: _Entry | _Line, path: str, recorded: JSON, now: JSON
+) -> Divergence:
+    run = place.origin.run if place.origin else None
+    return Divergence(place.seq, path, recorded, now, run)

@@ -16,7 +16,7 @@ from urllib.parse import quote, quote_plus
 
 from .calls import JSON
 
-__all__ = ["MASK", "MIN_LENGTH", "Redactor"]
+__all__ = ["MASK", "MIN_LENGTH", "Redactor", "same_but_masked"]
 
 MASK = "[redacted]"
 MIN_LENGTH = 8
@@ -50,6 +50,45 @@ class Redactor:
     def value(self, value: _T) -> _T:
         """Return *value* without a secret in any key, text or number of it."""
         return cast("_T", _walk(value, self._find)) if self._find else value
+
+
+def same_but_masked(redacted: str, plain: str, *, cut: bool = False) -> bool:
+    """
+    Return whether *plain* can be what was recorded as *redacted*.
+
+    Args:
+        redacted: A text with masks in the place of secrets that are not known now.
+
+        plain: The same without, or another one.
+
+        cut: *redacted* was cut after its secrets were taken out, so that only what
+            stands before the first of them is known.
+
+    >>> same_but_masked("key [redacted], sent", "key hunter2hunter2, sent")
+    True
+    >>> same_but_masked("key [redacted], sent", "key hunter2hunter2, kept")
+    False
+    """
+    first, *others = redacted.split(MASK)
+    if cut:
+        return plain.startswith(first if others else _without_half_a_mask(first))
+    if not others:
+        return plain == redacted
+    *middle, last = others
+    at, end = len(first), len(plain) - len(last)
+    if at > end or not (plain.startswith(first) and plain.endswith(last)):
+        return False
+    for part in middle:
+        found = plain.find(part, at, end)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True
+
+
+def _without_half_a_mask(text: str) -> str:
+    halves = (MASK[:size] for size in range(len(MASK) - 1, 0, -1))
+    return text.removesuffix(next(filter(text.endswith, halves), ""))
 
 
 def _walk(value: JSON, find: Callable[[str], str]) -> JSON:

@@ -32,6 +32,9 @@ class RunSummary:
         calls: How many ended how: ``total``, ``ok``, ``tool_error``, ``denied``,
             ``failed``, ``in_doubt``.
 
+        forked_from: ``{run, seq, hash}`` of a fork; what it inherited from there is
+            not counted here.
+
         events: How many the stream holds.
 
         duration_ms: From the first event to the last.
@@ -49,6 +52,7 @@ class RunSummary:
     started_at: int = 0
     duration_ms: float = 0.0
     trace_id: str | None = None
+    forked_from: dict[str, JSON] | None = None
 
     def to_document(self) -> dict[str, JSON]:
         """Return the ``caxton.run/v1`` document."""
@@ -66,12 +70,13 @@ class RunSummary:
             "started_at": self.started_at,
             "duration_ms": self.duration_ms,
             "trace_id": self.trace_id,
+            "forked_from": self.forked_from,
         }
 
 
 def summarise(run_id: str, history: Iterable[Recorded]) -> RunSummary:
     """Return what became of the run whose events are *history*."""
-    run, ends = RunSummary(run_id=run_id), Counter[str]()
+    run, ends, own = RunSummary(run_id=run_id), Counter[str](), set[int]()
     for recorded in history:
         run.events += 1
         run.state = ENDS.get(recorded.type, run.state)
@@ -83,7 +88,9 @@ def summarise(run_id: str, history: Iterable[Recorded]) -> RunSummary:
                 run.agent, run.actor = event.agent, event.actor
                 run.module_sha256 = event.module_sha256
                 run.trace_id = recorded.trace_id
+                run.forked_from = event.forked_from
             case ToolInvoked():
+                own.add(event.call)
                 ends["total"] += 1
                 ends["in_doubt"] += 1
             case RunCompleted():
@@ -95,7 +102,8 @@ def summarise(run_id: str, history: Iterable[Recorded]) -> RunSummary:
             case None:
                 continue
             case _:
-                if end := outcome_of(event):
+                # Of a call that a fork inherited, only the outcome may be its own.
+                if (end := outcome_of(event)) and end[0] in own:
                     ends["in_doubt"] -= 1
                     ends[_how(end[1])] += 1
     names = ("total", "ok", "tool_error", "denied", "failed", "in_doubt")

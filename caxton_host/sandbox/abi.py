@@ -111,7 +111,7 @@ class Session:
         self._now = start.now
         self._reply = b""
         self._calls = self._logged = self._drawn = 0
-        self._stream = b""
+        self._seed, self._stream = start.seed, b""
         self._memory: Any = None
         self._base = self._size = 0
 
@@ -158,8 +158,7 @@ class Session:
             self._cut(params, params_len, wire.params_cap(self.limits)),
             self.burnt(),
         )
-        self._now = answer.at
-        return self._give(answer.status, answer.reply, out, cap)
+        return self._answered(answer, out, cap)
 
     def mcp_call_many(self, batch: int, batch_len: int, out: int, cap: int) -> int:
         """Carry out several tool calls at once."""
@@ -168,8 +167,7 @@ class Session:
         answer = self.host.call_many(
             self._cut(batch, batch_len, codec.BATCH_BYTES), self.burnt()
         )
-        self._now = answer.at or self._now
-        return self._give(answer.status, answer.reply, out, cap)
+        return self._answered(answer, out, cap)
 
     def take_reply(self, out: int, cap: int) -> int:
         """Give the last reply again."""
@@ -216,7 +214,7 @@ class Session:
         if wanted > len(self._stream):
             # hashlib cannot go on where it was: twice as much each time.
             size = min(max(4096, 2 * wanted), MAX_RANDOM)
-            self._stream = hashlib.shake_256(self.start.seed).digest(size)
+            self._stream = hashlib.shake_256(self._seed).digest(size)
         data = self._stream[self._drawn : wanted]
         self._drawn = wanted
         ctypes.memmove(self._base + pointer, data, length)
@@ -239,6 +237,12 @@ class Session:
             return self._read(pointer, length)
         whole = (ctypes.c_char * length).from_address(self._base + pointer)
         return self._read(pointer, most) + hashlib.sha256(whole).digest()
+
+    def _answered(self, answer: Answer, out: int, cap: int) -> int:
+        self._now = answer.at or self._now
+        if answer.seed:
+            self._seed, self._stream, self._drawn = answer.seed, b"", 0
+        return self._give(answer.status, answer.reply, out, cap)
 
     def _give(self, status: int, reply: bytes, out: int, cap: int) -> int:
         self._reply = reply

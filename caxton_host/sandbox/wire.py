@@ -69,7 +69,7 @@ LIMITS = ("fuel", "compute", "host_calls", "memory", "output")
 _HEADER = Struct("<IBI")
 _CALL = Struct("<QI")
 _CALLS = Struct("<Q")
-_REPLY = Struct("<Bq")
+_REPLY = Struct("<BqB")
 _END = Struct("<BBiqBH")
 _UNKNOWN = -1
 
@@ -271,13 +271,15 @@ def params_cap(limits: Limits) -> int:
 
 def reply(run: int, answer: Answer) -> bytes:
     """Return the frame that answers a call."""
-    return frame(REPLY, run, _REPLY.pack(answer.status, answer.at) + answer.reply)
+    head = _REPLY.pack(answer.status, answer.at, len(answer.seed))
+    return frame(REPLY, run, head + answer.seed + answer.reply)
 
 
 def read_reply(body: bytes) -> Answer:
     """Return what `reply` was given."""
-    status, at = _REPLY.unpack_from(body)
-    return Answer(status, body[_REPLY.size :], at)
+    status, at, length = _REPLY.unpack_from(body)
+    split = _REPLY.size + length
+    return Answer(status, body[split:], at, body[_REPLY.size : split])
 
 
 def log(run: int, level: int, text: bytes) -> bytes:

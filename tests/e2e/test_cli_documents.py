@@ -35,6 +35,7 @@ RUN: Mapping[str, Any] = {
     "started_at": COUNT,
     "duration_ms": NUMBER,
     "trace_id": TEXT,
+    "forked_from": (NULL, {"run": TEXT, "seq": COUNT, "hash": TEXT}),
 }
 EVENT: Mapping[str, Any] = {
     "$type": "caxton.event/v1",
@@ -54,10 +55,34 @@ REPLAY: Mapping[str, Any] = {
     "run_id": TEXT,
     "verdict": TEXT,
     "calls": COUNT,
+    "until": (NULL, COUNT),
+    "state": TEXT,
     "divergence": (
         NULL,
-        {"seq": (NULL, COUNT), "path": TEXT, "recorded": object, "replayed": object},
+        {
+            "seq": (NULL, COUNT),
+            "path": TEXT,
+            "recorded": object,
+            "replayed": object,
+            "run": (NULL, TEXT),
+        },
     ),
+}
+PLACE = {"run": TEXT, "seq": COUNT}
+DIFF: Mapping[str, Any] = {
+    "$type": "caxton.diff/v1",
+    "a": TEXT,
+    "b": TEXT,
+    "same": FLAG,
+    "first": {
+        "call": COUNT,
+        "name": TEXT,
+        "a": PLACE,
+        "b": PLACE,
+        "differences": list,
+    },
+    "calls": list,
+    "end": list,
 }
 AUDIT: Mapping[str, Any] = {
     "$type": "caxton.audit/v1",
@@ -138,6 +163,27 @@ def test_a_replay(ran: Shell) -> None:
     assert fits(document, REPLAY), document
     assert (document["verdict"], document["calls"]) == ("identical", 3)
     assert document["divergence"] is None
+
+
+def test_a_fork_and_how_it_differs(ran: Shell) -> None:
+    parent = ran("runs", "show", "@last", "--json").document
+    ran.write("storm.json", '{"content": [{"type": "text", "text": "storm"}]}')
+    edit = ("--at", "2", "--set-result", "storm.json")
+
+    done = ran("runs", "fork", "@last", *edit, "--json")
+
+    assert fits(done.document, RUN), done.out
+    assert done.err == ""
+    assert done.document["forked_from"]["run"] == parent["run_id"]
+    assert done.document["forked_from"]["seq"] == 2
+    found = ran("runs", "diff", parent["run_id"], "@last", "--json")
+    assert fits(found.document, DIFF), found.out
+    assert found.code == 1
+    assert found.document["first"] == found.document["calls"][0]
+    assert {one["path"] for one in found.document["first"]["differences"]} == {
+        "$.message",
+        "$.data.content[0].text",
+    }
 
 
 def test_an_audit(ran: Shell) -> None:

@@ -177,15 +177,15 @@ async def test_guest_that_runs_again_gets_the_same_bytes() -> None:  # law 5
     assert len(scene.tools.asked) == 1
 
 
-async def test_after_hears_of_every_call_and_line() -> None:
+async def test_seed_of_a_fork_comes_with_the_answer_of_its_last_inherited_call() -> (
+    None
+):
     scene = Scene()
-    heard: list[tuple[int, int]] = []
-    scene.door.after = lambda calls, lines: heard.append((calls, lines))
+    scene.door.seeds = {2: b"s" * 32}
 
-    await scene.door.call(b"echo", pack(), 0)
-    scene.door.log(1, b"hi")
+    answers = [await scene.door.call(b"echo", pack(n=n), n) for n in range(3)]
 
-    assert heard == [(1, 0), (1, 1)]
+    assert [answer.seed for answer in answers] == [b"", b"s" * 32, b""]
 
 
 # -- log lines -----------------------------------------------------------------

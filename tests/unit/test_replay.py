@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -20,10 +21,11 @@ from caxton_host.errors import (
     NotFoundError,
     SandboxError,
     ToolError,
+    UsageError,
 )
 from caxton_host.ports import Door, Ending, Guest, ToolRequest
-from caxton_host.replay import Replayed
-from caxton_host.testing import FakeTools, Script
+from caxton_host.replay import Halt, Options, Replayed, replay
+from caxton_host.testing import FakeSandbox, FakeTools, Script
 from tests.scene import ANSWERS, Scene, Watched, calling, ended, pack, types
 
 
@@ -323,6 +325,174 @@ async def test_extra_log_line_diverges() -> None:
     assert found == Divergence(None, "$.type", None, "LogWritten")
 
 
+async def test_other_text_of_a_log_line_diverges() -> None:
+    scene = await recorded()
+
+    found = await divergence(scene, scripted(b"ho", OSLO, ECHO, last=DONE))
+
+    assert found == Divergence(2, "$.text", "hi", "ho")
+
+
+async def test_other_level_of_a_log_line_diverges() -> None:
+    async def louder(door: Door, guest: Guest) -> Ending:
+        del guest
+        door.log(3, b"hi")
+        raise AssertionError
+
+    scene = await recorded()
+
+    found = await divergence(scene, louder)
+
+    assert found == Divergence(2, "$.level", "info", "error")
+
+
+async def test_missing_log_line_diverges() -> None:
+    scene = await recorded(scripted(OSLO, b"hi", b"ho", last=DONE))
+
+    found = await divergence(scene, scripted(OSLO, b"hi", last=DONE))
+
+    assert found == Divergence(5, "$.text", "ho", None)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [b"key hunter2hunter2, sent"],
+        [b"x" * 56 + b"hunter2hunter2", b"more"],
+        [b"hunter2hunter2" * 9],
+        [b"x" * 55 + b"hunter22", b"y"],
+    ],
+    ids=["whole", "cut in it", "shorter", "grown"],
+)
+async def test_log_line_that_was_redacted_replays_identical(
+    lines: list[bytes],
+) -> None:  # law 8: a replay knows no secret
+    script = scripted(*lines, OSLO, last=DONE)
+    scene = Scene(script, redact=Redactor(["hunter2hunter2", "hunter22"]))
+    scene.limit(log=64)
+    await scene.run()
+
+    assert "hunter" not in str(await scene.events())
+    assert (await scene.replay()).verdict == "identical"
+
+
+async def test_redacted_log_line_still_diverges_around_the_secret() -> None:
+    script = scripted(b"key hunter2hunter2, sent", last=DONE)
+    scene = Scene(script, redact=Redactor(["hunter2hunter2"]))
+    await scene.run()
+
+    found = await divergence(scene, scripted(b"key hunter2hunter2, lost", last=DONE))
+
+    assert (found.path, found.recorded) == ("$.text", "key [redacted], sent")
+
+
+# -- another module, and how far -----------------------------------------------
+
+
+async def follow(
+    scene: Scene,
+    script: Script | None = None,
+    **options: Any,  # noqa: ANN401 -- any
+) -> Replayed:
+    return await replay(
+        scene.run_id,
+        store=scene.store,
+        sandbox=FakeSandbox(script or scene.script),
+        telemetry=scene.telemetry,
+        options=Options(**options),
+    )
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        scripted(OSLO, ECHO, last=ended("done", fuel=1)),
+        scripted(b"ho", b"ho", OSLO, b"ho", ECHO, b"ho", last=DONE),
+    ],
+    ids=["none", "more"],
+)
+async def test_other_module_may_log_and_burn_otherwise(script: Script) -> None:
+    scene = await recorded()
+
+    assert (await follow(scene, script, against=b"\0asm2")).verdict == "identical"
+
+
+async def test_other_module_must_call_and_end_alike() -> None:
+    scene = await recorded()
+
+    for script, path in (
+        (scripted(ECHO, last=DONE), "$.name"),
+        (scripted(OSLO, last=DONE), "$.name"),
+        (scripted(OSLO, ECHO, OSLO, last=DONE), "$.name"),
+        (scripted(OSLO, ECHO, last=ended("new")), "$.output"),
+        (scripted(OSLO, ECHO, last=ended("done", code=1)), "$.type"),
+    ):
+        found = (await follow(scene, script, against=b"\0asm2")).divergence
+        assert found
+        assert found.path == path
+
+
+async def test_other_module_follows_a_run_without_an_end_to_its_last_call() -> None:
+    scene = await recorded(hang, wall=0.02)
+
+    quiet = scripted(OSLO, ECHO, last=DONE)
+    assert (await follow(scene, quiet, against=b"\0asm2")).verdict == "identical"
+
+
+@pytest.mark.parametrize(
+    ("until", "calls"), [(1, 0), (2, 0), (3, 1), (4, 1), (5, 2), (6, 2), (7, 2)]
+)
+async def test_replay_stops_after_the_event_that_is_named(
+    until: int, calls: int
+) -> None:
+    scene = await recorded()
+
+    found = await follow(scene, until=until)
+
+    assert (found.verdict, found.calls, found.until) == ("identical", calls, until)
+
+
+async def test_what_differs_behind_the_last_event_does_not_count() -> None:
+    scene = await recorded()
+    short = scripted(b"hi", OSLO, last=DONE)
+
+    assert (await follow(scene, short, until=4)).verdict == "identical"
+    assert (await follow(scene, short, until=5)).verdict == "diverged"
+    assert (await follow(scene, short)).verdict == "diverged"
+
+
+@pytest.mark.parametrize("until", [0, 8])
+async def test_event_that_is_not_there_is_refused(until: int) -> None:
+    scene = await recorded()
+
+    with pytest.raises(UsageError, match=f"no event {until}") as caught:
+        await follow(scene, until=until)
+    assert "1 to 7" in caught.value.fix
+
+
+async def test_replay_pauses_at_each_call_of_a_run_without_an_end_too() -> None:
+    scene = await recorded(hang, wall=0.02)
+    seen: list[tuple[int, int]] = []
+
+    async def pause(call: int, lines: int) -> None:
+        seen.append((call, lines))
+
+    assert (await follow(scene, pause=pause)).until is None
+    assert seen == [(1, 1)]
+
+
+async def test_pause_may_end_a_replay() -> None:
+    scene = await recorded()
+
+    async def pause(call: int, lines: int) -> None:
+        del call, lines
+        raise Halt
+
+    found = await follow(scene, pause=pause)
+
+    assert (found.verdict, found.calls, found.until) == ("identical", 1, 4)
+
+
 async def test_call_beyond_a_limit_that_the_recording_did_not_reach_diverges() -> None:
     scene = await recorded(calling("weather"), total_calls=1)
 
@@ -391,7 +561,7 @@ async def test_run_that_a_clock_ended_still_diverges_before_that() -> None:
     found = await divergence(scene, scripted(b"hi", last=DONE))
     assert (found.path, found.replayed) == ("$.name", None)
     found = await divergence(scene, scripted(OSLO, last=DONE))
-    assert (found.recorded, found.replayed) == ("RunFailed", "RunCompleted")
+    assert (found.path, found.recorded, found.replayed) == ("$.text", "hi", None)
 
 
 @pytest.mark.parametrize("kind", ["worker", "host"])
@@ -507,6 +677,8 @@ def test_document_of_an_identical_replay() -> None:
         "run_id": "1",
         "verdict": "identical",
         "calls": 2,
+        "until": None,
+        "state": "completed",
         "divergence": None,
     }
 
@@ -522,6 +694,7 @@ def test_document_of_a_divergence() -> None:
         "path": "$.params.n",
         "recorded": 1,
         "replayed": True,
+        "run": None,
     }
     codec.encode(document)
 

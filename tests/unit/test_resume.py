@@ -196,7 +196,7 @@ async def test_aborting_ends_the_run_and_leaves_no_call_open() -> None:
     assert isinstance(failed, ToolFailed)
     assert failed.sent == "unknown"
     assert end == RunCancelled(actor=ANN, reason="by phone")
-    with pytest.raises(UsageError, match="was cancelled already"):
+    with pytest.raises(UsageError, match="has been cancelled already"):
         await resumed(scene)
 
 

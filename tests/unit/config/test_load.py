@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.config import Agent, Config, ContextVar, Paths, load
+from caxton_host.config import Agent, Config, ContextVar, Paths, load, load_log
 from caxton_host.core.limits import Limits
 from caxton_host.core.places import Places
 from caxton_host.core.servers import Restart, ToolOptions
@@ -360,3 +360,38 @@ def test_headers_sent_in_the_clear_are_warned_of(
     config = folder.load(said + "headers = { Authorization = 'Bearer 12345678' }")
     assert bool(config.warnings) == warned
     assert all("servers.web.url" in warning for warning in config.warnings)
+
+
+# -- where the log is, for those who only look at it ---------------------------
+
+
+def where(folder: Folder) -> str:
+    return load_log(None, environ=folder.environ, cwd=folder.path).store_url
+
+
+def test_log_is_found_without_reading_anything_else(folder: Folder) -> None:  # law 6
+    folder.write(
+        'import = ["none.json"]\nnonsense = 1\n[servers.a]\nurl = "${env:UNSET}"\n'
+    )
+
+    assert where(folder) == f"sqlite:///{folder.path}/caxton.db"
+
+
+def test_log_that_is_configured_is_found(folder: Folder) -> None:
+    folder.write('[store]\nurl = "postgresql://u:${env:WORD}@host/db"')
+
+    with pytest.raises(ConfigError, match="WORD is not set"):
+        where(folder)
+    folder.environ["WORD"] = "hunter2hunter2"
+    config = load_log(None, environ=folder.environ, cwd=folder.path)
+    assert config.store_url == "postgresql://u:hunter2hunter2@host/db"
+    assert config.secrets == {"hunter2hunter2"}
+    folder.write("[store]\nurl = 1")
+    with pytest.raises(ConfigError, match=r"store\.url"):
+        where(folder)
+
+
+def test_log_without_a_configuration_is_where_runs_leave_it(folder: Folder) -> None:
+    assert (
+        where(folder) == load(None, environ=folder.environ, cwd=folder.path).store_url
+    )

@@ -170,8 +170,8 @@ def test_other_fuel_diverges_where_it_is_compared() -> None:
 def test_recorded_call_that_was_not_made_is_named() -> None:
     book = journal(invoked(1), invoked(2))
 
-    assert book.unmade(2) is None
-    assert book.unmade(1) == Divergence(3, "$.name", "weather", None)
+    assert book.unmade(2, 0) is None
+    assert book.unmade(1, 0) == Divergence(3, "$.name", "weather", None)
 
 
 def test_difference_after_the_last_event_says_so() -> None:

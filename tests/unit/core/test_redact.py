@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from caxton_host.core.calls import JSON
-from caxton_host.core.redact import MASK, Redactor
+from caxton_host.core.redact import MASK, Redactor, same_but_masked
 
 SECRET = 'p@s>>> "w\u00f6rd"/\\(1)!'  # noqa: S105 -- made up
 RAW = SECRET.encode()
@@ -128,3 +128,48 @@ def test_no_form_of_a_secret_survives(secret: str, before: str, after: str) -> N
         left = redact.text(f"{before}{form}{after}")
         assert secret not in left
         assert form not in left or form in f"{before}{MASK}{after}"
+
+
+# -- a redacted text beside the text of a replay, which knows no secret --------
+
+
+@given(
+    secret=st.text(min_size=8, max_size=12),
+    parts=st.lists(st.text(max_size=6), min_size=1, max_size=4),
+    left=st.integers(0, 60),
+)
+def test_text_always_fits_what_was_recorded_of_it(
+    secret: str, parts: list[str], left: int
+) -> None:  # laws 6 and 8
+    plain = secret.join(parts)
+    assume(plain.isprintable())
+    redacted = Redactor([secret]).text(plain)
+
+    assert same_but_masked(redacted, plain)
+    cut = redacted.encode()[:left].decode(errors="ignore")
+    assert same_but_masked(cut, plain.encode()[:left].decode(errors="ignore"), cut=True)
+
+
+@pytest.mark.parametrize(
+    ("redacted", "plain"),
+    [
+        ("hi", "ho"),
+        ("hi", "hi!"),
+        (f"a{MASK}b", "b-a"),
+        (f"a{MASK}b", "a"),
+        (f"ab{MASK}ba", "aba"),
+        (f"{MASK} x {MASK}", "key y key"),
+        (f"{MASK}x{MASK}x", "1x"),
+        (f"{MASK}, {MASK}, end", "1; 2, end"),
+    ],
+)
+def test_text_that_differs_where_nothing_was_redacted_does_not_fit(
+    redacted: str, plain: str
+) -> None:
+    assert not same_but_masked(redacted, plain)
+
+
+@pytest.mark.parametrize("redacted", ["ax", f"ax{MASK}y", "ax[redac"])
+def test_start_of_a_cut_text_is_compared(redacted: str) -> None:
+    assert not same_but_masked(redacted, "ay and more", cut=True)
+    assert same_but_masked(redacted, "ax and more", cut=True)

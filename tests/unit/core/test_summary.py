@@ -166,6 +166,7 @@ def test_document_has_the_keys_that_were_promised() -> None:
         "started_at",
         "duration_ms",
         "trace_id",
+        "forked_from",
     }
 
 

@@ -95,6 +95,8 @@ def test_call_log_and_reply_are_read_as_they_were_written() -> None:
     assert wire.read_log(_body(wire.log(1, 3, b"t"))) == (3, b"t")
     answer = Answer(4, b"\x80", 2**50)
     assert wire.read_reply(_body(wire.reply(1, answer))) == answer
+    seeded = Answer(0, b"\x80", 1, b"s" * 32)
+    assert wire.read_reply(_body(wire.reply(1, seeded))) == seeded
 
 
 @given(

@@ -1,0 +1,150 @@
+"""``caxton runs fork``: a run that begins with what another did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..core.forks import forking_point
+from ..core.grants import Grant
+from ..errors import ModuleRefused
+from .answers import Answers
+from .frame import Frame, as_json, local_actor
+from .interrupt import began, drive
+from .overrides import Overrides, overrides
+from .run import read_module
+from .screen import note, patience
+from .told import Told
+
+if TYPE_CHECKING:
+    from ..bootstrap import Running
+    from ..core.calls import Completed
+    from ..recording import Recording
+
+__all__ = ["command"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    run: str
+    seq: int
+    result: Path | None
+    module: Path | None
+
+
+@click.command("fork")
+@click.argument("run")
+@click.option(
+    "--at",
+    "seq",
+    required=True,
+    type=click.IntRange(min=1),
+    metavar="SEQ",
+    help="The last event of RUN that counts.",
+)
+@click.option(
+    "--set-result",
+    "result",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="What the call of that event answers: an MCP CallToolResult in JSON.",
+)
+@click.option(
+    "--agent",
+    "module",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE.wasm",
+    help="Another module, instead of the one of RUN.",
+)
+@overrides
+@as_json
+@click.pass_obj
+@click.pass_context
+def command(
+    ctx: click.Context,
+    frame: Frame,
+    run: str,
+    seq: int,
+    result: Path | None,
+    module: Path | None,
+    given: Overrides,
+    as_json: bool,
+) -> None:
+    """
+    Start a run that begins with what RUN did, up to event SEQ.
+
+    Its agent is given the same once more and executed over these events; none of
+    their calls is made again. From there it goes on by itself, under the grants
+    that the configuration gives the agent now. SEQ is an event behind which no call
+    is open, or with --set-result any event of the call whose answer is replaced.
+
+    \b
+    Exit codes: as of caxton run.
+
+    \b
+    Examples:
+      caxton runs fork @last --at 7
+      caxton runs fork 0198 --at 6 --set-result storm.json
+      caxton runs fork 0198 --at 7 --agent fixed.wasm --allow demo/echo
+    """
+    config = given.servers_in(frame.load())
+    told = Told(frame=frame, config=config, given=given, quiet=as_json, as_json=as_json)
+    wanted = _Wanted(run=run, seq=seq, result=result, module=module)
+    try:
+        ctx.exit(drive(_fork(told, wanted), frame.command()))
+    except ModuleRefused as exc:
+        named = f"{module.name}: " if module else ""
+        raise ModuleRefused(f"{named}{exc}", fix=exc.fix) from None
+
+
+async def _fork(told: Told, wanted: _Wanted) -> int:
+    from ..bootstrap import running
+    from ..host import ForkRequest
+    from ..recording import Recording
+
+    async with running(told.config, told.frame.paths()) as up:
+        parent_id = await up.store.find_run(wanted.run)
+        parent = await Recording.load(parent_id, up.store)
+        agent = parent.started.agent
+
+        def started(run_id: str) -> None:
+            began(run_id)
+            if not told.quiet:
+                note(f"run {run_id}  {agent}, forked from run {parent_id}")
+
+        limit = parent.limits.module
+        request = ForkRequest(
+            run_id=parent_id,
+            seq=wanted.seq,
+            actor=local_actor(),
+            grant=_todays(told, agent),
+            module=read_module(wanted.module, limit) if wanted.module else None,
+            edited=_edited(told, up, parent, wanted),
+        )
+        with patience(f"running {agent}"):
+            run_id = await up.host.fork(request, on_started=started)
+        history = await up.store.read(f"run/{run_id}")
+    return told.ending(run_id, history)
+
+
+def _edited(
+    told: Told, up: Running, parent: Recording, wanted: _Wanted
+) -> Completed | None:
+    if wanted.result is None:
+        return None
+    point = forking_point(parent.history, wanted.seq, edit=True)
+    answers = Answers(told.config, up.redact, parent.limits.result)
+    return answers.read(wanted.result, "--set-result", point.edited)
+
+
+def _todays(told: Told, name: str) -> Grant:
+    agent = told.config.agents.get(name)
+    if agent is None and not told.given.allow:
+        note(
+            f"warning: no agent {name!r} in the configuration: nothing is granted to "
+            "the fork; add --allow SERVER/TOOL"
+        )
+    return told.given.added_to(agent.grant if agent else Grant(), told.config)

@@ -100,11 +100,15 @@ class MemoryStore:
         blobs: Kept bytes by digest.
 
         budgets: What is spent under each key.
+
+        commits: Number of the last event of each transaction, by stream: where a
+            crash can leave it.
     """
 
     def __init__(self, *, clock: Clock, entropy: Entropy) -> None:
         self.blobs: dict[str, bytes] = {}
         self.budgets: dict[str, int] = {}
+        self.commits: dict[str, list[int]] = {}
         self._clock = clock
         self._salts = salts(entropy)
         self._events: list[Recorded] = []
@@ -165,6 +169,7 @@ class MemoryStore:
             line.append(recorded)
             self._events.append(recorded)
             self._project(stream, draft)
+        self.commits.setdefault(stream, []).append(len(line))
         return True
 
     def _project(self, stream: str, draft: Draft) -> None:

@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from . import codec
-from .core.calls import JSON
+from .core.calls import JSON, Failed
 from .core.catalogue import Catalogue, catalogue_for, pinned, routes_from_payload
 from .core.events import (
     ENDS,
@@ -26,6 +26,7 @@ from .core.events import (
     RunResumed,
     RunStarted,
     RunSuspended,
+    settled,
 )
 from .core.grants import Grant
 from .core.journal import Journal
@@ -54,6 +55,12 @@ from .recording import Recording, guest_for
 __all__ = ["Admission", "Host", "RunRequest"]
 
 Payload = dict[str, JSON]
+
+_UNSEEN = Failed(
+    kind="cancelled",
+    sent="unknown",
+    message="the run ended first; whether it happened is unknown",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,13 +202,13 @@ class Host:
                 redact=self.redact,
                 max_result=request.limits.result,
             )
-            async with _cancellable(log, request.actor):
+            async with _cancellable(log, gateway.journal, request.actor):
                 await log.append(
                     started, blobs={prepared.sha256: request.module, **definitions}
                 )
                 guest = guest_for(request.agent, started, definitions, log.recorded_at)
                 end = await self._drive(gateway, prepared, guest, on_started)
-            await log.append(end)
+            await log.append(*_closing(gateway.journal, end))
             _tell(span, end)
         return run_id
 
@@ -297,11 +304,11 @@ class Host:
                 redact=self.redact,
                 max_result=limits.result,
             )
-            async with _cancellable(log, actor):
+            async with _cancellable(log, gateway.journal, actor):
                 end = await self._drive(
                     gateway, prepared, guest, on_started, driven=recording.driven
                 )
-            await log.append(end)
+            await log.append(*_closing(gateway.journal, end))
             _tell(span, end)
 
     async def resolve(
@@ -422,13 +429,23 @@ class Host:
 
 
 @contextlib.asynccontextmanager
-async def _cancellable(log: EventLog, actor: Payload) -> AsyncGenerator[None]:
+async def _cancellable(
+    log: EventLog, journal: Journal, actor: Payload
+) -> AsyncGenerator[None]:
     """Record the run's end if it is cancelled: the one way that is not driven to."""
     try:
         yield
     except asyncio.CancelledError:
-        await log.append(RunCancelled(actor=actor, reason="interrupted"))
+        end = RunCancelled(actor=actor, reason="interrupted")
+        await log.append(*_closing(journal, end))
         raise
+
+
+def _closing(journal: Journal, end: Event) -> list[Event]:
+    """Return *end*, after what closes the calls that nobody will ask about again."""
+    if isinstance(end, RunSuspended):
+        return [end]
+    return [*(settled(doubt.invoked.call, _UNSEEN) for doubt in journal.in_doubt), end]
 
 
 def _grants_digest(grant: Grant) -> str:

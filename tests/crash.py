@@ -43,15 +43,18 @@ class Ledger:
 
     Attributes:
         asked: What came, in order.
+
+        effects: What repeating a call of each tool may do.
     """
 
+    effects: dict[str, Effect] = field(default_factory=EFFECTS.copy)
     asked: list[ToolRequest] = field(default_factory=list[ToolRequest])
 
     async def offered(self, servers: Collection[str]) -> Offered:
         return Offered(
             offers=tuple(
                 replace(offer("demo", tool), effect=effect)
-                for tool, effect in EFFECTS.items()
+                for tool, effect in self.effects.items()
                 if "demo" in servers
             ),
             servers={name: {"transport": "fake"} for name in servers},

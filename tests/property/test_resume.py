@@ -231,3 +231,24 @@ async def test_log_of_any_number_of_hosts_is_well_formed(
     assert sorted(made) == [*range(1, len(made) + 1)]
     lines = [one.event for one in history if one.type == "LogWritten"]
     assert [getattr(line, "n", 0) for line in lines] == [*range(1, len(lines) + 1)]
+
+
+@pytest.mark.parametrize("tool", ["look", "set", "pay", "send"])
+async def test_crash_right_after_a_retry_was_decided_is_in_doubt_again(
+    tool: str,
+) -> None:  # law 7
+    scene = await whole([(f"mcp__demo__{tool}".encode(), {"a": 1}), b"done"])
+    types = [one.type for one in await scene.recorded()]
+    scene = await after_crash(scene, types.index("ToolInvoked"))
+    for attempt in (2, 3, 4):
+        await see_to_its_end(scene, "retry")
+        history = await scene.recorded()
+        commits = scene.store.commits[f"run/{scene.run_id}"]
+        retried = [one.seq for one in history if one.type == "ToolRetried"]
+        assert len(retried) == attempt - 1
+        left = await after_crash(scene, commits.index(retried[-1]))
+        (doubt,) = doubts(await left.recorded())
+        assert (doubt.attempts, doubt.resolved) == (attempt, False)
+        scene = left
+    await see_to_its_end(scene, "result" if tool == "send" else "")
+    assert isinstance((await scene.events())[-1], RunCompleted)

@@ -13,7 +13,7 @@ from ..core.events import Recorded, RunStarted, ToolInvoked, outcome_of
 from ..core.grants import Grant, Rule
 from ..core.summary import RunSummary, summarise
 from ..errors import LogBrokenError, UsageError
-from . import resolve, resume
+from . import crash, resolve, resume
 from .events import history_of, read_run
 from .exits import AUDIT
 from .frame import Frame, as_json, wait
@@ -49,6 +49,7 @@ def command() -> None:
 
 command.add_command(resume.command)
 command.add_command(resolve.command)
+command.add_command(crash.command)
 
 
 @command.command("list")

@@ -327,7 +327,9 @@ class Host:
                 redact=self.redact,
                 max_result=limits.result,
             )
-            async with self.under_way.run(recording.run_id, log, actor) as run:
+            async with self.under_way.run(
+                recording.run_id, log, actor, gateway.journal
+            ) as run:
                 run.end = await self._drive(
                     gateway, prepared, guest, on_started, driven=recording.driven
                 )
@@ -474,7 +476,8 @@ class Host:
                 f"event {seq} of run {run_id} is no call in doubt; those are: {known}",
                 fix="name one of them; caxton runs show lists the calls",
             )
-        events = recorded_as(doubts[seq].invoked.call, resolution, actor, reason)
+        call = doubts[seq].invoked.call
+        events = recorded_as(call, resolution, actor, reason, doubts.values())
         await self.store.claim(
             f"run/{run_id}", *events, after=recording.history[-1].seq
         )

@@ -26,12 +26,14 @@ __all__ = [
     "Ending",
     "EventLog",
     "Guest",
+    "Hosts",
     "Prepared",
     "Refused",
     "Request",
     "Reservation",
     "RunRow",
     "Sandbox",
+    "SharedStore",
     "Span",
     "Store",
     "Telemetry",
@@ -149,18 +151,6 @@ class Store(Protocol):
         """Return the log of a stream that has no events yet."""
         ...
 
-    async def join(self, host: str) -> None:
-        """
-        Become known as the host with that stream, until the store is closed.
-
-        Called once, before the first run: a run whose host has not joined, or is
-        dead, is anybody's.
-
-        Raises:
-            StoreError: It cannot be.
-        """
-        ...
-
     async def claim(
         self, stream: str, *events: Event, after: int, trace: Trace | None = None
     ) -> EventLog:
@@ -183,6 +173,35 @@ class Store(Protocol):
             NotFoundError: It has no events.
 
             StoreError: They could not be stored.
+        """
+        ...
+
+    async def read(self, stream: str) -> list[Recorded]:
+        """Return all events of a stream, in order; none if there is no such."""
+        ...
+
+    async def blob(self, sha256: str) -> bytes:
+        """
+        Return the bytes with that digest.
+
+        Raises:
+            NotFoundError: They were never kept.
+        """
+        ...
+
+
+class Hosts(Protocol):
+    """Which hosts live and what they drive, where several share a store."""
+
+    async def join(self, host: str) -> None:
+        """
+        Become known as the host with that stream, until the store is closed.
+
+        Called once, before the first run: a run whose host has not joined, or is
+        dead, is anybody's.
+
+        Raises:
+            StoreError: It cannot be.
         """
         ...
 
@@ -237,18 +256,9 @@ class Store(Protocol):
         """Return what came of a request, or ``None`` as long as nothing did."""
         ...
 
-    async def read(self, stream: str) -> list[Recorded]:
-        """Return all events of a stream, in order; none if there is no such."""
-        ...
 
-    async def blob(self, sha256: str) -> bytes:
-        """
-        Return the bytes with that digest.
-
-        Raises:
-            NotFoundError: They were never kept.
-        """
-        ...
+class SharedStore(Store, Hosts, Protocol):
+    """A store that knows its hosts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,11 +15,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from .core.calls import JSON, Failed
-from .core.events import ENDS, Event, RunCancelled, settled
+from .core.calls import JSON
+from .core.events import ENDS, Event, RunCancelled
+from .core.journal import InDoubt, Journal
+from .core.resolution import closing
 from .core.runs import Request
 from .errors import BusyError, CaxtonError, StoreError, UsageError
-from .ports import EventLog, Store
+from .ports import EventLog, SharedStore, Store
 from .recording import Recording
 
 __all__ = ["EVERY", "UnderWay", "cancel_idle", "watching"]
@@ -66,7 +68,11 @@ class UnderWay:
 
     @contextlib.asynccontextmanager
     async def run(
-        self, run_id: str, log: EventLog, actor: dict[str, JSON]
+        self,
+        run_id: str,
+        log: EventLog,
+        actor: dict[str, JSON],
+        journal: Journal | None = None,
     ) -> AsyncGenerator[_Run]:
         """
         See a run to its recorded end: the ``end`` that was set, or its cancellation.
@@ -80,6 +86,8 @@ class UnderWay:
             log: Where its end is recorded.
 
             actor: On whose behalf it is cancelled if no request says so.
+
+            journal: Where calls may be open that the guest does not come back to.
         """
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 -- it awaits
@@ -91,12 +99,12 @@ class UnderWay:
             except asyncio.CancelledError:
                 by_caller = RunCancelled(actor=actor, reason="interrupted")
                 run.end = run.asked or by_caller
-                await log.append(run.end)
+                await log.append(*closing(_doubts(journal), run.end))
                 if run.asked is None or task.cancelling() > 1:
                     raise
             else:
                 assert run.end is not None  # noqa: S101 -- who drives it sets it
-                await log.append(run.end)
+                await log.append(*closing(_doubts(journal), run.end))
         finally:
             if run.asked:
                 task.uncancel()
@@ -123,6 +131,10 @@ class UnderWay:
         await self._some.wait()
 
 
+def _doubts(journal: Journal | None) -> list[InDoubt]:
+    return journal.in_doubt if journal else []
+
+
 async def cancel_idle(
     store: Store, run_id: str, actor: dict[str, JSON], reason: str
 ) -> RunCancelled:
@@ -143,21 +155,14 @@ async def cancel_idle(
     """
     recording = await Recording.load(run_id, store)
     recording.check_unended()
-    stopped = Failed(
-        kind="cancelled",
-        sent="unknown",
-        message="the run was cancelled before the tool's answer was known",
-    )
-    closed = [
-        settled(doubt.invoked.call, stopped) for doubt in recording.journal().in_doubt
-    ]
     cancelled = RunCancelled(actor=actor, reason=reason)
+    events = closing(recording.journal().in_doubt, cancelled)
     last = recording.history[-1].seq
-    await store.claim(f"run/{run_id}", *closed, cancelled, after=last)
+    await store.claim(f"run/{run_id}", *events, after=last)
     return cancelled
 
 
-async def _cancel(under_way: UnderWay, store: Store, request: Request) -> str:
+async def _cancel(under_way: UnderWay, store: SharedStore, request: Request) -> str:
     actor, reason = request.actor, request.reason
     cancelled = RunCancelled(actor=actor, reason=reason)
     end = await under_way.cancel(request.run_id, cancelled)
@@ -167,13 +172,13 @@ async def _cancel(under_way: UnderWay, store: Store, request: Request) -> str:
     return ENDS[type(end).__name__]
 
 
-_Answer: TypeAlias = Callable[[UnderWay, Store, Request], Awaitable[str]]
+_Answer: TypeAlias = Callable[[UnderWay, SharedStore, Request], Awaitable[str]]
 _KINDS: dict[str, _Answer] = {"cancel": _cancel}
 
 
 @contextlib.asynccontextmanager
 async def watching(
-    store: Store, host: str, under_way: UnderWay, every: float = EVERY
+    store: SharedStore, host: str, under_way: UnderWay, every: float = EVERY
 ) -> AsyncGenerator[None]:
     """
     Do what is asked of a host's runs, in the background.
@@ -195,7 +200,9 @@ async def watching(
         await asyncio.wait([watch])
 
 
-async def _watch(store: Store, host: str, under_way: UnderWay, every: float) -> None:
+async def _watch(
+    store: SharedStore, host: str, under_way: UnderWay, every: float
+) -> None:
     tasks: dict[int, asyncio.Task[None]] = {}
     try:
         while True:
@@ -218,7 +225,7 @@ async def _watch(store: Store, host: str, under_way: UnderWay, every: float) -> 
         await asyncio.gather(*tasks.values(), return_exceptions=True)
 
 
-async def _answer(store: Store, under_way: UnderWay, request: Request) -> None:
+async def _answer(store: SharedStore, under_way: UnderWay, request: Request) -> None:
     answer = _KINDS.get(request.kind)
     try:
         outcome = await answer(under_way, store, request) if answer else _UNKNOWN

@@ -13,7 +13,7 @@ from ..core.events import Recorded, RunStarted, ToolInvoked, outcome_of
 from ..core.grants import Grant, Rule
 from ..core.summary import RunSummary, summarise
 from ..errors import LogBrokenError, UsageError
-from . import cancel, diff, fork, resolve, resume
+from . import cancel, crash, diff, fork, resolve, resume
 from .events import history_of, read_run
 from .exits import AUDIT
 from .frame import Frame, as_json, wait
@@ -52,6 +52,7 @@ command.add_command(resolve.command)
 command.add_command(cancel.command)
 command.add_command(fork.command)
 command.add_command(diff.command)
+command.add_command(crash.command)
 
 
 @command.command("list")

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
 from .calls import JSON, Completed, Failed
-from .events import CallResolved, Event, RunCancelled, settled
+from .events import CallResolved, Event, RunCancelled, RunSuspended, settled
+from .journal import InDoubt
 
-__all__ = ["Abort", "Fail", "GiveResult", "Resolution", "Retry", "recorded_as"]
+__all__ = [
+    "Abort",
+    "Fail",
+    "GiveResult",
+    "Resolution",
+    "Retry",
+    "closing",
+    "recorded_as",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +47,25 @@ Resolution: TypeAlias = Retry | GiveResult | Fail | Abort
 
 
 def recorded_as(
-    call: int, resolution: Resolution, actor: dict[str, JSON], reason: str
+    call: int,
+    resolution: Resolution,
+    actor: dict[str, JSON],
+    reason: str,
+    doubts: Iterable[InDoubt] = (),
 ) -> tuple[Event, ...]:
     """
     Return the events that record a resolution. They are stored together.
+
+    Args:
+        call: The call.
+
+        resolution: What is said of it.
+
+        actor: By whom.
+
+        reason: Why.
+
+        doubts: Every call of the run that is in doubt.
 
     >>> who = {"kind": "local", "id": "ann", "authenticated": False}
     >>> [type(event).__name__ for event in recorded_as(3, Fail(), who, "it is down")]
@@ -58,18 +83,26 @@ def recorded_as(
         case Fail():
             return resolved("fail"), settled(call, _unknown())
         case Abort():
-            return (
-                resolved("abort"),
-                settled(call, _unknown()),
-                RunCancelled(actor=actor, reason=reason),
-            )
+            end = RunCancelled(actor=actor, reason=reason)
+            return resolved("abort"), *closing(doubts, end)
         case _:
             assert_never(resolution)
+
+
+def closing(doubts: Iterable[InDoubt], end: Event) -> tuple[Event, ...]:
+    """
+    Return *end*, after what closes the calls that nobody will ask about again.
+
+    A run that is suspended leaves its calls in doubt open: it is about them.
+    """
+    if isinstance(end, RunSuspended):
+        return (end,)
+    return *(settled(doubt.invoked.call, _unknown()) for doubt in doubts), end
 
 
 def _unknown() -> Failed:
     return Failed(
         kind="cancelled",
         sent="unknown",
-        message="a person gave the call up; whether it happened is unknown",
+        message="the call was given up; whether it happened is unknown",
     )

@@ -108,11 +108,15 @@ class MemoryStore:
         budgets: What is spent under each key.
 
         joined: Hosts that live. Take one out, and it is dead.
+
+        commits: Number of the last event of each transaction, by stream: where a
+            crash can leave it.
     """
 
     def __init__(self, *, clock: Clock, entropy: Entropy) -> None:
         self.blobs: dict[str, bytes] = {}
         self.budgets: dict[str, int] = {}
+        self.commits: dict[str, list[int]] = {}
         self._clock = clock
         self._salts = salts(entropy)
         self._events: list[Recorded] = []
@@ -243,6 +247,7 @@ class MemoryStore:
             line.append(recorded)
             self._events.append(recorded)
             self._project(stream, draft)
+        self.commits.setdefault(stream, []).append(len(line))
         return True
 
     def _project(self, stream: str, draft: Draft) -> None:

@@ -1,0 +1,113 @@
+"""
+A run as a crash would have left it, in a database of its own.
+
+The rows are copied as they are, hashes and all: the chain of the copy verifies. What
+is read is never changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.exc import DBAPIError
+
+from ..core.calls import JSON
+from ..core.events import ENDS, Recorded, RunStarted, ToolCompleted
+from .engine import open_engine, unreadable
+from .entries import RUN
+from .migrate import prepare
+from .reader import Reader
+from .rows import Query
+from .schema import blobs, events, payloads, runs
+
+__all__ = ["copy_cut"]
+
+_BATCH = 500
+
+
+async def copy_cut(source: Reader, history: Sequence[Recorded], target: Path) -> None:
+    """
+    Copy a run up to the last event of *history* into the new database *target*.
+
+    It is then in the state that this event left it in, and no host drives it. Runs
+    that it was forked from are copied whole.
+
+    Args:
+        source: Where the run is.
+
+        history: Its first events.
+
+        target: A file that does not exist yet.
+
+    Raises:
+        StoreError: It cannot be read, or not be written.
+    """
+    parts = [list(history)]
+    while fork := _started(parts[-1]).forked_from:
+        parts.append(await source.read(f"{RUN}{fork['run']}"))
+    # A parent first: it was there first.
+    parts.reverse()
+    await asyncio.to_thread(_copy, source.engine, parts, f"sqlite:///{target}")
+
+
+def _started(history: Sequence[Recorded]) -> RunStarted:
+    started = history[0].event
+    assert isinstance(started, RunStarted)  # noqa: S101 -- so every run begins
+    return started
+
+
+def _copy(source: sa.Engine, parts: Sequence[Sequence[Recorded]], url: str) -> None:
+    engine = open_engine(url, write=True)
+    try:
+        prepare(engine)
+        with source.connect() as old, engine.connect() as new:
+            new.exec_driver_sql("BEGIN IMMEDIATE")
+            for history in parts:
+                _copy_run(old, new, history)
+            new.exec_driver_sql("COMMIT")
+    except DBAPIError as exc:
+        raise unreadable(exc) from None
+    finally:
+        engine.dispose()
+
+
+def _copy_run(
+    old: sa.Connection, new: sa.Connection, history: Sequence[Recorded]
+) -> None:
+    stream, last = history[0].stream, history[-1].seq
+    here = sa.and_(events.c.stream == stream, events.c.seq <= last)
+    _add(old, new, events, sa.select(events).where(here))
+    _add(old, new, payloads, sa.select(payloads).join(events).where(here))
+    for digest in sorted(_digests(history)):
+        _add(old, new, blobs, sa.select(blobs).where(blobs.c.sha256 == digest))
+    run_id = stream.removeprefix(RUN)
+    row = old.execute(sa.select(runs).where(runs.c.run_id == run_id)).mappings().one()
+    latest = next(one for one in reversed(history) if one.type in ENDS)
+    state = ENDS[latest.type]
+    ended = None if state in {"running", "suspended"} else latest.recorded_at
+    now = {"state": state, "ended_at": ended, "owner": None}
+    new.execute(sa.insert(runs), [{**row, **now}])
+
+
+def _add(old: sa.Connection, new: sa.Connection, table: sa.Table, query: Query) -> None:
+    # Two runs may have a module in common.
+    insert = sqlite.insert(table).on_conflict_do_nothing()
+    for some in old.execute(query).mappings().partitions(_BATCH):
+        new.execute(insert, [dict(row) for row in some])
+
+
+def _digests(history: Sequence[Recorded]) -> set[str]:
+    """Return the digests of all that an execution of the run may ask for."""
+    started = _started(history)
+    named: list[tuple[JSON, str]] = [
+        (entry, "definition_sha256") for entry in started.catalogue.values()
+    ]
+    for one in history:
+        if isinstance(one.event, ToolCompleted):
+            named += [(part, "sha256") for part in one.event.blobs]
+    found = {str(entry.get(key)) for entry, key in named if isinstance(entry, dict)}
+    return {started.module_sha256, *found}

@@ -1,0 +1,116 @@
+"""What must be true of log and counter after the loop, however it went."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+
+from caxton_host.clock import SystemClock
+from caxton_host.core.events import (
+    CallResolved,
+    Event,
+    RunFailed,
+    RunSuspended,
+    ToolCompleted,
+    ToolInvoked,
+    ToolRetried,
+    outcome_of,
+)
+from caxton_host.store.sql import SqlStore
+from caxton_host.store.verify import verify
+
+from .scene import Place, happened
+
+_MANY = 10_000_000
+_OVER = {"completed", "failed", "cancelled"}
+
+
+@dataclass(slots=True)
+class Found:
+    """
+    What the log and the counter hold.
+
+    Attributes:
+        wrong: What must not be, a line each.
+    """
+
+    runs: Counter[str] = field(default_factory=Counter)
+    failures: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    events: int = 0
+    effects: int = 0
+    suspensions: int = 0
+    retries: int = 0
+    words: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    invoked: dict[str, ToolInvoked] = field(default_factory=dict)
+    ok: set[str] = field(default_factory=set)
+
+    def fold(self, run_id: str, events: list[Event]) -> None:
+        """Take the events of a run."""
+        keys: dict[int, str] = {}
+        ends: Counter[int] = Counter()
+        for event in events:
+            if isinstance(event, ToolInvoked):
+                keys[event.call] = event.idempotency_key
+                self.invoked[event.idempotency_key] = event
+            elif end := outcome_of(event):
+                ends[end[0]] += 1
+                self.outcomes[type(event).__name__] += 1
+                if isinstance(event, ToolCompleted) and not event.is_error:
+                    self.ok.add(keys[event.call])
+            else:
+                self._count(event)
+        for call in keys:
+            if ends[call] != 1:
+                self.wrong.append(f"{run_id} call {call} has {ends[call]} ends")
+
+    def _count(self, event: Event) -> None:
+        match event:
+            case ToolRetried():
+                self.retries += 1
+            case RunSuspended():
+                self.suspensions += 1
+            case CallResolved():
+                self.words[event.verdict] += 1
+            case RunFailed():
+                self.failures[f"{event.kind}: {event.message}"] += 1
+            case _:
+                pass
+
+    def compare(self, effects: list[tuple[str, str]]) -> None:
+        """Compare the log with what happened."""
+        self.effects = len(effects)
+        times = Counter(effects)
+        done = {key for _, key in effects}
+        for (tool, key), count in times.items():
+            intent = self.invoked.get(key)
+            if intent is None or intent.tool != tool:
+                self.wrong.append(f"an effect of {tool} has no ToolInvoked: {key}")
+            if tool != "look" and count > 1:
+                self.wrong.append(f"{tool} happened {count} times: {key}")
+        self.wrong += [f"an ok has no effect: {key}" for key in self.ok - done]
+
+
+async def check(place: Place) -> Found:
+    """Return what the log of *place* and its counter say."""
+    found = Found()
+    store = SqlStore.open(
+        place.store, clock=SystemClock(), entropy=os.urandom, write=False
+    )
+    try:
+        for row in await store.runs(_MANY):
+            found.runs[row.state] += 1
+            if row.state not in _OVER:
+                found.wrong.append(f"{row.run_id} is {row.state}")
+            history = await store.read(f"run/{row.run_id}")
+            found.fold(row.run_id, [one.event for one in history if one.event])
+        verdict = await verify(store)
+    finally:
+        await store.aclose()
+    found.events = verdict.events
+    if verdict.first_bad:
+        found.wrong.append(f"the chain is broken: {verdict.first_bad}")
+    found.compare(happened(place.counter))
+    return found

@@ -1,0 +1,183 @@
+"""
+The loop itself: keeps one host alive, and kills whatever it is told to, at random.
+
+Hosts are forked from a parent that has imported the package and has neither threads
+nor an event loop; workers and tool servers are started as always. Whatever a killed
+host leaves behind becomes a child of this process, and has to end by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import gc
+import logging
+import os
+import random  # noqa: TID251 -- drawn from the seed that is printed
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+
+from . import hosted
+from .scene import Place
+
+#: What is imported once, not by every host.
+_HEAVY = (
+    "alembic.autogenerate",
+    "alembic.command",
+    "caxton_host.mcp.streamable",
+    "caxton_host.sandbox.pool",
+    "caxton_host.store.sql",
+    "mcp.client.session",
+    "mcp_types",
+    "psycopg",
+    "sqlalchemy.dialects.postgresql.psycopg",
+    "sqlalchemy.dialects.sqlite",
+)
+_SUBREAPER = 36
+#: Seconds in which what a dead host leaves must end, and a host that has nothing to do.
+_ENDS, _DRAINS = 20.0, 120.0
+_OFTEN = 500
+_WEIGHTS = {"host": 4, "worker": 3, "server": 3}
+
+
+class FailedError(Exception):
+    """A host did what none may do."""
+
+
+@dataclass(slots=True)
+class Conductor:
+    """
+    Kills.
+
+    Attributes:
+        pace: Seconds between two kills, on the average.
+
+        kills: How many of each kind there were.
+    """
+
+    place: Place
+    chance: random.Random
+    pace: float = 0.06
+    kills: Counter[str] = field(default_factory=Counter)
+    _host: int = 0
+    _told: int = 0
+
+    def run(self, cycles: int) -> None:
+        """Kill so many times, and then let all runs come to their ends."""
+        self._prepare()
+        try:
+            self._spawn()
+            while self.kills.total() < cycles:
+                time.sleep(min(self.chance.expovariate(1 / self.pace), 1.0))
+                self._strike()
+                self._tell(cycles)
+            self.place.stop.touch()
+            self._drain()
+        finally:
+            if self._host:
+                os.kill(self._host, signal.SIGKILL)
+                self._reap()
+
+    def _tell(self, cycles: int) -> None:
+        done = self.kills.total()
+        if done % _OFTEN == 0 and done > self._told:
+            self._told = done
+            sys.stderr.write(f"{done} of {cycles} kills\n")
+
+    def _prepare(self) -> None:
+        ctypes.CDLL(None).prctl(_SUBREAPER, 1)
+        for name in _HEAVY:
+            import_module(name)
+        # A server that is killed while it starts is no news here.
+        logging.getLogger("caxton_host").setLevel(logging.ERROR)
+        gc.collect()
+        gc.freeze()
+
+    def _spawn(self) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._host = os.fork()
+        if self._host:
+            return
+        code = 1
+        try:
+            asyncio.run(hosted.live(self.place))
+            code = 0
+        except BaseException:  # noqa: BLE001 -- it is a process's last word
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+
+    def _strike(self) -> None:
+        wanted = self.chance.choices([*_WEIGHTS], [*_WEIGHTS.values()])[0]
+        if wanted == "host":
+            self._kill_host()
+        elif found := self._children().get(wanted):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.chance.choice(found), signal.SIGKILL)
+                self.kills[wanted] += 1
+
+    def _kill_host(self) -> None:
+        ended, status = os.waitpid(self._host, os.WNOHANG)
+        if ended:
+            self._host = 0
+            raise FailedError(f"a host ended by itself: {status}")
+        os.kill(self._host, signal.SIGKILL)
+        self.kills["host"] += 1
+        self._reap()
+        self._spawn()
+
+    def _children(self) -> dict[str, list[int]]:
+        """Return the processes of the host, by kind."""
+        found: dict[str, list[int]] = {}
+        children = Path(f"/proc/{self._host}/task/{self._host}/children")
+        with contextlib.suppress(OSError):
+            for pid in children.read_text("ascii").split():
+                if kind := _kind(int(pid)):
+                    found.setdefault(kind, []).append(int(pid))
+        return found
+
+    def _reap(self) -> None:
+        """Wait until nothing is left of the host and of what it started."""
+        self._host = 0
+        until = time.monotonic() + _ENDS
+        while True:
+            try:
+                pid, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid:
+                continue
+            if time.monotonic() > until:
+                raise FailedError("what a dead host started goes on")
+            time.sleep(0.001)
+
+    def _drain(self) -> None:
+        until = time.monotonic() + _DRAINS
+        while time.monotonic() < until:
+            ended, status = os.waitpid(self._host, os.WNOHANG)
+            if ended:
+                self._host = 0
+                if status:
+                    raise FailedError(f"the last host failed: {status}")
+                return
+            time.sleep(0.01)
+        raise FailedError("the last host does not come to an end")
+
+
+def _kind(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if b"caxton_host.sandbox.worker" in words:
+            return "worker"
+        if any(word.endswith(b"chaos/server.py") for word in words):
+            return "server"
+    return ""

@@ -1,0 +1,73 @@
+"""
+A host process of the loop: goes on with what there is, and starts more.
+
+It also plays the person: of a call in doubt it asks the counter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+
+from caxton_host.bootstrap import Running, running
+from caxton_host.core.calls import Completed
+from caxton_host.core.resolution import GiveResult, Resolution, Retry
+from caxton_host.recording import Recording
+
+from .scene import GRANT, RUNS, WHO, Place, happened, module, request
+
+_MANY = 1_000_000
+
+
+async def live(place: Place) -> None:
+    """Drive runs until there are none left and none is to be started."""
+    async with running(place.config(), place.paths, {}) as up:
+        idle = [
+            row.run_id
+            for state in ("running", "suspended")
+            for row in await up.store.runs(limit=_MANY, state=state)
+        ]
+        waiting = iter(idle)
+        numbers = itertools.count()
+        code = module()
+        await asyncio.gather(
+            *(_keep_busy(up, place, waiting, numbers, code) for _ in range(RUNS))
+        )
+
+
+async def _keep_busy(
+    up: Running,
+    place: Place,
+    waiting: Iterator[str],
+    numbers: itertools.count[int],
+    code: bytes,
+) -> None:
+    for run_id in waiting:
+        await _see_to_its_end(up, place, run_id)
+    while not place.stop.exists():
+        run_id = await up.host.start(request(next(numbers), code))
+        await _see_to_its_end(up, place, run_id)
+
+
+async def _see_to_its_end(up: Running, place: Place, run_id: str) -> None:
+    while True:
+        recording = await Recording.load(run_id, up.store)
+        if recording.end is not None:
+            return
+        if recording.state == "suspended":
+            await _resolve(up, place, recording)
+        await up.host.resume(run_id, actor=WHO, grant=GRANT)
+
+
+async def _resolve(up: Running, place: Place, recording: Recording) -> None:
+    for doubt in recording.journal().in_doubt:
+        if doubt.resolved:
+            continue
+        key = doubt.invoked.idempotency_key
+        seen = any(key == one for _, one in happened(place.counter))
+        resolution: Resolution = GiveResult(Completed(message=key)) if seen else Retry()
+        assert doubt.seq is not None
+        await up.host.resolve(
+            recording.run_id, doubt.seq, resolution, actor=WHO, reason="the counter"
+        )

@@ -1,0 +1,93 @@
+"""What every host of the loop is configured with."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from caxton_host.config import Config, Paths
+from caxton_host.core.calls import JSON
+from caxton_host.core.grants import Grant, Pattern, Rule
+from caxton_host.core.places import Places
+from caxton_host.core.servers import Restart, ServerConfig, ToolOptions
+from caxton_host.host import RunRequest
+from tests.e2e.guests import call, guest
+
+SERVER = Path(__file__).with_name("server.py")
+WHO: dict[str, JSON] = {"kind": "service", "id": "chaos", "authenticated": False}
+#: By their full names: they can be called while their server is down.
+TOOLS = tuple(map(Pattern.parse, ("world/look", "world/pay", "world/send")))
+GRANT = Grant(allow=(Rule(id="allow[1]", tools=TOOLS),))
+#: How many runs are under way, of how many agents, and the calls of each.
+RUNS, AGENTS, CALLS = 6, 2, 40
+_TOOLS = ("pay", "send", "look", "send", "pay")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """
+    Where one loop keeps everything.
+
+    Attributes:
+        store: URL of the log.
+    """
+
+    folder: Path
+    store: str
+
+    @property
+    def counter(self) -> Path:
+        """The effects that happened, a line each."""
+        return self.folder / "counter"
+
+    @property
+    def stop(self) -> Path:
+        """A file; once it is there, no host starts a new run."""
+        return self.folder / "stop"
+
+    @property
+    def paths(self) -> Paths:
+        """Where keys and compiled modules are."""
+        folder = self.folder
+        return Paths(config=folder, data=folder, state=folder, cache=folder)
+
+    def config(self) -> Config:
+        """Return the configuration of a host."""
+        server = ServerConfig(
+            name="world",
+            command=(sys.executable, "-I", "-S", str(SERVER), str(self.counter)),
+            # However often it is killed, it comes back, and soon.
+            restart=Restart(max_restarts=1_000_000_000, backoff=1e-7),
+            tools={
+                "look": ToolOptions(effect="read"),
+                "pay": ToolOptions(effect="keyed"),
+            },
+            eager=True,
+        )
+        return Config(
+            store_url=self.store,
+            servers={"world": server},
+            places=Places(workers=4),
+        )
+
+
+def module(calls: int = CALLS) -> bytes:
+    """Return an agent that makes a stream of effects, whatever becomes of each."""
+    steps = [call(f"mcp__world__{_TOOLS[n % len(_TOOLS)]}", n=n) for n in range(calls)]
+    return guest(*steps, output=calls)
+
+
+def request(number: int, code: bytes) -> RunRequest:
+    """Return what the run of that number is to be."""
+    return RunRequest(
+        agent=f"agent{number % AGENTS}", module=code, actor=WHO, grant=GRANT
+    )
+
+
+def happened(counter: Path) -> list[tuple[str, str]]:
+    """Return tool and idempotency key of every effect, in the order of their time."""
+    if not counter.exists():
+        return []
+    lines = counter.read_text("ascii").splitlines()
+    return [(tool, key) for tool, key, _ in (line.split(" ") for line in lines)]

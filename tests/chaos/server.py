@@ -1,0 +1,88 @@
+"""
+A tool server whose effects are lines in a file that outlives it and its host.
+
+    python -I -S server.py COUNTER
+
+No SDK, so that it starts fast. It is slow before and after each effect, so that a
+kill finds it on either side.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sys
+import time
+from typing import Any
+
+TOOLS = ("look", "pay", "send")
+KEY = "io.caxton/idempotency-key"
+
+counter = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o600)
+paid: set[str] = set()
+seen = 0
+
+
+def say(number: object, result: dict[str, Any]) -> None:
+    data = json.dumps({"jsonrpc": "2.0", "id": number, "result": result}).encode()
+    os.write(1, data + b"\n")
+
+
+def catch_up() -> None:
+    """Learn what was paid, by this process and those before it."""
+    global seen  # noqa: PLW0603 -- how far it has read
+    # The descriptor's own place moves with each write.
+    while data := os.pread(counter, 65536, seen):
+        whole = data[: data.rindex(b"\n") + 1]
+        seen += len(whole)
+        for line in whole.splitlines():
+            tool, key, _ = line.decode().split(" ")
+            if tool == "pay":
+                paid.add(key)
+
+
+def act(tool: str, key: str) -> str:
+    pause = int(key[:4], 16) % 4 / 1000
+    time.sleep(pause)
+    if tool == "pay":
+        fcntl.flock(counter, fcntl.LOCK_EX)
+        catch_up()
+    if tool != "pay" or key not in paid:
+        os.write(counter, f"{tool} {key} {os.getpid()}\n".encode())
+    fcntl.flock(counter, fcntl.LOCK_UN)
+    time.sleep(pause / 2)
+    return key
+
+
+def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    if method == "server/discover":
+        return {
+            "supportedVersions": ["2026-07-28"],
+            "capabilities": {"tools": {}},
+            "resultType": "complete",
+            "ttlMs": 0,
+            "cacheScope": "private",
+            "_meta": {
+                "io.modelcontextprotocol/serverInfo": {
+                    "name": "counting",
+                    "version": "1",
+                }
+            },
+        }
+    if method == "tools/list":
+        schema = {"type": "object"}
+        return {
+            "tools": [
+                {"name": tool, "description": tool, "inputSchema": schema}
+                for tool in TOOLS
+            ]
+        }
+    said = act(params["name"], params["_meta"][KEY])
+    return {"content": [{"type": "text", "text": said}]}
+
+
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" in message:
+        say(message["id"], answer(message["method"], message.get("params", {})))

@@ -1,0 +1,1 @@
+"""Logs of every kind of run, as versions of this host wrote them."""

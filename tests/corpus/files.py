@@ -1,0 +1,111 @@
+"""
+The form of a file of the corpus: a log as its database holds it, a line a row.
+
+The first line says what is expected of it. Bytes are in base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from caxton_host.store import migrate
+
+LOGS = Path(__file__).with_name("logs")
+#: Far more than any of them has.
+_LARGEST = 512 * 1024
+_TABLES = ("blobs", "events", "payloads", "runs")
+_BYTES = "$bytes"
+#: Who drives a run now is not of the log.
+_RUNS = """
+    SELECT run_id, agent, actor, module_sha256, state, started_at, ended_at, host,
+        trace_id FROM runs WHERE run_id = ?"""
+_PAYLOADS = """
+    SELECT payloads.* FROM payloads JOIN events USING (position)
+    WHERE stream = ? ORDER BY seq"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """
+    One file.
+
+    Attributes:
+        about: ``name``, ``run_id``, ``version``, ``engine``, ``verdict`` of its
+            replay, and the ``summary`` of the run.
+
+        rows: By table.
+    """
+
+    about: dict[str, Any]
+    rows: dict[str, list[dict[str, Any]]]
+
+
+def names() -> list[str]:
+    """Return the names of all logs."""
+    return sorted(path.stem for path in LOGS.glob("*.jsonl"))
+
+
+def write(name: str, about: dict[str, Any], database: Path, run_id: str) -> None:
+    """Write the file of one run of a database."""
+    lines = [{"$type": "caxton.corpus/v1", "name": name, **about}]
+    stream = f"run/{run_id}"
+    queries = {
+        "blobs": ("SELECT * FROM blobs ORDER BY sha256", ()),
+        "events": ("SELECT * FROM events WHERE stream = ? ORDER BY seq", (stream,)),
+        "payloads": (_PAYLOADS, (stream,)),
+        "runs": (_RUNS, (run_id,)),
+    }
+    with closing(sqlite3.connect(database)) as connection:
+        connection.row_factory = sqlite3.Row
+        for table, (query, values) in queries.items():
+            for row in connection.execute(query, values):
+                cells = {key: _told(row[key]) for key in row.keys()}  # noqa: SIM118 -- a Row
+                lines.append({"table": table, **cells})
+    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+    LOGS.mkdir(exist_ok=True)
+    (LOGS / f"{name}.jsonl").write_text(text, "utf-8")
+
+
+def read(name: str) -> Log:
+    """Return one file."""
+    data = (LOGS / f"{name}.jsonl").read_bytes()
+    assert len(data) < _LARGEST
+    about, *lines = (json.loads(line) for line in data.splitlines())
+    assert about["$type"] == "caxton.corpus/v1"
+    rows: dict[str, list[dict[str, Any]]] = {table: [] for table in _TABLES}
+    for line in lines:
+        rows[line.pop("table")].append(
+            {key: _bytes(cell) for key, cell in line.items()}
+        )
+    return Log(about=about, rows=rows)
+
+
+def load(log: Log, database: Path) -> str:
+    """Put a log into a new database of today's schema, and return its URL."""
+    url = f"sqlite:///{database}"
+    migrate.upgrade(url)
+    with closing(sqlite3.connect(database)) as connection:
+        for table, rows in log.rows.items():
+            for row in rows:
+                columns = ", ".join(row)
+                places = ", ".join("?" * len(row))
+                query = f"INSERT INTO {table} ({columns}) VALUES ({places})"  # noqa: S608 -- our own file
+                connection.execute(query, [*row.values()])
+        connection.commit()
+    return url
+
+
+def _told(cell: object) -> object:
+    if isinstance(cell, bytes):
+        return {_BYTES: base64.b64encode(cell).decode()}
+    return cell
+
+
+def _bytes(cell: Any) -> Any:  # noqa: ANN401 -- whatever a column holds
+    return base64.b64decode(cell[_BYTES]) if isinstance(cell, dict) else cell

@@ -1,0 +1,316 @@
+"""
+Every kind of run, each made for real.
+
+To add one: a function with ``@scene``, named as its log is to be called, that makes
+a run and keeps it; then ``python -m tests.corpus write NAME``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from caxton_host.core.calls import Completed
+from caxton_host.core.grants import Grant, Pattern, Rule
+from caxton_host.core.limits import Limits
+from caxton_host.core.resolution import Abort, Fail, GiveResult, Retry
+from tests.e2e.guests import SPINS, TRAPS, call, guest, log
+from tests.e2e.hostile import ATTACKS
+
+from .studio import Deadly, Other, Studio
+
+Scene: TypeAlias = Callable[[Studio], Awaitable[None]]
+
+SCENES: dict[str, Scene] = {}
+
+
+def scene(function: Scene) -> Scene:
+    """Add a scene, under its own name."""
+    SCENES[getattr(function, "__name__", "").replace("_", "-")] = function
+    return function
+
+
+def tool(name: str, n: int = 1) -> tuple[str, bytes, bytes]:
+    return call(f"mcp__demo__{name}", n=n)
+
+
+def attack(what: str) -> bytes:
+    return next(one.module for one in ATTACKS if one.what == what)
+
+
+#: Ends well; its third call is one that nobody may repeat.
+WORKS = guest(
+    *(tool("look"), tool("pay"), tool("send"), log("nearly"), tool("set")),
+    output={"done": True},
+)
+READS = guest(tool("look"), tool("look", 2), output=[1, 2.5, None, "ü"])
+
+
+# -- ends ----------------------------------------------------------------------
+
+
+@scene
+async def completed(it: Studio) -> None:
+    await it.start(WORKS, input={"city": "Oslo"}, context={"user": "ann"})
+    await it.keep()
+
+
+@scene
+async def completed_without_calls(it: Studio) -> None:
+    await it.start(guest(output=None))
+    await it.keep()
+
+
+@scene
+async def completed_with_random_output(it: Studio) -> None:
+    await it.start(attack("random output"))
+    await it.keep()
+
+
+@scene
+async def failed_by_trap(it: Studio) -> None:
+    await it.start(guest(tool("look"), then=TRAPS))
+    await it.keep()
+
+
+@scene
+async def failed_by_bad_pointer(it: Studio) -> None:
+    await it.start(attack("params over the end"))
+    await it.keep()
+
+
+@scene
+async def failed_by_stack_overflow(it: Studio) -> None:
+    await it.start(attack("deep recursion"))
+    await it.keep()
+
+
+@scene
+async def failed_by_agent(it: Studio) -> None:
+    await it.start(guest(tool("look"), then="(i32.const 3)"))
+    await it.keep()
+
+
+async def _limited(it: Studio, module: bytes, **limits: float) -> None:
+    payload = Limits().to_payload() | limits
+    await it.start(module, limits=Limits.from_payload(payload))
+    await it.keep()
+
+
+@scene
+async def limit_fuel(it: Studio) -> None:
+    await _limited(it, guest(tool("look"), then=SPINS), fuel=10_000_000)
+
+
+@scene
+async def limit_compute(it: Studio) -> None:
+    await _limited(it, guest(tool("look"), then=SPINS), compute=0.2)
+
+
+@scene
+async def limit_wall(it: Studio) -> None:
+    await _limited(it, guest(tool("look"), tool("wait")), wall=0.5)
+
+
+@scene
+async def limit_total_calls(it: Studio) -> None:
+    await _limited(it, guest(*[tool("look", n) for n in range(9)]), total_calls=3)
+
+
+@scene
+async def limit_recorded(it: Studio) -> None:
+    await _limited(it, guest(*[tool("look", n) for n in range(9)]), recorded=200)
+
+
+@scene
+async def limit_host_calls(it: Studio) -> None:
+    await _limited(it, attack("host call flood"), host_calls=100)
+
+
+@scene
+async def cancelled(it: Studio) -> None:
+    task = asyncio.create_task(it.start(guest(tool("look"), tool("wait"))))
+    await it.tools.waiting.wait()
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    await it.keep()
+
+
+@scene
+async def failed_by_host(it: Studio) -> None:
+    await it.start(guest(tool("look"), tool("breaks"), tool("look")))
+    await it.keep()
+
+
+@scene
+async def worker_died(it: Studio) -> None:
+    sound = it.sandbox
+    it.sandbox = Deadly(sound, deaths=2)
+    await it.start(WORKS)
+    it.sandbox = sound
+    await it.keep()
+
+
+@scene
+async def failed_by_worker(it: Studio) -> None:
+    sound = it.sandbox
+    it.sandbox = Deadly(sound)
+    await it.start(READS)
+    it.sandbox = sound
+    await it.keep()
+
+
+# -- calls ---------------------------------------------------------------------
+
+
+@scene
+async def denied(it: Studio) -> None:
+    rule = Rule(id="allow[1]", tools=(Pattern.parse("demo/look"),), calls=1)
+    names = (tool("look"), tool("look", 2), tool("send"), call("nothing"))
+    await it.start(guest(*names), grant=Grant(allow=(rule,)))
+    await it.keep()
+
+
+@scene
+async def denied_by_rule(it: Studio) -> None:
+    await it.start(guest(tool("look"), tool("wipe"), tool("send")))
+    await it.keep()
+
+
+@scene
+async def bad_requests(it: Studio) -> None:
+    await it.start(
+        guest(
+            call(b"bad name\x1b[2J"),
+            ("call", b"mcp__demo__look", b"\xc1"),
+            ("call", b"mcp__demo__look", b"\x80\x80"),
+            tool("look"),
+        )
+    )
+    await it.keep()
+
+
+@scene
+async def failed_calls(it: Studio) -> None:
+    names = ("wrong", "late", "down", "changed", "huge", "look")
+    await it.start(guest(*map(tool, names), output="it goes on"))
+    await it.keep()
+
+
+@scene
+async def log_lines(it: Studio) -> None:
+    lines = [log("hello"), tool("look"), log("w\u00f6rld \x1b[31m"), log("x" * 90)]
+    await _limited(it, guest(*lines, log("too much")), log=120)
+
+
+# -- crashes -------------------------------------------------------------------
+
+
+@scene
+async def killed_between_calls(it: Studio) -> None:
+    await it.start(guest(tool("look"), tool("wipe"), tool("look")))
+    async with it.crashed(2, later=1) as left:
+        await left.keep()
+
+
+@scene
+async def in_doubt(it: Studio) -> None:
+    await it.start(WORKS)
+    async with it.crashed(3) as left:
+        await left.keep()
+
+
+@scene
+async def resumed_read(it: Studio) -> None:
+    await it.start(READS)
+    async with it.crashed(1) as left:
+        await left.resume()
+        await left.keep()
+
+
+@scene
+async def resumed_keyed(it: Studio) -> None:
+    await it.start(WORKS)
+    async with it.crashed(2) as left:
+        await left.resume()
+        await left.keep()
+
+
+@scene
+async def resumed_with_less_granted(it: Studio) -> None:
+    await it.start(READS)
+    async with it.crashed(1) as left:
+        rule = Rule(id="allow[1]", tools=(Pattern.parse("demo/look"),), calls=1)
+        await left.resume(Grant(allow=(rule,)))
+        await left.keep()
+
+
+@scene
+async def suspended(it: Studio) -> None:
+    await it.start(WORKS)
+    async with it.crashed(3) as left:
+        await left.resume()
+        await left.keep()
+
+
+@scene
+async def resolved_by_retry(it: Studio) -> None:
+    await it.start(WORKS)
+    async with it.crashed(3) as left:
+        await left.resume()
+        await left.resolve(Retry())
+        await left.resume()
+        await left.keep()
+
+
+@scene
+async def resolved_by_result(it: Studio) -> None:
+    await it.start(WORKS)
+    async with it.crashed(3) as left:
+        await left.resume()
+        await left.resolve(GiveResult(Completed(message="it was sent", data=[1])))
+        await left.resume()
+        await left.keep()
+
+
+@scene
+async def resolved_by_failure(it: Studio) -> None:
+    await it.start(WORKS)
+    async with it.crashed(3) as left:
+        await left.resolve(Fail())
+        await left.resume()
+        await left.keep()
+
+
+@scene
+async def resolved_by_abort(it: Studio) -> None:
+    await it.start(WORKS)
+    async with it.crashed(3) as left:
+        await left.resume()
+        await left.resolve(Abort())
+        await left.keep()
+
+
+@scene
+async def failed_in_doubt(it: Studio) -> None:
+    await it.start(WORKS)
+    async with it.crashed(3) as left:
+        sound = left.sandbox
+        left.sandbox = Deadly(sound, early=True)
+        await left.resume()
+        left.sandbox = sound
+        await left.keep()
+
+
+@scene
+async def diverged(it: Studio) -> None:
+    await it.start(WORKS)
+    async with it.crashed(3) as left:
+        sound = left.sandbox
+        left.sandbox = Other(sound, guest(tool("look"), tool("set")))
+        await left.resume()
+        left.sandbox = sound
+        await left.keep()

@@ -1,0 +1,223 @@
+"""Where runs are made: the real host, log and sandbox, and scripted tools."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from caxton_host import __version__
+from caxton_host.clock import SystemClock
+from caxton_host.core.calls import JSON, Completed, Effect
+from caxton_host.core.catalogue import Offered
+from caxton_host.core.events import Recorded, RunStarted, ToolInvoked
+from caxton_host.core.grants import Grant, Pattern, Rule
+from caxton_host.core.limits import Limits
+from caxton_host.core.resolution import Resolution
+from caxton_host.core.summary import summarise
+from caxton_host.errors import SandboxError, ToolError
+from caxton_host.host import Host, RunRequest
+from caxton_host.ports import Door, Ending, Guest, Prepared, Sandbox, ToolRequest
+from caxton_host.replay import replay
+from caxton_host.sandbox import WasmSandbox
+from caxton_host.store.cut import copy_cut
+from caxton_host.store.sql import SqlStore
+from caxton_host.telemetry import NoTelemetry
+from caxton_host.testing import offer
+
+from . import files
+
+WHO: dict[str, JSON] = {"kind": "local", "id": "ann", "authenticated": False}
+EFFECTS: dict[str, Effect] = {
+    "look": "read",
+    "set": "idempotent",
+    "pay": "keyed",
+    "send": "unsafe",
+}
+_MIB = 1024 * 1024
+_ALLOW = Rule(id="allow[1]", tools=(Pattern.parse("demo/*"),), source="caxton.toml:9")
+_DENY = Rule(id="deny[1]", tools=(Pattern.parse("demo/wipe"),))
+GRANT = Grant(allow=(_ALLOW,), deny=(_DENY,))
+_ANSWERS: dict[str, Completed | ToolError | Exception] = {
+    "wrong": Completed(is_error=True, message="no such city", data={"code": 7}),
+    "late": ToolError("timeout", "unknown", "no answer in 5 s"),
+    "down": ToolError("transport", "no", "the server demo is down"),
+    "changed": ToolError("changed", "no", "the tool is not the one that was shown"),
+    "huge": Completed(message="huge", bytes=2 * _MIB),
+    "breaks": RuntimeError("a fault of the host's own"),
+}
+
+
+@dataclass(slots=True)
+class Tools:
+    """Scripted tools; ``wait`` never answers."""
+
+    waiting: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def offered(self, servers: Collection[str]) -> Offered:
+        names = [*EFFECTS, *_ANSWERS, "wipe", "wait"]
+        return Offered(
+            offers=tuple(
+                replace(offer("demo", tool), effect=EFFECTS.get(tool, "unsafe"))
+                for tool in names
+            ),
+            servers={name: {"transport": "fake"} for name in servers},
+        )
+
+    async def call_tool(self, request: ToolRequest) -> Completed:
+        if request.tool == "wait":
+            self.waiting.set()
+            await asyncio.Event().wait()
+        said = _ANSWERS.get(request.tool)
+        if isinstance(said, Exception):
+            raise said
+        if said is not None:
+            return said
+        message = f"{request.tool} done"
+        return Completed(message=message, data={"said": message, "n": [1, 2.5, None]})
+
+
+@dataclass(slots=True)
+class Deadly:
+    """A sandbox whose workers die when the guest is done, or before it begins."""
+
+    sandbox: Sandbox
+    deaths: int = 99
+    early: bool = False
+
+    async def prepare(self, module: bytes, limits: Limits, entry: str) -> Prepared:
+        return await self.sandbox.prepare(module, limits, entry)
+
+    async def run(self, prepared: Prepared, guest: Guest, door: Door) -> Ending:
+        if self.early:
+            raise SandboxError("the worker died")
+        ending = await self.sandbox.run(prepared, guest, door)
+        if self.deaths:
+            self.deaths -= 1
+            raise SandboxError("the worker died")
+        return ending
+
+
+@dataclass(slots=True)
+class Other:
+    """A sandbox that executes another module than it is given."""
+
+    sandbox: Sandbox
+    module: bytes
+
+    async def prepare(self, module: bytes, limits: Limits, entry: str) -> Prepared:
+        del module
+        return await self.sandbox.prepare(self.module, limits, entry)
+
+    async def run(self, prepared: Prepared, guest: Guest, door: Door) -> Ending:
+        return await self.sandbox.run(prepared, guest, door)
+
+
+@dataclass(slots=True, kw_only=True)
+class Studio:
+    """
+    A host, and the one run it makes.
+
+    Attributes:
+        name: What the log will be called.
+    """
+
+    name: str
+    folder: Path
+    store: SqlStore
+    sandbox: Sandbox
+    database: Path
+    tools: Tools = field(default_factory=Tools)
+    run_id: str = ""
+
+    @property
+    def host(self) -> Host:
+        return Host(
+            store=self.store,
+            tools=self.tools,
+            sandbox=self.sandbox,
+            clock=SystemClock(),
+            entropy=os.urandom,
+            telemetry=NoTelemetry(),
+            servers=["demo"],
+        )
+
+    async def start(self, module: bytes, **options: Any) -> None:  # noqa: ANN401 -- of a request
+        """Run a module to its end."""
+        given = {"grant": GRANT, **options}
+        request = RunRequest(agent="corpus", module=module, actor=WHO, **given)
+        await self.host.start(request, on_started=self._began)
+
+    def _began(self, run_id: str) -> None:
+        self.run_id = run_id
+
+    async def resume(self, grant: Grant = GRANT) -> None:
+        await self.host.resume(self.run_id, actor=WHO, grant=grant)
+
+    async def resolve(self, resolution: Resolution) -> None:
+        """Say what became of the call in doubt: the last that was made."""
+        seq = [e.seq for e in await self.history() if isinstance(e.event, ToolInvoked)]
+        await self.host.resolve(
+            self.run_id, seq[-1], resolution, actor=WHO, reason="I looked"
+        )
+
+    async def history(self) -> list[Recorded]:
+        return await self.store.read(f"run/{self.run_id}")
+
+    @asynccontextmanager
+    async def crashed(self, call: int, *, later: int = 0) -> AsyncGenerator[Studio]:
+        """Go on over what a crash leaves, so many events after the intent of *call*."""
+        history = await self.history()
+        (end,) = [
+            one.seq
+            for one in history
+            if isinstance(one.event, ToolInvoked) and one.event.call == call
+        ]
+        target = self.folder / f"{self.name}-crashed.db"
+        await copy_cut(self.store, history[: end + later], target)
+        async with opened(target) as store:
+            yield replace(self, store=store, database=target)
+
+    async def keep(self) -> None:
+        """Write the log of the run to the corpus."""
+        history = await self.history()
+        started = history[0].event
+        assert isinstance(started, RunStarted)
+        found = await replay(
+            self.run_id,
+            store=self.store,
+            sandbox=self.sandbox,
+            telemetry=NoTelemetry(),
+        )
+        about = {
+            "run_id": self.run_id,
+            "version": __version__,
+            "engine": started.engine,
+            "verdict": found.verdict,
+            "summary": summarise(self.run_id, history).to_document(),
+        }
+        files.write(self.name, about, self.database, self.run_id)
+
+
+def opened(database: Path) -> SqlStore:
+    """Return the store in that file."""
+    return SqlStore.open(
+        f"sqlite:///{database}", clock=SystemClock(), entropy=os.urandom
+    )
+
+
+@asynccontextmanager
+async def studio(name: str, folder: Path) -> AsyncGenerator[Studio]:
+    """Set everything up for one log."""
+    database = folder / f"{name}.db"
+    async with (
+        opened(database) as store,
+        WasmSandbox(folder / "cache", b"k" * 32) as sandbox,
+    ):
+        yield Studio(
+            name=name, folder=folder, store=store, sandbox=sandbox, database=database
+        )

@@ -1,0 +1,95 @@
+"""Every log that was ever written loads, verifies, and replays to the same end."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from caxton_host.cli.runs import _document, _find
+from caxton_host.clock import SystemClock
+from caxton_host.core.events import EVENT_TYPES, RunStarted, ToolInvoked
+from caxton_host.core.grants import Grant
+from caxton_host.core.summary import summarise
+from caxton_host.replay import replay
+from caxton_host.sandbox import WasmSandbox
+from caxton_host.store.sql import SqlStore
+from caxton_host.store.verify import verify
+from caxton_host.telemetry import NoTelemetry
+
+from . import files
+from .scenes import SCENES
+
+#: Written by hosts, or not by anything yet.
+_NOT_OF_A_RUN = {
+    *("HostStarted", "ConfigLoaded", "ServerConnected", "ServerLost", "ToolsChanged"),
+    *("ServerRestarted", "ServerDisabled", "GrantChanged", "RunErased"),
+    *("ApprovalRequested", "ApprovalDecided", "ToolProgress"),
+}
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """One loop for all, and one sandbox."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def sandbox(
+    anyio_backend: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[WasmSandbox]:
+    del anyio_backend
+    folder = tmp_path_factory.mktemp("corpus")
+    async with WasmSandbox(folder / "cache", b"k" * 32) as it:
+        yield it
+
+
+@pytest.mark.parametrize("name", files.names())
+async def test_log_comes_to_the_end_it_had(
+    name: str, tmp_path: Path, sandbox: WasmSandbox
+) -> None:  # laws 5 and 6
+    log = files.read(name)
+    run_id = log.about["run_id"]
+    url = files.load(log, tmp_path / "log.db")
+    async with SqlStore.open(
+        url, clock=SystemClock(), entropy=os.urandom, write=False
+    ) as store:
+        assert (await verify(store)).first_bad is None
+        history = await store.read(f"run/{run_id}")
+        found = await replay(
+            run_id, store=store, sandbox=sandbox, telemetry=NoTelemetry()
+        )
+    assert found.verdict == log.about["verdict"]
+
+    summary = summarise(run_id, history).to_document()
+    assert {key: summary[key] for key in log.about["summary"]} == log.about["summary"]
+    started = history[0].event
+    assert isinstance(started, RunStarted)
+    grant = Grant.from_payload(started.grants)
+    for one in history:
+        if isinstance(one.event, ToolInvoked):
+            explained = _document(history, _find(history, one.seq, grant), "corpus")
+            assert explained["call"] == one.event.call
+            assert explained["verdict"]
+
+
+def test_each_scene_has_its_log() -> None:
+    assert files.names() == sorted(SCENES)
+
+
+def test_every_type_of_event_and_every_end_is_there() -> None:
+    types, ends = Counter[str](), Counter[str]()
+    for name in files.names():
+        log = files.read(name)
+        types.update(row["type"] for row in log.rows["events"])
+        summary = log.about["summary"]
+        ends[summary["state"]] += 1
+        if summary["error"]:
+            ends[summary["error"]["kind"]] += 1
+    assert {*types} == {*EVENT_TYPES} - _NOT_OF_A_RUN
+    states = {"running", "suspended", "completed", "failed", "cancelled"}
+    kinds = {"trap", "limit", "agent_error", "diverged", "worker", "host"}
+    assert {*ends} == states | kinds

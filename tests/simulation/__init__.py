@@ -1,0 +1,1 @@
+"""Whole hosts in virtual time, on a world that fails as its seed says."""

@@ -1,0 +1,106 @@
+"""
+An event loop in virtual time, whose order is drawn from a seed.
+
+What is ready runs in any order; nobody ever sleeps. What belongs to a process that
+has died is not run any more: a crash, unlike a cancellation, leaves no last word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random  # noqa: TID251 -- drawn from a seed that is printed
+import selectors
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import ContextVar
+from typing import Any, cast
+
+__all__ = ["PROCESS", "Process", "SimLoop"]
+
+
+class Process:
+    """Something that can die at any instant."""
+
+    alive = True
+
+
+#: Whose code runs.
+PROCESS: ContextVar[Process | None] = ContextVar("PROCESS", default=None)
+
+
+class _Ready(list[Any]):
+    """The callbacks that are ready, given out in any order."""
+
+    def __init__(
+        self, chance: random.Random, on_step: Callable[[Process], None]
+    ) -> None:
+        super().__init__()
+        self._chance = chance
+        self._on_step = on_step
+
+    def popleft(self) -> Any:  # noqa: ANN401 -- asyncio's own
+        at = self._chance.randrange(len(self))
+        self[at], self[-1] = self[-1], self[at]
+        handle = self.pop()
+        process = handle._context.get(PROCESS)
+        if process is not None and not handle._cancelled:
+            self._on_step(process)
+            if not process.alive:
+                handle.cancel()
+        return handle
+
+
+class _NoWaiting(selectors.DefaultSelector):
+    """Lets time pass instead of waiting."""
+
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        if timeout is None:
+            raise AssertionError("everything waits, and nothing is to come")
+        self.now += max(timeout, 0)
+        return []
+
+
+class SimLoop(asyncio.SelectorEventLoop):
+    """
+    The loop.
+
+    Args:
+        chance: What the order is drawn from.
+
+        on_step: Told whose callback is next; it may end that process.
+    """
+
+    def __init__(
+        self, chance: random.Random, on_step: Callable[[Process], None]
+    ) -> None:
+        self._waiting = _NoWaiting()
+        super().__init__(self._waiting)
+        self._clock_resolution = 1e-9
+        self._ready = _Ready(chance, on_step)
+        self._all: list[asyncio.Task[Any]] = []
+        self.set_task_factory(self._task)
+
+    def time(self) -> float:
+        return self._waiting.now
+
+    def _task(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        coro: Coroutine[Any, Any, Any] | Generator[Any, Any, Any],
+        **options: Any,  # noqa: ANN401 -- asyncio's own
+    ) -> asyncio.Task[Any]:
+        task = asyncio.Task(
+            cast("Coroutine[Any, Any, Any]", coro), loop=loop, **options
+        )
+        self._all.append(task)
+        return task
+
+    def forget(self) -> None:
+        """Drop what dead processes left undone. Call it last, in the loop."""
+        for task in self._all:
+            if not task.done() and task is not asyncio.current_task():
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                with contextlib.suppress(Exception):
+                    task.get_coro().close()

@@ -1,0 +1,302 @@
+"""What is outside of a host: a disk, tools, workers. All of it fails at times."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import random  # noqa: TID251 -- drawn from a seed that is printed
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar, cast
+
+from caxton_host import codec
+from caxton_host.core.calls import JSON, Completed
+from caxton_host.core.catalogue import Offered
+from caxton_host.core.events import Event, Recorded, ToolInvoked, ToolRetried
+from caxton_host.core.limits import Limits
+from caxton_host.errors import BusyError, SandboxError, StoreError, ToolError
+from caxton_host.ports import Answer, Door, Ending, Guest, Prepared, ToolRequest, Trace
+from caxton_host.store.commit import Committer, Group, Line, LockedError, Outcome
+from caxton_host.store.entries import CONFLICT
+from caxton_host.store.leases import FileLeases
+from caxton_host.store.log import SqlLog
+from caxton_host.store.memory import MemoryStore
+from caxton_host.store.writer import Writer
+from caxton_host.testing import offer
+from tests.crash import EFFECTS, answer
+
+from .loop import PROCESS, Process, SimLoop
+
+#: What an agent does: the tool and its parameters, or a log line.
+Program = list[list[JSON]]
+
+_T = TypeVar("_T")
+
+
+@dataclass(slots=True)
+class Clock:
+    """The clock of the loop."""
+
+    loop: SimLoop
+
+    def now(self) -> int:
+        return 1_700_000_000_000_000 + round(self.loop.time() * 1e6)
+
+    def monotonic(self) -> float:
+        return self.loop.time()
+
+
+@dataclass(slots=True)
+class World:
+    """
+    Everything that survives a host.
+
+    Attributes:
+        faults: How likely each is, by name, when there is an occasion.
+
+        effects: Run, call and key of what was done, in the order of its doing.
+
+        flying: Calls on their way to a tool, by run and number.
+
+        wrong: What must not have happened.
+    """
+
+    loop: SimLoop
+    chance: random.Random
+    faults: dict[str, float]
+    disk: MemoryStore = field(init=False)
+    clock: Clock = field(init=False)
+    owners: dict[str, Process] = field(default_factory=dict)
+    effects: list[tuple[str, int, str]] = field(default_factory=list)
+    paid: set[str] = field(default_factory=set)
+    flying: Counter[tuple[str, int]] = field(default_factory=Counter)
+    met: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    full_until: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.clock = Clock(self.loop)
+        self.disk = MemoryStore(clock=self.clock, entropy=self.chance.randbytes)
+
+    def happens(self, fault: str) -> bool:
+        if self.chance.random() >= self.faults[fault]:
+            return False
+        self.met[fault] += 1
+        return True
+
+    async def pause(self, most: float = 0.01) -> None:
+        await asyncio.sleep(self.chance.choice([0, self.chance.uniform(0, most)]))
+
+    def spawn(
+        self, process: Process | None, start: Callable[[], asyncio.Task[_T]]
+    ) -> asyncio.Task[_T]:
+        """Call *start* as code of that process."""
+        context = contextvars.copy_context()
+        context.run(PROCESS.set, process)
+        return context.run(start)
+
+    async def act(self, request: ToolRequest) -> Completed | ToolError:
+        """Do what is asked: on the far side, so no crash of a host stops it."""
+        await self.pause(0.05)
+        refused = self.happens("refuses")
+        if not refused:
+            await self._do(request)
+        self.flying[request.run_id, request.call] -= 1
+        await self.pause(0.05)
+        if refused:
+            return ToolError("transport", "no", "it is down")
+        if self.happens("loses"):
+            return ToolError("transport", "unknown", "it went away")
+        if request.tool == "fail":
+            return ToolError("timeout", "unknown", "no answer in 5 s")
+        return answer(request)
+
+    async def _do(self, request: ToolRequest) -> None:
+        history = await self.disk.read(f"run/{request.run_id}")
+        if not any(_announces(one.event, request) for one in history):
+            self.wrong.append(f"was sent, and no commit says so: {request}")
+        key = request.idempotency_key
+        if request.tool != "pay" or key not in self.paid:
+            self.effects.append((request.run_id, request.call, key))
+        if request.tool == "pay":
+            self.paid.add(key)
+
+
+def _announces(event: Event | None, request: ToolRequest) -> bool:
+    if isinstance(event, ToolRetried):
+        return (event.call, event.attempt) == (request.call, request.attempt)
+    return (
+        isinstance(event, ToolInvoked)
+        and event.rule is not None
+        and request.attempt == 1
+        and (event.call, event.idempotency_key, event.params)
+        == (request.call, request.idempotency_key, request.params)
+    )
+
+
+@dataclass(slots=True)
+class Tools:
+    """A tool client of one host."""
+
+    world: World
+
+    async def offered(self, servers: Collection[str]) -> Offered:
+        await self.world.pause()
+        del servers
+        return Offered(
+            offers=tuple(
+                replace(offer("demo", tool), effect=effect)
+                for tool, effect in EFFECTS.items()
+            )
+        )
+
+    async def call_tool(self, request: ToolRequest) -> Completed:
+        world = self.world
+        world.flying[request.run_id, request.call] += 1
+        task = world.spawn(None, lambda: asyncio.create_task(world.act(request)))
+        said = await asyncio.shield(task)
+        if isinstance(said, ToolError):
+            raise said
+        return said
+
+
+class Disk(Committer):
+    """What the real writer commits with."""
+
+    def __init__(self, world: World) -> None:
+        self.inline = world.chance.random() < 0.5
+        self._world = world
+
+    def commit(self, groups: Sequence[Group], *, wait: bool = True) -> list[Outcome]:
+        world = self._world
+        if not wait and world.happens("locked"):
+            raise LockedError
+        if world.happens("full"):
+            world.full_until = world.loop.time() + world.chance.uniform(0, 0.05)
+        if world.loop.time() < world.full_until:
+            return [StoreError("the disk is full") for _ in groups]
+        self.commits += 1
+        return [self._store(group) for group in groups]
+
+    def _store(self, group: Group) -> Outcome:
+        line, disk = group.line, self._world.disk
+        if line.error is not None or not disk.put(
+            line.stream, line.head[0], group.drafts
+        ):
+            line.error = StoreError(CONFLICT)
+            return line.error
+        disk.blobs |= group.blobs
+        line.head = line.head[0] + len(group.drafts), b""
+        return None
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+@dataclass(slots=True)
+class _Thread:
+    """The thread that commits, in virtual time."""
+
+    world: World
+
+    def submit(self, function: Callable[..., None], *args: object) -> None:
+        delay = self.world.chance.uniform(0, 0.005)
+        asyncio.get_running_loop().call_later(delay, function, *args)
+
+    def shutdown(self) -> None:
+        """Do nothing."""
+
+
+class Store:
+    """The store of one host: the real writer and logs, over the disk of the world."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._process = process
+        self._writer = Writer(Disk(world))
+        self._writer._thread.shutdown()
+        self._writer._thread = cast("ThreadPoolExecutor", _Thread(world))
+
+    def create(self, stream: str, trace: Trace | None = None) -> SqlLog:
+        self._world.owners[stream] = self._process
+        return self._log(stream, trace, Line(stream))
+
+    def _log(self, stream: str, trace: Trace | None, line: Line) -> SqlLog:
+        drafter = self._world.disk.create(stream, trace)._drafter
+        # A host of this world is killed, never paused: what it has, it holds.
+        return SqlLog(self._writer, drafter, line, FileLeases(Path()))
+
+    async def claim(
+        self, stream: str, *events: Event, after: int, trace: Trace | None = None
+    ) -> SqlLog:
+        await self._world.pause()
+        last = (await self.read(stream))[-1]
+        owner = self._world.owners.get(stream)
+        if last.seq != after or (owner is not None and owner.alive):
+            raise BusyError("another host drives it")
+        log = self._log(stream, trace, Line(stream, (last.seq, last.hash)))
+        try:
+            await log.append(*events)
+        except StoreError as exc:
+            raise (BusyError("it has grown") if CONFLICT in str(exc) else exc) from None
+        self._world.owners[stream] = self._process
+        return log
+
+    def leave(self, stream: str) -> None:
+        """Give a run up."""
+        if self._world.owners.get(stream) is self._process:
+            del self._world.owners[stream]
+
+    async def read(self, stream: str) -> list[Recorded]:
+        await self._world.pause()
+        return await self._world.disk.read(stream)
+
+    async def blob(self, sha256: str) -> bytes:
+        return await self._world.disk.blob(sha256)
+
+
+@dataclass(slots=True)
+class Sandbox:
+    """Workers that die. A module is a program."""
+
+    world: World
+    sound: bool = False
+    modules: dict[str, Program] = field(default_factory=dict)
+
+    async def prepare(self, module: bytes, limits: Limits, entry: str) -> Prepared:
+        del limits, entry
+        await self.world.pause()
+        digest = codec.sha256(module)
+        self.modules[digest] = cast("Program", codec.decode_trusted(module))
+        return Prepared(sha256=digest, abi="core/1", engine="sim", key=digest)
+
+    async def run(self, prepared: Prepared, guest: Guest, door: Door) -> Ending:
+        del guest
+        statuses: list[JSON] = []
+        for fuel, (tool, params) in enumerate(self.modules[prepared.key]):
+            if tool == "log":
+                door.log(1, str(params).encode())
+                continue
+            got = await self._call(door, str(tool), params, fuel)
+            statuses.append(got.status)
+            if got.status == 3:
+                statuses.append((await self._call(door, "look", {}, fuel)).status)
+        return Ending(
+            kind="returned", code=0, output=codec.encode(statuses), fuel=len(statuses)
+        )
+
+    async def _call(self, door: Door, tool: str, params: JSON, fuel: int) -> Answer:
+        await self._compute()
+        got = await door.call(f"mcp__demo__{tool}".encode(), codec.encode(params), fuel)
+        await self._compute()
+        return got
+
+    async def _compute(self) -> None:
+        if self.sound:
+            return
+        await self.world.pause()
+        if self.world.happens("worker"):
+            raise SandboxError("the worker died")

@@ -29,6 +29,7 @@ __all__ = ["EVERY", "UnderWay", "cancel_idle", "watching"]
 #: Seconds between two looks for requests.
 EVERY = 0.25
 
+_PATIENCE = 5.0
 _UNKNOWN = "refused: the host does not know this kind of request"
 
 logger = logging.getLogger("caxton_host")
@@ -220,9 +221,11 @@ async def _watch(
             left = {request.id for request in found}
             tasks = {n: t for n, t in tasks.items() if n in left or not t.done()}
     finally:
-        for task in tasks.values():
-            task.cancel()
-        await asyncio.gather(*tasks.values(), return_exceptions=True)
+        # The runs are over: who asked is told so.
+        if tasks:
+            _, late = await asyncio.wait(tasks.values(), timeout=_PATIENCE)
+            for task in late:
+                task.cancel()
 
 
 async def _answer(store: SharedStore, under_way: UnderWay, request: Request) -> None:

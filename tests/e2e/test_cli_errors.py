@@ -429,7 +429,7 @@ def test_no_secret_is_shown_or_stored_by_a_run_that_works(weather: Shell) -> Non
         _no_canary(done.out.encode() + done.err.encode())
     assert weather.runs()
     for path in weather.folder.glob("*.db*"):
-        _no_canary(path.read_bytes())
+        _no_canary(path.read_bytes() if path.is_file() else b"")
 
 
 def test_a_module_that_never_ends_to_start_is_a_run_that_failed(weather: Shell) -> None:

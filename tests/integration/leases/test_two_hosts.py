@@ -217,6 +217,7 @@ async def test_request_ends_the_run_of_another_process(
             number = await store.request(run_id, "cancel", actor, "no more")
 
             assert read(old) == "ended: RunCancelled"
+            assert old.wait(SOON) == 0
             assert await store.outcome(number) == "cancelled"
             history = await store.read(f"run/{run_id}")
             assert history[-1].event is not None

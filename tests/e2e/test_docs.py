@@ -15,7 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 TUTORIALS = sorted((ROOT / "docs" / "tutorial").glob("*.md"))
 
-_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FLAGS = re.MULTILINE | re.DOTALL
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", FLAGS)
 #: .ci/run types these, in a fresh clone.
 _INSTALLS = ("python3 -m venv ", ". .venv/bin/activate", "pip install ")
 
@@ -39,7 +40,7 @@ def commands(language: str, text: str) -> list[str]:
     return prompted or [line for line in lines if line and line[0] != "#"]
 
 
-def type_in(shell: Shell, line: str) -> str:
+def type_in(shell: Shell, line: str, code: int = 0) -> str:
     done = subprocess.run(
         ["/bin/sh", "-c", line],
         cwd=shell.folder,
@@ -49,7 +50,7 @@ def type_in(shell: Shell, line: str) -> str:
         timeout=SOON,
         check=False,
     )
-    assert done.returncode == 0, f"{line}\n{done.stderr}"
+    assert done.returncode == code, f"{line}\n{done.stderr}"
     return done.stdout
 
 
@@ -80,6 +81,23 @@ def test_a_tutorial(shell: Shell, page: Path) -> None:
         assert denied == '{"error": "not_granted"}\n'
         assert typed["caxton run hello"].startswith('{"time": ')
         assert typed["caxton replay @last"].startswith("identical")
+
+
+def test_the_page_about_forks(shell: Shell) -> None:
+    page = ROOT / "docs" / "how-to" / "fork-diff-step.md"
+    storm = re.search(
+        r"^```json storm\.json\n(.*?)^```$", page.read_text("utf-8"), FLAGS
+    )
+    assert storm
+    shell.write("storm.json", storm[1])
+    typed: dict[str, str] = {}
+    for language, text in blocks(page):
+        for line in commands(language, text):
+            name = shell.runs()[0].removeprefix("run/") if shell.runs() else ""
+            differs = line.startswith("caxton runs diff")
+            typed[line] = type_in(shell, line.replace("RUN", name), int(differs))
+    assert typed["caxton replay @last"].startswith("identical")
+    assert "first difference: call 3" in typed["caxton runs diff RUN @last"]
 
 
 def test_the_configuration_that_the_readme_shows_is_one(shell: Shell) -> None:

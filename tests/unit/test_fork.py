@@ -333,6 +333,70 @@ async def test_summary_names_the_parent_and_counts_what_is_the_forks_own() -> No
     assert summary.to_document()["forked_from"] == summary.forked_from
 
 
+# -- batches -------------------------------------------------------------------
+
+
+async def batching(door: Door, guest: Guest) -> Ending:
+    """Make a batch of three calls, the second of which is denied, and one more."""
+    del guest
+    items: list[JSON] = [["weather", {"n": 1}], ["rm", {}], ["weather", {"n": 2}]]
+    answer = await door.call_many(codec.encode(items), 1)
+    last = await door.call(b"weather", pack(said=len(answer.reply)), 2)
+    return ended([answer.status, last.status])
+
+
+async def batch_events(forks: Forks) -> list[str]:
+    return types(await forks.events(forks.parent))
+
+
+async def test_fork_behind_a_batch_sends_nothing_of_it() -> None:
+    forks = await Forks.recorded(batching)
+    again = Watched(batching)
+    [*_, before, _, _, _] = await batch_events(forks)
+    assert before == "ToolCompleted"
+    seq = len(await batch_events(forks)) - 3
+
+    run = await forks.fork(seq, script=again)
+
+    assert numbers(forks.asked) == [4]
+    assert [bool(answer.seed) for answer in again.answers] == [True, False]
+    assert (await forks.replay(run)).verdict == "identical"
+
+
+@pytest.mark.parametrize("call", [1, 2, 3])
+async def test_edited_call_of_a_batch_leaves_the_others_as_they_were(
+    call: int,
+) -> None:
+    forks = await Forks.recorded(batching)
+    events = await forks.events(forks.parent)
+    seq = 1 + next(
+        n
+        for n, event in enumerate(events)
+        if isinstance(event, ToolInvoked) and event.call == call
+    )
+
+    run = await forks.fork(seq, edited=RAIN)
+
+    assert numbers(forks.asked) == [4]
+    edited = (await forks.events(run))[1]
+    assert isinstance(edited, ToolCompleted)
+    assert edited.call == call
+    assert (await forks.replay(run)).verdict == "identical"
+
+
+async def test_replay_pauses_at_each_call_of_a_batch() -> None:
+    forks = await Forks.recorded(batching)
+    seen: list[int] = []
+
+    async def pause(number: int, lines: int) -> None:
+        assert lines == 0
+        seen.append(number)
+
+    await forks.replay(forks.parent, options=Options(pause=pause))
+
+    assert seen == [1, 2, 3, 4]
+
+
 # -- another module ------------------------------------------------------------
 
 

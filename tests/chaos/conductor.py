@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 
+from caxton_host.store.sql import SqlStore
+
 from . import hosted
 from .scene import Place
 
@@ -33,7 +35,6 @@ _HEAVY = (
     "alembic.command",
     "caxton_host.mcp.streamable",
     "caxton_host.sandbox.pool",
-    "caxton_host.store.sql",
     "mcp.client.session",
     "mcp_types",
     "psycopg",
@@ -43,7 +44,7 @@ _HEAVY = (
 _SUBREAPER = 36
 #: Seconds in which what a dead host leaves must end, and a host that has nothing to do.
 _ENDS, _DRAINS = 20.0, 120.0
-_OFTEN = 500
+_OFTEN, _LEASE = 500, 0.25
 _WEIGHTS = {"host": 4, "worker": 3, "server": 3}
 
 
@@ -95,6 +96,8 @@ class Conductor:
         ctypes.CDLL(None).prctl(_SUBREAPER, 1)
         for name in _HEAVY:
             import_module(name)
+        # PostgreSQL has to wait that long after each host.
+        SqlStore.open.__func__.__kwdefaults__["lease"] = _LEASE  # type: ignore[attr-defined]
         # A server that is killed while it starts is no news here.
         logging.getLogger("caxton_host").setLevel(logging.ERROR)
         gc.collect()

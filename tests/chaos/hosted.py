@@ -7,17 +7,20 @@ It also plays the person: of a call in doubt it asks the counter.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
-from collections.abc import Iterator
+from collections import deque
 
 from caxton_host.bootstrap import Running, running
 from caxton_host.core.calls import Completed
 from caxton_host.core.resolution import GiveResult, Resolution, Retry
+from caxton_host.errors import BusyError, LeaseLost
 from caxton_host.recording import Recording
 
 from .scene import GRANT, RUNS, WHO, Place, happened, module, request
 
 _MANY = 1_000_000
+_PAUSE = 0.02
 
 
 async def live(place: Place) -> None:
@@ -28,7 +31,7 @@ async def live(place: Place) -> None:
             for state in ("running", "suspended")
             for row in await up.store.runs(limit=_MANY, state=state)
         ]
-        waiting = iter(idle)
+        waiting = deque(idle)
         numbers = itertools.count()
         code = module()
         await asyncio.gather(
@@ -39,25 +42,35 @@ async def live(place: Place) -> None:
 async def _keep_busy(
     up: Running,
     place: Place,
-    waiting: Iterator[str],
+    waiting: deque[str],
     numbers: itertools.count[int],
     code: bytes,
 ) -> None:
-    for run_id in waiting:
-        await _see_to_its_end(up, place, run_id)
-    while not place.stop.exists():
-        run_id = await up.host.start(request(next(numbers), code))
-        await _see_to_its_end(up, place, run_id)
+    while waiting or not place.stop.exists():
+        owned = False
+        if waiting:
+            run_id = waiting.popleft()
+            owned = not await _see_to_its_end(up, place, run_id)
+            if owned:
+                waiting.append(run_id)
+                await asyncio.sleep(_PAUSE)
+        if (owned or not waiting) and not place.stop.exists():
+            with contextlib.suppress(LeaseLost):
+                await up.host.start(request(next(numbers), code))
 
 
-async def _see_to_its_end(up: Running, place: Place, run_id: str) -> None:
+async def _see_to_its_end(up: Running, place: Place, run_id: str) -> bool:
+    """Return whether it has ended; on PostgreSQL its dead host may seem to live yet."""
     while True:
         recording = await Recording.load(run_id, up.store)
         if recording.end is not None:
-            return
-        if recording.state == "suspended":
-            await _resolve(up, place, recording)
-        await up.host.resume(run_id, actor=WHO, grant=GRANT)
+            return True
+        try:
+            if recording.state == "suspended":
+                await _resolve(up, place, recording)
+            await up.host.resume(run_id, actor=WHO, grant=GRANT)
+        except (BusyError, LeaseLost):
+            return False
 
 
 async def _resolve(up: Running, place: Place, recording: Recording) -> None:

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TypeVar, cast
 
 from caxton_host import codec
@@ -21,7 +20,6 @@ from caxton_host.errors import BusyError, SandboxError, StoreError, ToolError
 from caxton_host.ports import Answer, Door, Ending, Guest, Prepared, ToolRequest, Trace
 from caxton_host.store.commit import Committer, Group, Line, LockedError, Outcome
 from caxton_host.store.entries import CONFLICT
-from caxton_host.store.leases import FileLeases
 from caxton_host.store.log import SqlLog
 from caxton_host.store.memory import MemoryStore
 from caxton_host.store.writer import Writer
@@ -210,26 +208,37 @@ class _Thread:
         """Do nothing."""
 
 
-class Store:
+class Lease(FileLeases):
+    """A lease that a process has as long as it lives."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__(Path())
+        self._process = process
+
+    def holds(self) -> bool:
+        return self._process.alive
+
+
+class Store(MemoryStore):
     """The store of one host: the real writer and logs, over the disk of the world."""
 
     def __init__(self, world: World, process: Process) -> None:
+        super().__init__(clock=world.clock, entropy=world.chance.randbytes)
         self._world = world
         self._process = process
         self._writer = Writer(Disk(world))
         self._writer._thread.shutdown()
         self._writer._thread = cast("ThreadPoolExecutor", _Thread(world))
 
-    def create(self, stream: str, trace: Trace | None = None) -> SqlLog:
+    def create(self, stream: str, trace: Trace | None = None) -> SqlLog:  # type: ignore[override]
         self._world.owners[stream] = self._process
         return self._log(stream, trace, Line(stream))
 
     def _log(self, stream: str, trace: Trace | None, line: Line) -> SqlLog:
         drafter = self._world.disk.create(stream, trace)._drafter
-        # A host of this world is killed, never paused: what it has, it holds.
-        return SqlLog(self._writer, drafter, line, FileLeases(Path()))
+        return SqlLog(self._writer, drafter, line, Lease(self._process))
 
-    async def claim(
+    async def claim(  # type: ignore[override]
         self, stream: str, *events: Event, after: int, trace: Trace | None = None
     ) -> SqlLog:
         await self._world.pause()

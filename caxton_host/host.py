@@ -469,7 +469,8 @@ class Host:
             StoreError: An event could not be stored.
         """
         recording = await self._unended(run_id)
-        doubts = {doubt.seq: doubt for doubt in recording.journal().in_doubt}
+        journal = recording.journal()
+        doubts = {doubt.seq: doubt for doubt in journal.in_doubt}
         if seq not in doubts:
             known = ", ".join(map(str, doubts)) or "none"
             raise UsageError(
@@ -477,7 +478,7 @@ class Host:
                 fix="name one of them; caxton runs show lists the calls",
             )
         call = doubts[seq].invoked.call
-        events = recorded_as(call, resolution, actor, reason, doubts.values())
+        events = recorded_as(call, resolution, actor, reason, journal.open_calls)
         await self.store.claim(
             f"run/{run_id}", *events, after=recording.history[-1].seq
         )

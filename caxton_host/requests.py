@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from .core.calls import JSON
 from .core.events import ENDS, Event, RunCancelled
-from .core.journal import InDoubt, Journal
+from .core.journal import Journal
 from .core.resolution import closing
 from .core.runs import Request
 from .errors import BusyError, CaxtonError, StoreError, UsageError
@@ -100,12 +100,12 @@ class UnderWay:
             except asyncio.CancelledError:
                 by_caller = RunCancelled(actor=actor, reason="interrupted")
                 run.end = run.asked or by_caller
-                await log.append(*closing(_doubts(journal), run.end))
+                await log.append(*closing(_open(journal), run.end))
                 if run.asked is None or task.cancelling() > 1:
                     raise
             else:
                 assert run.end is not None  # noqa: S101 -- who drives it sets it
-                await log.append(*closing(_doubts(journal), run.end))
+                await log.append(*closing(_open(journal), run.end))
         finally:
             if run.asked:
                 task.uncancel()
@@ -132,8 +132,8 @@ class UnderWay:
         await self._some.wait()
 
 
-def _doubts(journal: Journal | None) -> list[InDoubt]:
-    return journal.in_doubt if journal else []
+def _open(journal: Journal | None) -> list[int]:
+    return journal.open_calls if journal else []
 
 
 async def cancel_idle(
@@ -157,7 +157,7 @@ async def cancel_idle(
     recording = await Recording.load(run_id, store)
     recording.check_unended()
     cancelled = RunCancelled(actor=actor, reason=reason)
-    events = closing(recording.journal().in_doubt, cancelled)
+    events = closing(recording.journal().open_calls, cancelled)
     last = recording.history[-1].seq
     await store.claim(f"run/{run_id}", *events, after=last)
     return cancelled

@@ -139,7 +139,12 @@ class Journal:
     @property
     def in_doubt(self) -> list[InDoubt]:
         """The calls that are open, in order."""
-        return [_doubt(self._calls[number]) for number in sorted(self._open)]
+        return [_doubt(self._calls[number]) for number in self.open_calls]
+
+    @property
+    def open_calls(self) -> list[int]:
+        """The numbers of the calls that are open, in order."""
+        return sorted(self._open)
 
     def answers(self, number: int) -> bool:
         """Return whether the log holds the answer of call *number*."""

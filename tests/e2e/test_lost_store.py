@@ -41,6 +41,7 @@ from tests.scene import DEMO
 from .hostile import calls
 
 WHO: dict[str, JSON] = {"kind": "local", "id": "ann", "authenticated": False}
+HOST = "host/1"
 _SOON = 30.0
 #: Makes a log that cannot be written as long as the block lasts.
 Breaks: TypeAlias = Callable[[SqlStore], AbstractContextManager[None]]
@@ -82,6 +83,7 @@ class House:
             entropy=os.urandom,
             telemetry=NoTelemetry(),
             servers=["demo"],
+            stream=HOST,
         )
 
     async def start(self, count: int) -> str:
@@ -142,6 +144,7 @@ async def house(
         SqlStore.open(url, clock=SystemClock(), entropy=os.urandom) as store,
         WasmSandbox(tmp_path / "cache", b"k" * 32) as sandbox,
     ):
+        await store.join(HOST)
         yield House(store, sandbox, breaks)
 
 
@@ -159,7 +162,7 @@ async def test_log_that_cannot_be_written_stops_its_runs_and_loses_nothing(
     house: House,
 ) -> None:  # laws 3, 7 and 10
     run = asyncio.create_task(house.start(100_000))
-    while house.tools.seen.total() < 50:  # noqa: ASYNC110 -- of another task
+    while house.tools.seen.total() < 50 and not run.done():  # noqa: ASYNC110 -- of another task
         await asyncio.sleep(0.001)
 
     with house.breaks(house.store):
@@ -189,7 +192,7 @@ async def test_log_that_cannot_be_written_stops_its_runs_and_loses_nothing(
 
 async def test_run_goes_on_when_its_log_is_back(house: House) -> None:  # laws 7, 10
     run = asyncio.create_task(house.start(400))
-    while house.tools.seen.total() < 50:  # noqa: ASYNC110 -- of another task
+    while house.tools.seen.total() < 50 and not run.done():  # noqa: ASYNC110 -- of another task
         await asyncio.sleep(0.001)
     with house.breaks(house.store), pytest.raises(StoreError):
         await run

@@ -280,7 +280,9 @@ class Link(asyncio.BufferedProtocol):
 
     def _send(self, frame: bytes) -> None:
         assert self._transport is not None  # noqa: S101 -- connected before it is used
-        self._transport.write(frame)
+        # A run may still have an answer for a worker that is gone.
+        if not self.lost:
+            self._transport.write(frame)
 
     def _unread(self) -> int:
         return self._transport.get_write_buffer_size() if self._transport else 0

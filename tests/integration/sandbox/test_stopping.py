@@ -196,6 +196,28 @@ async def test_killed_worker_ends_its_runs_and_the_next_run_has_another(
     assert pid not in workers(sandbox)
 
 
+async def test_answers_for_a_worker_that_is_gone_are_dropped_in_silence(
+    sandbox: WasmSandbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = asyncio.Event()
+
+    async def slow() -> Answer:
+        await served.wait()
+        return Answer(0, b"\x80", 9)
+
+    doors = [FakeDoor(slow) for _ in range(20)]
+    waiting = [asyncio.ensure_future(execute(sandbox, WAIT, door)) for door in doors]
+    await until(lambda: all(door.calls for door in doors))
+    (pid,) = workers(sandbox)
+    (worker,) = sandbox._workers
+    os.kill(pid, signal.SIGKILL)
+    await until(lambda: bool(worker.link.result().lost))
+    served.set()
+    ended = await asyncio.gather(*waiting, return_exceptions=True)
+    assert {type(end) for end in ended} == {SandboxError}
+    assert caplog.records == []
+
+
 async def test_guest_that_cannot_be_stopped_costs_its_worker(
     sandbox: WasmSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,46 @@
+"""
+What the application needs from the outside, as protocols.
+
+Each is shipped twice: for real (`store`, `mcp` and `webhooks`, `sandbox`,
+`telemetry`, `clock`), and as a fake that needs nothing and forgets everything
+(`testing`, `store.memory`, `telemetry.NoTelemetry`).
+"""
+
+from __future__ import annotations
+
+from ..core.runs import Request, RunRow
+from .log import (
+    EventLog,
+    Hosts,
+    Refused,
+    Reservation,
+    SharedStore,
+    Store,
+    Trace,
+)
+from .sandbox import Answer, Door, Ending, Guest, Prepared, Sandbox
+from .tools import ToolClient, ToolRequest
+from .watch import Clock, Span, Telemetry
+
+__all__ = [
+    "Answer",
+    "Clock",
+    "Door",
+    "Ending",
+    "EventLog",
+    "Guest",
+    "Hosts",
+    "Prepared",
+    "Refused",
+    "Request",
+    "Reservation",
+    "RunRow",
+    "Sandbox",
+    "SharedStore",
+    "Span",
+    "Store",
+    "Telemetry",
+    "ToolClient",
+    "ToolRequest",
+    "Trace",
+]

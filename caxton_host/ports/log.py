@@ -1,0 +1,227 @@
+"""Where events are kept, and which hosts share the place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from ..core.calls import JSON
+from ..core.events import Event, Recorded
+from ..core.runs import Request, RunRow
+
+__all__ = [
+    "EventLog",
+    "Hosts",
+    "Refused",
+    "Reservation",
+    "SharedStore",
+    "Store",
+    "Trace",
+]
+
+#: Returns ``(trace id, span id)`` in hex, for the event that is queued now.
+Trace: TypeAlias = Callable[[], tuple[str | None, str | None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """
+    A budget that an append spends, or the append is refused.
+
+    Attributes:
+        key: Names the budget in the store.
+
+        amount: What to spend.
+
+        limit: What may be spent under this key in all.
+
+        rule: The rule that set the limit.
+    """
+
+    key: str
+    amount: int
+    limit: int
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """
+    An append spent too much, so none of it happened.
+
+    Attributes:
+        index: Which of its reservations.
+
+        rule: The rule of that reservation.
+    """
+
+    index: int
+    rule: str
+
+
+class EventLog(Protocol):
+    """The stream of one run. One writer: a second one is refused."""
+
+    @property
+    def recorded_at(self) -> int:
+        """When the newest event was recorded: microseconds, never going back."""
+        ...
+
+    def holds(self) -> bool:
+        """
+        Return whether this host may still send for the stream.
+
+        Its lease lasts a while yet, and no other host is known to have taken over.
+        Looks at nothing but a clock: ask right before each send.
+        """
+        ...
+
+    def queue(self, *events: Event, blobs: Mapping[str, bytes] | None = None) -> None:
+        """
+        Add *events* to the stream, in order, without waiting.
+
+        They become durable together, with the next append or a few milliseconds
+        later. Blobs are kept by digest, in the same transaction.
+
+        Raises:
+            StoreError: Something queued before could not be stored.
+        """
+        ...
+
+    async def append(
+        self,
+        *events: Event,
+        blobs: Mapping[str, bytes] | None = None,
+        reserve: Sequence[Reservation] = (),
+    ) -> Refused | None:
+        """
+        Add *events*, and return once they and all queued before are durable.
+
+        Without events, wait for what is queued. If a reservation is refused,
+        these events are dropped, and nothing else is. If the caller is cancelled,
+        they are stored all the same.
+
+        Raises:
+            LeaseLost: Another host drives the run now. Stop it, and write no more.
+
+            StoreError: Something could not be stored. The stream takes no more.
+        """
+        ...
+
+
+class Store(Protocol):
+    """Where streams are kept."""
+
+    def create(self, stream: str, trace: Trace | None = None) -> EventLog:
+        """Return the log of a stream that has no events yet."""
+        ...
+
+    async def claim(
+        self, stream: str, *events: Event, after: int, trace: Trace | None = None
+    ) -> EventLog:
+        """
+        Add *events* to a stream that no living host drives, and return its log.
+
+        Args:
+            stream: Of a run.
+
+            events: What begins or is noted.
+
+            after: The number of its last event, as it was read. If it is another by
+                then, nothing happens.
+
+            trace: As for `create`.
+
+        Raises:
+            BusyError: A living host drives it, or it has grown meanwhile.
+
+            NotFoundError: It has no events.
+
+            StoreError: They could not be stored.
+        """
+        ...
+
+    async def read(self, stream: str) -> list[Recorded]:
+        """Return all events of a stream, in order; none if there is no such."""
+        ...
+
+    async def blob(self, sha256: str) -> bytes:
+        """
+        Return the bytes with that digest.
+
+        Raises:
+            NotFoundError: They were never kept.
+        """
+        ...
+
+
+class Hosts(Protocol):
+    """Which hosts live and what they drive, where several share a store."""
+
+    async def join(self, host: str) -> None:
+        """
+        Become known as the host with that stream, until the store is closed.
+
+        Called once, before the first run: a run whose host has not joined, or is
+        dead, is anybody's.
+
+        Raises:
+            StoreError: It cannot be.
+        """
+        ...
+
+    async def owner(self, run_id: str) -> str | None:
+        """Return the stream of the living host that drives a run, or ``None``."""
+        ...
+
+    async def idle(self) -> list[RunRow]:
+        """
+        Return the runs under way that no living host drives, oldest first.
+
+        Those that are suspended wait for a person, and are not among them.
+        """
+        ...
+
+    async def request(
+        self, run_id: str, kind: str, actor: dict[str, JSON], reason: str
+    ) -> int:
+        """
+        Ask something of the host that drives a run, and return the request's number.
+
+        Args:
+            run_id: The run.
+
+            kind: ``cancel``.
+
+            actor: Who asks.
+
+            reason: Why.
+
+        Raises:
+            NotFoundError: There is no such run.
+
+            StoreError: It could not be stored.
+        """
+        ...
+
+    async def requests(self, host: str) -> list[Request]:
+        """Return what is asked of *host* and has no outcome yet, oldest first."""
+        ...
+
+    async def answered(self, request_id: int, outcome: str) -> None:
+        """
+        Note what came of a request; what is noted first counts.
+
+        Raises:
+            StoreError: It could not be stored.
+        """
+        ...
+
+    async def outcome(self, request_id: int) -> str | None:
+        """Return what came of a request, or ``None`` as long as nothing did."""
+        ...
+
+
+class SharedStore(Store, Hosts, Protocol):
+    """A store that knows its hosts."""

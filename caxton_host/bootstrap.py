@@ -14,7 +14,6 @@ import secrets
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import __version__
@@ -27,9 +26,10 @@ from .core.names import uuid7
 from .core.places import Places
 from .core.redact import Redactor
 from .core.webhooks import SERVER as WEBHOOK
-from .errors import ConfigError, LogBrokenError, StoreError, ToolError, UsageError
+from .errors import LogBrokenError, StoreError, ToolError, UsageError
 from .host import Admission, Host
 from .ports import EventLog, Sandbox, ToolClient, ToolRequest
+from .signing import Keyring, secret
 from .telemetry import NoTelemetry, OtelTelemetry, TracedTools, connect
 
 if TYPE_CHECKING:
@@ -41,13 +41,10 @@ __all__ = [
     "open_sandbox",
     "open_store",
     "open_tools",
-    "public_key",
     "running",
     "server_names",
     "usable_store",
 ]
-
-_KEY_SIZE = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +228,7 @@ async def open_sandbox(paths: Paths, places: Places) -> AsyncGenerator[Sandbox]:
     from .sandbox import WasmSandbox  # noqa: PLC0415 -- 20 ms
 
     _harden()
-    key = _key(paths.state / "cache.key")
+    key = secret(paths.state / "cache.key")
     async with WasmSandbox(
         paths.cache / "modules",
         key,
@@ -299,39 +296,8 @@ def _announce(log: EventLog, config: Config, paths: Paths) -> None:
     started = HostStarted(
         version=__version__,
         engine=f"wasmtime-{version('wasmtime')}",
-        public_key=public_key(paths).hex(),
+        public_key=Keyring(paths.state).public_key().hex(),
     )
     log.queue(started)
     if config.path:
         log.queue(ConfigLoaded(path=config.path.name, sha256=config.sha256))
-
-
-def public_key(paths: Paths) -> bytes:
-    """Return the public half of the host's Ed25519 key, made on first use."""
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415
-        Ed25519PrivateKey,
-    )
-
-    seed = _key(paths.state / "signing.key")
-    return Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
-
-
-def _key(path: Path) -> bytes:
-    """Return the 32 bytes in a file of mode 0600; random ones at first."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with contextlib.suppress(FileExistsError):
-        # Written whole under another name first: a second host never reads half.
-        draft = path.with_name(f"{path.name}.{os.getpid()}")
-        draft.touch(mode=0o600)
-        draft.write_bytes(secrets.token_bytes(_KEY_SIZE))
-        try:
-            os.link(draft, path)
-        finally:
-            draft.unlink()
-    key = path.read_bytes()
-    if len(key) != _KEY_SIZE:
-        raise ConfigError(
-            f"{path.name} in {path.parent} is not a key of {_KEY_SIZE} bytes",
-            fix="move the file away; a new key is made",
-        )
-    return key

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING
 from . import __version__
 from .clock import SystemClock
 from .config import Config, Paths
-from .core.calls import Completed
+from .core.calls import JSON, Completed
 from .core.catalogue import Offered
-from .core.events import ConfigLoaded, Event, HostStarted
+from .core.checkpoint import Note
+from .core.events import ConfigLoaded, Event, HostStarted, KeyRotated
 from .core.names import uuid7
 from .core.places import Places
 from .core.redact import Redactor
@@ -29,7 +30,7 @@ from .core.webhooks import SERVER as WEBHOOK
 from .errors import LogBrokenError, StoreError, ToolError, UsageError
 from .host import Admission, Host
 from .ports import EventLog, Sandbox, ToolClient, ToolRequest
-from .signing import Keyring, secret
+from .signing import Keyring, Rotation, Signer, secret
 from .telemetry import NoTelemetry, OtelTelemetry, TracedTools, connect
 
 if TYPE_CHECKING:
@@ -39,8 +40,10 @@ __all__ = [
     "Routed",
     "Running",
     "open_sandbox",
+    "open_signed",
     "open_store",
     "open_tools",
+    "record_rotation",
     "running",
     "server_names",
     "usable_store",
@@ -138,12 +141,14 @@ async def running(
                     lambda event: queue(event),  # noqa: PLW0108 -- it changes below
                 )
             )
-            store = await stack.enter_async_context(open_store(config, write=True))
+            store = await stack.enter_async_context(
+                open_signed(config, Keyring(paths.state))
+            )
             sandbox = await stack.enter_async_context(
                 open_sandbox(paths, config.places)
             )
             clock = SystemClock()
-            stream = f"host/{uuid7(clock.now(), secrets.token_bytes(10))}"
+            stream = _new_stream(clock)
             log = store.create(stream)
             _announce(log, config, paths)
             log.queue(*waiting)
@@ -185,7 +190,48 @@ def _eager(config: Config, names: Collection[str]) -> Config:
 
 
 @contextlib.asynccontextmanager
-async def open_store(config: Config, *, write: bool) -> AsyncGenerator[SqlStore]:
+async def open_signed(config: Config, signer: Signer) -> AsyncGenerator[SqlStore]:
+    """
+    Open the event store to write, have it signed, and its checkpoints anchored.
+
+    Raises:
+        UsageError: See `open_store`.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        on_seal: Callable[[Note], None] | None = None
+        if config.audit.anchor is not None:
+            from .anchors import anchor  # noqa: PLC0415 -- httpx, only with an anchor
+
+            to = anchor(config.audit.anchor, proxy=config.proxy)
+            on_seal = (await stack.enter_async_context(to)).tell
+        yield await stack.enter_async_context(
+            open_store(config, write=True, signer=signer, on_seal=on_seal)
+        )
+
+
+async def record_rotation(
+    store: SqlStore, rotation: Rotation, actor: dict[str, JSON]
+) -> None:
+    """Record in a stream of its own that another key signs from here on."""
+    log = store.create(_new_stream(SystemClock()))
+    await log.append(
+        _host_started(rotation.public_key()),
+        KeyRotated(
+            former=rotation.former.hex(),
+            public_key=rotation.public_key().hex(),
+            actor=actor,
+        ),
+    )
+
+
+@contextlib.asynccontextmanager
+async def open_store(
+    config: Config,
+    *,
+    write: bool,
+    signer: Signer | None = None,
+    on_seal: Callable[[Note], None] | None = None,
+) -> AsyncGenerator[SqlStore]:
     """
     Open the event store; to write, it is made and migrated as needed.
 
@@ -200,9 +246,27 @@ async def open_store(config: Config, *, write: bool) -> AsyncGenerator[SqlStore]
             clock=SystemClock(),
             entropy=secrets.token_bytes,
             write=write,
+            signer=signer,
+            on_seal=on_seal or _ignore,
         )
     async with opened as store:
         yield store
+
+
+def _ignore(_: Note) -> None:
+    """Do nothing with a checkpoint."""
+
+
+def _new_stream(clock: SystemClock) -> str:
+    return f"host/{uuid7(clock.now(), secrets.token_bytes(10))}"
+
+
+def _host_started(public_key: bytes) -> HostStarted:
+    return HostStarted(
+        version=__version__,
+        engine=f"wasmtime-{version('wasmtime')}",
+        public_key=public_key.hex(),
+    )
 
 
 def _store_type() -> type[SqlStore]:
@@ -293,11 +357,6 @@ def _harden() -> None:
 
 def _announce(log: EventLog, config: Config, paths: Paths) -> None:
     """Queue the first events of the host's stream; the first run commits them."""
-    started = HostStarted(
-        version=__version__,
-        engine=f"wasmtime-{version('wasmtime')}",
-        public_key=Keyring(paths.state).public_key().hex(),
-    )
-    log.queue(started)
+    log.queue(_host_started(Keyring(paths.state).public_key()))
     if config.path:
         log.queue(ConfigLoaded(path=config.path.name, sha256=config.sha256))

@@ -17,7 +17,7 @@ import secrets
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from .core.checkpoint import Checkpoint, Note, Signature, key_id
 from .errors import ConfigError
@@ -25,7 +25,7 @@ from .errors import ConfigError
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-__all__ = ["Judged", "Keyring", "Rotation", "judge", "secret", "verifies"]
+__all__ = ["Judged", "Keyring", "Rotation", "Signer", "judge", "secret", "verifies"]
 
 _SIZE = 32
 _PRIVATE = 0o600
@@ -70,6 +70,18 @@ def _draft(path: Path, data: bytes) -> Generator[Path]:
     finally:
         os.close(handle)
         draft.unlink(missing_ok=True)
+
+
+class Signer(Protocol):
+    """Signs checkpoints: a `Keyring`, or a `Rotation`."""
+
+    def public_key(self) -> bytes:
+        """Return the Ed25519 key that others verify with."""
+        ...
+
+    def sign(self, checkpoint: Checkpoint) -> Note:
+        """Return the note of *checkpoint*."""
+        ...
 
 
 class Keyring:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from .exits import DIVERGED
+from ..errors import UsageError
+from .exits import AUDIT, DIVERGED
 from .frame import Frame, as_json, wait
 from .screen import complain, counted, note, patience, say, show
 
@@ -17,14 +19,28 @@ __all__ = ["command"]
 
 
 @click.command("replay")
-@click.argument("run")
+@click.argument("run", required=False)
+@click.option(
+    "--bundle",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Replay the run of this bundle, without a database.",
+)
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    metavar="PUBKEY",
+    help="Believe this public key of a bundle, and no other. Repeatable.",
+)
 @as_json
 @click.pass_obj
 @click.pass_context
 def command(
     ctx: click.Context,
     frame: Frame,
-    run: str,
+    run: str | None,
+    bundle: Path | None,
+    keys: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """
@@ -34,14 +50,26 @@ def command(
     and names the event, the place in it, and both values.
 
     \b
-    Exit codes: 0 identical; 2 no such run; 4 diverged.
+    Exit codes: 0 identical; 2 no such run; 4 diverged; 5 a bundle that is broken, or
+    signed by nobody who is believed.
 
     \b
     Examples:
       caxton replay @last
       caxton replay 0198 --json
+      caxton replay --bundle run.caxton --key 3b6a27bc...
     """
-    found = wait(_replay(frame, run))
+    if (run is None) == (bundle is None):
+        raise UsageError("name RUN or --bundle", fix="caxton replay @last")
+    if bundle is not None:
+        from .replay_bundle import replay_bundle
+
+        of_bundle = wait(replay_bundle(frame, bundle, keys))
+        if of_bundle is None:
+            ctx.exit(AUDIT)
+        found = of_bundle
+    else:
+        found = wait(_replay(frame, run or ""))
     if as_json:
         show(found.to_document())
     else:

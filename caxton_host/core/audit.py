@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 from .chain import GENESIS, SALT_SIZE, envelope, event_hash, payload_digest
 from .checkpoint import Checkpoint
 
-__all__ = ["Chains", "Fault", "Signer", "Stored", "Verdict"]
+__all__ = ["MAX_FAULTS", "Chains", "Fault", "Signer", "Stored", "Verdict"]
 
 #: More of them say nothing more.
 MAX_FAULTS = 20
@@ -51,7 +51,9 @@ class Fault:
             event; ``rewritten``: events, and their chain with them, or a run was
             removed; ``moved``: events across runs, as it seems; ``removed``: events,
             and what follows was moved up; ``cut``: the tail; ``checkpoint``: it is
-            forged, or of another log; ``lineage``: a fork is not of what it says.
+            forged, or of another log; ``tree``: that of the writer is another;
+            ``blob``; ``lineage``: a fork is not of what it says; ``form``: a file is
+            no bundle.
 
         stream: Where, if it is in one.
 
@@ -158,7 +160,7 @@ class Chains:
         return len(self._heads)
 
     def check(self, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Check more events: the fields of `Stored` of each."""
+        """Check more events: the fields of `Stored` of each, and what may follow."""
         heads, beginning = self._heads, (0, GENESIS)
         for row in rows:
             self.events += 1
@@ -168,7 +170,7 @@ class Chains:
                 continue
             if _is_sound(row, head):
                 heads[stream] = seq, row[8]
-            elif fault := self._fault(Stored(*row), head[0] + 1, head[1]):
+            elif fault := self._fault(Stored(*row[:11]), head[0] + 1, head[1]):
                 heads[stream] = None
                 if len(self.faults) < MAX_FAULTS:
                     self.faults.append(fault)
@@ -187,7 +189,7 @@ class Chains:
 
 def _is_sound(row: tuple[Any, ...], head: tuple[int, bytes]) -> bool:
     """Return whether the event is the one behind *head*. Almost all are."""
-    digest, hash_, salt, payload = row[7:]
+    digest, hash_, salt, payload = row[7:11]
     try:
         return (
             sha256(salt + payload).digest() == digest

@@ -30,6 +30,7 @@ __all__ = [
     "fingerprint",
     "key_id",
     "origin_of",
+    "parse_key",
     "parse_note",
     "parse_notes",
 ]
@@ -41,6 +42,7 @@ _ED25519 = b"\x01"
 _KEY_ID = 4
 _DASH = "— "
 _SIZE = re.compile(r"0|[1-9][0-9]{0,18}")
+_KEY = re.compile(r"[0-9a-fA-F]{64}")
 _NAME = re.compile(r"[^\s+]{1,255}")
 _MAX_LINES = 64
 
@@ -155,6 +157,16 @@ def fingerprint(public_key: bytes) -> str:
     '66687aadf862bd776c8fc18b8e9f8e20'
     """
     return sha256(public_key).hexdigest()[:32]
+
+
+def parse_key(text: str) -> bytes | None:
+    """
+    Return the public key that 64 hex digits stand for, or ``None``.
+
+    >>> parse_key("00" * 32) == bytes(32), parse_key("00")
+    (True, None)
+    """
+    return bytes.fromhex(text) if _KEY.fullmatch(text) else None
 
 
 def parse_note(data: bytes) -> Note:

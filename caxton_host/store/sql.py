@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
 import sqlalchemy as sa
 
+from ..core.checkpoint import Note
 from ..core.events import Event
 from ..errors import NotFoundError, StoreError
 from ..ports import Clock, Trace
-from .commit import Committer, Line
+from ..signing import Signer
+from .commit import Line
 from .commit_sqlite import SqliteCommitter
 from .engine import open_engine
 from .entries import Drafter, Entropy, salts
@@ -19,18 +22,25 @@ from .log import SqlLog
 from .migrate import check, prepare
 from .reader import Reader
 from .schema import events
+from .seals import Sealer, Sealing
 from .tail import Cursors
+from .tree_sqlite import SqliteSealer, SqliteTree
 from .writer import Writer
 
 __all__ = ["SqlStore"]
 
 
-def _committer(engine: sa.Engine) -> Committer:
+def _opened(
+    engine: sa.Engine, clock: Clock, signer: Signer | None
+) -> tuple[Writer, Sealer]:
     if engine.dialect.name == "sqlite":
-        return SqliteCommitter(engine)
+        tree = SqliteTree(engine.dialect, clock, signer)
+        writer = Writer(SqliteCommitter(engine, tree))
+        return writer, SqliteSealer(writer, tree)
     from .commit_postgres import PostgresCommitter  # noqa: PLC0415 -- an extra
+    from .tree_postgres import PostgresTree  # noqa: PLC0415
 
-    return PostgresCommitter(engine)
+    return Writer(PostgresCommitter(engine)), PostgresTree(engine, clock, signer)
 
 
 class SqlStore(Reader):
@@ -45,16 +55,29 @@ class SqlStore(Reader):
     """
 
     def __init__(
-        self, engine: sa.Engine, clock: Clock, entropy: Entropy, writer: Writer | None
+        self,
+        engine: sa.Engine,
+        clock: Clock,
+        entropy: Entropy,
+        writer: Writer | None,
+        sealing: Sealing | None = None,
     ) -> None:
         super().__init__(engine)
+        self._sealing = sealing
         self._clock = clock
         self._salts = salts(entropy)
         self._writer = writer
 
     @classmethod
-    def open(
-        cls, url: str, *, clock: Clock, entropy: Entropy, write: bool = True
+    def open(  # noqa: PLR0913 -- what a store takes from the outside
+        cls,
+        url: str,
+        *,
+        clock: Clock,
+        entropy: Entropy,
+        write: bool = True,
+        signer: Signer | None = None,
+        on_seal: Callable[[Note], None] = lambda _: None,
     ) -> Self:
         """
         Return the store at *url*.
@@ -70,6 +93,10 @@ class SqlStore(Reader):
                 has its administrator. Without, nothing in it is changed; SQLite may
                 leave two empty companion files.
 
+            signer: Signs checkpoints, unless it is opened to read.
+
+            on_seal: Is told of each of them, within a second.
+
         Raises:
             StoreError: There is no such database, or it is not one of this version.
         """
@@ -79,11 +106,12 @@ class SqlStore(Reader):
                 prepare(engine)
             else:
                 check(engine)
-            writer = Writer(_committer(engine)) if write else None
+            writer, sealer = _opened(engine, clock, signer) if write else (None, None)
         except BaseException:
             engine.dispose()
             raise
-        return cls(engine, clock, entropy, writer)
+        sealing = Sealing(sealer, on_seal) if sealer and signer else None
+        return cls(engine, clock, entropy, writer, sealing)
 
     def create(self, stream: str, trace: Trace | None = None) -> SqlLog:
         """
@@ -142,8 +170,26 @@ class SqlStore(Reader):
         """How many transactions this store has made."""
         return self._writer.commits if self._writer else 0
 
+    async def seal(self) -> Note:
+        """
+        Return a checkpoint of all that is committed, signed by our key.
+
+        Raises:
+            StoreError: The store cannot sign, or there is nothing to sign.
+        """
+        if self._sealing is None:
+            raise StoreError("the log is opened without a key to sign it")
+        return await self._sealing.force()
+
     async def aclose(self) -> None:
-        """Store what is queued, and close the database."""
+        """Store what is queued, sign it, and close the database."""
+        try:
+            if self._sealing is not None:
+                await self._sealing.stop()
+        finally:
+            await self._close()
+
+    async def _close(self) -> None:
         try:
             if self._writer is not None:
                 await self._writer.aclose()
@@ -151,6 +197,8 @@ class SqlStore(Reader):
             self.engine.dispose()
 
     async def __aenter__(self) -> Self:
+        if self._sealing is not None:
+            self._sealing.start()
         return self
 
     async def __aexit__(

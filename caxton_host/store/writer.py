@@ -195,4 +195,4 @@ class Writer:
 
 def _again(error: StoreError) -> StoreError:
     """Return a copy: an exception raised twice carries both its tracebacks."""
-    return StoreError(str(error), fix=error.fix)
+    return type(error)(str(error), fix=error.fix)

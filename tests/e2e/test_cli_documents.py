@@ -62,9 +62,14 @@ REPLAY: Mapping[str, Any] = {
 AUDIT: Mapping[str, Any] = {
     "$type": "caxton.audit/v1",
     "verdict": TEXT,
-    "checked": ["chain"],
+    "checked": ["chain", "tree", "checkpoints"],
     "streams": COUNT,
     "events": COUNT,
+    "erased": COUNT,
+    "behind": COUNT,
+    "checkpoint": (NULL, {"origin": TEXT, "size": COUNT, "root": TEXT}),
+    "signer": (NULL, {"trusted": (True, False), "fingerprint": (NULL, TEXT)}),
+    "faults": [],
     "first_bad": (NULL, {"stream": TEXT, "seq": COUNT}),
 }
 

@@ -46,6 +46,12 @@ def test_a_bad_stream_is_told_once() -> None:
     assert str(fault) == "run/b event 2: event 2 is missing: the next is 3"
 
 
+def test_a_row_of_nothing_is_found() -> None:
+    row = (None, 1, None, None, None, None, None, None, None, b"", b"")
+    (fault,) = checked(row).faults
+    assert fault.kind == "payload"
+
+
 def test_there_is_an_end_to_what_is_told() -> None:
     rows = [stream(f"run/{number}", 2)[1] for number in range(MAX_FAULTS + 5)]
     chains = checked(*rows)

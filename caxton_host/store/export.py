@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import cast
 
@@ -177,9 +178,11 @@ class _Export:
     def _hashes(self) -> Iterator[bytes]:
         query = sa.select(events.c.hash).order_by(*self._order)
         query = query.limit(self._note.checkpoint.size)
-        with self._engine.connect() as connection:
-            found = connection.execute(query, execution_options={"yield_per": 1000})
-            yield from (hash_ for (hash_,) in found)
+        with (
+            self._engine.connect() as connection,
+            closing(rows(connection, query)) as it,
+        ):
+            yield from (hash_ for (hash_,) in it)
 
     def _check(self, streams: Sequence[_Stream], parts: Sequence[Part]) -> None:
         """Make sure of what is about to be said: nobody has to believe it."""

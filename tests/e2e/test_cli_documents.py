@@ -247,6 +247,8 @@ def _parse(command: click.Command, name: str, words: list[str]) -> None:
     with command.make_context(name, words) as context:
         if isinstance(command, click.Group):
             rest = [*context._protected_args, *context.args]
+            if command.invoke_without_command and not rest:
+                return
             found, inner, left = command.resolve_command(context, rest)
             assert inner is not None
             _parse(inner, str(found), left)

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import random  # noqa: TID251 -- seeded: where to corrupt
 import shutil
 import sqlite3
+import tracemalloc
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -486,3 +488,27 @@ async def test_a_checkpoint_is_a_note_that_others_read(tmp_path: Path) -> None:
         query = "SELECT note FROM checkpoints ORDER BY id DESC LIMIT 1"
         ((stored,),) = connection.execute(query).fetchall()
     assert parse_note(stored) == newest
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+async def test_a_million_events_are_checked_in_constant_memory(tmp_path: Path) -> None:
+    async def grown(total: int) -> int:
+        """Return the peak of a check of *total* events, in bytes."""
+        folder = tmp_path / str(total)
+        async with opened(folder) as store:
+            logs = [store.create(f"run/{number}") for number in range(100)]
+            for _ in range(total // 10_000):
+                for log in logs:
+                    log.queue(*[line(1)] * 100)
+                await asyncio.gather(*(log.append() for log in logs))
+        tracemalloc.start()
+        try:
+            found = await checked(folder)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert (found.verdict, found.events) == ("intact", total)
+        return peak
+
+    assert await grown(1_000_000) < await grown(10_000) + 1_000_000

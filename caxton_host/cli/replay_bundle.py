@@ -32,7 +32,7 @@ async def replay_bundle(
     if bundle is None or found.verdict != "intact":
         refuse(found)
         return None
-    async with open_sandbox(frame.paths()) as sandbox:
+    async with open_sandbox(frame.paths(), frame.load().places) as sandbox:
         with patience("replaying"):
             return await replay(
                 bundle.header.run,

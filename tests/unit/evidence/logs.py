@@ -198,6 +198,7 @@ def vectors() -> Mapping[str, tuple[bytes, str]]:
         "index": (_swap(run, b'"index":4', b'"index":3', drop=0), "broken"),
         "earlier-of-another-log": (_grafted(log, again), "broken"),
         "empty": (b"", "broken"),
+        "no-checkpoint": (_swap(run, b"caxton-host/log", b"\\ncaxton-host"), "broken"),
     }
 
 

@@ -10,17 +10,24 @@ import sqlite3
 import tracemalloc
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from caxton_host.codec import sha256
 from caxton_host.core.audit import Verdict
+from caxton_host.core.bundle import parse_bundle
+from caxton_host.core.calls import JSON
 from caxton_host.core.chain import GENESIS, envelope, event_hash, payload_digest
 from caxton_host.core.checkpoint import Checkpoint, Note, parse_note
+from caxton_host.core.events import ToolCompleted
 from caxton_host.core.tree import Frontier
-from caxton_host.errors import LogBrokenError, StoreError
+from caxton_host.errors import LogBrokenError, NotFoundError, StoreError
+from caxton_host.evidence import BundleStore, check_bundle
 from caxton_host.signing import Keyring
 from caxton_host.store import seals
+from caxton_host.store.export import export
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.verify import verify
 
@@ -512,3 +519,52 @@ async def test_a_million_events_are_checked_in_constant_memory(tmp_path: Path) -
         return peak
 
     assert await grown(1_000_000) < await grown(10_000) + 1_000_000
+
+
+async def test_a_fork_is_exported_with_what_it_inherits(tmp_path: Path) -> None:
+    module, definition, result = b"\0asm", b"\x80", b"picture"
+    kept = {sha256(data): data for data in (module, definition, result)}
+    first = replace(
+        run_started(),
+        module_sha256=sha256(module),
+        catalogue={"tool": {"definition_sha256": sha256(definition)}},
+    )
+    done = ToolCompleted(
+        call=1,
+        is_error=False,
+        message="",
+        data=None,
+        blobs=({"sha256": sha256(result)},),
+    )
+    async with opened(tmp_path) as store:
+        await store.create("run/a").append(first, line(1), done, line(2), blobs=kept)
+        (*_, third, _) = await store.read("run/a")
+        origin: dict[str, JSON] = {"run": "a", "seq": 3, "hash": third.hash.hex()}
+        await store.create("run/b").append(replace(first, forked_from=origin), line(3))
+        old = await store.seal()
+        await store.create("run/c").append(run_started())
+        note = await store.seal()
+        key = Keyring(tmp_path / "state").public_key()
+        data = await export(store, "b", note, key, since=[old])
+        with pytest.raises(NotFoundError, match="no run nobody"):
+            await export(store, "nobody", note, key)
+        with pytest.raises(LogBrokenError, match="not the one that was signed"):
+            await export(store, "c", old, key)
+        with pytest.raises(LogBrokenError, match="older checkpoint"):
+            await export(store, "b", old, key, since=[note])
+    bundle = parse_bundle(iter(data.splitlines(keepends=True)))
+    assert check_bundle(bundle, [key], [old]).verdict == "intact"
+    assert [(p.stream, p.events) for p in bundle.header.parts] == [
+        ("run/a", 3),
+        ("run/b", 2),
+    ]
+    assert bundle.blobs == dict(sorted(kept.items()))
+    assert [e.seq for e in await BundleStore(bundle).read("run/a")] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("value", ["'text'", "x'00'"])
+async def test_a_tree_that_is_none_is_named(tmp_path: Path, value: str) -> None:
+    await written(tmp_path)
+    forge(tmp_path, lambda db: db.execute(f"UPDATE tree SET frontier = {value}"))
+    (fault,) = (await checked(tmp_path)).faults
+    assert "the tree that is kept beside the log is none" in str(fault)

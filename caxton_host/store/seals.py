@@ -69,6 +69,7 @@ class Sealing:
         self._sealer = sealer
         self._on_seal = on_seal
         self._told: Seal | None = None
+        self._warned = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -112,7 +113,9 @@ class Sealing:
             await self._sealer.seal()
         except (CaxtonError, OSError) as exc:
             # A run does not wait for a checkpoint, and does not fail for lack of one.
-            _log.warning("the log is not signed: %s", exc)
+            if not self._warned:
+                self._warned = True
+                _log.warning("the log is not signed: %s", exc)
         self._tell()
 
 

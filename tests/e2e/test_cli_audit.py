@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -265,3 +266,19 @@ def test_a_second_program_says_the_same(host: Shell) -> None:
         )
         assert done.stdout == f"{verdict}\n", done.stderr
         assert done.returncode == (0 if verdict == "intact" else 5)
+
+
+def test_the_page_about_verifying_is_right(host: Shell) -> None:
+    pages = Path(__file__).parents[2] / "docs" / "how-to"
+    text = (pages / "verify.md").read_text("utf-8")
+    blocks = re.findall(r"^```\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+    assert host("audit", "checkpoint", "-o", "checkpoints.txt").code == 0
+    with closing(sqlite3.connect(host.database)) as database:
+        database.execute("VACUUM INTO 'copy.db'")
+    key = key_of(host)
+    for line in lines:
+        words = line.replace("PUBKEY", key).split()
+        if words[0] == "caxton":
+            assert host(*words[1:]).code == 0, line
+    assert len(lines) == 8

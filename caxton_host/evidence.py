@@ -48,13 +48,13 @@ def read_bundle(path: Path) -> Bundle:
 
         BadBytes: It holds no bundle.
     """
+    found = path.stat()  # first: to open a pipe is to wait for its other end
+    if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_BUNDLE:
+        raise UsageError(
+            f"{path.name} is not a file of at most {MAX_BUNDLE} bytes",
+            fix="name a file that caxton audit export wrote",
+        )
     with path.open("rb") as file:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_BUNDLE:
-            raise UsageError(
-                f"{path.name} is not a file of at most {MAX_BUNDLE} bytes",
-                fix="name a file that caxton audit export wrote",
-            )
         return parse_bundle(_lines(file))
 
 

@@ -201,6 +201,9 @@ def test_what_is_too_large_is_not_read(tmp_path: Path) -> None:
         sparse.truncate(MAX_BUNDLE + 1)
     with pytest.raises(UsageError, match="at most"):
         read_bundle(file)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="is not a file"):
+        read_bundle(tmp_path / "pipe")
     with file.open("wb") as sparse:
         sparse.truncate(MAX_BUNDLE)
     with pytest.raises(BadBytes, match="1048577 bytes"):

@@ -8,7 +8,18 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from . import appends, calls, machine, many, page, profile, resume, scale, start
+from . import (
+    appends,
+    calls,
+    evidence,
+    machine,
+    many,
+    page,
+    profile,
+    resume,
+    scale,
+    start,
+)
 
 SECTIONS: Mapping[str, Callable[[Path, argparse.Namespace], page.Section]] = {
     "calls": partial(calls.section, transport="stdio"),
@@ -21,6 +32,7 @@ SECTIONS: Mapping[str, Callable[[Path, argparse.Namespace], page.Section]] = {
     "replay": scale.replay_section,
     "resume": resume.section,
     "appends": appends.section,
+    "evidence": evidence.section,
     "profile": profile.section,
 }
 
@@ -39,6 +51,7 @@ def main() -> None:
     parser.add_argument("--recorded", type=int, default=5000, help="calls to replay")
     parser.add_argument("--prefix", type=int, default=10_000, help="calls to resume")
     parser.add_argument("--suspended", type=int, default=1000, help="runs that wait")
+    parser.add_argument("--events", type=int, default=200_000, help="to verify")
     parser.add_argument("--seconds", type=float, default=0.7, help="an append round")
     parser.add_argument("--write", type=Path, help="a page of the figures")
     options = parser.parse_args()

@@ -28,6 +28,7 @@ import psycopg
 
 from caxton_host.clock import SystemClock
 from caxton_host.core.events import ToolInvoked
+from caxton_host.signing import Keyring
 from caxton_host.store import migrate
 from caxton_host.store.commit import Batch, Group, Line
 from caxton_host.store.engine import open_engine
@@ -114,7 +115,7 @@ def _sqlite(folder: Path, stack: ExitStack) -> dict[str, Side]:
         driver.execute("COMMIT")
 
     return {
-        "caxton": _Ours(ours, stack),
+        "caxton": Ours(ours, stack),
         "driver, 1 event a commit": lambda _, s: _raw(commit, 1, s),
         "driver, batches": lambda runs, s: _raw(commit, runs, s),
         "eventsourcing": _Peer(_sqlite_recorder(folder / "peer.db")),
@@ -130,22 +131,26 @@ def _postgres(make: Callable[[], str], stack: ExitStack) -> dict[str, Side]:
         driver.execute(*statement(batch))
 
     return {
-        "caxton": _Ours(ours, stack),
+        "caxton": Ours(ours, stack),
         "driver, 1 event a commit": lambda _, s: _raw(commit, 1, s),
         "driver, batches": lambda runs, s: _raw(commit, runs, s),
         "eventsourcing": _Peer(_postgres_recorder(peer)),
     }
 
 
-class _Ours:
+class Ours:
     """Appends through the store, which stays open from round to round, as all do."""
 
-    def __init__(self, url: str, stack: ExitStack) -> None:
+    def __init__(self, url: str, stack: ExitStack, keys: Keyring | None = None) -> None:
         self._loop = stack.enter_context(asyncio.Runner())
-        self._store = SqlStore.open(url, clock=SystemClock(), entropy=os.urandom)
+        self._store = SqlStore.open(
+            url, clock=SystemClock(), entropy=os.urandom, signer=keys
+        )
+        self._loop.run(self._store.__aenter__())
         stack.callback(lambda: self._loop.run(self._store.aclose()))
 
     def __call__(self, runs: int, seconds: float) -> float:
+        """Append for so many runs, as long, and return how many a second."""
         return self._loop.run(self._round(runs, seconds))
 
     async def _round(self, runs: int, seconds: float) -> float:

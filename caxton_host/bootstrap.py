@@ -14,23 +14,24 @@ import secrets
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import __version__
 from .clock import SystemClock
 from .config import Config, Paths
-from .core.calls import Completed
+from .core.calls import JSON, Completed
 from .core.catalogue import Offered
-from .core.events import ConfigLoaded, Event, HostStarted
+from .core.checkpoint import Note
+from .core.events import ConfigLoaded, Event, HostStarted, KeyRotated
 from .core.names import uuid7
 from .core.places import Places
 from .core.redact import Redactor
 from .core.webhooks import SERVER as WEBHOOK
-from .errors import ConfigError, LogBrokenError, StoreError, ToolError, UsageError
+from .errors import LogBrokenError, StoreError, ToolError, UsageError
 from .host import Admission, Host
 from .ports import EventLog, Sandbox, ToolClient, ToolRequest
 from .requests import watching
+from .signing import Keyring, Rotation, Signer, secret
 from .telemetry import NoTelemetry, OtelTelemetry, TracedTools, connect
 
 if TYPE_CHECKING:
@@ -40,15 +41,14 @@ __all__ = [
     "Routed",
     "Running",
     "open_sandbox",
+    "open_signed",
     "open_store",
     "open_tools",
-    "public_key",
+    "record_rotation",
     "running",
     "server_names",
     "usable_store",
 ]
-
-_KEY_SIZE = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +142,14 @@ async def running(
                     lambda event: queue(event),  # noqa: PLW0108 -- it changes below
                 )
             )
-            store = await stack.enter_async_context(open_store(config, write=True))
+            store = await stack.enter_async_context(
+                open_signed(config, Keyring(paths.state))
+            )
             sandbox = await stack.enter_async_context(
                 open_sandbox(paths, config.places)
             )
             clock = SystemClock()
-            stream = f"host/{uuid7(clock.now(), secrets.token_bytes(10))}"
+            stream = _new_stream(clock)
             with usable_store():
                 await store.join(stream)
             log = store.create(stream)
@@ -192,7 +194,48 @@ def _eager(config: Config, names: Collection[str]) -> Config:
 
 
 @contextlib.asynccontextmanager
-async def open_store(config: Config, *, write: bool) -> AsyncGenerator[SqlStore]:
+async def open_signed(config: Config, signer: Signer) -> AsyncGenerator[SqlStore]:
+    """
+    Open the event store to write, have it signed, and its checkpoints anchored.
+
+    Raises:
+        UsageError: See `open_store`.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        on_seal: Callable[[Note], None] | None = None
+        if config.audit.anchor is not None:
+            from .anchors import anchor  # noqa: PLC0415 -- httpx, only with an anchor
+
+            to = anchor(config.audit.anchor, proxy=config.proxy)
+            on_seal = (await stack.enter_async_context(to)).tell
+        yield await stack.enter_async_context(
+            open_store(config, write=True, signer=signer, on_seal=on_seal)
+        )
+
+
+async def record_rotation(
+    store: SqlStore, rotation: Rotation, actor: dict[str, JSON]
+) -> None:
+    """Record in a stream of its own that another key signs from here on."""
+    log = store.create(_new_stream(SystemClock()))
+    await log.append(
+        _host_started(rotation.public_key()),
+        KeyRotated(
+            former=rotation.former.hex(),
+            public_key=rotation.public_key().hex(),
+            actor=actor,
+        ),
+    )
+
+
+@contextlib.asynccontextmanager
+async def open_store(
+    config: Config,
+    *,
+    write: bool,
+    signer: Signer | None = None,
+    on_seal: Callable[[Note], None] | None = None,
+) -> AsyncGenerator[SqlStore]:
     """
     Open the event store; to write, it is made and migrated as needed.
 
@@ -207,9 +250,27 @@ async def open_store(config: Config, *, write: bool) -> AsyncGenerator[SqlStore]
             clock=SystemClock(),
             entropy=secrets.token_bytes,
             write=write,
+            signer=signer,
+            on_seal=on_seal or _ignore,
         )
     async with opened as store:
         yield store
+
+
+def _ignore(_: Note) -> None:
+    """Do nothing with a checkpoint."""
+
+
+def _new_stream(clock: SystemClock) -> str:
+    return f"host/{uuid7(clock.now(), secrets.token_bytes(10))}"
+
+
+def _host_started(public_key: bytes) -> HostStarted:
+    return HostStarted(
+        version=__version__,
+        engine=f"wasmtime-{version('wasmtime')}",
+        public_key=public_key.hex(),
+    )
 
 
 def _store_type() -> type[SqlStore]:
@@ -235,7 +296,7 @@ async def open_sandbox(paths: Paths, places: Places) -> AsyncGenerator[Sandbox]:
     from .sandbox import WasmSandbox  # noqa: PLC0415 -- 20 ms
 
     _harden()
-    key = _key(paths.state / "cache.key")
+    key = secret(paths.state / "cache.key")
     async with WasmSandbox(
         paths.cache / "modules",
         key,
@@ -300,42 +361,6 @@ def _harden() -> None:
 
 def _announce(log: EventLog, config: Config, paths: Paths) -> None:
     """Queue the first events of the host's stream; the first run commits them."""
-    started = HostStarted(
-        version=__version__,
-        engine=f"wasmtime-{version('wasmtime')}",
-        public_key=public_key(paths).hex(),
-    )
-    log.queue(started)
+    log.queue(_host_started(Keyring(paths.state).public_key()))
     if config.path:
         log.queue(ConfigLoaded(path=config.path.name, sha256=config.sha256))
-
-
-def public_key(paths: Paths) -> bytes:
-    """Return the public half of the host's Ed25519 key, made on first use."""
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415
-        Ed25519PrivateKey,
-    )
-
-    seed = _key(paths.state / "signing.key")
-    return Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
-
-
-def _key(path: Path) -> bytes:
-    """Return the 32 bytes in a file of mode 0600; random ones at first."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with contextlib.suppress(FileExistsError):
-        # Written whole under another name first: a second host never reads half.
-        draft = path.with_name(f"{path.name}.{os.getpid()}")
-        draft.touch(mode=0o600)
-        draft.write_bytes(secrets.token_bytes(_KEY_SIZE))
-        try:
-            os.link(draft, path)
-        finally:
-            draft.unlink()
-    key = path.read_bytes()
-    if len(key) != _KEY_SIZE:
-        raise ConfigError(
-            f"{path.name} in {path.parent} is not a key of {_KEY_SIZE} bytes",
-            fix="move the file away; a new key is made",
-        )
-    return key

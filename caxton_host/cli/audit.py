@@ -1,36 +1,73 @@
-"""``caxton audit``: is the log what was written?"""
+"""``caxton audit``: is the log what was written, and how does it prove itself?"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ..core.calls import JSON
+from ..errors import UsageError
 from .exits import AUDIT
-from .frame import Frame, as_json, wait
-from .screen import complain, counted, patience, say, show
+from .frame import Frame, as_json, local_actor, wait
+from .screen import note, patience, say, show
+from .verdict import (
+    CHECKED,
+    audit_document,
+    audit_line,
+    keyring,
+    of_bundle,
+    refuse,
+    say_signed,
+    trusted,
+)
 
 if TYPE_CHECKING:
-    from ..store.verify import Verdict
+    from ..core.audit import Verdict
+    from ..core.checkpoint import Note
 
-__all__ = ["audit_document", "audit_line", "command"]
+__all__ = ["command"]
 
 
 @click.group("audit")
 def command() -> None:
     """
-    Check that the log is what was written.
+    Check that the log is what was written, and prove it to others.
 
     \b
     Examples:
       caxton audit verify
-      caxton audit verify @last --json
+      caxton audit export @last -o run.caxton
+      caxton audit verify --bundle run.caxton --key 3b6a27bc...
     """
+
+
+_keys = click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    metavar="PUBKEY",
+    help="Believe this public key, and no other. Repeatable.",
+)
+_outside = click.option(
+    "--checkpoint",
+    "outside",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A file of checkpoints that was kept elsewhere. Repeatable.",
+)
 
 
 @command.command("verify")
 @click.argument("run", required=False)
+@_outside
+@_keys
+@click.option(
+    "--bundle",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Check this bundle, without a database.",
+)
 @as_json
 @click.pass_obj
 @click.pass_context
@@ -38,61 +75,260 @@ def verify(
     ctx: click.Context,
     frame: Frame,
     run: str | None,
+    outside: tuple[Path, ...],
+    keys: tuple[str, ...],
+    bundle: Path | None,
     as_json: bool,
 ) -> None:
     """
-    Compute every hash again, of RUN or of all streams.
+    Compute every hash and root again, of RUN in its log, or of all.
 
-    Finds an edited payload, salt or envelope, and an event that was removed, added
-    or moved within its stream. It cannot find a stream whose last events, or all of
-    them, were removed by somebody who may write the database.
+    Finds an edited payload, salt or envelope, whether or not the chain was computed
+    again; an event or a run that was removed; events moved across runs; a forged
+    checkpoint; and a tail that was cut off behind the newest checkpoint it is given.
+    A tail cut off before it is not to be seen by anyone: keep checkpoints elsewhere.
+    Nothing is written and no key is made.
+
+    Believed are the keys that are given, or else those of [audit] trusted_keys and of
+    this host. What no such key has signed is signer_unknown.
 
     \b
-    Exit codes: 0 intact; 2 no such run; 5 broken.
+    Exit codes: 0 intact; 2 no such run; 5 broken, or signer_unknown.
 
     \b
     Examples:
       caxton audit verify
       caxton audit verify @last --json
+      caxton audit verify --checkpoint anchored.txt
+      caxton audit verify --bundle run.caxton --key 3b6a27bc...
     """
-    found = wait(_verify(frame, run))
+    known = trusted(frame, keys)
+    kept = [note for path in outside for note in _notes(path)]
+    if bundle is None:
+        found = wait(_verify(frame, run, known, kept))
+    elif run is None:
+        _, found = of_bundle(bundle, known, kept)
+    else:
+        raise UsageError("a bundle is of one run", fix="leave RUN or --bundle out")
     if as_json:
         show(audit_document(found))
     else:
-        say(f"{audit_line(found)}, checked: chain")
-    if found.first_bad:
-        stream, seq, reason = found.first_bad
-        complain(
-            f"{stream} event {seq}: {reason}",
-            "restore the database from a copy, and see who may write it",
-        )
+        say(f"{audit_line(found)}, checked: {', '.join(CHECKED)}")
+        say_signed(found)
+    if found.verdict != "intact":
+        refuse(found)
         ctx.exit(AUDIT)
 
 
-async def _verify(frame: Frame, run: str | None) -> Verdict:
+async def _verify(
+    frame: Frame, run: str | None, known: tuple[bytes, ...], kept: list[Note]
+) -> Verdict:
     from ..store.verify import verify
 
     async with frame.store() as store:
         stream = f"run/{await store.find_run(run)}" if run else None
         with patience("verifying"):
-            return await verify(store, stream=stream)
+            return await verify(store, stream=stream, trusted=known, outside=kept)
 
 
-def audit_line(found: Verdict) -> str:
-    """Return the outcome of a verification in a line."""
-    verdict = "broken" if found.first_bad else "intact"
-    events = counted(found.events, "event")
-    return f"{verdict}: {events} in {counted(found.streams, 'stream')}"
+@command.command("export")
+@click.argument("run")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Where the bundle goes.",
+)
+@click.option(
+    "--since",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A file of older checkpoints that the bundle is to be compared with.",
+)
+@as_json
+@click.pass_obj
+def export(
+    frame: Frame, run: str, output: Path, since: tuple[Path, ...], as_json: bool
+) -> None:
+    """
+    Write RUN into a file that proves itself on another machine.
+
+    The log is signed first. The file has all that the run recorded, and the module
+    and tool definitions that it used: whoever has it can verify it and replay it.
+
+    \b
+    Exit codes: 0 written; 2 no such run; 5 the log is not what was signed.
+
+    \b
+    Examples:
+      caxton audit export @last -o run.caxton
+      caxton audit export 0198 -o run.caxton --since anchored.txt
+    """
+    older = [note for path in since for note in _notes(path)]
+    run_id, data = wait(_export(frame, run, older))
+    draft = output.with_name(f"{output.name}.part")
+    draft.write_bytes(data)
+    draft.replace(output)
+    public = keyring(frame).public_key().hex()
+    if as_json:
+        show(
+            {
+                "$type": "caxton.export/v1",
+                "run_id": run_id,
+                "path": str(output),
+                "bytes": len(data),
+                "public_key": public,
+            }
+        )
+    else:
+        say(str(output))
+        note(f"run {run_id}, {len(data)} bytes")
+        note(f"next: caxton audit verify --bundle {output} --key {public}")
 
 
-def audit_document(found: Verdict) -> dict[str, JSON]:
-    """Return the ``caxton.audit/v1`` document of a verification."""
-    bad = found.first_bad
+async def _export(frame: Frame, run: str, since: list[Note]) -> tuple[str, bytes]:
+    from ..bootstrap import open_signed
+    from ..store.export import export
+
+    keys = keyring(frame)
+    async with open_signed(frame.load(), keys) as store:
+        run_id = await store.find_run(run)
+        with patience("exporting"):
+            signed = await store.seal()
+            key = keys.public_key()
+            return run_id, await export(store, run_id, signed, key, since=since)
+
+
+@command.command("checkpoint")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Add it to this file, instead of printing it.",
+)
+@as_json
+@click.pass_obj
+def checkpoint(frame: Frame, output: Path | None, as_json: bool) -> None:
+    """
+    Sign the log as it is now, and print the checkpoint.
+
+    Keep it where nobody who can write the database can: caxton audit verify
+    --checkpoint finds whatever was changed before it.
+
+    \b
+    Examples:
+      caxton audit checkpoint
+      caxton audit checkpoint -o /mnt/elsewhere/checkpoints.txt
+    """
+    signed = wait(_checkpoint(frame))
+    text = signed.text()
+    if output is not None:
+        with output.open("a", encoding="utf-8") as file:
+            file.write(f"{text}\n")
+    if as_json:
+        found = signed.checkpoint
+        show(
+            {
+                "$type": "caxton.checkpoint/v1",
+                "origin": found.origin,
+                "size": found.size,
+                "root": found.root.hex(),
+                "note": text,
+            }
+        )
+    elif output is None:
+        say(text.removesuffix("\n"))
+
+
+async def _checkpoint(frame: Frame) -> Note:
+    from ..bootstrap import open_signed
+
+    async with open_signed(frame.load(), keyring(frame)) as store:
+        return await store.seal()
+
+
+@command.group("key", invoke_without_command=True)
+@as_json
+@click.pass_obj
+@click.pass_context
+def key(ctx: click.Context, frame: Frame, as_json: bool) -> None:
+    """
+    Show the public key of this host, or rotate it.
+
+    It is made on first use. Give the public key to those who verify, by a way that
+    you both trust; they compare the fingerprint.
+
+    \b
+    Examples:
+      caxton audit key
+      caxton audit key --json
+      caxton audit key rotate
+    """
+    if ctx.invoked_subcommand is None:
+        keys = keyring(frame)
+        document = _key_document(keys.public_key())
+        former = [_key_document(one) for one in keys.former()]
+        if as_json:
+            show({"$type": "caxton.key/v1", **document, "former": [*former]})
+        else:
+            for name, value in document.items():
+                say(f"{name:<12} {value}")
+            for one in former:
+                say(f"{'former':<12} {one['public_key']}")
+
+
+@key.command("rotate")
+@as_json
+@click.pass_obj
+def rotate(frame: Frame, as_json: bool) -> None:
+    """
+    Sign with a new key from now on.
+
+    The old key signs the new one's first checkpoint, and is then deleted; what it
+    signed stays valid. Hosts that run with this state folder go over by themselves.
+
+    \b
+    Examples:
+      caxton audit key rotate
+    """
+    document = _key_document(wait(_rotate(frame)))
+    if as_json:
+        show({"$type": "caxton.key/v1", **document})
+        return
+    for name, value in document.items():
+        say(f"{name:<12} {value}")
+    note("next: give the new public key to those who verify")
+
+
+async def _rotate(frame: Frame) -> bytes:
+    from ..bootstrap import open_signed, record_rotation
+
+    with keyring(frame).rotating() as rotation:
+        async with open_signed(frame.load(), rotation) as store:
+            await record_rotation(store, rotation, local_actor())
+            await store.seal()
+        return rotation.public_key()
+
+
+def _notes(path: Path) -> list[Note]:
+    from ..core.checkpoint import parse_notes
+    from ..errors import BadBytes
+
+    try:
+        return parse_notes(path.read_bytes())
+    except BadBytes as exc:
+        raise UsageError(
+            f"{path}: {exc}", fix="name a file that caxton audit checkpoint wrote"
+        ) from None
+
+
+def _key_document(public_key: bytes) -> dict[str, JSON]:
+    from ..core.checkpoint import fingerprint
+
+    mark = fingerprint(public_key)
     return {
-        "$type": "caxton.audit/v1",
-        "verdict": "broken" if bad else "intact",
-        "checked": ["chain"],
-        "streams": found.streams,
-        "events": found.events,
-        "first_bad": {"stream": bad[0], "seq": bad[1]} if bad else None,
+        "name": f"caxton-host/{mark[:8]}",
+        "fingerprint": mark,
+        "public_key": public_key.hex(),
     }

@@ -19,17 +19,17 @@ import click
 from ..core.calls import JSON
 from ..core.events import Recorded, ToolDenied
 from ..core.summary import RunSummary, summarise
-from .audit import audit_document, audit_line
 from .exits import FAILED
 from .frame import Frame, as_json, local_actor, wait
 from .report import call_lines, failure
 from .screen import counted, note, patience, say, show, to_json
 from .show import rows
+from .verdict import audit_document, audit_line, keyring
 
 if TYPE_CHECKING:
     from ..config import Config
+    from ..core.audit import Verdict
     from ..replay import Replayed
-    from ..store.verify import Verdict
 
 __all__ = ["command"]
 
@@ -175,7 +175,8 @@ async def _demo(frame: Frame, config: Config) -> _Shown:
         replayed = await replay(
             run_id, store=up.store, sandbox=up.sandbox, telemetry=NoTelemetry()
         )
-        audit = await verify(up.store)
+        await up.store.seal()
+        audit = await verify(up.store, trusted=keyring(frame).known())
     return _Shown(summarise(run_id, history), history, replayed, audit)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import UsageError
-from .exits import DIVERGED
+from .exits import AUDIT, DIVERGED
 from .frame import Frame, as_json, wait
 from .run import read_module
 from .screen import complain, counted, note, patience, say, show
@@ -31,7 +31,7 @@ class _Wanted:
 
 
 @click.command("replay")
-@click.argument("run")
+@click.argument("run", required=False)
 @click.option(
     "--until",
     type=click.IntRange(min=1),
@@ -45,16 +45,30 @@ class _Wanted:
     metavar="FILE.wasm",
     help="Execute another module over the log of RUN.",
 )
+@click.option(
+    "--bundle",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Replay the run of this bundle, without a database.",
+)
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    metavar="PUBKEY",
+    help="Believe this public key of a bundle, and no other. Repeatable.",
+)
 @as_json
 @click.pass_obj
 @click.pass_context
 def command(
     ctx: click.Context,
     frame: Frame,
-    run: str,
+    run: str | None,
     until: int | None,
     step: bool,
     against: Path | None,
+    bundle: Path | None,
+    keys: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """
@@ -65,7 +79,8 @@ def command(
     Another module, with --against, may burn other fuel and write other log lines.
 
     \b
-    Exit codes: 0 identical; 2 no such run; 4 diverged.
+    Exit codes: 0 identical; 2 no such run; 4 diverged; 5 a bundle that is broken, or
+    signed by nobody who is believed.
 
     \b
     Examples:
@@ -73,14 +88,25 @@ def command(
       caxton replay 0198 --until 7 --json
       caxton replay @last --step
       caxton replay @last --against new.wasm
+      caxton replay --bundle run.caxton --key 3b6a27bc...
     """
+    if (run is None) == (bundle is None):
+        raise UsageError("name RUN or --bundle", fix="caxton replay @last")
     if step and as_json:
         raise UsageError(
             "--step speaks to a person, --json to a program", fix="leave one out"
         )
-    wanted = _Wanted(run=run, until=until, step=step, against=against)
+    wanted = _Wanted(run=run or "", until=until, step=step, against=against)
     with interruptible() if step else nullcontext():
-        found = wait(_replay(frame, wanted))
+        if bundle is None:
+            found = wait(_replay(frame, wanted))
+        else:
+            from .replay_bundle import replay_bundle
+
+            of_bundle = wait(replay_bundle(frame, bundle, keys))
+            if of_bundle is None:
+                ctx.exit(AUDIT)
+            found = of_bundle
     if as_json:
         show(found.to_document())
     else:

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from .edit import add_server, init_text, remove_server
 from .load import load, load_log
-from .model import Agent, Config, ContextVar
+from .model import Agent, Audit, Config, ContextVar
 from .paths import Paths
 from .show import describe
 
 __all__ = [
     "Agent",
+    "Audit",
     "Config",
     "ContextVar",
     "Paths",

@@ -15,6 +15,7 @@ from ..core.servers import ServerConfig
 from ..core.webhooks import SERVER
 from . import fields as f
 from .agents import agent, agent_name
+from .audit import AUDIT
 from .headers import array_lines
 from .imports import import_servers
 from .model import Config, ContextVar
@@ -241,6 +242,7 @@ _TOP: f.Fields = {
     "import": ("imports", f.listed(f.path)),
     "store": ("store_url", f.single({"url": ("value", _store_url)})),
     "sandbox": ("places", f.tables(_PLACES, Places)),
+    "audit": ("audit", AUDIT),
     "http": ("proxy", f.single({"proxy": ("value", _proxy)})),
     "telemetry": ("telemetry_endpoint", f.single({"endpoint": ("value", f.url)})),
     "servers": ("servers", f.mapped(_server, server_name)),

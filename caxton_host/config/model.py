@@ -13,7 +13,7 @@ from ..core.places import Places
 from ..core.servers import ServerConfig
 from ..core.webhooks import Webhook
 
-__all__ = ["Agent", "Config", "ContextVar"]
+__all__ = ["Agent", "Audit", "Config", "ContextVar"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +56,21 @@ class Agent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """
+    How the log is proven.
+
+    Attributes:
+        anchor: Where checkpoints are sent: ``file:`` and a path, or an address.
+
+        trusted_keys: Public keys of other hosts whose checkpoints are believed.
+    """
+
+    anchor: str | None = field(default=None, repr=False)
+    trusted_keys: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """
     A whole configuration. Its repr shows no server and no secret.
@@ -78,6 +93,8 @@ class Config:
         agents: By name.
 
         places: How much runs at a time.
+
+        audit: How the log is proven.
 
         proxy: Where requests of webhooks go through, or ``None``.
 
@@ -107,6 +124,7 @@ class Config:
     )
     agents: Mapping[str, Agent] = field(default_factory=dict[str, Agent])
     places: Places = field(default_factory=Places)
+    audit: Audit = field(default_factory=Audit)
     proxy: str | None = field(default=None, repr=False)
     telemetry_endpoint: str | None = field(default=None, repr=False)
     secrets: frozenset[str] = field(default=frozenset(), repr=False)

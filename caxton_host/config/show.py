@@ -35,6 +35,10 @@ def describe(config: Config) -> dict[str, JSON]:
         "version": config.version,
         "store": {"url": mask(config.store_url)},
         "sandbox": asdict(config.places),
+        "audit": {
+            "anchor": masked(config.audit.anchor),
+            "trusted_keys": [key.hex() for key in config.audit.trusted_keys],
+        },
         "http": {"proxy": masked(config.proxy)},
         "telemetry": {"endpoint": masked(config.telemetry_endpoint)},
         "servers": {

@@ -24,6 +24,7 @@ SALT_SIZE = 16
 
 _BEGIN = bytes((0x98, 1))
 _NIL = b"\xc0"
+_NILS = _NIL + _NIL
 _LONG = struct.Struct(">BQ").pack
 
 
@@ -52,22 +53,34 @@ def envelope(  # noqa: PLR0913, PLR0917 -- its fields are what it binds
     >>> envelope("run/1", 1, "RunStarted", 1, 0).hex()
     '9801a572756e2f3101aa52756e537461727465640100c0c0'
     """
+    ids = _NILS
+    if trace_id or span_id:
+        ids = (_text(trace_id) if trace_id else _NIL) + (
+            _text(span_id) if span_id else _NIL
+        )
     return b"".join(
         (
-            _BEGIN,
-            _text(stream),
+            _begin(stream),
             _number(seq),
-            _text(type_),
-            _number(schema_version),
+            _kind(type_, schema_version),
             _number(recorded_at),
-            _text(trace_id) if trace_id else _NIL,
-            _text(span_id) if span_id else _NIL,
+            ids,
         )
     )
 
 
-# Streams and types come again with every event.
-@lru_cache(maxsize=2048)
+# Streams and types come again with every event. By type as well: what is read from a
+# database may be a number of the same value, and was never written so.
+@lru_cache(maxsize=2048, typed=True)
+def _begin(stream: str) -> bytes:
+    return _BEGIN + _text(stream)
+
+
+@lru_cache(maxsize=256, typed=True)
+def _kind(type_: str, schema_version: int) -> bytes:
+    return _text(type_) + _number(schema_version)
+
+
 def _text(value: str) -> bytes:
     raw = value.encode()
     if len(raw) < 32:  # noqa: PLR2004 -- fixstr
@@ -78,12 +91,12 @@ def _text(value: str) -> bytes:
 
 
 def _number(value: int) -> bytes:
+    if value >= 0x100000000:  # noqa: PLR2004 -- a time, as a rule
+        return _LONG(0xCF, value)
     if value < 0x80:  # noqa: PLR2004 -- positive fixint
         return bytes((value,))
     if value < 0x100:  # noqa: PLR2004
         return struct.pack(">BB", 0xCC, value)
     if value < 0x10000:  # noqa: PLR2004
         return struct.pack(">BH", 0xCD, value)
-    if value < 0x100000000:  # noqa: PLR2004
-        return struct.pack(">BI", 0xCE, value)
-    return _LONG(0xCF, value)
+    return struct.pack(">BI", 0xCE, value)

@@ -395,6 +395,22 @@ class GrantChanged(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRotated(Event):
+    """
+    The log is signed with another key from here on. Both are public, 32 bytes in hex.
+
+    Attributes:
+        former: The key until now. It signed a checkpoint that holds this event.
+
+        public_key: The key from now on. It signed the same checkpoint.
+    """
+
+    former: str
+    public_key: str
+    actor: Payload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunErased(Event):
     """The payloads of a run were deleted; its hashes stay."""
 

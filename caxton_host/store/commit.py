@@ -72,6 +72,8 @@ class Group:
     What is committed together, or not at all.
 
     Attributes:
+        seal: The log is to be signed with it.
+
         queued_at: When it came, on the loop's clock.
 
         future: Done when it is settled, if anyone waits.
@@ -85,6 +87,7 @@ class Group:
     drafts: Sequence[Draft]
     blobs: Mapping[str, bytes]
     reserve: Sequence[Reservation] = ()
+    seal: bool = False
     queued_at: float = 0.0
     future: asyncio.Future[None] | None = None
     settled: bool = False
@@ -94,7 +97,7 @@ class Group:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing in it to store."""
-        return not (self.drafts or self.blobs or self.reserve)
+        return not (self.drafts or self.blobs or self.reserve or self.seal)
 
 
 class Committer(Protocol):

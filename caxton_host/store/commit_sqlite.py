@@ -9,11 +9,12 @@ from typing import cast
 
 import sqlalchemy as sa
 
-from ..errors import LeaseLost, StoreError
+from ..errors import CaxtonError, LeaseLost, StoreError
 from .commit import Batch, Group, LockedError, Outcome, Transactions
 from .engine import said
 from .entries import CONFLICT, CONFLICT_FIX
 from .statements import Statements
+from .tree_sqlite import SqliteTree
 
 __all__ = ["SqliteCommitter"]
 
@@ -22,10 +23,16 @@ _TRACE, _SPAN, _DIGEST, _HASH = 5, 6, 7, 8
 
 
 class SqliteCommitter(Transactions):
-    """See `Committer`."""
+    """
+    See `Committer`.
 
-    def __init__(self, engine: sa.Engine) -> None:
+    Args:
+        tree: That of the same database.
+    """
+
+    def __init__(self, engine: sa.Engine, tree: SqliteTree) -> None:
         self._engine = engine
+        self._tree = tree
         self._sql = Statements.of(engine.dialect)
         self._connect()
 
@@ -47,6 +54,7 @@ class SqliteCommitter(Transactions):
             return self._commit(groups, _PATIENCE_MS if wait else 0)
         except Exception as exc:
             # SQLite has rolled back by itself after some errors, and refuses then.
+            self._tree.rolled_back()
             with contextlib.suppress(sqlite3.Error):
                 self._driver.execute("ROLLBACK")
             if isinstance(exc, sqlite3.ProgrammingError):
@@ -73,7 +81,10 @@ class SqliteCommitter(Transactions):
         if batch.events:
             self._append(batch)
         self._change(batch)
+        if any(group.seal for group in groups):
+            self._tree.seal(driver)
         driver.execute("COMMIT")
+        self._tree.committed()
         self.commits += 1
         batch.done()
         return outcomes
@@ -100,6 +111,7 @@ class SqliteCommitter(Transactions):
             for position, (salt, payload) in enumerate(batch.payloads, first)
         ]
         self._driver.executemany(self._sql.payload, payloads)
+        self._tree.grow(self._driver, first, [e[_HASH] for e in batch.events])
 
     def _change(self, batch: Batch) -> None:
         driver, sql = self._driver, self._sql
@@ -117,6 +129,10 @@ class SqliteCommitter(Transactions):
         return row[0] if row else 0
 
     def _failure(self, exc: Exception) -> StoreError:
+        if isinstance(exc, StoreError):
+            return exc
+        if isinstance(exc, CaxtonError):
+            return StoreError(str(exc), fix=exc.fix)
         if isinstance(exc, sqlite3.IntegrityError):
             return LeaseLost(CONFLICT, fix=CONFLICT_FIX)
         if isinstance(exc, sqlite3.Error):

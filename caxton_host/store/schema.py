@@ -17,6 +17,7 @@ __all__ = [
     "XID8",
     "blobs",
     "budgets",
+    "checkpoints",
     "declared",
     "events",
     "hosts",
@@ -24,6 +25,7 @@ __all__ = [
     "payloads",
     "requests",
     "runs",
+    "tree",
     "xid",
 ]
 
@@ -151,6 +153,38 @@ budgets = sa.Table(
     metadata,
     sa.Column("key", _NAME, primary_key=True),
     sa.Column("used", sa.BigInteger, nullable=False),
+)
+
+#: One row: the tree of RFC 6962 over the hashes of all events, and the event where it
+#: ends. Its order is that of positions; on PostgreSQL, of transactions first.
+tree = sa.Table(
+    "tree",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("size", sa.BigInteger, nullable=False),
+    sa.Column("frontier", sa.LargeBinary, nullable=False),
+    sa.Column("xid", sa.Text, nullable=False),
+    sa.Column("position", sa.BigInteger, nullable=False),
+    sa.CheckConstraint("id = 1", name="ck_tree_id"),
+)
+
+#: Notes, each over the first events of the log. They are believed for their
+#: signatures; the key is the one to ask for, and no reason to trust it.
+checkpoints = sa.Table(
+    "checkpoints",
+    metadata,
+    sa.Column(
+        "id",
+        _POSITION,
+        sa.Identity(always=True),  # PostgreSQL
+        primary_key=True,
+        autoincrement=True,
+    ),
+    sa.Column("size", sa.BigInteger, nullable=False),
+    sa.Column("note", sa.LargeBinary, nullable=False),
+    sa.Column("public_key", sa.LargeBinary, nullable=False),
+    sa.Column("signed_at", sa.BigInteger, nullable=False),
+    sa.Index("ix_checkpoints_size", "size"),
 )
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from types import TracebackType
 from typing import Self
 from weakref import WeakValueDictionary
 
 import sqlalchemy as sa
 
+from ..core.checkpoint import Note
 from ..core.events import Event
 from ..core.runs import RunRow
 from ..errors import BusyError, LeaseLost, NotFoundError, StoreError
 from ..ports import Clock, Trace
+from ..signing import Signer
 from .claims import Claim, driven, grown
-from .commit import Group, Line, Transactions
+from .commit import Group, Line
 from .commit_sqlite import SqliteCommitter
 from .engine import file_of, open_engine
 from .entries import RUN, Drafter, Entropy, run_of, salts
@@ -24,7 +26,9 @@ from .log import SqlLog
 from .migrate import check, prepare
 from .requests import Requests
 from .schema import events, runs
+from .seals import Sealer, Sealing
 from .tail import Cursors
+from .tree_sqlite import SqliteSealer, SqliteTree
 from .writer import Writer
 
 __all__ = ["SqlStore"]
@@ -34,9 +38,23 @@ __all__ = ["SqlStore"]
 LEASE = 15.0
 
 
-def _committer(engine: sa.Engine) -> Transactions:
+def _opened(
+    engine: sa.Engine, clock: Clock, signer: Signer | None
+) -> tuple[Writer, Sealer]:
     if engine.dialect.name == "sqlite":
-        return SqliteCommitter(engine)
+        tree = SqliteTree(engine.dialect, clock, signer)
+        writer = Writer(SqliteCommitter(engine, tree))
+        return writer, SqliteSealer(writer, tree)
+    from .commit_postgres import PostgresCommitter  # noqa: PLC0415 -- an extra
+    from .tree_postgres import PostgresTree  # noqa: PLC0415
+
+    return Writer(PostgresCommitter(engine)), PostgresTree(engine, clock, signer)
+
+
+def _committer(engine: sa.Engine, clock: Clock) -> Transactions:
+    """Return a committer for one transaction, which nobody signs."""
+    if engine.dialect.name == "sqlite":
+        return SqliteCommitter(engine, SqliteTree(engine.dialect, clock, None))
     from .commit_postgres import PostgresCommitter  # noqa: PLC0415 -- an extra
 
     return PostgresCommitter(engine)
@@ -73,8 +91,10 @@ class SqlStore(Requests):
         writer: Writer | None,
         leases: Leases,
         lines: MutableMapping[str, Line],
+        sealing: Sealing | None = None,
     ) -> None:
         super().__init__(engine, clock)
+        self._sealing = sealing
         self._salts = salts(entropy)
         self._writer = writer
         self._leases = leases
@@ -82,7 +102,7 @@ class SqlStore(Requests):
         self._host: str | None = None
 
     @classmethod
-    def open(
+    def open(  # noqa: PLR0913 -- what a store takes from the outside
         cls,
         url: str,
         *,
@@ -90,6 +110,8 @@ class SqlStore(Requests):
         entropy: Entropy,
         write: bool = True,
         lease: float = LEASE,
+        signer: Signer | None = None,
+        on_seal: Callable[[Note], None] = lambda _: None,
     ) -> Self:
         """
         Return the store at *url*.
@@ -108,6 +130,10 @@ class SqlStore(Requests):
             lease: Seconds after which a host that is not heard of counts as dead;
                 only PostgreSQL has to ask.
 
+            signer: Signs checkpoints, unless it is opened to read.
+
+            on_seal: Is told of each of them, within a second.
+
         Raises:
             StoreError: There is no such database, or it is not one of this version.
         """
@@ -119,7 +145,7 @@ class SqlStore(Requests):
                 check(engine)
             lines = WeakValueDictionary[str, Line]()
             leases = _leases(url, engine, lines, lease)
-            writer = Writer(_committer(engine)) if write else None
+            writer, sealer = _opened(engine, clock, signer) if write else (None, None)
         except BaseException:
             engine.dispose()
             raise
@@ -130,6 +156,7 @@ class SqlStore(Requests):
             writer=writer,
             leases=leases,
             lines=lines,
+            sealing=Sealing(sealer, on_seal) if sealer and signer else None,
         )
 
     def create(self, stream: str, trace: Trace | None = None) -> SqlLog:
@@ -224,7 +251,7 @@ class SqlStore(Requests):
 
     def _alone(self, group: Group) -> None:
         # Not over the connection of the writer: it would wait for other hosts.
-        committer = _committer(self.engine)
+        committer = _committer(self.engine, self._clock)
         try:
             committer.alone(group)
         finally:
@@ -280,8 +307,26 @@ class SqlStore(Requests):
         """How many transactions this store has made."""
         return self._writer.commits if self._writer else 0
 
+    async def seal(self) -> Note:
+        """
+        Return a checkpoint of all that is committed, signed by our key.
+
+        Raises:
+            StoreError: The store cannot sign, or there is nothing to sign.
+        """
+        if self._sealing is None:
+            raise StoreError("the log is opened without a key to sign it")
+        return await self._sealing.force()
+
     async def aclose(self) -> None:
-        """Store what is queued, and close the database."""
+        """Store what is queued, sign it, and close the database."""
+        try:
+            if self._sealing is not None:
+                await self._sealing.stop()
+        finally:
+            await self._close()
+
+    async def _close(self) -> None:
         try:
             if self._writer is not None:
                 await self._writer.aclose()
@@ -290,6 +335,8 @@ class SqlStore(Requests):
             self.engine.dispose()
 
     async def __aenter__(self) -> Self:
+        if self._sealing is not None:
+            self._sealing.start()
         return self
 
     async def __aexit__(

@@ -87,9 +87,14 @@ DIFF: Mapping[str, Any] = {
 AUDIT: Mapping[str, Any] = {
     "$type": "caxton.audit/v1",
     "verdict": TEXT,
-    "checked": ["chain"],
+    "checked": ["chain", "tree", "checkpoints"],
     "streams": COUNT,
     "events": COUNT,
+    "erased": COUNT,
+    "behind": COUNT,
+    "checkpoint": (NULL, {"origin": TEXT, "size": COUNT, "root": TEXT}),
+    "signer": (NULL, {"trusted": (True, False), "fingerprint": (NULL, TEXT)}),
+    "faults": [],
     "first_bad": (NULL, {"stream": TEXT, "seq": COUNT}),
 }
 
@@ -288,6 +293,8 @@ def _parse(command: click.Command, name: str, words: list[str]) -> None:
     with command.make_context(name, words) as context:
         if isinstance(command, click.Group):
             rest = [*context._protected_args, *context.args]
+            if command.invoke_without_command and not rest:
+                return
             found, inner, left = command.resolve_command(context, rest)
             assert inner is not None
             _parse(inner, str(found), left)

@@ -94,6 +94,7 @@ def test_every_event_of_the_design_is_there() -> None:
         "ServerDisabled",
         "ToolsChanged",
         "GrantChanged",
+        "KeyRotated",
         "RunErased",
     ]
 

@@ -1,0 +1,156 @@
+"""What a verification came to, in words and as a document; and whom it believes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..core.calls import JSON
+from ..core.checkpoint import fingerprint, parse_key
+from ..errors import BadBytes, UsageError
+from .frame import Frame
+from .screen import complain, counted, note, patience, say
+
+if TYPE_CHECKING:
+    from ..core.audit import Verdict
+    from ..core.bundle import Bundle
+    from ..core.checkpoint import Note
+    from ..signing import Keyring
+
+__all__ = [
+    "CHECKED",
+    "audit_document",
+    "audit_line",
+    "keyring",
+    "of_bundle",
+    "refuse",
+    "say_signed",
+    "trusted",
+]
+
+CHECKED = ("chain", "tree", "checkpoints")
+
+
+def keyring(frame: Frame) -> Keyring:
+    """Return the keys of this host."""
+    from ..signing import Keyring
+
+    return Keyring(frame.paths().state)
+
+
+def trusted(frame: Frame, keys: tuple[str, ...]) -> tuple[bytes, ...]:
+    """Return the public keys to believe: those given, or else the configured ones."""
+    if keys:
+        return tuple(map(_parsed, keys))
+    return (*frame.load().audit.trusted_keys, *keyring(frame).known())
+
+
+def _parsed(text: str) -> bytes:
+    found = parse_key(text)
+    if found is None:
+        raise UsageError(
+            f"--key {text} is no public key",
+            fix="give the 64 digits of caxton audit key",
+        )
+    return found
+
+
+def of_bundle(
+    path: Path, known: tuple[bytes, ...], kept: Sequence[Note] = ()
+) -> tuple[Bundle | None, Verdict]:
+    """Return the bundle in a file, if it is one, and what a check of it came to."""
+    from ..core.audit import Fault, Verdict
+    from ..evidence import check_bundle, read_bundle
+
+    with patience("verifying"):
+        try:
+            bundle = read_bundle(path)
+        except BadBytes as exc:
+            fault = Fault(kind="form", message=str(exc))
+            return None, Verdict(streams=0, events=0, faults=(fault,))
+        return bundle, check_bundle(bundle, known, kept)
+
+
+def audit_line(found: Verdict) -> str:
+    """Return the outcome of a verification in a line."""
+    events = counted(found.events, "event")
+    return f"{found.verdict}: {events} in {counted(found.streams, 'stream')}"
+
+
+def say_signed(found: Verdict) -> None:
+    """Tell what of it a believed key has signed."""
+    if found.erased:
+        say(
+            f"erased: {counted(found.erased, 'payload')}, of which the digests are left"
+        )
+    if found.verdict != "intact" or found.checkpoint is None:
+        return
+    say(f"signed: the first {counted(found.checkpoint.size, 'event')} of the log")
+    if found.behind:
+        say(
+            f"behind: {counted(found.behind, 'event')} after the newest checkpoint, "
+            "held by their chain alone: a tail cut off there would not show"
+        )
+
+
+def refuse(found: Verdict) -> None:
+    """Tell why *found* is not intact."""
+    if found.verdict == "broken":
+        for fault in found.faults[1:]:
+            note(f"also: {fault}")
+        complain(
+            str(found.faults[0]),
+            "restore the database from a copy, and see who may write it",
+        )
+        return
+    if found.signer is None:
+        complain(
+            "there is no checkpoint of a trusted key",
+            "caxton audit checkpoint signs the log as it is; or give --key",
+        )
+        return
+    public = found.signer.public_key
+    mark = fingerprint(public) if public else "unknown"
+    complain(
+        f"signed by a key that is not trusted, with the fingerprint {mark}",
+        "ask its owner, by another way, for the public key; then give it with --key",
+    )
+
+
+def audit_document(found: Verdict) -> dict[str, JSON]:
+    """Return the ``caxton.audit/v1`` document of a verification."""
+    bad, signed, signer = found.first_bad, found.checkpoint, found.signer
+    public = signer.public_key if signer else None
+    return {
+        "$type": "caxton.audit/v1",
+        "verdict": found.verdict,
+        "checked": [*CHECKED],
+        "streams": found.streams,
+        "events": found.events,
+        "erased": found.erased,
+        "behind": found.behind,
+        "checkpoint": {
+            "origin": signed.origin,
+            "size": signed.size,
+            "root": signed.root.hex(),
+        }
+        if signed
+        else None,
+        "signer": {
+            "trusted": signer.trusted,
+            "fingerprint": fingerprint(public) if public else None,
+        }
+        if signer
+        else None,
+        "faults": [
+            {
+                "kind": fault.kind,
+                "stream": fault.stream,
+                "seq": fault.seq,
+                "message": fault.message,
+            }
+            for fault in found.faults
+        ],
+        "first_bad": {"stream": bad[0], "seq": bad[1]} if bad else None,
+    }

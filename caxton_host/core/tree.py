@@ -1,0 +1,264 @@
+"""
+The Merkle tree of RFC 6962 over the hashes of all events, in the order of the log.
+
+    leaf = SHA-256(0x00 || event hash)
+    node = SHA-256(0x01 || left || right)
+
+A tree of n leaves is known by its frontier: the roots of its perfect subtrees, one
+for each bit of n, the largest first. That is all that growing it takes, and all that
+is kept (https://www.rfc-editor.org/rfc/rfc6962#section-2.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from itertools import islice
+
+__all__ = [
+    "EMPTY",
+    "Frontier",
+    "consistency",
+    "inclusion",
+    "is_consistent",
+    "node",
+    "prove",
+]
+
+#: The root of the tree without leaves.
+EMPTY = sha256().digest()
+
+_HASH = 32
+_AT_ONCE = 1024
+
+
+def node(left: bytes, right: bytes) -> bytes:
+    """Return the hash of a node from those of its children."""
+    return sha256(b"\x01" + left + right).digest()
+
+
+class Frontier:
+    """
+    A tree that grows at its right end.
+
+    Attributes:
+        size: How many leaves it has.
+
+        peaks: The roots of its perfect subtrees, the largest first.
+    """
+
+    __slots__ = ("peaks", "size")
+
+    def __init__(self, size: int = 0, peaks: Iterable[bytes] = ()) -> None:
+        self.size = size
+        self.peaks = list(peaks)
+
+    @classmethod
+    def parse(cls, size: int, data: bytes) -> Frontier:
+        """
+        Return the frontier that `to_bytes` gave.
+
+        Raises:
+            ValueError: It is none of a tree of that size.
+        """
+        if size < 0 or len(data) != _HASH * size.bit_count():
+            raise ValueError(f"no frontier of a tree of {size} leaves")
+        return cls(size, _parts(data))
+
+    def to_bytes(self) -> bytes:
+        """Return its peaks, one after the other."""
+        return b"".join(self.peaks)
+
+    def copy(self) -> Frontier:
+        """Return one that grows for itself."""
+        return Frontier(self.size, self.peaks)
+
+    def extend(self, hashes: Iterable[bytes]) -> None:
+        """Add a leaf for each of *hashes*."""
+        source = iter(hashes)
+        while chunk := list(islice(source, _AT_ONCE)):
+            self._extend(chunk)
+
+    def root(self) -> bytes:
+        """
+        Return the hash of the whole tree.
+
+        >>> Frontier().root() == EMPTY
+        True
+        """
+        if not self.peaks:
+            return EMPTY
+        *others, root = self.peaks
+        for peak in reversed(others):
+            root = node(peak, root)
+        return root
+
+    def _extend(self, hashes: Sequence[bytes]) -> None:
+        # Level by level, which in Python is twice as fast as leaf by leaf.
+        level = [sha256(b"\x00" + one).digest() for one in hashes]
+        size, last = self.size, list[bytes]()
+        while level:
+            if size & 1:
+                level.insert(0, self.peaks.pop())
+            if len(level) & 1:
+                last.append(level.pop())
+            nodes = iter(level)
+            level = [
+                sha256(b"\x01" + left + right).digest()
+                for left, right in zip(nodes, nodes, strict=True)
+            ]
+            size >>= 1
+        self.peaks += reversed(last)
+        self.size += len(hashes)
+
+
+# -- proofs --------------------------------------------------------------------
+
+
+def prove(hashes: Iterable[bytes], indices: Iterable[int]) -> list[list[bytes]]:
+    """
+    Return the inclusion proof of each of the leaves *indices*, in their order.
+
+    Args:
+        hashes: Those of all events, in order. Looked at once, and not kept.
+
+        indices: From 0. Each is smaller than the number of *hashes*.
+    """
+    wanted = list(indices)
+    proofs: dict[int, list[bytes]] = {index: [] for index in wanted}
+    # Each peak: its leaves, its hash, and the proofs of the wanted ones below it.
+    peaks: list[tuple[int, bytes, list[list[bytes]]]] = []
+    for index, one in enumerate(hashes):
+        found = proofs.get(index)
+        count, peak = 1, sha256(b"\x00" + one).digest()
+        below = [] if found is None else [found]
+        while peaks and peaks[-1][0] == count:
+            count, peak, below = _joined(peaks.pop(), (count, peak, below))
+        peaks.append((count, peak, below))
+    while len(peaks) > 1:
+        right = peaks.pop()
+        peaks.append(_joined(peaks.pop(), right))
+    return [proofs[index] for index in wanted]
+
+
+def _joined(
+    left: tuple[int, bytes, list[list[bytes]]],
+    right: tuple[int, bytes, list[list[bytes]]],
+) -> tuple[int, bytes, list[list[bytes]]]:
+    for proof in left[2]:
+        proof.append(right[1])
+    for proof in right[2]:
+        proof.append(left[1])
+    return left[0] + right[0], node(left[1], right[1]), left[2] + right[2]
+
+
+def inclusion(
+    event_hash: bytes, index: int, size: int, proof: Sequence[bytes]
+) -> bytes | None:
+    """
+    Return the root that *proof* leads to, or ``None`` if it has no such form.
+
+    The event is leaf *index* of the tree of *size* leaves with that root.
+    """
+    if not 0 <= index < size:
+        return None
+    first, last = index, size - 1
+    root = sha256(b"\x00" + event_hash).digest()
+    for part in proof:
+        if last == 0:
+            return None
+        if first & 1 or first == last:
+            root = node(part, root)
+            while not first & 1 and first:
+                first >>= 1
+                last >>= 1
+        else:
+            root = node(root, part)
+        first >>= 1
+        last >>= 1
+    return root if last == 0 else None
+
+
+def consistency(hashes: Iterable[bytes], old: int) -> list[bytes]:
+    """
+    Return the proof that a tree begins with its first *old* leaves.
+
+    Args:
+        hashes: Those of all events, in order. Looked at once, and not kept.
+
+        old: At least 1, and not more than there are.
+    """
+    source = iter(hashes)
+    before = Frontier()
+    before.extend(islice(source, old))
+    # The proof is the way from the last perfect subtree of the old tree upwards, that
+    # subtree first; unless it is the whole of it, which is known.
+    peaks: list[tuple[int, bytes, bool]] = [
+        (1 << bit, peak, False)
+        for bit, peak in zip(_bits(old), before.peaks, strict=True)
+    ]
+    count, last, _ = peaks.pop()
+    proof = [] if not peaks else [last]
+    peaks.append((count, last, True))
+    for one in source:
+        right = 1, sha256(b"\x00" + one).digest(), False
+        while peaks and peaks[-1][0] == right[0]:
+            right = _climbed(peaks.pop(), right, proof)
+        peaks.append(right)
+        old += 1
+    if old == before.size:
+        return []
+    while len(peaks) > 1:
+        right = peaks.pop()
+        peaks.append(_climbed(peaks.pop(), right, proof))
+    return proof
+
+
+def _climbed(
+    left: tuple[int, bytes, bool], right: tuple[int, bytes, bool], proof: list[bytes]
+) -> tuple[int, bytes, bool]:
+    if left[2]:
+        proof.append(right[1])
+    elif right[2]:
+        proof.append(left[1])
+    return left[0] + right[0], node(left[1], right[1]), left[2] or right[2]
+
+
+def is_consistent(
+    old: int, old_root: bytes, new: int, new_root: bytes, proof: Sequence[bytes]
+) -> bool:
+    """Return whether the tree of *new* leaves begins with the one of *old* leaves."""
+    if not 0 < old <= new:
+        return False
+    if old == new:
+        return not proof and old_root == new_root
+    known = [old_root] if old.bit_count() == 1 else []
+    path = [*known, *proof]
+    if not path:
+        return False
+    first, last = old - 1, new - 1
+    while first & 1:
+        first >>= 1
+        last >>= 1
+    before = after = path[0]
+    for part in path[1:]:
+        if last == 0:
+            return False
+        if first & 1 or first == last:
+            before, after = node(part, before), node(part, after)
+            while not first & 1 and first:
+                first >>= 1
+                last >>= 1
+        else:
+            after = node(after, part)
+        first >>= 1
+        last >>= 1
+    return last == 0 and before == old_root and after == new_root
+
+
+def _parts(data: bytes) -> list[bytes]:
+    return [data[at : at + _HASH] for at in range(0, len(data), _HASH)]
+
+
+def _bits(number: int) -> list[int]:
+    return [bit for bit in reversed(range(number.bit_length())) if number >> bit & 1]

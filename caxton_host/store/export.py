@@ -1,0 +1,236 @@
+"""One run out of the log, with the proof that it is in it: see `core.bundle`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import cast
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+
+from ..codec import decode_trusted
+from ..core.bundle import Earlier, Header, Part, Sealed, write_bundle
+from ..core.calls import JSON
+from ..core.checkpoint import Note
+from ..core.tree import consistency, inclusion, prove
+from ..errors import LogBrokenError, NotFoundError
+from .engine import unreadable
+from .entries import RUN
+from .reader import Reader
+from .rows import Columns, Query, rows
+from .schema import blobs, events, payloads, xid
+
+__all__ = ["export"]
+
+#: A fork of a fork of a fork.
+MAX_LINEAGE = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stream:
+    """
+    The beginning of a stream.
+
+    Attributes:
+        place: What orders its last event in the log.
+
+        started: The payload of its first event.
+    """
+
+    name: str
+    events: Sequence[Sealed]
+    place: tuple[int, ...]
+    started: Mapping[str, JSON]
+
+
+async def export(
+    reader: Reader,
+    run_id: str,
+    note: Note,
+    public_key: bytes,
+    *,
+    since: Sequence[Note] = (),
+) -> bytes:
+    """
+    Return the bundle of a run.
+
+    Args:
+        reader: Of its database.
+
+        run_id: The run.
+
+        note: A checkpoint that covers it.
+
+        public_key: What the checkpoint is signed with.
+
+        since: Older checkpoints of the same log, to be shown to fit.
+
+    Raises:
+        NotFoundError: There is no such run.
+
+        LogBrokenError: The log is not what was signed.
+    """
+    work = _Export(reader.engine, note)
+    try:
+        return await asyncio.to_thread(work.bundle, run_id, public_key, since)
+    except DBAPIError as exc:
+        raise unreadable(exc) from None
+
+
+class _Export:
+    def __init__(self, engine: sa.Engine, note: Note) -> None:
+        self._engine = engine
+        self._note = note
+        shared = engine.dialect.name == "postgresql"
+        self._order: list[sa.ColumnElement[int]] = [events.c.position]
+        if shared:
+            self._order.insert(0, cast("sa.ColumnElement[int]", xid))
+
+    def bundle(self, run_id: str, public_key: bytes, since: Sequence[Note]) -> bytes:
+        streams = self._lineage(run_id)
+        kept = self._blobs(streams)
+        indices = [self._index(stream) for stream in streams]
+        parts = tuple(
+            Part(
+                stream=stream.name,
+                events=len(stream.events),
+                index=index,
+                proof=tuple(proof),
+            )
+            for stream, index, proof in zip(
+                streams, indices, prove(self._hashes(), indices), strict=True
+            )
+        )
+        self._check(streams, parts)
+        header = Header(
+            run=run_id,
+            checkpoint=self._note.text().encode(),
+            key=public_key,
+            parts=parts,
+            earlier=tuple(self._earlier(old) for old in since),
+            blobs=len(kept),
+        )
+        every = (event for stream in streams for event in stream.events)
+        return b"".join(write_bundle(header, every, kept))
+
+    def _lineage(self, run_id: str) -> list[_Stream]:
+        """Return the streams that the run needs, its own last."""
+        found = [self._stream(run_id, None)]
+        while isinstance(origin := found[0].started.get("forked_from"), dict):
+            if len(found) > MAX_LINEAGE:
+                raise LogBrokenError(f"run {run_id} is forked from itself")
+            parent = self._stream(str(origin["run"]), cast("int", origin["seq"]))
+            found.insert(0, parent)
+        return found
+
+    def _stream(self, run_id: str, last: int | None) -> _Stream:
+        name = f"{RUN}{run_id}"
+        query = (
+            sa.select(
+                events.c.seq,
+                events.c.type,
+                events.c.schema_version,
+                events.c.recorded_at,
+                events.c.trace_id,
+                events.c.span_id,
+                events.c.hash,
+                payloads.c.salt,
+                payloads.c.payload,
+                events.c.digest,
+                *self._places(),
+            )
+            .join_from(events, payloads, isouter=True)
+            .where(events.c.stream == name)
+            .order_by(events.c.seq)
+        )
+        if last is not None:
+            query = query.where(events.c.seq <= last)
+        found = self._rows(query)
+        if not found:
+            raise NotFoundError(f"no run {run_id}", fix="caxton runs list shows them")
+        fields = Sealed.__dataclass_fields__
+        sealed = [Sealed(**dict(zip(fields, row, strict=False))) for row in found]
+        first = sealed[0].payload
+        return _Stream(
+            name=name,
+            events=sealed,
+            place=tuple(int(part) for part in found[-1][len(fields) :]),
+            started=decode_trusted(first) if first is not None else {},
+        )
+
+    def _places(self) -> list[sa.ColumnElement[object]]:
+        return [sa.cast(column, sa.Text) for column in self._order]
+
+    def _index(self, stream: _Stream) -> int:
+        *_, position = stream.place
+        query = sa.select(sa.func.count()).select_from(events)
+        if len(stream.place) == 1:
+            query = query.where(events.c.position < position)
+        else:
+            number = sa.cast(str(stream.place[0]), xid.type)
+            place = sa.tuple_(number, sa.literal(position))
+            query = query.where(sa.tuple_(xid, events.c.position) < place)
+        return int(self._rows(query)[0][0])
+
+    def _hashes(self) -> Iterator[bytes]:
+        query = sa.select(events.c.hash).order_by(*self._order)
+        query = query.limit(self._note.checkpoint.size)
+        with (
+            self._engine.connect() as connection,
+            closing(rows(connection, query)) as it,
+        ):
+            yield from (hash_ for (hash_,) in it)
+
+    def _check(self, streams: Sequence[_Stream], parts: Sequence[Part]) -> None:
+        """Make sure of what is about to be said: nobody has to believe it."""
+        signed = self._note.checkpoint
+        for stream, part in zip(streams, parts, strict=True):
+            last = stream.events[-1].hash
+            if inclusion(last, part.index, signed.size, part.proof) != signed.root:
+                raise LogBrokenError(
+                    "the log is not the one that was signed",
+                    fix="caxton audit verify says where",
+                )
+
+    def _earlier(self, old: Note) -> Earlier:
+        size = old.checkpoint.size
+        if not 0 < size <= self._note.checkpoint.size:
+            raise LogBrokenError(
+                f"the older checkpoint is of {size} events, the log has "
+                f"{self._note.checkpoint.size}",
+                fix="caxton audit verify --checkpoint",
+            )
+        return Earlier(
+            checkpoint=old.text().encode(),
+            proof=tuple(consistency(self._hashes(), size)),
+        )
+
+    def _blobs(self, streams: Sequence[_Stream]) -> list[bytes]:
+        """Return the bytes that the events name, as far as they are kept."""
+        named = sorted({digest for s in streams for digest in _digests(s.events)})
+        found: list[bytes] = []
+        for digest in named:
+            query = sa.select(blobs.c.bytes).where(blobs.c.sha256 == digest)
+            found += [data for (data,) in self._rows(query)]
+        return found
+
+    def _rows(self, query: Query) -> list[Columns]:
+        with self._engine.connect() as connection:
+            return list(rows(connection, query))
+
+
+def _digests(events: Sequence[Sealed]) -> Iterator[str]:
+    for event in events:
+        if event.payload is None or event.type not in {"RunStarted", "ToolCompleted"}:
+            continue
+        payload = decode_trusted(event.payload)
+        if event.type == "RunStarted":
+            yield str(payload["module_sha256"])
+            for entry in payload["catalogue"].values():
+                yield str(entry.get("definition_sha256"))
+        else:
+            for blob in payload["blobs"]:
+                yield str(blob.get("sha256"))

@@ -1,0 +1,133 @@
+"""
+Who signs the log, and when: what SQLite and PostgreSQL have in common.
+
+A host signs with its first commit, then once a second while there is something new,
+and when it closes; so the log of a host that was killed lacks the last second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..core.checkpoint import Checkpoint, Note, origin_of
+from ..core.tree import Frontier
+from ..errors import CaxtonError, LogBrokenError, StoreError
+from ..signing import Signer
+
+__all__ = ["PERIOD", "Seal", "Sealer", "Sealing", "shortened", "sign"]
+
+#: Seconds between two checkpoints that nobody asked for.
+PERIOD = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """A signed checkpoint, and the public key that it is signed with."""
+
+    note: Note
+    public_key: bytes
+
+
+class Sealer(Protocol):
+    """Makes checkpoints of one log."""
+
+    @property
+    def newest(self) -> Seal | None:
+        """The last one that was made here."""
+        ...
+
+    async def seal(self, *, force: bool = False) -> None:
+        """
+        Sign what is new, if anything is.
+
+        Args:
+            force: Wait until all that was committed before is signed, by our key.
+
+        Raises:
+            StoreError: *force*, and it cannot be done.
+        """
+        ...
+
+
+class Sealing:
+    """
+    Seals once a second, and tells of each new checkpoint.
+
+    Args:
+        sealer: Does it.
+
+        on_seal: Is told, on the event loop, of the newest one.
+    """
+
+    def __init__(self, sealer: Sealer, on_seal: Callable[[Note], None]) -> None:
+        self._sealer = sealer
+        self._on_seal = on_seal
+        self._told: Seal | None = None
+        self._warned = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Seal what is left, and end."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+            await self._seal()
+
+    async def force(self) -> Note:
+        """
+        Return a checkpoint of all that is committed.
+
+        Raises:
+            StoreError: It cannot be signed, or there is nothing.
+        """
+        await self._sealer.seal(force=True)
+        self._tell()
+        if self._told is None:
+            raise StoreError("the log has no events yet", fix="run an agent first")
+        return self._told.note
+
+    def _tell(self) -> None:
+        newest = self._sealer.newest
+        if newest is not None and newest is not self._told:
+            self._told = newest
+            self._on_seal(newest.note)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(PERIOD)
+            await self._seal()
+
+    async def _seal(self) -> None:
+        try:
+            await self._sealer.seal()
+        except (CaxtonError, OSError) as exc:
+            # A run does not wait for a checkpoint, and does not fail for lack of one.
+            if not self._warned:
+                self._warned = True
+                _log.warning("the log is not signed: %s", exc)
+        self._tell()
+
+
+def sign(signer: Signer, tree: Frontier, first: bytes) -> Seal:
+    """Return the checkpoint of a log whose first event has the hash *first*."""
+    checkpoint = Checkpoint(origin=origin_of(first), size=tree.size, root=tree.root())
+    return Seal(signer.sign(checkpoint), signer.public_key())
+
+
+def shortened(events: int) -> LogBrokenError:
+    """Return what is said of a log that lost events: it takes no more."""
+    return LogBrokenError(
+        f"the log has lost events: its tree has {events}",
+        fix="caxton audit verify; restore the database from a copy",
+    )

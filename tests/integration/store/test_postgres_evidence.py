@@ -1,0 +1,166 @@
+"""One tree over what several hosts append to one server, and no append waits for it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import anyio
+import psycopg
+import pytest
+
+from caxton_host.clock import SystemClock
+from caxton_host.core.audit import Verdict
+from caxton_host.core.bundle import parse_bundle
+from caxton_host.core.checkpoint import Note
+from caxton_host.errors import StoreError
+from caxton_host.evidence import check_bundle
+from caxton_host.signing import Keyring
+from caxton_host.store import tree_postgres
+from caxton_host.store.export import export
+from caxton_host.store.sql import SqlStore
+from caxton_host.store.verify import verify
+from tests.unit.store.fakes import line, run_started
+
+from .test_postgres import transaction
+
+
+def opened(url: str, state: Path, told: list[Note] | None = None) -> SqlStore:
+    return SqlStore.open(
+        url,
+        clock=SystemClock(),
+        entropy=os.urandom,
+        signer=Keyring(state),
+        on_seal=(told if told is not None else []).append,
+    )
+
+
+async def checked(url: str, *states: Path, outside: tuple[Note, ...] = ()) -> Verdict:
+    keys = [Keyring(state).public_key() for state in states]
+    async with SqlStore.open(
+        url, clock=SystemClock(), entropy=os.urandom, write=False
+    ) as store:
+        return await verify(store, trusted=keys, outside=outside)
+
+
+async def test_several_hosts_grow_one_tree(postgres_url: str, tmp_path: Path) -> None:
+    states = [tmp_path / str(number) for number in range(3)]
+
+    async def host(number: int) -> None:
+        async with opened(postgres_url, states[number]) as store:
+            logs = [store.create(f"run/{number}{name}") for name in "abcd"]
+
+            async def run(position: int) -> None:
+                await logs[position].append(run_started())
+                for n in range(1, 20):
+                    await logs[position].append(line(n))
+
+            async with anyio.create_task_group() as group:
+                for position in range(len(logs)):
+                    group.start_soon(run, position)
+            await store.seal()
+
+    async with anyio.create_task_group() as group:
+        for number in range(3):
+            group.start_soon(host, number)
+    found = await checked(postgres_url, *states)
+    assert (found.verdict, found.events, found.behind) == ("intact", 240, 0)
+    assert (await checked(postgres_url)).verdict == "signer_unknown"
+
+
+async def test_what_an_open_transaction_hides_is_not_sequenced(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree_postgres, "_PATIENCE", 0.2)
+    async with opened(postgres_url, tmp_path) as store:
+        log = store.create("run/a")
+        await log.append(run_started(), line(1))
+        assert (await store.seal()).checkpoint.size == 2
+        with transaction(postgres_url) as other:
+            other.execute("SELECT pg_current_xact_id()")
+            await log.append(line(2))  # law 3: it does not wait for the tree
+            with pytest.raises(StoreError, match="does not end"):
+                await store.seal()
+        assert (await store.seal()).checkpoint.size == 3
+    assert (await checked(postgres_url, tmp_path)).verdict == "intact"
+
+
+async def test_an_event_that_was_drawn_early_and_came_late_has_its_place(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    async with opened(postgres_url, tmp_path) as store:
+        await store.create("run/a").append(run_started())
+        with transaction(postgres_url) as other:
+            other.execute(
+                "INSERT INTO events (stream, seq, type, schema_version, recorded_at,"
+                " digest, hash) VALUES ('x', 1, 'X', 1, 1, %s, %s)",
+                [bytes(32), bytes(32)],
+            )
+            await store.create("run/b").append(run_started())
+            other.execute("COMMIT")
+            other.execute("BEGIN")
+        assert (await store.seal()).checkpoint.size == 3
+        await store.create("run/c").append(run_started())
+        signed = await store.seal()
+    found = await checked(postgres_url, tmp_path)
+    assert {fault.kind for fault in found.faults} == {"payload"}  # of the intruder
+    assert found.checkpoint == signed.checkpoint
+
+
+async def test_one_host_at_a_time_sequences(postgres_url: str, tmp_path: Path) -> None:
+    told: list[Note] = []
+    async with opened(postgres_url, tmp_path, told) as store:
+        await store.create("run/a").append(run_started())
+        sealer = store._sealing
+        assert sealer is not None
+        with transaction(postgres_url) as other:
+            other.execute(tree_postgres._LOCK)
+            await sealer._seal()
+            assert told == []
+        await sealer._seal()
+        assert [note.checkpoint.size for note in told] == [1]
+        await store.create("run/b").append(run_started())
+        await sealer._seal()  # within the second: sequenced, not signed
+        assert len(told) == 1
+
+
+async def test_an_edit_with_its_chain_and_a_cut_tail_are_found(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    async with opened(postgres_url, tmp_path) as store:
+        for name in "ab":
+            await store.create(f"run/{name}").append(run_started(), line(1))
+        signed = await store.seal()
+
+    def forge(*statements: str) -> None:
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            for table in ("events", "payloads", "checkpoints"):
+                connection.execute(f"ALTER TABLE {table} DISABLE TRIGGER ALL".encode())
+            for statement in statements:
+                connection.execute(statement.encode())
+
+    forge(
+        "DELETE FROM payloads WHERE position IN"
+        " (SELECT position FROM events WHERE stream = 'run/b')",
+        "DELETE FROM events WHERE stream = 'run/b'",
+    )
+    (fault,) = (await checked(postgres_url, tmp_path)).faults
+    assert fault.kind == "cut"
+    forge("DELETE FROM checkpoints", "UPDATE events SET hash = sha256(hash)")
+    kinds = [f.kind for f in (await checked(postgres_url, tmp_path)).faults]
+    assert "envelope" in kinds
+    found = await checked(postgres_url, tmp_path, outside=(signed,))
+    assert found.verdict == "broken"
+
+
+async def test_a_run_on_a_server_is_exported(postgres_url: str, tmp_path: Path) -> None:
+    async with opened(postgres_url, tmp_path) as store:
+        for name in "abc":
+            await store.create(f"run/{name}").append(run_started(), line(1))
+        old = await store.seal()
+        await store.create("run/d").append(run_started())
+        note = await store.seal()
+        key = Keyring(tmp_path).public_key()
+        data = await export(store, "b", note, key, since=[old])
+    bundle = parse_bundle(iter(data.splitlines(keepends=True)))
+    assert check_bundle(bundle, [key], [old]).verdict == "intact"

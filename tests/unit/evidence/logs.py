@@ -1,0 +1,258 @@
+"""A log in lists, as a host would write it, and bundles of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+
+from caxton_host import codec
+from caxton_host.core.bundle import Earlier, Header, Part, Sealed, write_bundle
+from caxton_host.core.calls import JSON
+from caxton_host.core.chain import GENESIS, envelope, event_hash, payload_digest
+from caxton_host.core.checkpoint import Checkpoint, Note, Signature, key_id, origin_of
+from caxton_host.core.events import (
+    Event,
+    LogWritten,
+    RunCompleted,
+    from_payload,
+    to_payload,
+)
+from caxton_host.core.tree import Frontier, consistency, prove
+from caxton_host.signing import Rotation
+
+from ..store.fakes import run_started
+
+OLD, NEW, FORGER = (bytes([number]) * 32 for number in (1, 2, 3))
+
+
+def public(seed: bytes) -> bytes:
+    return Rotation(old=seed, new=seed).public_key()
+
+
+def signed(checkpoint: Checkpoint, *seeds: bytes) -> Note:
+    notes = [Rotation(old=seed, new=seed).sign(checkpoint) for seed in seeds]
+    return Note.of(checkpoint, [note.signatures[0] for note in notes])
+
+
+@dataclass(slots=True)
+class Log:
+    """All events in order, with their streams."""
+
+    events: list[tuple[str, Sealed]] = field(default_factory=list)
+    blobs: dict[str, bytes] = field(default_factory=dict)
+
+    def of(self, stream: str) -> list[Sealed]:
+        return [event for name, event in self.events if name == stream]
+
+    def append(self, stream: str, event: Event) -> Sealed:
+        before = self.of(stream)
+        seq = len(before) + 1
+        number = len(self.events)
+        payload = codec.encode(to_payload(event))
+        salt = sha256(b"salt %d" % number).digest()[:16]
+        digest = payload_digest(salt, payload)
+        ids = ("ab" * 16, "cd" * 8) if number % 2 else (None, None)
+        type_, at = type(event).__name__, 1_700_000_000_000_000 + number
+        head = envelope(stream, seq, type_, 1, at, *ids)
+        hash_ = event_hash(before[-1].hash if before else GENESIS, head, digest)
+        sealed = Sealed(
+            seq=seq,
+            type=type_,
+            schema_version=1,
+            recorded_at=at,
+            trace_id=ids[0],
+            span_id=ids[1],
+            hash=hash_,
+            salt=salt,
+            payload=payload,
+            digest=digest,
+        )
+        self.events.append((stream, sealed))
+        return sealed
+
+    def run(
+        self, name: str, lines: int = 2, forked_from: dict[str, JSON] | None = None
+    ) -> str:
+        stream = f"run/{name}"
+        self.append(stream, replace(run_started(), forked_from=forked_from))
+        for n in range(1, lines + 1):
+            self.append(stream, LogWritten(n=n, level="info", text=f"line {n}"))
+        done = RunCompleted(output=None, output_sha256="00" * 32, fuel=lines)
+        self.append(stream, done)
+        return stream
+
+    @property
+    def hashes(self) -> list[bytes]:
+        return [event.hash for _, event in self.events]
+
+    def checkpoint(self, size: int | None = None) -> Checkpoint:
+        tree = Frontier()
+        tree.extend(self.hashes[:size])
+        origin = origin_of(self.hashes[0])
+        return Checkpoint(origin=origin, size=tree.size, root=tree.root())
+
+    def bundle(
+        self,
+        *streams: str | tuple[str, int],
+        by: Sequence[bytes] = (OLD,),
+        earlier: Sequence[int] = (),
+        key: bytes | None = None,
+    ) -> bytes:
+        parts: list[Part] = []
+        events: list[Sealed] = []
+        for entry in streams:
+            stream, count = entry if isinstance(entry, tuple) else (entry, None)
+            own = self.of(stream)[:count]
+            index = self.events.index((stream, own[-1]))
+            (proof,) = prove(self.hashes, [index])
+            parts.append(
+                Part(stream=stream, events=len(own), index=index, proof=tuple(proof))
+            )
+            events += own
+        header = Header(
+            run=parts[-1].stream.removeprefix("run/"),
+            checkpoint=signed(self.checkpoint(), *by).text().encode(),
+            key=key or public(by[0]),
+            parts=tuple(parts),
+            earlier=tuple(
+                Earlier(
+                    checkpoint=signed(self.checkpoint(size), by[0]).text().encode(),
+                    proof=tuple(consistency(self.hashes, size)),
+                )
+                for size in earlier
+            ),
+            blobs=len(self.blobs),
+        )
+        blobs = [self.blobs[digest] for digest in sorted(self.blobs)]
+        return b"".join(write_bundle(header, events, blobs))
+
+
+def small() -> Log:
+    """Return a log of three runs, one of them a fork of another, and a host."""
+    log = Log()
+    log.append("host/1", LogWritten(n=1, level="info", text="begin"))
+    log.run("a")
+    forked = log.of("run/a")[1]
+    log.run("b", forked_from={"run": "a", "seq": forked.seq, "hash": forked.hash.hex()})
+    again = log.of("run/b")[2]
+    log.run("c", forked_from={"run": "b", "seq": 3, "hash": again.hash.hex()})
+    log.append("host/1", LogWritten(n=2, level="info", text="end"))
+    data = b"\0asm of no use"
+    log.blobs[sha256(data).hexdigest()] = data
+    return log
+
+
+def unknown(note: Note) -> Note:
+    """Return *note* with one more signature, of a key that nobody knows."""
+    name = note.checkpoint.origin
+    other = Signature(name=name, key_id=key_id(name, bytes(32)), raw=bytes(64))
+    return Note.of(note.checkpoint, [*note.signatures, other])
+
+
+def vectors() -> Mapping[str, tuple[bytes, str]]:
+    """Return bundles by name, and what a verifier that trusts `OLD` says of each."""
+    log = small()
+    run, fork = log.bundle("run/a"), log.bundle(("run/a", 2), ("run/b", 3), "run/c")
+    erased = small()
+    erased.events = [
+        (name, _without_payload(event) if event.seq > 1 else event)
+        for name, event in erased.events
+    ]
+    again = small()
+    again.events = [(n, e) for n, e in again.events if n != "run/b"]
+    edited = _edited(small())
+    return {
+        "run": (run, "intact"),
+        "run-of-two-keys": (log.bundle("run/a", by=(OLD, NEW)), "intact"),
+        "run-since": (log.bundle("run/a", earlier=(1, 7, 8, 13, 14)), "intact"),
+        "run-not-ended": (log.bundle(("run/a", 3)), "intact"),
+        "erased": (erased.bundle("run/a"), "intact"),
+        "fork": (fork, "intact"),
+        "other-key": (log.bundle("run/a", by=(FORGER,)), "signer_unknown"),
+        "rebuilt-by-other-key": (
+            edited.bundle("run/a", by=(FORGER,)),
+            "signer_unknown",
+        ),
+        "key-of-another": (
+            log.bundle("run/a", by=(FORGER,), key=public(OLD)),
+            "broken",
+        ),
+        "key-not-the-signers": (log.bundle("run/a", key=public(NEW)), "broken"),
+        "fork-without-parent": (log.bundle("run/c"), "broken"),
+        "fork-of-less": (log.bundle(("run/a", 1), ("run/b", 3), "run/c"), "broken"),
+        "run-called-a-fork": (log.bundle("run/a", "run/b"), "broken"),
+        "payload": (_swap(run, b'"payload":"', b'"payload":"AAAA'), "broken"),
+        "salt": (_swap(run, b'"salt":"', b'"salt":"00', drop=2), "broken"),
+        "time": (_swap(run, b'"at":1', b'"at":2', drop=0), "broken"),
+        "type": (_swap(run, b"LogWritten", b"LogWrittes"), "broken"),
+        "trace": (_swap(run, b'"trace":"ab', b'"trace":"aa'), "broken"),
+        "event-removed": (_without(run, 2), "broken"),
+        "events-swapped": (_lines(run, 0, 2, 1, 3, 4, 5), "broken"),
+        "blob": (_swap(run, b'"bytes":"AGF', b'"bytes":"AGE'), "broken"),
+        "cut": (run[:-40], "broken"),
+        "more": (run + b"{}\n", "broken"),
+        "spaces": (run.replace(b'"blobs":1', b'"blobs": 1'), "broken"),
+        "a-key-twice": (run.replace(b'"blobs":1', b'"blobs":1,"blobs":1'), "broken"),
+        "root": (_root(run), "broken"),
+        "index": (_swap(run, b'"index":4', b'"index":3', drop=0), "broken"),
+        "earlier-of-another-log": (_grafted(log, again), "broken"),
+        "empty": (b"", "broken"),
+        "no-checkpoint": (_swap(run, b"caxton-host/log", b"\\ncaxton-host"), "broken"),
+    }
+
+
+def _edited(log: Log) -> Log:
+    """Change an event and compute all that follows again, as an operator could."""
+    again = Log(blobs=log.blobs)
+    for stream, event in log.events:
+        changed: dict[str, JSON] = {"n": 1, "level": "info", "text": "something else"}
+        known = event.type == "LogWritten" and stream == "run/a"
+        payload = changed if known else codec.decode_trusted(event.payload or b"")
+        again.append(stream, _event(event.type, payload))
+    return again
+
+
+def _event(type_: str, payload: dict[str, JSON]) -> Event:
+    return from_payload(type_, 1, payload)
+
+
+def _without_payload(event: Sealed) -> Sealed:
+    return replace(event, salt=None, payload=None)
+
+
+def _grafted(log: Log, other: Log) -> bytes:
+    """Return a bundle whose earlier checkpoint is of a log with other events."""
+    sound = log.bundle("run/a", earlier=(7,))
+    theirs = other.bundle("run/c", earlier=(7,))
+    cut = b'"earlier":['
+    mine, rest = sound.split(cut, 1)
+    return (
+        mine
+        + cut
+        + theirs.split(cut, 1)[1].split(b'],"key"', 1)[0]
+        + rest[rest.index(b'],"key"') :]
+    )
+
+
+def _swap(data: bytes, old: bytes, new: bytes, *, drop: int = 0) -> bytes:
+    at = data.index(old) + len(old)
+    assert old in data
+    return data[: at - len(old)] + new + data[at + drop :]
+
+
+def _lines(data: bytes, *order: int) -> bytes:
+    lines = data.splitlines(keepends=True)
+    return b"".join(lines[number] for number in order)
+
+
+def _without(data: bytes, number: int) -> bytes:
+    lines = data.splitlines(keepends=True)
+    del lines[number]
+    return b"".join(lines).replace(b'"events":4', b'"events":3')
+
+
+def _root(data: bytes) -> bytes:
+    """Return *data* with a root that nobody signed."""
+    at = data.index(b"\\n14\\n") + 6
+    return data[:at] + (b"B" if data[at : at + 1] == b"A" else b"A") + data[at + 1 :]

@@ -1,0 +1,151 @@
+"""Checkpoints leave the machine, and no run waits for that."""
+
+from __future__ import annotations
+
+import asyncio
+import http.server
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from caxton_host.anchors import Anchor, FileAnchor, HttpAnchor, anchor
+from caxton_host.core.checkpoint import Checkpoint, Note, parse_notes
+from caxton_host.signing import Keyring
+
+SOON = 30.0
+
+
+def note(tmp_path: Path, size: int) -> Note:
+    checkpoint = Checkpoint(origin="log", size=size, root=bytes(32))
+    return Keyring(tmp_path).sign(checkpoint)
+
+
+class Taker(http.server.BaseHTTPRequestHandler):
+    """Answers as its server is told: a status, a redirect, or not at all."""
+
+    def do_POST(self) -> None:
+        server = self.server
+        assert isinstance(server, Server)
+        body = self.rfile.read(int(self.headers["content-length"]))
+        server.asked += 1
+        answer = server.answers.pop(0) if server.answers else 200
+        if answer == 0:
+            server.release.wait(SOON)
+            return
+        if answer == 200:
+            server.taken.append(body)
+        self.send_response(answer)
+        if answer == 302:
+            self.send_header("location", "/elsewhere")
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        del format, args
+
+
+class Server(http.server.ThreadingHTTPServer):
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Taker)
+        self.answers: list[int] = []
+        self.taken: list[bytes] = []
+        self.asked = 0
+        self.release = threading.Event()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/checkpoints"
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as running:
+        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
+        thread.start()
+        yield running
+        running.release.set()
+        running.shutdown()
+        thread.join()
+
+
+async def until(done: Callable[[], bool]) -> None:
+    async with asyncio.timeout(SOON):
+        while not done():  # noqa: ASYNC110 -- told by nobody
+            await asyncio.sleep(0.01)
+
+
+async def test_a_file_takes_one_checkpoint_after_the_other(tmp_path: Path) -> None:
+    file = tmp_path / "anchored.txt"
+    written = [note(tmp_path, size) for size in (1, 2)]
+    for one in written:
+        async with anchor(f"file:{file}") as to:
+            to.tell(one)
+        assert to.sent == 1
+    assert parse_notes(file.read_bytes()) == written
+
+
+async def test_a_file_that_is_a_link_is_not_followed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    async with Anchor(FileAnchor(tmp_path / "link"), pause=0.01) as to:
+        to.tell(note(tmp_path, 1))
+        await until(lambda: to.failures > 1)
+    assert not (tmp_path / "target").exists()
+    assert caplog.text.count("is not anchored") == 1
+    assert "was not anchored" in caplog.text
+
+
+async def test_a_server_is_posted_the_note(tmp_path: Path, server: Server) -> None:
+    one = note(tmp_path, 1)
+    async with anchor(server.url) as to:
+        to.tell(one)
+        await until(lambda: to.sent == 1)
+    assert server.taken == [one.text().encode()]
+    assert to.failures == 0
+
+
+async def test_a_server_that_fails_is_asked_again(
+    tmp_path: Path, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.answers = [500, 302, 404]
+    one = note(tmp_path, 1)
+    async with Anchor(HttpAnchor(server.url, None), pause=0.01) as to:
+        to.tell(one)
+        await until(lambda: to.sent == 1)
+    assert server.taken == [one.text().encode()]
+    assert (to.failures, server.asked) == (3, 4)
+    assert caplog.text.count("is not anchored") == 1
+
+
+async def test_only_the_newest_is_sent_after_a_failure(
+    tmp_path: Path, server: Server
+) -> None:
+    server.answers = [500]
+    async with Anchor(HttpAnchor(server.url, None), pause=0.05) as to:
+        to.tell(note(tmp_path, 1))
+        await until(lambda: to.failures == 1)
+        for size in (2, 3):
+            to.tell(note(tmp_path, size))
+        await until(lambda: to.sent == 1)
+    assert [parse_notes(body)[0].checkpoint.size for body in server.taken] == [3]
+
+
+async def test_a_server_that_hangs_holds_nobody_up(
+    tmp_path: Path, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.answers = [0]
+    async with asyncio.timeout(8):
+        async with anchor(server.url) as to:
+            to.tell(note(tmp_path, 1))
+            await until(lambda: server.asked == 1)
+    assert to.sent == 0
+    assert "was not anchored" in caplog.text
+
+
+async def test_nothing_to_send_is_nothing_to_wait_for(server: Server) -> None:
+    async with anchor(server.url) as to:
+        pass
+    assert (to.sent, to.failures, server.asked) == (0, 0, 0)

@@ -17,7 +17,7 @@ from ..errors import BusyError, LeaseLost, NotFoundError, StoreError
 from ..ports import Clock, Trace
 from ..signing import Signer
 from .claims import Claim, driven, grown
-from .commit import Group, Line
+from .commit import Group, Line, Transactions
 from .commit_sqlite import SqliteCommitter
 from .engine import file_of, open_engine
 from .entries import RUN, Drafter, Entropy, run_of, salts

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import UsageError
 from .exits import AUDIT, DIVERGED
 from .frame import Frame, as_json, wait
 from .screen import complain, counted, note, patience, say, show
@@ -60,7 +59,7 @@ def command(
       caxton replay --bundle run.caxton --key 3b6a27bc...
     """
     if (run is None) == (bundle is None):
-        raise UsageError("name RUN or --bundle", fix="caxton replay @last")
+        raise click.UsageError("Name RUN, or --bundle and a file.", ctx)
     if bundle is not None:
         from .replay_bundle import replay_bundle
 

@@ -15,8 +15,12 @@ from .frame import Frame, as_json, wait
 from .run import read_module
 from .screen import complain, counted, note, patience, say, show
 from .step import Stepper, interruptible
+from .verdict import of_bundle, refuse, trusted
 
 if TYPE_CHECKING:
+    from ..config import Config
+    from ..core.bundle import Bundle
+    from ..ports import Store
     from ..replay import Replayed
 
 __all__ = ["command"]
@@ -91,7 +95,7 @@ def command(
       caxton replay --bundle run.caxton --key 3b6a27bc...
     """
     if (run is None) == (bundle is None):
-        raise UsageError("name RUN or --bundle", fix="caxton replay @last")
+        raise click.UsageError("Name RUN, or --bundle and a file.", ctx)
     if step and as_json:
         raise UsageError(
             "--step speaks to a person, --json to a program", fix="leave one out"
@@ -100,13 +104,10 @@ def command(
     with interruptible() if step else nullcontext():
         if bundle is None:
             found = wait(_replay(frame, wanted))
+        elif believed := _believed(frame, bundle, keys):
+            found = wait(_replay_bundle(frame, believed, wanted))
         else:
-            from .replay_bundle import replay_bundle
-
-            of_bundle = wait(replay_bundle(frame, bundle, keys))
-            if of_bundle is None:
-                ctx.exit(AUDIT)
-            found = of_bundle
+            ctx.exit(AUDIT)
     if as_json:
         show(found.to_document())
     else:
@@ -128,24 +129,50 @@ def _tell(found: Replayed) -> None:
 
 
 async def _replay(frame: Frame, wanted: _Wanted) -> Replayed:
-    from ..bootstrap import open_sandbox, open_store
+    from ..bootstrap import open_store
+
+    config = frame.look()
+    async with open_store(config, write=False) as store:
+        run_id = await store.find_run(wanted.run)
+        return await _execute(frame, config, run_id, store, wanted)
+
+
+async def _replay_bundle(frame: Frame, bundle: Bundle, wanted: _Wanted) -> Replayed:
+    from ..evidence import BundleStore
+
+    store = BundleStore(bundle)
+    return await _execute(frame, frame.look(), bundle.header.run, store, wanted)
+
+
+def _believed(frame: Frame, path: Path, keys: tuple[str, ...]) -> Bundle | None:
+    """
+    Return a bundle, if a believed key signed it, or tell why not.
+
+    Nothing of it is interpreted before that.
+    """
+    bundle, found = of_bundle(path, trusted(frame, keys))
+    if bundle is None or found.verdict != "intact":
+        refuse(found)
+        return None
+    return bundle
+
+
+async def _execute(
+    frame: Frame, config: Config, run_id: str, store: Store, wanted: _Wanted
+) -> Replayed:
+    from ..bootstrap import open_sandbox
     from ..recording import Recording
     from ..replay import Options, replay
     from ..telemetry import NoTelemetry
 
-    config = frame.look()
-    async with (
-        open_store(config, write=False) as store,
-        open_sandbox(frame.paths(), config.places) as sandbox,
-    ):
-        run_id = await store.find_run(wanted.run)
-        module, pause = None, None
-        if wanted.against or wanted.step:
-            recording = await Recording.load(run_id, store)
-            if wanted.against:
-                module = read_module(wanted.against, recording.limits.module)
-            if wanted.step:
-                pause = Stepper(recording.history).pause
+    module, pause = None, None
+    if wanted.against or wanted.step:
+        recording = await Recording.load(run_id, store)
+        if wanted.against:
+            module = read_module(wanted.against, recording.limits.module)
+        if wanted.step:
+            pause = Stepper(recording.history).pause
+    async with open_sandbox(frame.paths(), config.places) as sandbox:
         # Nothing may move on the terminal while a person types.
         with nullcontext() if pause else patience("replaying"):
             return await replay(

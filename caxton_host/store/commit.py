@@ -15,13 +15,14 @@ from typing import Any, Protocol, TypeAlias
 
 from ..core.chain import GENESIS
 from ..core.events import ENDS, RunStarted
-from ..errors import StoreError
+from ..errors import CaxtonError, StoreError
 from ..ports import Refused, Reservation
 from .entries import Draft, RunRow, ended_at, run_of, spend, started
 
 __all__ = [
     "Batch",
     "Committer",
+    "Driver",
     "Group",
     "Line",
     "LockedError",
@@ -57,6 +58,14 @@ class Line:
     error: StoreError | None = None
 
 
+class Driver(Protocol):
+    """A connection of either driver, as far as they are alike."""
+
+    def execute(self, query: Any, params: Sequence[Any], /) -> Any:  # noqa: ANN401
+        """Execute a statement, and return a cursor."""
+        ...
+
+
 @dataclass(slots=True, eq=False)
 class Group:
     """
@@ -68,6 +77,8 @@ class Group:
         future: Done when it is settled, if anyone waits.
 
         settled: Whether it has an outcome.
+
+        guard: Looks, in the transaction, whether this may happen, and raises if not.
     """
 
     line: Line
@@ -78,6 +89,7 @@ class Group:
     future: asyncio.Future[None] | None = None
     settled: bool = False
     outcome: Outcome = None
+    guard: Callable[[Driver], None] | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -227,6 +239,22 @@ class Transactions(ABC, Committer):
             if len(groups) == 1:
                 return [self._failure(exc)]
         return self._one_by_one(groups)
+
+    def alone(self, group: Group) -> None:
+        """
+        Store *group* in a transaction of its own.
+
+        Raises:
+            CaxtonError: It could not be stored, or its guard refused.
+        """
+        try:
+            (outcome,) = self._transaction([group], wait=True)
+        except CaxtonError:
+            raise
+        except Exception as exc:  # noqa: BLE001 -- as for `commit`
+            outcome = self._failure(exc)
+        if isinstance(outcome, StoreError):
+            raise outcome
 
     def _one_by_one(self, groups: Sequence[Group]) -> list[Outcome]:
         failures: dict[Line, StoreError] = {}

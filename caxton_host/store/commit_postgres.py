@@ -104,6 +104,11 @@ class PostgresCommitter(Transactions):
 
     def _store(self, groups: Sequence[Group], last: _Attempt) -> list[Outcome]:
         keys = sorted({item.key for group in groups for item in group.reserve})
+        guards = [group.guard for group in groups if group.guard]
+        if keys or guards:
+            self._driver.execute("BEGIN")
+        for guard in guards:
+            guard(self._driver)
         used = self._hold(keys) if keys else {}
         if self._landed(last):
             self._roll_back()
@@ -111,13 +116,12 @@ class PostgresCommitter(Transactions):
         last.batch = batch = Batch()
         last.outcomes = [batch.admit(group, used.__getitem__) for group in groups]
         self._driver.execute(*statement(batch))
-        if keys:
+        if keys or guards:
             self._driver.execute("COMMIT")
         return self._settled(last)
 
     def _hold(self, keys: list[str]) -> dict[str, int]:
-        """Begin a transaction in which these budgets are ours alone."""
-        self._driver.execute("BEGIN")
+        """Make these budgets ours alone until the transaction ends."""
         return dict(self._driver.execute(HELD, [keys]).fetchall())
 
     def _landed(self, last: _Attempt) -> bool:

@@ -65,6 +65,9 @@ class SqliteCommitter(Transactions):
             driver.execute(f"PRAGMA busy_timeout = {patience}")
             self._patience = patience
         driver.execute("BEGIN IMMEDIATE")
+        for group in groups:
+            if group.guard:
+                group.guard(driver)
         batch = Batch()
         outcomes: list[Outcome] = [batch.admit(group, self._used) for group in groups]
         if batch.events:

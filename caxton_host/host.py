@@ -237,6 +237,9 @@ class Host:
 
             UsageError: It has ended.
 
+            NotKeptError: The log keeps a digest of an answer that the guest would
+                have to get once more. No event was written.
+
             Suspend: A call is in doubt, and a person has to say what became of it.
                 No event was written.
 
@@ -264,6 +267,8 @@ class Host:
     ) -> None:
         started, limits = recording.started, recording.limits
         _check_waiting(recording)
+        if error := recording.journal().not_kept:
+            raise error
         module = await self.store.blob(started.module_sha256)
         prepared = await self.sandbox.prepare(module, limits, started.entry)
         guest = await recording.guest(started.agent, self.store)

@@ -16,7 +16,7 @@ from .core.events import ENDS, Recorded, RunResumed, RunStarted
 from .core.grants import Grant
 from .core.journal import Journal
 from .core.limits import Limits
-from .errors import LogBrokenError, NotFoundError
+from .errors import LogBrokenError, NotFoundError, NotKeptError
 from .ports import Guest, Store
 
 __all__ = ["Recording", "guest_for"]
@@ -50,6 +50,8 @@ class Recording:
         Raises:
             NotFoundError: There is no such run.
 
+            NotKeptError: It was erased.
+
             LogBrokenError: Its log lacks what an execution needs.
         """
         history = await store.read(f"run/{run_id}")
@@ -57,9 +59,9 @@ class Recording:
             raise NotFoundError(f"no run {run_id}", fix="caxton runs list shows them")
         for recorded in history:
             if recorded.event is None:
-                raise LogBrokenError(
+                raise NotKeptError(
                     f"event {recorded.seq} of run {run_id} was erased",
-                    fix="an erased run can be verified, not replayed",
+                    fix="an erased run can be verified, not executed again",
                 )
         started = history[0].event
         if not isinstance(started, RunStarted):

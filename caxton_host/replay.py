@@ -30,6 +30,7 @@ from .drive import end_of
 from .errors import (
     Divergence,
     NondeterminismError,
+    NotKeptError,
     RunStopped,
     Suspend,
     ToolError,
@@ -65,15 +66,21 @@ class Replayed:
         calls: How many calls the log holds.
 
         divergence: The first difference, or ``None``.
+
+        not_kept: The call where the replay had to end: the log keeps a digest of its
+            answer. Up to there the agent did what the log holds.
     """
 
     run_id: str
     calls: int
     divergence: Divergence | None
+    not_kept: NotKeptError | None = None
 
     @property
-    def verdict(self) -> Literal["identical", "diverged"]:
-        """Whether the agent did what the log holds."""
+    def verdict(self) -> Literal["identical", "diverged", "incomplete"]:
+        """Whether the agent did what the log holds, as far as that can be told."""
+        if self.not_kept:
+            return "incomplete"
         return "diverged" if self.divergence else "identical"
 
     def to_document(self) -> dict[str, JSON]:
@@ -84,6 +91,7 @@ class Replayed:
             "verdict": self.verdict,
             "calls": self.calls,
             "divergence": asdict(self.divergence) if self.divergence else None,
+            "not_kept": self.not_kept.call if self.not_kept else None,
         }
 
 
@@ -147,6 +155,8 @@ async def replay(
     Raises:
         NotFoundError: There is no such run.
 
+        NotKeptError: It was erased.
+
         LogBrokenError: Its log lacks what a replay needs.
     """
     recording = await Recording.load(run_id, store)
@@ -175,9 +185,19 @@ async def replay(
         gateway=gateway, limits=guest.limits, telemetry=telemetry, watch_all=True
     )
     with telemetry.run(started.agent, run_id, "replay") as span:
-        divergence = await _follow(recording, sandbox, prepared, guest, door)
-        span.ended("diverged" if divergence else "identical", None)
-    return Replayed(run_id=run_id, calls=journal.calls, divergence=divergence)
+        divergence, not_kept = None, None
+        try:
+            divergence = await _follow(recording, sandbox, prepared, guest, door)
+        except NotKeptError as exc:
+            not_kept = exc
+        found = Replayed(
+            run_id=run_id,
+            calls=journal.calls,
+            divergence=divergence,
+            not_kept=not_kept,
+        )
+        span.ended(found.verdict, None)
+    return found
 
 
 def _is_open(recording: Recording, *, exact: bool) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .exits import DIVERGED
+from .exits import DIVERGED, USAGE
 from .frame import Frame, as_json, wait
 from .screen import complain, counted, note, patience, say, show
 
@@ -33,8 +33,12 @@ def command(
     No tool server is started or called. The replay stops at the first difference
     and names the event, the place in it, and both values.
 
+    Where the log keeps a digest of an answer, by record = "hash", the replay ends at
+    that call: what is behind it can be verified, and not executed.
+
     \b
-    Exit codes: 0 identical; 2 no such run; 4 diverged.
+    Exit codes: 0 identical; 2 no such run, erased, or not to be replayed to its end;
+      4 diverged.
 
     \b
     Examples:
@@ -45,7 +49,8 @@ def command(
     if as_json:
         show(found.to_document())
     else:
-        say(f"{found.verdict}: {counted(found.calls, 'call')} answered from the log")
+        answered = (found.not_kept.call or 1) - 1 if found.not_kept else found.calls
+        say(f"{found.verdict}: {counted(answered, 'call')} answered from the log")
         note(f"replayed run {found.run_id}; no tool was called")
     if found.divergence:
         complain(
@@ -53,6 +58,9 @@ def command(
             f"compare it with caxton events list {found.run_id}",
         )
         ctx.exit(DIVERGED)
+    if found.not_kept:
+        complain(str(found.not_kept), found.not_kept.fix)
+        ctx.exit(USAGE)
 
 
 async def _replay(frame: Frame, run: str) -> Replayed:

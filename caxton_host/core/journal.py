@@ -12,8 +12,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ..errors import Divergence, LogBrokenError, NondeterminismError
-from .calls import JSON, Outcome, Route, ToolCall
+from ..errors import (
+    Divergence,
+    LogBrokenError,
+    NondeterminismError,
+    NotKeptError,
+)
+from .calls import JSON, Completed, Outcome, Route, ToolCall
 from .events import (
     CallResolved,
     Event,
@@ -143,6 +148,18 @@ class Journal:
             self._entry(number).answer = Answered(outcome, at)
             self._open.discard(number)
 
+    def hold(self, number: int, answer: Answered) -> None:
+        """Answer call *number* by what it was, where the log keeps a digest of it."""
+        self._entry(number).answer = answer
+
+    @property
+    def not_kept(self) -> NotKeptError | None:
+        """The first answer that the log does not hold, as an error to raise."""
+        for entry in self._calls.values():
+            if error := _not_kept(entry):
+                return error
+        return None
+
     def recall(self, call: ToolCall, params: dict[str, JSON] | None = None) -> Recall:
         """
         Return what the log knows of *call*.
@@ -155,6 +172,8 @@ class Journal:
 
         Raises:
             NondeterminismError: The log holds another call at this position.
+
+            NotKeptError: It holds no more than a digest of the answer.
         """
         entry = self._calls.get(call.number)
         if entry is None:
@@ -172,6 +191,8 @@ class Journal:
             raise _diverged(entry, path, old, new)
         if self.compare_fuel and known.fuel != call.fuel:
             raise _diverged(entry, "$.fuel", known.fuel, call.fuel)
+        if error := _not_kept(entry):
+            raise error
         return entry.answer or _doubt(entry)
 
     def unmade(self, made: int) -> Divergence | None:
@@ -194,6 +215,19 @@ class Journal:
         if entry := self._calls.get(number):
             return entry
         raise LogBrokenError(f"call {number} goes on before it was made")
+
+
+def _not_kept(entry: _Entry) -> NotKeptError | None:
+    outcome = entry.answer.outcome if entry.answer else None
+    if not isinstance(outcome, Completed) or not outcome.cut:
+        return None
+    call, at = entry.invoked, f" (event {entry.seq})" if entry.seq else ""
+    return NotKeptError(
+        f"of call {call.call}{at}, {call.server}/{call.tool}, the log keeps a digest "
+        "and not the answer",
+        call=call.call,
+        fix='its tool has record = "hash"; of later runs, record = "full" keeps it',
+    )
 
 
 def _doubt(entry: _Entry) -> InDoubt:

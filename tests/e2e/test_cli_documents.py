@@ -58,6 +58,7 @@ REPLAY: Mapping[str, Any] = {
         NULL,
         {"seq": (NULL, COUNT), "path": TEXT, "recorded": object, "replayed": object},
     ),
+    "not_kept": (NULL, COUNT),
 }
 AUDIT: Mapping[str, Any] = {
     "$type": "caxton.audit/v1",

@@ -18,6 +18,7 @@ from caxton_host.errors import (
     Divergence,
     LogBrokenError,
     NotFoundError,
+    NotKeptError,
     SandboxError,
     ToolError,
 )
@@ -465,7 +466,7 @@ async def test_erased_run_is_refused(seq: int) -> None:
     stream = scene.store._streams[f"run/{scene.run_id}"]
     stream[seq - 1] = replace(stream[seq - 1], event=None)
 
-    with pytest.raises(LogBrokenError, match=f"event {seq} of run .* was erased"):
+    with pytest.raises(NotKeptError, match=f"event {seq} of run .* was erased"):
         await scene.replay()
 
 
@@ -508,6 +509,7 @@ def test_document_of_an_identical_replay() -> None:
         "verdict": "identical",
         "calls": 2,
         "divergence": None,
+        "not_kept": None,
     }
 
 

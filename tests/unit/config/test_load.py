@@ -360,3 +360,14 @@ def test_headers_sent_in_the_clear_are_warned_of(
     config = folder.load(said + "headers = { Authorization = 'Bearer 12345678' }")
     assert bool(config.warnings) == warned
     assert all("servers.web.url" in warning for warning in config.warnings)
+
+
+def test_what_the_log_keeps_of_answers_is_read(folder: Folder) -> None:
+    config = folder.load(
+        "[servers.crm]\ncommand = 'x'\n[servers.crm.tools.look_up]\nrecord = 'hash'\n"
+        "[webhooks.w]\nurl = 'https://h/'\nrecord = 'hash'\n"
+    )
+    assert config.servers["crm"].tools["look_up"].record == "hash"
+    assert config.webhooks["w"].record == "hash"
+    with pytest.raises(ConfigError, match="record: is none of the known values"):
+        folder.load("[webhooks.w]\nurl = 'https://h/'\nrecord = 'none'\n")

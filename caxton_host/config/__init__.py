@@ -10,7 +10,7 @@ key, shows no value, and says how to go on.
 from __future__ import annotations
 
 from .edit import add_server, init_text, remove_server
-from .load import load
+from .load import load, passwords
 from .model import Agent, Config, ContextVar
 from .paths import Paths
 from .show import describe
@@ -24,5 +24,6 @@ __all__ = [
     "describe",
     "init_text",
     "load",
+    "passwords",
     "remove_server",
 ]

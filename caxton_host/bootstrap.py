@@ -18,26 +18,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import __version__
+from .actor import local_actor
 from .clock import SystemClock
 from .config import Config, Paths
-from .core.calls import Completed
+from .core.calls import JSON, Completed
 from .core.catalogue import Offered
-from .core.events import ConfigLoaded, Event, HostStarted
+from .core.events import ConfigLoaded, Event, HostStarted, RunErased
 from .core.names import uuid7
 from .core.places import Places
 from .core.redact import Redactor
 from .core.webhooks import SERVER as WEBHOOK
 from .errors import ConfigError, LogBrokenError, StoreError, ToolError, UsageError
 from .host import Admission, Host
-from .ports import EventLog, Sandbox, ToolClient, ToolRequest
+from .ports import Clock, Sandbox, ToolClient, ToolRequest
 from .telemetry import NoTelemetry, OtelTelemetry, TracedTools, connect
 
 if TYPE_CHECKING:
     from .store.sql import SqlStore
 
 __all__ = [
+    "Keeper",
     "Routed",
     "Running",
+    "keeping",
     "open_sandbox",
     "open_store",
     "open_tools",
@@ -146,10 +149,9 @@ async def running(
                 open_sandbox(paths, config.places)
             )
             clock = SystemClock()
-            stream = f"host/{uuid7(clock.now(), secrets.token_bytes(10))}"
+            stream = _host_stream(clock)
             log = store.create(stream)
-            _announce(log, config, paths)
-            log.queue(*waiting)
+            log.queue(*_announced(config, paths), *waiting)
             queue = log.queue
             host = Host(
                 store=store,
@@ -172,6 +174,57 @@ async def running(
                 telemetry=telemetry,
                 redact=redact,
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keeper:
+    """
+    Looks after the log, without a tool, a sandbox or a run.
+
+    Attributes:
+        stream: Of this process as a host: what it does is recorded there.
+
+        announced: What that stream begins with.
+
+        actor: Who does it.
+    """
+
+    store: SqlStore
+    stream: str
+    announced: tuple[Event, ...]
+    actor: dict[str, JSON]
+    redact: Redactor
+
+    async def erase(
+        self, run_id: str, reason: str, bundle: dict[str, JSON] | None = None
+    ) -> RunErased:
+        """Delete the payloads of a run that has ended; see `SqlStore.erase`."""
+        known = await self.store.read(self.stream)
+        return await self.store.erase(
+            run_id,
+            self.stream,
+            *(() if known else self.announced),
+            actor=self.actor,
+            reason=self.redact.text(reason),
+            bundle=bundle,
+        )
+
+
+@contextlib.asynccontextmanager
+async def keeping(config: Config, paths: Paths) -> AsyncGenerator[Keeper]:
+    """Open the event store to look after it."""
+    async with open_store(config, write=True) as store:
+        yield Keeper(
+            store=store,
+            stream=_host_stream(SystemClock()),
+            announced=_announced(config, paths),
+            actor=local_actor(),
+            redact=Redactor(config.secrets),
+        )
+
+
+def _host_stream(clock: Clock) -> str:
+    return f"host/{uuid7(clock.now(), secrets.token_bytes(10))}"
 
 
 def server_names(config: Config) -> tuple[str, ...]:
@@ -294,16 +347,20 @@ def _harden() -> None:
     harden_host()
 
 
-def _announce(log: EventLog, config: Config, paths: Paths) -> None:
-    """Queue the first events of the host's stream; the first run commits them."""
+def _announced(config: Config, paths: Paths) -> tuple[Event, ...]:
+    """Return the first events of the host's stream; the first run commits them."""
     started = HostStarted(
         version=__version__,
         engine=f"wasmtime-{version('wasmtime')}",
         public_key=public_key(paths).hex(),
+        actor=local_actor(),
     )
-    log.queue(started)
-    if config.path:
-        log.queue(ConfigLoaded(path=config.path.name, sha256=config.sha256))
+    loaded = ConfigLoaded(
+        path=config.path.name if config.path else "",
+        sha256=config.sha256,
+        actor=local_actor(),
+    )
+    return (started, loaded) if config.path else (started,)
 
 
 def public_key(paths: Paths) -> bytes:

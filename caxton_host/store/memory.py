@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 
+from ..core.calls import JSON
 from ..core.chain import GENESIS
-from ..core.events import ENDS, Event, Recorded, RunStarted
+from ..core.events import ENDS, Event, Recorded, RunErased, RunStarted
 from ..errors import NotFoundError, StoreError
 from ..ports import Clock, Refused, Reservation, Trace
 from .entries import (
@@ -23,6 +24,7 @@ from .entries import (
     spend,
     started,
 )
+from .erasure import erased_before, no_run, still_going
 
 __all__ = ["MemoryLog", "MemoryStore"]
 
@@ -138,6 +140,59 @@ class MemoryStore:
         del after
         await log.append(*events)
         return log
+
+    async def erase(
+        self,
+        run_id: str,
+        stream: str,
+        *before: Event,
+        actor: dict[str, JSON],
+        reason: str,
+        bundle: dict[str, JSON] | None = None,
+    ) -> RunErased:
+        """
+        Forget the payloads of a run that has ended, and record it.
+
+        Raises:
+            NotFoundError: There is no such run.
+
+            NotKeptError: It was erased before.
+
+            UsageError: It goes on.
+        """
+        row = self._runs.get(run_id)
+        if row is None:
+            raise no_run(run_id)
+        if row.ended_at is None:
+            raise still_going(run_id, row.state)
+        line = self._streams[RUN + run_id]
+        if line[0].event is None:
+            raise erased_before(run_id)
+        erased = RunErased(
+            run=run_id,
+            actor=actor,
+            reason=reason,
+            agent=row.agent,
+            events=len(line),
+            bundle=bundle,
+        )
+        known = stream in self._streams
+        log = await self.resume_log(stream) if known else self.create(stream)
+        await log.append(*before, erased)
+        line[:] = [replace(recorded, event=None) for recorded in line]
+        gone = {recorded.position: recorded for recorded in line}
+        self._events = [gone.get(event.position, event) for event in self._events]
+        self._runs[run_id] = replace(row, actor="{}")
+        return erased
+
+    async def scrub(self) -> bool:
+        """Do nothing: it is gone."""
+        return True
+
+    async def erased(self) -> dict[str, RunErased]:
+        """Return what was erased, by the stream of the run."""
+        known = [recorded.event for recorded in self._events]
+        return {RUN + e.run: e for e in known if isinstance(e, RunErased)}
 
     def put(self, stream: str, seq: int, drafts: Sequence[Draft]) -> bool:
         """Add *drafts* to a stream of *seq* events, unless it has others."""

@@ -8,24 +8,26 @@ from typing import Self
 
 import sqlalchemy as sa
 
-from ..core.events import Event
+from ..core.calls import JSON
+from ..core.events import Event, RunErased
 from ..errors import NotFoundError, StoreError
 from ..ports import Clock, Trace
-from .commit import Committer, Line
+from .commit import Group, Line, Transactions
 from .commit_sqlite import SqliteCommitter
 from .engine import open_engine
-from .entries import Drafter, Entropy, salts
+from .entries import RUN, Drafter, Entropy, salts
+from .erasure import Erasure, no_run, scrub
 from .log import SqlLog
 from .migrate import check, prepare
 from .reader import Reader
-from .schema import events
+from .schema import events, runs
 from .tail import Cursors
 from .writer import Writer
 
 __all__ = ["SqlStore"]
 
 
-def _committer(engine: sa.Engine) -> Committer:
+def _committer(engine: sa.Engine) -> Transactions:
     if engine.dialect.name == "sqlite":
         return SqliteCommitter(engine)
     from .commit_postgres import PostgresCommitter  # noqa: PLC0415 -- an extra
@@ -103,6 +105,14 @@ class SqlStore(Reader):
 
             StoreError: The store is opened to read only.
         """
+        last = await self._last(stream)
+        if last is None:
+            raise NotFoundError(f"there is no stream {stream!r}")
+        drafter = Drafter(stream, self._clock, self._salts, trace)
+        drafter.recorded_at = last.recorded_at
+        return self._log(drafter, (last.seq, last.hash))
+
+    async def _last(self, stream: str) -> sa.Row[int, bytes, int] | None:
         query = (
             sa.select(events.c.seq, events.c.hash, events.c.recorded_at)
             .where(events.c.stream == stream)
@@ -110,11 +120,7 @@ class SqlStore(Reader):
             .limit(1)
         )
         rows = await asyncio.to_thread(self._rows, query)
-        if not rows:
-            raise NotFoundError(f"there is no stream {stream!r}")
-        drafter = Drafter(stream, self._clock, self._salts, trace)
-        drafter.recorded_at = rows[0].recorded_at
-        return self._log(drafter, (rows[0].seq, rows[0].hash))
+        return rows[0] if rows else None
 
     async def claim(
         self, stream: str, *events: Event, after: int, trace: Trace | None = None
@@ -124,6 +130,77 @@ class SqlStore(Reader):
         del after
         await log.append(*events)
         return log
+
+    async def erase(
+        self,
+        run_id: str,
+        stream: str,
+        *before: Event,
+        actor: dict[str, JSON],
+        reason: str,
+        bundle: dict[str, JSON] | None = None,
+    ) -> RunErased:
+        """
+        Delete the payloads of a run that has ended, and record it.
+
+        Args:
+            run_id: The run.
+
+            stream: Of the host that does it, which writes nothing else meanwhile.
+
+            before: What comes before in that stream.
+
+            actor: Who wants it.
+
+            reason: Why.
+
+            bundle: The file that has them now, ``{name, sha256}``.
+
+        Raises:
+            NotFoundError: There is no such run.
+
+            NotKeptError: It was erased before.
+
+            UsageError: It goes on.
+
+            StoreError: It could not be done, and nothing was.
+        """
+        count = sa.select(sa.func.count()).where(events.c.stream == RUN + run_id)
+        query = sa.select(runs.c.agent, count.scalar_subquery())
+        rows = await asyncio.to_thread(self._rows, query.where(runs.c.run_id == run_id))
+        if not rows:
+            raise no_run(run_id)
+        erased = RunErased(
+            run=run_id,
+            actor=actor,
+            reason=reason,
+            agent=rows[0][0],
+            events=rows[0][1],
+            bundle=bundle,
+        )
+        drafter, line = Drafter(stream, self._clock, self._salts, None), Line(stream)
+        if last := await self._last(stream):
+            drafter.recorded_at, line.head = last.recorded_at, (last.seq, last.hash)
+        group = Group(
+            line=line,
+            drafts=drafter.draft([*before, erased]),
+            blobs={},
+            guard=Erasure(run_id=run_id, dialect=self.engine.dialect.name),
+        )
+        await asyncio.to_thread(self._alone, group)
+        return erased
+
+    async def scrub(self) -> bool:
+        """Take what was erased out of the file too; return whether that was done."""
+        return await asyncio.to_thread(scrub, self.engine)
+
+    def _alone(self, group: Group) -> None:
+        # Not over the connection of the writer: it would wait for other hosts.
+        committer = _committer(self.engine)
+        try:
+            committer.alone(group)
+        finally:
+            committer.close()
 
     def _log(self, drafter: Drafter, head: tuple[int, bytes] | None) -> SqlLog:
         if self._writer is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import struct
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from sqlalchemy.exc import DBAPIError
 
 from ..core.chain import GENESIS, SALT_SIZE, envelope, event_hash, payload_digest
 from .engine import unreadable
+from .erasure import erased_runs
 from .reader import Reader
 from .rows import rows
 from .schema import events, payloads
@@ -40,11 +41,17 @@ class Verdict:
 
         first_bad: Stream, number and reason of the first event, in the order of
             stream names, that is not as it was written.
+
+        erased: How many events have no payload any more, and an event says why.
     """
 
     streams: int
     events: int
     first_bad: tuple[str, int, str] | None
+    erased: int = 0
+
+
+_NOTHING: Mapping[str, int] = {}
 
 
 class Stored(NamedTuple):
@@ -86,7 +93,9 @@ def _verify(engine: sa.Engine, stream: str | None) -> Verdict:
         query = query.where(events.c.stream == stream)
     try:
         with _lenient(engine) as connection:
-            return examine(Stored(*row) for row in rows(connection, query))
+            erased = {s: known.events for s, known in erased_runs(connection).items()}
+            found = (Stored(*row) for row in rows(connection, query))
+            return examine(found, erased)
     except DBAPIError as exc:
         raise unreadable(exc) from None
 
@@ -112,13 +121,18 @@ def _decoded(raw: bytes) -> str:
     return raw.decode(errors="surrogateescape")
 
 
-def examine(found: Iterable[Stored]) -> Verdict:
+def examine(found: Iterable[Stored], erased: Mapping[str, int] = _NOTHING) -> Verdict:
     """
     Check *found*: whole streams one after the other, each in the order of numbers.
 
     A stream with a bad event is counted to its end, but checked no further.
+
+    Args:
+        found: The events.
+
+        erased: How many events of a stream may lack their payloads.
     """
-    streams = count = 0
+    streams = count = gone = 0
     first_bad: tuple[str, int, str] | None = None
     stream: Any = None
     seq, previous, sound = 0, GENESIS, True
@@ -130,27 +144,31 @@ def examine(found: Iterable[Stored]) -> Verdict:
         seq += 1
         if not sound:
             continue
-        reason = _fault(row, seq, previous)
+        is_gone = row.payload is None and seq <= erased.get(stream, 0)
+        gone += is_gone
+        reason = _fault(row, seq, previous, is_gone=is_gone)
         if reason:
             sound = False
             first_bad = first_bad or (str(stream), seq, reason)
         else:
             previous = row.hash
-    return Verdict(streams=streams, events=count, first_bad=first_bad)
+    return Verdict(streams=streams, events=count, first_bad=first_bad, erased=gone)
 
 
-def _fault(row: Stored, seq: int, previous: bytes) -> str:
+def _fault(row: Stored, seq: int, previous: bytes, *, is_gone: bool) -> str:
     """Return what is wrong with *row* as event *seq* after *previous*, or ``""``."""
     if row.seq != seq:
         return f"event {seq} is missing: the next is {row.seq}"
-    if row.payload is None:
+    if row.payload is None and not is_gone:
         return "its payload is missing"
     try:
         # A longer salt could take its last bytes from the payload.
-        digest = payload_digest(row.salt, row.payload)
-        if digest != row.digest or len(row.salt) != SALT_SIZE:
+        if row.payload is not None and (
+            payload_digest(row.salt, row.payload) != row.digest
+            or len(row.salt) != SALT_SIZE
+        ):
             return "its payload is not what was written"
-        if event_hash(previous, envelope(*row[:7]), digest) != row.hash:
+        if event_hash(previous, envelope(*row[:7]), row.digest) != row.hash:
             return "it is not what was written, or not where"
     except (TypeError, ValueError, AttributeError, struct.error):
         return "a column holds what is never written there"

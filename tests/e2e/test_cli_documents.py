@@ -35,6 +35,7 @@ RUN: Mapping[str, Any] = {
     "started_at": COUNT,
     "duration_ms": NUMBER,
     "trace_id": TEXT,
+    "erased": FLAG,
 }
 EVENT: Mapping[str, Any] = {
     "$type": "caxton.event/v1",
@@ -66,6 +67,7 @@ AUDIT: Mapping[str, Any] = {
     "checked": ["chain"],
     "streams": COUNT,
     "events": COUNT,
+    "erased": COUNT,
     "first_bad": (NULL, {"stream": TEXT, "seq": COUNT}),
 }
 

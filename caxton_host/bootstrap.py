@@ -17,29 +17,35 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from . import __version__
+from .actor import local_actor
 from .clock import SystemClock
 from .config import Config, Paths
 from .core.calls import JSON, Completed
 from .core.catalogue import Offered
 from .core.checkpoint import Note
-from .core.events import ConfigLoaded, Event, HostStarted, KeyRotated
+from .core.events import ConfigLoaded, Event, HostStarted, KeyRotated, RunErased
 from .core.names import uuid7
 from .core.places import Places
 from .core.redact import Redactor
 from .core.webhooks import SERVER as WEBHOOK
 from .errors import LogBrokenError, StoreError, ToolError, UsageError
 from .host import Admission, Host
-from .ports import EventLog, Sandbox, ToolClient, ToolRequest
+from .ports import Sandbox, ToolClient, ToolRequest
 from .requests import watching
 from .signing import Keyring, Rotation, Signer, secret
 from .telemetry import NoTelemetry, OtelTelemetry, TracedTools, connect
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .store.archive import BundleWriter
     from .store.sql import SqlStore
 
 __all__ = [
+    "Keeper",
     "Routed",
     "Running",
+    "keeping",
     "open_sandbox",
     "open_signed",
     "open_store",
@@ -153,8 +159,7 @@ async def running(
             with usable_store():
                 await store.join(stream)
             log = store.create(stream)
-            _announce(log, config, paths)
-            log.queue(*waiting)
+            log.queue(*_announced(config, paths), *waiting)
             queue = log.queue
             host = Host(
                 store=store,
@@ -178,6 +183,70 @@ async def running(
                     telemetry=telemetry,
                     redact=redact,
                 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keeper:
+    """
+    Looks after the log, without a tool, a sandbox or a run.
+
+    Attributes:
+        stream: Of this process as a host: what it does is recorded there.
+
+        announced: What that stream begins with.
+
+        actor: Who does it.
+    """
+
+    store: SqlStore
+    keys: Keyring
+    stream: str
+    announced: tuple[Event, ...]
+    actor: dict[str, JSON]
+    redact: Redactor
+
+    async def erase(
+        self, run_id: str, reason: str, bundle: dict[str, JSON] | None = None
+    ) -> RunErased:
+        """Delete the payloads of a run that has ended; see `SqlStore.erase`."""
+        known = await self.store.read(self.stream)
+        return await self.store.erase(
+            run_id,
+            self.stream,
+            *(() if known else self.announced),
+            actor=self.actor,
+            reason=self.redact.text(reason),
+            bundle=bundle,
+        )
+
+    async def bundles(self) -> BundleWriter:
+        """Sign the log, and return what writes the bundles of runs that have ended."""
+        from .store.export import export  # noqa: PLC0415 -- see `_store_type`
+
+        note, key = await self.store.seal(), self.keys.public_key()
+
+        async def write(run_id: str, path: Path) -> None:
+            data = await export(self.store, run_id, note, key)
+            await asyncio.to_thread(path.write_bytes, data)
+
+        return write
+
+
+@contextlib.asynccontextmanager
+async def keeping(config: Config, paths: Paths) -> AsyncGenerator[Keeper]:
+    """Open the event store to look after it, and sign what was done."""
+    keys = Keyring(paths.state)
+    async with open_signed(config, keys) as store:
+        yield Keeper(
+            store=store,
+            keys=keys,
+            stream=_new_stream(SystemClock()),
+            announced=_announced(config, paths),
+            actor=local_actor(),
+            redact=Redactor(config.secrets),
+        )
+        # An erasure is a transaction of its own, which nobody signs by itself.
+        await store.seal()
 
 
 def server_names(config: Config) -> tuple[str, ...]:
@@ -219,7 +288,7 @@ async def record_rotation(
     """Record in a stream of its own that another key signs from here on."""
     log = store.create(_new_stream(SystemClock()))
     await log.append(
-        _host_started(rotation.public_key()),
+        _host_started(rotation.public_key(), actor),
         KeyRotated(
             former=rotation.former.hex(),
             public_key=rotation.public_key().hex(),
@@ -265,11 +334,12 @@ def _new_stream(clock: SystemClock) -> str:
     return f"host/{uuid7(clock.now(), secrets.token_bytes(10))}"
 
 
-def _host_started(public_key: bytes) -> HostStarted:
+def _host_started(public_key: bytes, actor: dict[str, JSON]) -> HostStarted:
     return HostStarted(
         version=__version__,
         engine=f"wasmtime-{version('wasmtime')}",
         public_key=public_key.hex(),
+        actor=actor,
     )
 
 
@@ -359,8 +429,11 @@ def _harden() -> None:
     harden_host()
 
 
-def _announce(log: EventLog, config: Config, paths: Paths) -> None:
-    """Queue the first events of the host's stream; the first run commits them."""
-    log.queue(_host_started(Keyring(paths.state).public_key()))
-    if config.path:
-        log.queue(ConfigLoaded(path=config.path.name, sha256=config.sha256))
+def _announced(config: Config, paths: Paths) -> tuple[Event, ...]:
+    """Return the first events of the host's stream; the first run commits them."""
+    actor = local_actor()
+    started = _host_started(Keyring(paths.state).public_key(), actor)
+    if not config.path:
+        return (started,)
+    loaded = ConfigLoaded(path=config.path.name, sha256=config.sha256, actor=actor)
+    return started, loaded

@@ -6,6 +6,7 @@ Every exception raised on purpose, and whose fault each is.
         * `ConfigError` -- a configuration file names something impossible
         * `ModuleRefused` -- the sandbox does not take this module
         * `NotFoundError` -- no such run, agent, server or tool
+        * `NotKeptError` -- the log was told not to keep what is needed
     * `BadBytes` -- bytes from outside are not what they must be
     * `NondeterminismError` -- replay and log disagree; the run stops
     * `RunStopped` -- a bound of the run was reached; its log says which
@@ -66,6 +67,19 @@ class ModuleRefused(UsageError):  # noqa: N818 -- a verdict, not a fault
 
 class NotFoundError(UsageError):
     """No such run, agent, server or tool."""
+
+
+class NotKeptError(UsageError):
+    """
+    What is needed was erased, or never recorded, because the operator wanted it so.
+
+    Attributes:
+        call: The number of the call whose answer it is, or ``None`` for a whole run.
+    """
+
+    def __init__(self, message: str, *, fix: str = "", call: int | None = None) -> None:
+        super().__init__(message, fix=fix)
+        self.call = call
 
 
 class BadBytes(CaxtonError):  # noqa: N818 -- says what is bad

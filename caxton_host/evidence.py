@@ -95,7 +95,8 @@ def check_bundle(
         faults=(*check.chains.faults, *check.faults),
         checkpoint=note.checkpoint if note else None,
         signer=Signer(public_key=header.key, trusted=own),
-        erased=check.chains.erased,
+        erased=check.chains.missing,
+        erased_runs=check.chains.erased_runs,
     )
 
 

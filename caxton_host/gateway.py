@@ -10,7 +10,8 @@ Each call takes the same five steps, in this order:
 3. *Record the intent.* `ToolInvoked` is durable before a byte leaves the host:
    a crash can leave a call in doubt, but never unrecorded.
 4. *Forward.* The tool client talks to the tool server, if the lease still lasts.
-5. *Record the outcome.* The agent sees what the log holds, and nothing else.
+5. *Record the outcome.* The agent sees what the log holds, and nothing else; but
+   where the operator wants it so, the log holds the digest of what the agent sees.
 
 The outcome is queued, not awaited: the agent can touch nothing before its next
 call, and that call's intent commits both (output commit; see Elnozahy et al.,
@@ -28,7 +29,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from .core.calls import JSON, Completed, Denied, Failed, Outcome, Route, Sent, ToolCall
+from .core.calls import (
+    JSON,
+    Completed,
+    Denied,
+    Failed,
+    Outcome,
+    Route,
+    Sent,
+    ToolCall,
+    cut,
+)
 from .core.events import Event, ToolInvoked, ToolRetried, settled
 from .core.grants import Allowed, Grant, decide
 from .core.journal import Answered, Fresh, InDoubt, Journal
@@ -86,6 +97,8 @@ class Gateway:
 
         Raises:
             NondeterminismError: The log holds another call at this position.
+
+            NotKeptError: It holds a digest of the answer, and not the answer.
 
             RunStopped: The call is one more than the run may attempt.
 
@@ -244,6 +257,8 @@ class Gateway:
             done = await self.tools.call_tool(request)
         except ToolError as exc:
             text = self.redact.text(str(exc))
+            if route.record == "hash" and exc.kind == "protocol":
+                text = "the server refused the call"  # its words may be the answer
             return Failed(kind=exc.kind, sent=exc.sent, message=text)
         except BaseException:
             # The run is stopped while the tool works: closed, so that an open
@@ -257,12 +272,23 @@ class Gateway:
 
     def settle(self, call: ToolCall, outcome: Outcome, *before: Event) -> Answered:
         """Queue *before* and the event that closes the call."""
-        events = (*before, settled(call.number, outcome))
+        kept = self._kept(call, outcome)
+        events = (*before, settled(call.number, kept))
         self.log.queue(*events)
         at = self.log.recorded_at
         for event in events:
             self.journal.apply(event, at)
-        return Answered(outcome, at)
+        answer = Answered(outcome, at)
+        if kept is not outcome:
+            # For as long as this host drives the run, its guest can start anew.
+            self.journal.hold(call.number, answer)
+        return answer
+
+    def _kept(self, call: ToolCall, outcome: Outcome) -> Outcome:
+        route = self.routes.get(call.name, _NOWHERE)
+        if route.record == "hash" and isinstance(outcome, Completed):
+            return cut(outcome)
+        return outcome
 
 
 def stopped(sent: Sent) -> Failed:

@@ -33,7 +33,7 @@ from .core.places import Places
 from .core.redact import Redactor
 from .core.resolution import Resolution, recorded_as
 from .drive import Driver
-from .errors import BusyError, Suspend, UsageError
+from .errors import BusyError, NotKeptError, Suspend, UsageError
 from .gateway import Gateway
 from .ports import (
     Clock,
@@ -208,6 +208,9 @@ class Host:
 
             UsageError: It has ended.
 
+            NotKeptError: The log keeps a digest of an answer that the guest would
+                have to get once more. No event was written.
+
             Suspend: A call is in doubt, and a person has to say what became of it.
                 No event was written.
 
@@ -235,6 +238,8 @@ class Host:
     ) -> None:
         started, limits = recording.started, recording.limits
         _check_waiting(recording)
+        if error := recording.journal().not_kept:
+            raise error
         module = await self.store.blob(started.module_sha256)
         prepared = await self.sandbox.prepare(module, limits, started.entry)
         guest = await recording.guest(started.agent, self.store)
@@ -292,6 +297,9 @@ class Host:
         Raises:
             NotFoundError: There is no such run.
 
+            NotKeptError: It was erased, or the log keeps a digest of an answer that
+                the fork would begin with. No event was written.
+
             UsageError: It cannot be forked there, or the module is refused.
 
             ServerUnavailable: A required server is down; no event was written.
@@ -316,6 +324,12 @@ class Host:
         point = forking_point(
             parent.history, request.seq, edit=request.edited is not None
         )
+        if error := parent.until(point.last.seq).journal().not_kept:
+            raise NotKeptError(
+                str(error),
+                call=error.call,
+                fix="fork before it, or say with --set-result what it answered",
+            )
         before = parent.started
         module = request.module or await self.store.blob(before.module_sha256)
         prepared = await self.sandbox.prepare(module, parent.limits, before.entry)

@@ -17,10 +17,10 @@ from .core.forks import Inherited, prefix
 from .core.grants import Grant
 from .core.journal import Journal
 from .core.limits import Limits
-from .errors import LogBrokenError, NotFoundError, UsageError
+from .errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
 from .ports import Guest, Store
 
-__all__ = ["Recording", "guest_for"]
+__all__ = ["Recording", "guest_for", "lacking"]
 
 #: How many runs a fork of a fork of a fork may come from.
 MAX_LINEAGE = 100
@@ -60,6 +60,8 @@ class Recording:
 
         Raises:
             NotFoundError: There is no such run.
+
+            NotKeptError: It was erased.
 
             LogBrokenError: Its log lacks what an execution needs.
         """
@@ -271,12 +273,27 @@ async def _stream(run_id: str, store: Store) -> _Stream | None:
     return _Stream(run_id=run_id, events=events, started=started)
 
 
-def _erased(recorded: Recorded) -> LogBrokenError:
+def _erased(recorded: Recorded) -> NotKeptError:
     run_id = recorded.stream.removeprefix("run/")
-    return LogBrokenError(
+    return NotKeptError(
         f"event {recorded.seq} of run {run_id} was erased",
-        fix="an erased run can be verified, not replayed",
+        fix="an erased run can be verified, not executed again",
     )
+
+
+async def lacking(run_id: str, store: Store) -> NotKeptError | None:
+    """
+    Return why a run cannot be executed again to its end, if the log was not to keep it.
+
+    Raises:
+        NotFoundError: There is no such run.
+
+        LogBrokenError: Its log lacks what was to be kept.
+    """
+    try:
+        return (await Recording.load(run_id, store)).journal().not_kept
+    except NotKeptError as exc:
+        return exc
 
 
 def guest_for(

@@ -30,6 +30,7 @@ from .drive import end_of
 from .errors import (
     Divergence,
     NondeterminismError,
+    NotKeptError,
     RunStopped,
     Suspend,
     ToolError,
@@ -97,6 +98,9 @@ class Replayed:
 
         state: Of the run, as far as it was read. One that is ``running`` has no
             end to compare.
+
+        not_kept: The call where the replay had to end: the log keeps a digest of its
+            answer. Up to there the agent did what the log holds.
     """
 
     run_id: str
@@ -104,10 +108,13 @@ class Replayed:
     divergence: Divergence | None
     until: int | None = None
     state: str = "completed"
+    not_kept: NotKeptError | None = None
 
     @property
-    def verdict(self) -> Literal["identical", "diverged"]:
-        """Whether the agent did what the log holds."""
+    def verdict(self) -> Literal["identical", "diverged", "incomplete"]:
+        """Whether the agent did what the log holds, as far as that can be told."""
+        if self.not_kept:
+            return "incomplete"
         return "diverged" if self.divergence else "identical"
 
     def to_document(self) -> dict[str, JSON]:
@@ -120,6 +127,7 @@ class Replayed:
             "until": self.until,
             "state": self.state,
             "divergence": asdict(self.divergence) if self.divergence else None,
+            "not_kept": self.not_kept.call if self.not_kept else None,
         }
 
 
@@ -215,6 +223,8 @@ async def replay(
     Raises:
         NotFoundError: There is no such run.
 
+        NotKeptError: It was erased.
+
         UsageError: There is no such event, or the module is refused.
 
         LogBrokenError: Its log lacks what a replay needs.
@@ -260,20 +270,24 @@ async def replay(
         is_open=_is_open(recording, exact=exact),
     )
     with telemetry.run(started.agent, run_id, "replay") as span:
-        calls = journal.calls
+        calls, divergence, not_kept = journal.calls, None, None
         try:
             divergence = await follower.follow(sandbox, prepared, guest)
+        except NotKeptError as exc:
+            not_kept = exc
         except Halt:
-            calls, divergence = door.calls, None
+            calls = door.calls
             until = _behind(recording, calls)
-        span.ended("diverged" if divergence else "identical", None)
-    return Replayed(
-        run_id=run_id,
-        calls=calls,
-        divergence=divergence,
-        until=until,
-        state=recording.state,
-    )
+        found = Replayed(
+            run_id=run_id,
+            calls=calls,
+            divergence=divergence,
+            until=until,
+            state=recording.state,
+            not_kept=not_kept,
+        )
+        span.ended(found.verdict, None)
+    return found
 
 
 def _behind(recording: Recording, calls: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from . import codec
@@ -78,8 +78,9 @@ class FakeTools:
     """
     Tools with scripted answers, keyed by ``(server, tool)``.
 
-    An answer that is a `ToolError` is raised. ``asked`` lists what came, and
-    ``effects`` says what is not ``unsafe``.
+    An answer that is a `ToolError` is raised. ``asked`` lists what came, ``effects``
+    says what is not ``unsafe``, and of the answers of ``hashed`` the log is to keep a
+    digest.
     """
 
     answers: Mapping[tuple[str, str], JSON | ToolError | Completed]
@@ -87,12 +88,16 @@ class FakeTools:
     effects: Mapping[tuple[str, str], Effect] = field(
         default_factory=dict[tuple[str, str], Effect]
     )
+    hashed: Collection[tuple[str, str]] = ()
 
     async def offered(self, servers: Collection[str]) -> Offered:
         """Offer each tool that has an answer."""
         return Offered(
             offers=tuple(
-                offer(*key, effect=self.effects.get(key, "unsafe"))
+                replace(
+                    offer(*key, effect=self.effects.get(key, "unsafe")),
+                    record="hash" if key in self.hashed else "full",
+                )
                 for key in self.answers
                 if key[0] in servers
             ),

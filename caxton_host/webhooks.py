@@ -154,6 +154,9 @@ class WebhookTools:
             text = body if isinstance(body, str) else ""
             shown = (f"HTTP {answer.status}", text) if is_error else (text,)
             message = ": ".join(filter(None, shown))[:_MAX_MESSAGE]
+        else:
+            # A template may join what was no secret before.
+            message = self._redact.text(message)
         return Completed(
             is_error=is_error,
             message=message,
@@ -205,4 +208,5 @@ def _offer(hook: Webhook, redact: Redactor) -> Offer:
         definition=definition,
         definition_sha256=sha256(definition),
         effect=hook.effect,
+        record=hook.record,
     )

@@ -9,6 +9,7 @@ import click
 
 from ..core.calls import JSON
 from ..errors import UsageError
+from . import erase
 from .exits import AUDIT
 from .frame import Frame, as_json, local_actor, wait
 from .screen import note, patience, say, show
@@ -26,6 +27,7 @@ from .verdict import (
 if TYPE_CHECKING:
     from ..core.audit import Verdict
     from ..core.checkpoint import Note
+    from ..errors import NotKeptError
 
 __all__ = ["command"]
 
@@ -42,6 +44,8 @@ def command() -> None:
       caxton audit verify --bundle run.caxton --key 3b6a27bc...
     """
 
+
+command.add_command(erase.command)
 
 _keys = click.option(
     "--key",
@@ -155,7 +159,9 @@ def export(
     Write RUN into a file that proves itself on another machine.
 
     The log is signed first. The file has all that the run recorded, and the module
-    and tool definitions that it used: whoever has it can verify it and replay it.
+    and tool definitions that it used: whoever has it can verify it and replay it. Of
+    a run that was erased, or had answers kept as digests, it has what is left: that
+    is said, and it can be verified alone.
 
     \b
     Exit codes: 0 written; 2 no such run; 5 the log is not what was signed.
@@ -166,7 +172,7 @@ def export(
       caxton audit export 0198 -o run.caxton --since anchored.txt
     """
     older = [note for path in since for note in _notes(path)]
-    run_id, data = wait(_export(frame, run, older))
+    run_id, data, lack = wait(_export(frame, run, older))
     draft = output.with_name(f"{output.name}.part")
     draft.write_bytes(data)
     draft.replace(output)
@@ -179,16 +185,22 @@ def export(
                 "path": str(output),
                 "bytes": len(data),
                 "public_key": public,
+                "not_kept": str(lack) if lack else None,
             }
         )
     else:
         say(str(output))
         note(f"run {run_id}, {len(data)} bytes")
+        if lack:
+            note(f"warning: {lack}: the bundle can be verified, not replayed")
         note(f"next: caxton audit verify --bundle {output} --key {public}")
 
 
-async def _export(frame: Frame, run: str, since: list[Note]) -> tuple[str, bytes]:
+async def _export(
+    frame: Frame, run: str, since: list[Note]
+) -> tuple[str, bytes, NotKeptError | None]:
     from ..bootstrap import open_signed
+    from ..recording import lacking
     from ..store.export import export
 
     keys = keyring(frame)
@@ -197,7 +209,8 @@ async def _export(frame: Frame, run: str, since: list[Note]) -> tuple[str, bytes
         with patience("exporting"):
             signed = await store.seal()
             key = keys.public_key()
-            return run_id, await export(store, run_id, signed, key, since=since)
+            data = await export(store, run_id, signed, key, since=since)
+            return run_id, data, await lacking(run_id, store)
 
 
 @command.command("checkpoint")

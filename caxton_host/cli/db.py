@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import aclosing
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
 from ..core.calls import JSON
+from ..errors import UsageError
 from .exits import FAILED
-from .frame import Frame, as_json
-from .screen import complain, plain, say, show
+from .frame import Frame, as_json, wait
+from .screen import complain, counted, note, patience, plain, progress, say, show, table
+from .show import moment
+from .times import Moment
+
+if TYPE_CHECKING:
+    from ..store.archive import Old
 
 __all__ = ["command"]
 
@@ -21,6 +34,7 @@ def command() -> None:
     Examples:
       caxton db status
       caxton db migrate
+      caxton db backup caxton-2026-01-31.db
     """
 
 
@@ -76,6 +90,135 @@ def migrate(frame: Frame, as_json: bool) -> None:
     with usable_store():
         upgrade(url)
     _tell(_status(url), as_json=as_json)
+
+
+@command.command("backup")
+@click.argument("file", type=click.Path(path_type=Path))
+@as_json
+@click.pass_obj
+def backup(frame: Frame, file: Path, as_json: bool) -> None:
+    """
+    Copy the store of this moment into the new FILE, while hosts go on writing.
+
+    The copy is a database of its own: every command that reads takes it by --db. Of
+    PostgreSQL its own program makes copies; the command that does is printed, with
+    exit code 2, since nothing was copied.
+
+    \b
+    Exit codes: 0 copied; 1 no room, or unreadable; 2 FILE exists, or PostgreSQL.
+
+    \b
+    Examples:
+      caxton db backup caxton-2026-01-31.db
+      caxton --db sqlite:///caxton-2026-01-31.db audit verify
+    """
+    from ..bootstrap import open_store
+    from ..store.backup import backup, dump_command
+
+    config = frame.load()
+    if not config.store_url.startswith("sqlite"):
+        raise UsageError(
+            "PostgreSQL is copied by its own program",
+            fix=dump_command(config.store_url, file),
+        )
+
+    async def copy() -> int:
+        async with open_store(config, write=False) as store:
+            with progress("copying") as tell:
+                return await asyncio.to_thread(backup, store.engine, file, tell)
+
+    size = wait(copy())
+    if as_json:
+        show({"$type": "caxton.backup/v1", "file": str(file), "bytes": size})
+    else:
+        say(f"copied {size} bytes to {file}")
+        note(f"check it with: caxton --db sqlite:///{file} audit verify")
+
+
+@command.command("archive")
+@click.option(
+    "--before", type=Moment(), required=True, help="Runs that ended before this time."
+)
+@click.option(
+    "--to",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    help="The folder of the bundles.",
+)
+@click.option("--dry-run", is_flag=True, help="Only list the runs.")
+@as_json
+@click.pass_obj
+def archive(
+    frame: Frame, before: int, folder: Path, dry_run: bool, as_json: bool
+) -> None:
+    """
+    Move runs that ended long ago into bundles, one file a run.
+
+    What a run said is erased from the store once its bundle is on the disk; its
+    envelopes and hashes stay, so the log verifies as before, and the bundle against
+    it. Runs that go on are left alone, and so is what a run that stays was forked from.
+
+    A time is ISO 8601, UTC unless it names a zone, or a duration: 90d is ninety days
+    ago.
+
+    \b
+    Examples:
+      caxton db archive --before 90d --to archive --dry-run
+      caxton db archive --before 2026-01-01 --to archive
+    """
+    moved = wait(_archive(frame, before, folder, dry_run=dry_run))
+    if as_json:
+        show(
+            [
+                {"$type": "caxton.archived/v1", **asdict(run), "bundle": name}
+                for run, name in moved
+            ]
+        )
+        return
+    table(
+        ("run", "agent", "state", "ended at (UTC)", "events", "bytes", "bundle"),
+        (
+            (
+                run.run_id,
+                run.agent,
+                run.state,
+                moment(run.ended_at),
+                run.events,
+                run.bytes,
+                name or "",
+            )
+            for run, name in moved
+        ),
+    )
+    note(f"{counted(len(moved), 'run')} {'to move' if dry_run else 'moved'}")
+
+
+async def _archive(
+    frame: Frame, before: int, folder: Path, *, dry_run: bool
+) -> list[tuple[Old, str | None]]:
+    from ..bootstrap import keeping, open_store
+    from ..store.archive import archive, old_runs
+
+    config = frame.load()
+    async with open_store(config, write=False) as store:
+        chosen = await old_runs(store.engine, before)
+    if dry_run or not chosen:
+        return [(run, None) for run in chosen]
+    moved: list[tuple[Old, str | None]] = []
+    async with keeping(config, frame.paths()) as keeper:
+        work = archive(
+            chosen,
+            folder,
+            write=await keeper.bundles(),
+            erase=partial(keeper.erase, reason="archived"),
+        )
+        async with aclosing(work) as each:
+            async for run, bundle in each:
+                moved.append((run, bundle.name))
+        with patience("writing the database anew"):
+            await keeper.store.scrub()
+    return moved
 
 
 _MIGRATE, _BY_OWNER = "caxton db migrate", "caxton --db URL db migrate"

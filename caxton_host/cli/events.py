@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
+from ..core.attribution import OUTCOMES, Wanted
 from ..core.events import Recorded
 from ..errors import LogBrokenError
 from .frame import Frame, as_json, wait
 from .screen import show, table, to_json
-from .show import event_document, rows
+from .show import event_document, line_document, rows
 from .tail import tail
+from .times import Moment
 
 if TYPE_CHECKING:
     from ..store.sql import SqlStore
@@ -28,7 +32,7 @@ def command() -> None:
     Examples:
       caxton events list @last
       caxton events list 0198 --json
-      caxton events export --all > events.jsonl
+      caxton events export --since 24h --outcome denied
     """
 
 
@@ -58,6 +62,25 @@ def list_(frame: Frame, run: str, as_json: bool) -> None:
 @command.command("export")
 @click.argument("run", required=False)
 @click.option("--all", "everything", is_flag=True, help="All streams, of hosts too.")
+@click.option("--run", "named", metavar="RUN", help="The same as the argument.")
+@click.option("--since", type=Moment(), help="Only what was recorded then or later.")
+@click.option("--until", type=Moment(), help="Only what was recorded before.")
+@click.option("--agent", help="Only runs of this agent.")
+@click.option(
+    "--actor",
+    metavar="ID",
+    help="Only what this one caused: by starting the run, or by the event itself.",
+)
+@click.option(
+    "--tool", metavar="PATTERN", help="Only calls of these tools: crm/*, */delete_*."
+)
+@click.option(
+    "--outcome",
+    "outcomes",
+    type=click.Choice(OUTCOMES),
+    multiple=True,
+    help="Only ends of calls that ended so; and calls in doubt. May be repeated.",
+)
 @click.option(
     "--format",
     "format_",
@@ -69,30 +92,71 @@ def list_(frame: Frame, run: str, as_json: bool) -> None:
 @as_json
 @click.pass_obj
 def export(
-    frame: Frame, run: str | None, everything: bool, format_: str, as_json: bool
+    frame: Frame,
+    run: str | None,
+    everything: bool,
+    named: str | None,
+    since: int | None,
+    until: int | None,
+    agent: str | None,
+    actor: str | None,
+    tool: str | None,
+    outcomes: tuple[str, ...],
+    format_: str,
+    as_json: bool,
 ) -> None:
     """
-    Print the events of RUN, or of all streams, one JSON document a line.
+    Print events for other programs, one JSON document a line.
+
+    Each line stands alone: besides the event it has the run, its agent, its actor,
+    and the tool of the call that the event is about. What is filtered by more than
+    one option has to fit all of them.
+
+    A time is ISO 8601, UTC unless it names a zone, or a duration: 2h is two hours
+    ago.
 
     \b
     Examples:
       caxton events export @last
       caxton events export --all > events.jsonl
+      caxton events export --since 24h --outcome denied --outcome in_doubt
+      caxton events export --agent weather --tool 'crm/*' --since 2026-01-31
     """
-    if bool(run) == everything:
+    if run and named:
+        raise click.UsageError("name one run, as an argument or with --run")
+    filters = (since, until, agent, actor, tool, outcomes or None)
+    if not (run or named or everything or any(f is not None for f in filters)):
+        raise click.UsageError("name a run, say --all, or say what you want of all")
+    if (run or named) and everything:
         raise click.UsageError("name a run, or say --all")
-    wait(_export(frame, run, as_array=as_json or format_ == "json"))
+    wanted = Wanted(
+        since=since,
+        until=until,
+        agent=agent,
+        actor=actor,
+        tool=tool,
+        outcomes=outcomes,
+    )
+    as_array = as_json or format_ == "json"
+    wait(_export(frame, run or named, wanted, as_array=as_array))
 
 
-async def _export(frame: Frame, run: str | None, *, as_array: bool) -> None:
+async def _export(
+    frame: Frame, run: str | None, wanted: Wanted, *, as_array: bool
+) -> None:
+    from ..store.lines import lines
+
     async with frame.store() as store:
-        stream = f"run/{await store.find_run(run)}" if run else None
-        found = store.stream_events(stream=stream)
+        if run:
+            wanted = replace(wanted, stream=f"run/{await store.find_run(run)}")
+        between = "["
+        async with aclosing(lines(store, wanted)) as found:
+            async for line in found:
+                text = to_json(line_document(line))
+                click.echo(f"{between}{text}" if as_array else text, nl=not as_array)
+                between = ",\n"
         if as_array:
-            show([event_document(recorded) async for recorded in found])
-            return
-        async for recorded in found:
-            click.echo(to_json(event_document(recorded)))
+            click.echo("[]" if between == "[" else "]")
 
 
 async def history_of(frame: Frame, run: str) -> list[Recorded]:

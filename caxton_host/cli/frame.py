@@ -7,14 +7,15 @@ import contextlib
 import os
 import shlex
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..core.calls import JSON
+from ..actor import local_actor
+from ..core.redact import MIN_LENGTH
 from .screen import note
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Frame:
 
     def load(self) -> Config:
         """Return the configuration, with its warnings told."""
-        from ..config import load
+        from ..config import load, passwords
 
         config = load(
             Path(self.config) if self.config else None,
@@ -52,11 +53,21 @@ class Frame:
         )
         for warning in config.warnings:
             note(f"warning: {warning}")
-        return config
+        if not self.db:
+            return config
+        secrets = config.secrets | {
+            secret for secret in passwords(self.db) if len(secret) >= MIN_LENGTH
+        }
+        return replace(config, secrets=secrets)
 
     def command(self) -> str:
-        """Return how a command line begins that means the same."""
-        given = (("--config", self.config), ("--db", self.db))
+        """Return how a command line begins that means the same, without passwords."""
+        from ..config import passwords
+
+        db = self.db or ""
+        for secret in passwords(db):
+            db = db.replace(secret, "***")
+        given = (("--config", self.config), ("--db", db))
         words = [f"{option} {shlex.quote(text)}" for option, text in given if text]
         return " ".join(["caxton", *words])
 
@@ -92,18 +103,6 @@ class Frame:
 
         async with open_store(self.load(), write=False) as store:
             yield store
-
-
-def local_actor() -> dict[str, JSON]:
-    """Return the actor of this process: a user of the operating system."""
-    import pwd  # Not there on Windows, which is refused first.
-
-    try:
-        # Not getpass: that asks the environment, where anything can stand.
-        name = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        name = str(os.getuid())
-    return {"kind": "local", "id": name, "authenticated": False}
 
 
 def wait(work: Coroutine[Any, Any, _T]) -> _T:

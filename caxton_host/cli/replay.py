@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import UsageError
-from .exits import AUDIT, DIVERGED
+from .exits import AUDIT, DIVERGED, USAGE
 from .frame import Frame, as_json, wait
 from .run import read_module
 from .screen import complain, counted, note, patience, say, show
@@ -82,9 +82,12 @@ def command(
     at the first difference and names the event, the place in it, and both values.
     Another module, with --against, may burn other fuel and write other log lines.
 
+    Where the log keeps a digest of an answer, by record = "hash", the replay ends at
+    that call: what is behind it can be verified, and not executed.
+
     \b
-    Exit codes: 0 identical; 2 no such run; 4 diverged; 5 a bundle that is broken, or
-    signed by nobody who is believed.
+    Exit codes: 0 identical; 2 no such run, erased, or not to be replayed to its end;
+      4 diverged; 5 a bundle that is broken, or signed by nobody who is believed.
 
     \b
     Examples:
@@ -118,11 +121,15 @@ def command(
             f"compare it with caxton events list {found.run_id}",
         )
         ctx.exit(DIVERGED)
+    if found.not_kept:
+        complain(str(found.not_kept), found.not_kept.fix)
+        ctx.exit(USAGE)
 
 
 def _tell(found: Replayed) -> None:
     upto = f" up to event {found.until}" if found.until else ""
-    say(f"{found.verdict}{upto}: {counted(found.calls, 'call')} answered from the log")
+    answered = (found.not_kept.call or 1) - 1 if found.not_kept else found.calls
+    say(f"{found.verdict}{upto}: {counted(answered, 'call')} answered from the log")
     note(f"replayed run {found.run_id}; no tool was called")
     if found.state == "running" and not found.until:
         note("it has no end yet: a host drives it, or died; this is what it did so far")

@@ -8,18 +8,25 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..core.attribution import call_of
 from ..core.calls import JSON, Completed, Denied, Failed, Outcome, Route
-from ..core.events import Recorded, RunStarted, ToolInvoked, outcome_of
+from ..core.events import (
+    Recorded,
+    RunErased,
+    RunStarted,
+    ToolInvoked,
+    outcome_of,
+)
 from ..core.grants import Grant, Rule
 from ..core.summary import RunSummary, summarise
-from ..errors import LogBrokenError, UsageError
+from ..errors import LogBrokenError, NotKeptError, UsageError
 from . import cancel, crash, diff, fork, resolve, resume
 from .events import history_of, read_run
 from .exits import AUDIT
 from .frame import Frame, as_json, wait
 from .report import call_lines, grant_for
-from .screen import complain, note, on_terminal, plain, say, show, table
-from .show import call_of, moment
+from .screen import complain, counted, note, on_terminal, plain, say, show, table
+from .show import moment
 from .told import doubts, resolving
 
 if TYPE_CHECKING:
@@ -114,7 +121,7 @@ def _rows(found: Sequence[RunSummary]) -> None:
             (
                 name,
                 run.agent,
-                run.state,
+                f"{run.state}, erased" if run.erased else run.state,
                 run.calls.get("total", ""),
                 run.calls.get("denied", ""),
                 moment(run.started_at)[:_TO_THE_SECOND],
@@ -152,7 +159,7 @@ async def _list(
 
 async def _summary(store: SqlStore, row: RunRow) -> RunSummary:
     try:
-        return summarise(row.run_id, await read_run(store, row.run_id))
+        run = summarise(row.run_id, await read_run(store, row.run_id))
     except LogBrokenError as exc:
         return RunSummary(
             run_id=row.run_id,
@@ -161,6 +168,9 @@ async def _summary(store: SqlStore, row: RunRow) -> RunSummary:
             error={"kind": "log", "message": str(exc)},
             started_at=row.started_at,
         )
+    # Of an erased run the row is all that says what ran.
+    run.agent = row.agent
+    return run
 
 
 @command.command("show")
@@ -178,6 +188,9 @@ def show_(frame: Frame, run: str, as_json: bool) -> None:
     """
     history = wait(history_of(frame, run))
     summary = summarise(history[0].stream.removeprefix("run/"), history)
+    if summary.erased:
+        _show_erased(summary, wait(_erasure(frame, summary)), as_json=as_json)
+        return
     if as_json:
         show(summary.to_document())
         return
@@ -195,6 +208,31 @@ def show_(frame: Frame, run: str, as_json: bool) -> None:
     if summary.state == "suspended":
         for doubt in doubts(history):
             note(f"to go on: {resolving(frame, summary.run_id, doubt.seq)}")
+
+
+async def _erasure(frame: Frame, run: RunSummary) -> RunErased | None:
+    async with frame.store() as store:
+        return (await store.erased()).get(f"run/{run.run_id}")
+
+
+def _show_erased(run: RunSummary, erased: RunErased | None, *, as_json: bool) -> None:
+    if erased:
+        run.agent = erased.agent
+    if as_json:
+        show(run.to_document())
+        return
+    say(f"run     {run.run_id}")
+    say(f"agent   {plain(run.agent)}")
+    say(
+        f"state   {run.state}, {run.duration_ms:.0f} ms, {counted(run.events, 'event')}"
+    )
+    if erased is None:
+        say("erased  by nobody who left a record: see caxton audit verify")
+        return
+    who = f"{erased.actor.get('kind')} {erased.actor.get('id')}"
+    say(f"erased  by {plain(who)}: {plain(erased.reason)}")
+    if erased.bundle:
+        say(f"bundle  {plain(erased.bundle['name'])}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +294,7 @@ def explain(frame: Frame, run: str, seq: int, as_json: bool) -> None:
     history = wait(history_of(frame, run))
     started = history[0].event
     if not isinstance(started, RunStarted):
-        raise UsageError("the start of this run was erased", fix="name another run")
+        raise NotKeptError("this run was erased", fix=f"caxton runs show {run}")
     found = _find(history, seq, Grant.from_payload(started.grants))
     if as_json:
         show(_document(history, found, started.agent))

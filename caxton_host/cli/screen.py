@@ -12,8 +12,9 @@ import json
 import logging
 import sys
 import threading
+import time
 import unicodedata
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 
 import click
 
@@ -28,6 +29,7 @@ __all__ = [
     "patience",
     "plain",
     "pour",
+    "progress",
     "say",
     "show",
     "table",
@@ -171,6 +173,34 @@ def patience(doing: str) -> Generator[None]:
     finally:
         done.set()
         waiter.join()
+
+
+@contextlib.contextmanager
+def progress(doing: str) -> Generator[Callable[[int, int], None]]:
+    """Give what is told how much is done, of how much; a terminal shows it."""
+    if not sys.stderr.isatty():
+        yield _untold
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    began = time.monotonic()
+    bar = Progress(console=Console(stderr=True), transient=True)
+    task = bar.add_task(plain(doing))
+
+    def tell(done: int, total: int) -> None:
+        if time.monotonic() - began > PATIENCE:
+            bar.start()  # Once more is nothing.
+        bar.update(task, completed=done, total=total)
+
+    try:
+        yield tell
+    finally:
+        bar.stop()
+
+
+def _untold(done: int, total: int) -> None:
+    del done, total
 
 
 def _wait(doing: str, done: threading.Event) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from ..core.attribution import Line, call_of
 from ..core.calls import JSON
 from ..core.events import (
     LogWritten,
@@ -23,7 +24,7 @@ from .screen import plain
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["call_of", "event_document", "moment", "remark", "rows"]
+__all__ = ["event_document", "line_document", "moment", "remark", "rows"]
 
 
 def event_document(recorded: Recorded) -> dict[str, JSON]:
@@ -44,6 +45,17 @@ def event_document(recorded: Recorded) -> dict[str, JSON]:
     }
 
 
+def line_document(line: Line) -> dict[str, JSON]:
+    """Return the document of an exported event, which stands alone."""
+    document = event_document(line.recorded)
+    document["run"] = line.run
+    document["agent"] = line.agent
+    document["actor"] = line.actor
+    document["tool"] = line.tool
+    document["outcome"] = line.outcome
+    return document
+
+
 def moment(at_us: int) -> str:
     """
     Return a time of an event, to the millisecond, UTC.
@@ -53,12 +65,6 @@ def moment(at_us: int) -> str:
     """
     then = datetime.fromtimestamp(at_us / 1e6, UTC)
     return then.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-
-
-def call_of(recorded: Recorded) -> int | None:
-    """Return the number of the call that an event is about, if it is about one."""
-    number = getattr(recorded.event, "call", None)
-    return number if isinstance(number, int) else None
 
 
 def remark(recorded: Recorded) -> str:  # noqa: PLR0911 -- a table of types
@@ -72,7 +78,7 @@ def remark(recorded: Recorded) -> str:  # noqa: PLR0911 -- a table of types
             return f"{event.name} {plain(event.params)}"
         case ToolCompleted() as event:
             how = "tool error" if event.is_error else "ok"
-            return f"{how}: {plain(event.message)}"
+            return f"{how}: {plain(event.data if event.cut else event.message)}"
         case ToolDenied() as event:
             return f"{event.code}: {plain(event.message)}"
         case ToolFailed() as event:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from ..core.attribution import call_of
 from ..core.events import LogWritten, ToolInvoked
 from .screen import note, plain, say, to_json
-from .show import call_of, event_document, remark
+from .show import event_document, remark
 
 if TYPE_CHECKING:
     from ..core.events import Recorded

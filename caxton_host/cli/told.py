@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..core.attribution import call_of
 from ..core.events import Recorded, ToolInvoked
 from ..core.journal import InDoubt, Journal
 from ..core.summary import RunSummary, summarise
@@ -14,7 +15,6 @@ from .frame import Frame
 from .overrides import Overrides
 from .report import failure, report
 from .screen import complain, note, plain, say, show, to_json
-from .show import call_of
 
 if TYPE_CHECKING:
     from ..config import Config

@@ -10,7 +10,7 @@ key, shows no value, and says how to go on.
 from __future__ import annotations
 
 from .edit import add_server, init_text, remove_server
-from .load import load, load_log
+from .load import load, load_log, passwords
 from .model import Agent, Audit, Config, ContextVar
 from .paths import Paths
 from .show import describe
@@ -26,5 +26,6 @@ __all__ = [
     "init_text",
     "load",
     "load_log",
+    "passwords",
     "remove_server",
 ]

@@ -7,6 +7,7 @@ reader of its value. Two keys may set one attribute; such spellings are aliases.
 
 from __future__ import annotations
 
+import base64
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -283,8 +284,21 @@ def header_map(value: object, at: At) -> dict[str, str]:
             note = at.source.secrets.note
             note(content, name, at)
             # A server that tells what it was sent may leave the scheme out.
-            note(content.partition(" ")[2], name, at)
+            scheme, _, credentials = content.partition(" ")
+            note(credentials, name, at)
+            if scheme.lower() == "basic":
+                for part in _basic(credentials):
+                    note(part, name, at)
     return found
+
+
+def _basic(credentials: str) -> tuple[str, ...]:
+    """Return what basic credentials say: name and password, and the password."""
+    try:
+        said = base64.b64decode(credentials, validate=True).decode()
+    except ValueError:
+        return ()
+    return said, said.partition(":")[2]
 
 
 _PLAIN_HEADERS = frozenset({"accept", "accept-language", "content-type", "user-agent"})

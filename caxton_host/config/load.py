@@ -20,18 +20,20 @@ from .headers import array_lines
 from .imports import import_servers
 from .model import Config, ContextVar
 from .paths import Paths, find, home_folder
-from .secrets import Secrets
+from .secrets import Secrets, sounds_secret
 from .servers import disabled, server, server_name, webhook, webhook_name
 from .source import At, Source, parse_toml, read_bytes
 from .twins import refuse_twins
 
-__all__ = ["load", "load_bytes", "load_log"]
+__all__ = ["load", "load_bytes", "load_log", "passwords"]
 
 _DATABASE = "caxton.db"
 _DATABASE_URL = re.compile(r"(?:sqlite|postgresql)(?:\+[a-z0-9_]+)?://.*", re.DOTALL)
 _SQLITE_FILE = re.compile(r"(sqlite(?:\+[a-z0-9_]+)?):///(?!:memory:)([^?]+)(.*)")
 _PROXY = re.compile(r"https?://(?:[^\s/@]+@)?[^\s/@?#]+/?")
-_PASSWORD = re.compile(r"://[^/@:]*:([^/@]+)@")
+_PASSWORD = re.compile(r"://[^/@:]*:([^/]+)@")
+_TOKEN = re.compile(r"://([^/@:]+)@")
+_PARAMETER = re.compile(r"[?&]([^=&]+)=([^&#]*)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 
@@ -203,13 +205,28 @@ def _proxy(value: object, at: At) -> str:
     if not _PROXY.fullmatch(address):
         raise at.error("is no proxy", fix="write it like: http://HOST:PORT")
     _note_password(address, at)
+    if token := _TOKEN.search(address):
+        at.source.secrets.note(token[1], "", at)
     return address
 
 
 def _note_password(address: str, at: At) -> None:
-    if found := _PASSWORD.search(address):
-        at.source.secrets.note(found[1], "", at)
-        at.source.secrets.note(unquote(found[1]), "", at)
+    for secret in passwords(address):
+        at.source.secrets.note(secret, "", at)
+
+
+def passwords(address: str) -> set[str]:
+    """
+    Return what is secret in the address of a database or of a proxy.
+
+    >>> sorted(passwords("postgresql://me:hunter%202@db/log?sslpassword=3"))
+    ['3', 'hunter 2', 'hunter%202']
+    """
+    found = [match[1] for match in _PASSWORD.finditer(address)]
+    found += [
+        value for name, value in _PARAMETER.findall(address) if sounds_secret(name)
+    ]
+    return {secret for raw in found for secret in (raw, unquote(raw)) if secret}
 
 
 def _server(value: object, at: At) -> ServerConfig | None:

@@ -36,6 +36,7 @@ _TRANSPORTS = {
     "sse": "sse",
 }
 _EFFECT = f.choice("read", "idempotent", "keyed", "unsafe")
+_RECORD = f.choice("full", "hash")
 _SENDS_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
@@ -140,6 +141,7 @@ _TOOL: f.Fields = {
     "description": ("description", f.text),
     "timeout": ("timeout", f.duration),
     "timeout_ms": ("timeout", f.milliseconds),
+    "record": ("record", _RECORD),
     **_MESSAGE,
 }
 
@@ -269,6 +271,7 @@ _WEBHOOK: f.Fields = {
     "expose_as": ("expose_as", exposed),
     "allow_private": ("allow_private", f.flag),
     "max_result": ("max_result", f.size),
+    "record": ("record", _RECORD),
     "public": ("", f.ignored),
     **_MESSAGE,
 }

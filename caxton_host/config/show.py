@@ -100,6 +100,7 @@ def _webhook(webhook: Webhook, mask: Callable[[str], str]) -> dict[str, JSON]:
         "expose_as": webhook.expose_as,
         "allow_private": webhook.allow_private,
         "max_result": webhook.max_result,
+        "record": webhook.record,
     }
 
 

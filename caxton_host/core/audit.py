@@ -10,7 +10,7 @@ if one of them is kept where the forger cannot write.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Literal, NamedTuple
@@ -22,6 +22,9 @@ __all__ = ["MAX_FAULTS", "Chains", "Fault", "Signer", "Stored", "Verdict"]
 
 #: More of them say nothing more.
 MAX_FAULTS = 20
+
+
+_MISSING = "its payload is missing"
 
 
 class Stored(NamedTuple):
@@ -104,6 +107,8 @@ class Verdict:
             holds them.
 
         erased: How many have no payload any more. Their digests are in the chain.
+
+        erased_runs: The ids of the runs that they are of.
     """
 
     streams: int
@@ -113,6 +118,7 @@ class Verdict:
     signer: Signer | None = None
     behind: int = 0
     erased: int = 0
+    erased_runs: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Literal["intact", "broken", "signer_unknown"]:
@@ -143,13 +149,15 @@ class Chains:
     Attributes:
         events: How many were looked at.
 
-        erased: How many of them have no payload, and may.
+        erased: Those without a payload that may lack it: stream, to the numbers of
+            the first and of the last, and how many.
 
         faults: The first of each bad stream.
     """
 
     def __init__(self, erasable: Callable[[str], bool] = lambda _: False) -> None:
-        self.events = self.erased = 0
+        self.events = 0
+        self.erased: dict[str, tuple[int, int, int]] = {}
         self.faults: list[Fault] = []
         self._erasable = erasable
         self._heads: dict[Any, tuple[int, bytes] | None] = {}
@@ -158,6 +166,32 @@ class Chains:
     def streams(self) -> int:
         """How many streams were looked at."""
         return len(self._heads)
+
+    @property
+    def missing(self) -> int:
+        """How many of the events have no payload, and may lack it."""
+        return sum(count for _, _, count in self.erased.values())
+
+    @property
+    def erased_runs(self) -> tuple[str, ...]:
+        """The ids of the runs that they are of, in order."""
+        return tuple(sorted(stream.removeprefix("run/") for stream in self.erased))
+
+    def excuse(self, known: Mapping[str, int]) -> None:
+        """
+        Keep of what is missing what was erased; the rest is bad.
+
+        Args:
+            known: How many of the first events of a stream were erased.
+        """
+        for stream, (first, last, _) in list(self.erased.items()):
+            allowed = known.get(stream, 0)
+            if last > allowed:
+                del self.erased[stream]
+                seq = max(first, allowed + 1)
+                self._bad(
+                    Fault(kind="payload", message=_MISSING, stream=stream, seq=seq)
+                )
 
     def check(self, rows: Iterable[tuple[Any, ...]]) -> None:
         """Check more events: the fields of `Stored` of each, and what may follow."""
@@ -190,11 +224,15 @@ class Chains:
         """Return where the stream goes on, if an event was erased and not changed."""
         fault = self._fault(row, head[0] + 1, head[1])
         if fault is None:
-            self.erased += 1
+            first, _, count = self.erased.get(row.stream, (row.seq, 0, 0))
+            self.erased[row.stream] = first, row.seq, count + 1
             return row.seq, row.hash
+        self._bad(fault)
+        return None
+
+    def _bad(self, fault: Fault) -> None:
         if len(self.faults) < MAX_FAULTS:
             self.faults.append(fault)
-        return None
 
     def _fault(self, row: Stored, seq: int, previous: bytes) -> Fault | None:
         stream = str(row.stream)
@@ -214,7 +252,7 @@ def _reason(
     try:
         if digest is None:
             if row.payload is None:
-                return "payload", "its payload is missing"
+                return "payload", _MISSING
             digest = payload_digest(row.salt, row.payload)
             if digest != row.digest or len(row.salt) != SALT_SIZE:
                 return "payload", "its payload is not what was written"

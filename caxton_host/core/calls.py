@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Literal, TypeAlias
 
 from ..errors import FailureKind, Sent
@@ -16,15 +18,20 @@ __all__ = [
     "Failed",
     "FailureKind",
     "Outcome",
+    "Record",
     "Route",
     "Sent",
     "ToolCall",
+    "cut",
     "reply",
 ]
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 
 Effect: TypeAlias = Literal["read", "idempotent", "keyed", "unsafe"]
+
+#: What the log keeps of an answer: all of it, or its digest.
+Record: TypeAlias = Literal["full", "hash"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +82,15 @@ class Route:
             if the server was down when the run started.
 
         effect: What repeating a call may do, by the operator's word.
+
+        record: What the log keeps of its answers.
     """
 
     server: str
     tool: str
     definition_sha256: str | None = None
     effect: Effect = "unsafe"
+    record: Record = "full"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +112,8 @@ class Completed:
         attempts: How often the call was sent.
 
         bytes: Size of the answer on the wire.
+
+        cut: Not the answer itself, but what the log keeps of it. See `cut`.
     """
 
     is_error: bool = False
@@ -111,6 +123,27 @@ class Completed:
     duration_us: int = 0
     attempts: int = 1
     bytes: int = 0
+    cut: bool = False
+
+
+def cut(done: Completed) -> Completed:
+    """
+    Return what the log keeps of an answer that is to be kept as a digest only.
+
+    The digest is of the JSON text of ``{"data", "message"}`` in UTF-8, keys in order,
+    no space between: whoever has the answer can show that it is the one.
+
+    >>> cut(Completed(message="clear")).data["$cut"]["bytes"]
+    31
+    """
+    text = json.dumps(
+        {"data": done.data, "message": done.message},
+        ensure_ascii=False,
+        sort_keys=True,
+        separators=(",", ":"),
+    ).encode()
+    kept: JSON = {"$cut": {"sha256": sha256(text).hexdigest(), "bytes": len(text)}}
+    return replace(done, message="", data=kept, blobs=(), cut=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..errors import ConfigError
-from .calls import JSON, Effect, Route
+from .calls import JSON, Effect, Record, Route
 from .grants import Grant
 from .names import exposed_name
 from .servers import ToolOptions
@@ -41,6 +41,8 @@ class Offer:
             ``definition_sha256`` is its digest.
 
         overridden: The description is the operator's, not the server's.
+
+        record: What the log keeps of its answers.
     """
 
     server: str
@@ -52,6 +54,7 @@ class Offer:
     definition_sha256: str
     effect: Effect = "unsafe"
     overridden: bool = False
+    record: Record = "full"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +111,8 @@ class Catalogue:
                 "definition_sha256": route.definition_sha256,
                 "effect": route.effect,
             }
+            if route.record != "full":
+                entry["record"] = route.record
             if offer := self.visible.get(name):
                 entry["visible"] = True
                 if offer.overridden:
@@ -156,6 +161,7 @@ def catalogue_for(
                 tool=target[1],
                 definition_sha256=offer.definition_sha256 if offer else None,
                 effect=offer.effect if offer else said.effect or "unsafe",
+                record=offer.record if offer else said.record,
             )
             if name in routes:
                 taken = routes[name]
@@ -172,9 +178,9 @@ def catalogue_for(
 
 def routes_from_payload(payload: Mapping[str, JSON]) -> dict[str, Route]:
     """Return the routes that a ``RunStarted`` holds."""
-    keys = ("server", "tool", "definition_sha256", "effect")
+    keys = ("server", "tool", "definition_sha256", "effect", "record")
     return {
-        name: Route(**{key: entry[key] for key in keys})  # type: ignore[arg-type]
+        name: Route(**{key: entry[key] for key in keys if key in entry})  # type: ignore[arg-type]
         for name, entry in payload.items()
         if isinstance(entry, dict)
     }
@@ -184,15 +190,23 @@ def pinned(payload: Mapping[str, JSON], offered: Offered) -> dict[str, Route]:
     """
     Return the routes that a ``RunStarted`` holds, for a run that goes on.
 
-    Each has the stricter effect: the recorded one, or what the operator says now.
+    Each has the stricter effect: the recorded one, or what the operator says now. Of
+    its answers no more is kept than both allow.
     """
-    now = {(offer.server, offer.tool): offer.effect for offer in offered.offers}
+    now = {
+        (offer.server, offer.tool): (offer.effect, offer.record)
+        for offer in offered.offers
+    }
     routes = routes_from_payload(payload)
     for name, route in routes.items():
         target = route.server, route.tool
-        said = offered.options.get(target, _UNSAID).effect or "unsafe"
-        effect = max(route.effect, now.get(target, said), key=_STRICTER.index)
-        routes[name] = replace(route, effect=effect)
+        said = offered.options.get(target, _UNSAID)
+        effect, record = now.get(target, (said.effect or "unsafe", said.record))
+        routes[name] = replace(
+            route,
+            effect=max(route.effect, effect, key=_STRICTER.index),
+            record="hash" if "hash" in {route.record, record} else "full",
+        )
     return routes
 
 

@@ -170,7 +170,12 @@ class ToolRetried(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCompleted(Event):
-    """The tool answered, and this is what the agent saw. See `Completed`."""
+    """
+    The tool answered, and this is what the agent saw, unless it was cut.
+
+    Attributes:
+        cut: The operator wants only the digest of the answer kept. See `Completed`.
+    """
 
     call: int
     is_error: bool
@@ -180,6 +185,7 @@ class ToolCompleted(Event):
     duration_us: int = 0
     attempts: int = 1
     bytes: int = 0
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,20 +330,29 @@ class HostStarted(Event):
         public_key: Its Ed25519 key, 32 bytes in hex.
 
         guards: What confines its workers, by name.
+
+        actor: Who started it; ``None`` where that was not recorded yet.
     """
 
     version: str
     engine: str
     public_key: str
     guards: tuple[JSON, ...] = ()
+    actor: Payload | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigLoaded(Event):
-    """The host read its configuration. The digest is of the file's bytes."""
+    """
+    The host read its configuration. The digest is of the file's bytes.
+
+    Attributes:
+        actor: Who had it read; ``None`` where that was not recorded yet.
+    """
 
     path: str
     sha256: str
+    actor: Payload | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -377,12 +392,18 @@ class ServerDisabled(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolsChanged(Event):
-    """A server offers other tools than before."""
+    """
+    A server offers other tools than before, or a person accepts those that it offers.
+
+    Attributes:
+        actor: Who accepted them; ``None``: nobody yet, the server told so.
+    """
 
     server: str
     added: tuple[JSON, ...] = ()
     removed: tuple[JSON, ...] = ()
     changed: tuple[JSON, ...] = ()
+    actor: Payload | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -412,11 +433,24 @@ class KeyRotated(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunErased(Event):
-    """The payloads of a run were deleted; its hashes stay."""
+    """
+    The payloads of a run were deleted; its hashes stay.
+
+    Attributes:
+        agent: What ran.
+
+        events: How many events the run had, and lost the payloads of.
+
+        bundle: Name and digest of the file that has them now, ``{name, sha256}``, if
+            the run was moved to an archive.
+    """
 
     run: str
     actor: Payload
     reason: str
+    agent: str = ""
+    events: int = 0
+    bundle: Payload | None = None
 
 
 EVENT_TYPES: Mapping[str, type[Event]] = {
@@ -500,6 +534,7 @@ def settled(call: int, outcome: Outcome) -> ToolCompleted | ToolFailed | ToolDen
                 duration_us=outcome.duration_us,
                 attempts=outcome.attempts,
                 bytes=outcome.bytes,
+                cut=outcome.cut,
             )
         case Failed():
             return ToolFailed(
@@ -531,6 +566,7 @@ def outcome_of(event: Event) -> tuple[int, Outcome] | None:
                 duration_us=event.duration_us,
                 attempts=event.attempts,
                 bytes=event.bytes,
+                cut=event.cut,
             )
         case ToolFailed():
             return event.call, Failed(

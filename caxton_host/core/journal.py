@@ -12,8 +12,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ..errors import Divergence, LogBrokenError, NondeterminismError
-from .calls import JSON, Outcome, Route, ToolCall
+from ..errors import (
+    Divergence,
+    LogBrokenError,
+    NondeterminismError,
+    NotKeptError,
+)
+from .calls import JSON, Completed, Outcome, Route, ToolCall
 from .events import (
     CallResolved,
     Event,
@@ -190,6 +195,18 @@ class Journal:
             self._entry(number).answer = Answered(outcome, at)
             self._open.discard(number)
 
+    def hold(self, number: int, answer: Answered) -> None:
+        """Answer call *number* by what it was, where the log keeps a digest of it."""
+        self._entry(number).answer = answer
+
+    @property
+    def not_kept(self) -> NotKeptError | None:
+        """The first answer that the log does not hold, as an error to raise."""
+        for entry in self._calls.values():
+            if error := _not_kept(entry):
+                return error
+        return None
+
     def recall(self, call: ToolCall, params: dict[str, JSON] | None = None) -> Recall:
         """
         Return what the log knows of *call*.
@@ -202,6 +219,8 @@ class Journal:
 
         Raises:
             NondeterminismError: The log holds another call at this position.
+
+            NotKeptError: It holds no more than a digest of the answer.
         """
         entry = self._calls.get(call.number)
         if entry is None:
@@ -220,6 +239,8 @@ class Journal:
         exact = self.compare_fuel and (entry.origin is None or entry.origin.exact)
         if exact and known.fuel != call.fuel:
             raise _diverged(entry, "$.fuel", known.fuel, call.fuel)
+        if error := _not_kept(entry):
+            raise error
         return entry.answer or _doubt(entry)
 
     def recall_line(self, n: int, level: str, text: str) -> None:
@@ -269,6 +290,19 @@ class Journal:
         if entry := self._calls.get(number):
             return entry
         raise LogBrokenError(f"call {number} goes on before it was made")
+
+
+def _not_kept(entry: _Entry) -> NotKeptError | None:
+    outcome = entry.answer.outcome if entry.answer else None
+    if not isinstance(outcome, Completed) or not outcome.cut:
+        return None
+    call, at = entry.invoked, f" (event {entry.seq})" if entry.seq else ""
+    return NotKeptError(
+        f"of call {call.call}{at}, {call.server}/{call.tool}, the log keeps a digest "
+        "and not the answer",
+        call=call.call,
+        fix='its tool has record = "hash"; of later runs, record = "full" keeps it',
+    )
 
 
 def _doubt(entry: _Entry) -> InDoubt:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from .calls import Effect
+from .calls import Effect, Record
 
 __all__ = ["Restart", "ServerConfig", "ToolOptions", "Transport"]
 
@@ -36,6 +36,8 @@ class ToolOptions:
         message_template: The message, with ``{dotted.path}`` placeholders.
 
         timeout: Seconds a call may take in all, instead of the server's.
+
+        record: What the log keeps of its answers.
     """
 
     expose_as: str | None = None
@@ -45,6 +47,7 @@ class ToolOptions:
     message_field: str | None = None
     message_template: str | None = None
     timeout: float | None = None
+    record: Record = "full"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

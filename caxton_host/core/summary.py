@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from .calls import JSON, Completed, Denied
+from .attribution import OUTCOMES, how
+from .calls import JSON
 from .events import (
     ENDS,
     Recorded,
@@ -38,6 +39,8 @@ class RunSummary:
         events: How many the stream holds.
 
         duration_ms: From the first event to the last.
+
+        erased: What the run said was deleted; so only state and times are known.
     """
 
     run_id: str
@@ -53,6 +56,7 @@ class RunSummary:
     duration_ms: float = 0.0
     trace_id: str | None = None
     forked_from: dict[str, JSON] | None = None
+    erased: bool = False
 
     def to_document(self) -> dict[str, JSON]:
         """Return the ``caxton.run/v1`` document."""
@@ -71,6 +75,7 @@ class RunSummary:
             "duration_ms": self.duration_ms,
             "trace_id": self.trace_id,
             "forked_from": self.forked_from,
+            "erased": self.erased,
         }
 
 
@@ -100,18 +105,12 @@ def summarise(run_id: str, history: Iterable[Recorded]) -> RunSummary:
             case RunCancelled():
                 run.error = {"kind": "cancelled", "message": event.reason}
             case None:
-                continue
+                run.erased = True
+                run.trace_id = run.trace_id or recorded.trace_id
             case _:
                 # Of a call that a fork inherited, only the outcome may be its own.
                 if (end := outcome_of(event)) and end[0] in own:
                     ends["in_doubt"] -= 1
-                    ends[_how(end[1])] += 1
-    names = ("total", "ok", "tool_error", "denied", "failed", "in_doubt")
-    run.calls = {name: ends[name] for name in names}
+                    ends[how(end[1])] += 1
+    run.calls = {name: ends[name] for name in ("total", *OUTCOMES)}
     return run
-
-
-def _how(outcome: object) -> str:
-    if isinstance(outcome, Completed):
-        return "tool_error" if outcome.is_error else "ok"
-    return "denied" if isinstance(outcome, Denied) else "failed"

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from urllib.parse import quote
 
 from ..errors import UsageError
-from .calls import JSON, Effect
+from .calls import JSON, Effect, Record
 
 __all__ = ["SERVER", "Body", "Webhook", "placeholders"]
 
@@ -52,6 +52,8 @@ class Webhook:
         allow_private: Its host may have an address of a private network.
 
         max_result: Bytes of one answer.
+
+        record: What the log keeps of its answers.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Webhook:
     message_template: str | None = None
     allow_private: bool = False
     max_result: int = _MIB
+    record: Record = "full"
 
     @property
     def origin(self) -> str:

@@ -42,6 +42,8 @@ def offers_of(
             left_out.append("an entry without a name")
         elif not is_tool_name(name):
             left_out.append(f"'{plain(name, redact, 64)}': not a name for a tool")
+        elif redact.text(name) != name:
+            left_out.append(f"'{plain(name, redact, 64)}': its name holds a secret")
         elif names[name] > 1:
             left_out.append(f"'{name}': listed {names[name]} times")
         elif fault := _fault(entry):
@@ -81,6 +83,8 @@ def _offer(config: ServerConfig, name: str, entry: dict[str, JSON]) -> Offer:
         definition=definition,
         definition_sha256=sha256(definition),
         effect=options.effect or _hinted(config, entry.get("annotations")),
+        overridden=bool(options.description),
+        record=options.record,
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 
 from ..core.calls import JSON
 from ..core.chain import GENESIS
-from ..core.events import ENDS, Event, Recorded, RunStarted
+from ..core.events import ENDS, Event, Recorded, RunErased, RunStarted
 from ..core.runs import Request, RunRow
 from ..errors import LeaseLost, NotFoundError
 from ..ports import Clock, Refused, Reservation, Trace
@@ -25,6 +26,13 @@ from .entries import (
     spend,
     started,
 )
+from .erasure import (
+    erased_before,
+    no_run,
+    still_going,
+    still_needed,
+)
+from .lineage import heir_of, parent_of
 
 __all__ = ["MemoryLog", "MemoryStore"]
 
@@ -220,6 +228,69 @@ class MemoryStore:
     async def outcome(self, request_id: int) -> str | None:
         """Return what came of a request, or ``None`` as long as nothing did."""
         return self._outcomes.get(request_id)
+
+    async def erase(
+        self,
+        run_id: str,
+        stream: str,
+        *before: Event,
+        actor: dict[str, JSON],
+        reason: str,
+        bundle: dict[str, JSON] | None = None,
+    ) -> RunErased:
+        """
+        Forget the payloads of a run that has ended, and record it.
+
+        Raises:
+            NotFoundError: There is no such run.
+
+            NotKeptError: It was erased before.
+
+            UsageError: It goes on, or a fork of it does.
+        """
+        row = self._runs.get(run_id)
+        if row is None:
+            raise no_run(run_id)
+        if row.ended_at is None:
+            raise still_going(run_id, row.state)
+        line = self._streams[RUN + run_id]
+        if line[0].event is None:
+            raise erased_before(run_id)
+        going_on = [row.run_id for row in self._runs.values() if row.ended_at is None]
+        if fork := heir_of(run_id, going_on, self._parent):
+            raise still_needed(run_id, fork)
+        erased = RunErased(
+            run=run_id,
+            actor=actor,
+            reason=reason,
+            agent=row.agent,
+            events=len(line),
+            bundle=bundle,
+        )
+        known = stream in self._streams
+        log = await self.resume_log(stream) if known else self.create(stream)
+        await log.append(*before, erased)
+        line[:] = [replace(recorded, event=None) for recorded in line]
+        gone = {recorded.position: recorded for recorded in line}
+        self._events = [gone.get(event.position, event) for event in self._events]
+        self._runs[run_id] = replace(row, actor="{}")
+        for number, asked in self._requests.items():
+            if asked.run_id == run_id:
+                self._requests[number] = replace(asked, actor={}, reason="")
+        return erased
+
+    def _parent(self, run_id: str) -> str | None:
+        started = self._streams[RUN + run_id][0].event
+        return parent_of(started)
+
+    async def scrub(self) -> bool:
+        """Do nothing: it is gone."""
+        return True
+
+    async def erased(self) -> dict[str, RunErased]:
+        """Return what was erased, by the stream of the run."""
+        known = [recorded.event for recorded in self._events]
+        return {RUN + e.run: e for e in known if isinstance(e, RunErased)}
 
     def put(self, stream: str, seq: int, drafts: Sequence[Draft]) -> bool:
         """Add *drafts* to a stream of *seq* events, unless it has others."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import fields
 
@@ -11,11 +11,12 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from ..codec import decode_trusted, sha256
-from ..core.events import Event, Recorded, from_payload
+from ..core.events import Event, Recorded, RunErased, from_payload
 from ..core.runs import RunRow
 from ..errors import LogBrokenError, NotFoundError
 from .engine import unreadable
 from .entries import RUN, chosen
+from .erasure import erased_runs
 from .rows import Columns, Query, pages
 from .schema import blobs, events, payloads, runs
 from .tail import Cursors
@@ -42,6 +43,7 @@ _EVENTS = sa.select(
     events.c.hash,
     payloads.c.payload,
 ).join_from(events, payloads, isouter=True)
+_BEHIND_RUN = sa.literal_column(str(len(RUN) + 1), sa.Integer)
 _WIDTH = len(_EVENTS.selected_columns)
 
 
@@ -68,7 +70,7 @@ class Reader:
 
     async def stream_events(
         self, stream: str | None = None, *, after: int = 0
-    ) -> AsyncIterator[Recorded]:
+    ) -> AsyncGenerator[Recorded]:
         """
         Yield events in the order of their positions, as many as there are by then.
 
@@ -90,6 +92,48 @@ class Reader:
             async for page in found:
                 for columns in page:
                     yield _recorded(columns)
+
+    async def attributed(
+        self,
+        stream: str | None = None,
+        *,
+        since: int | None = None,
+        until: int | None = None,
+        agent: str | None = None,
+    ) -> AsyncGenerator[tuple[Recorded, str | None, str | None]]:
+        """
+        Yield events with agent and actor of their run, in the order of positions.
+
+        The actor is JSON. Events of hosts have neither.
+
+        Args:
+            stream: Only those of this stream.
+
+            since: Only those recorded then or later.
+
+            until: Only those recorded before.
+
+            agent: Only those of runs of this agent.
+
+        Raises:
+            LogBrokenError: One of them is not what was written.
+        """
+        query = _EVENTS.add_columns(runs.c.agent, runs.c.actor).outerjoin(
+            runs, runs.c.run_id == sa.func.substr(events.c.stream, _BEHIND_RUN)
+        )
+        if stream is not None:
+            query = query.where(events.c.stream == stream)
+        if since is not None:
+            query = query.where(events.c.recorded_at >= since)
+        if until is not None:
+            query = query.where(events.c.recorded_at < until)
+        if agent is not None:
+            query = query.where(runs.c.agent == agent)
+        order = events.c.position if stream is None else events.c.seq
+        async with aclosing(pages(self.engine, query.order_by(order))) as found:
+            async for page in found:
+                for columns in page:
+                    yield _recorded(columns[:_WIDTH]), columns[-2], columns[-1]
 
     async def tail(
         self, after: str | None = None, *, stream: str | None = None, follow: bool
@@ -191,6 +235,17 @@ class Reader:
         )
         rows = await asyncio.to_thread(self._rows, query)
         return chosen(name, [row.run_id for row in rows])
+
+    async def erased(self) -> dict[str, RunErased]:
+        """Return what was erased, by the stream of the run."""
+        return await asyncio.to_thread(self._erased)
+
+    def _erased(self) -> dict[str, RunErased]:
+        try:
+            with self.engine.connect() as connection:
+                return erased_runs(connection)
+        except DBAPIError as exc:
+            raise unreadable(exc) from None
 
     async def streams(self) -> list[str]:
         """Return the names of all streams."""

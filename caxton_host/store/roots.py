@@ -153,7 +153,8 @@ class Roots:
             checkpoint=self._newest,
             signer=self._signer(),
             behind=count - (self._newest.size if self._newest else 0),
-            erased=chains.erased,
+            erased=chains.missing,
+            erased_runs=chains.erased_runs,
         )
 
     def _grow(self, hashes: Sequence[Any]) -> None:

@@ -10,8 +10,9 @@ from weakref import WeakValueDictionary
 
 import sqlalchemy as sa
 
+from ..core.calls import JSON
 from ..core.checkpoint import Note
-from ..core.events import Event
+from ..core.events import Event, RunErased
 from ..core.runs import RunRow
 from ..errors import BusyError, LeaseLost, NotFoundError, StoreError
 from ..ports import Clock, Trace
@@ -21,6 +22,7 @@ from .commit import Group, Line, Transactions
 from .commit_sqlite import SqliteCommitter
 from .engine import file_of, open_engine
 from .entries import RUN, Drafter, Entropy, run_of, salts
+from .erasure import Erasure, no_run, scrub
 from .leases import FileLeases, Leases
 from .log import SqlLog
 from .migrate import check, prepare
@@ -185,6 +187,14 @@ class SqlStore(Requests):
     async def _end(
         self, stream: str, trace: Trace | None
     ) -> tuple[Drafter, sa.Row[int, bytes, int]]:
+        last = await self._last(stream)
+        if last is None:
+            raise NotFoundError(f"there is no stream {stream!r}")
+        drafter = Drafter(stream, self._clock, self._salts, trace)
+        drafter.recorded_at = last.recorded_at
+        return drafter, last
+
+    async def _last(self, stream: str) -> sa.Row[int, bytes, int] | None:
         query = (
             sa.select(events.c.seq, events.c.hash, events.c.recorded_at)
             .where(events.c.stream == stream)
@@ -192,11 +202,7 @@ class SqlStore(Requests):
             .limit(1)
         )
         rows = await asyncio.to_thread(self._rows, query)
-        if not rows:
-            raise NotFoundError(f"there is no stream {stream!r}")
-        drafter = Drafter(stream, self._clock, self._salts, trace)
-        drafter.recorded_at = rows[0].recorded_at
-        return drafter, rows[0]
+        return rows[0] if rows else None
 
     async def join(self, host: str) -> None:
         """
@@ -286,6 +292,69 @@ class SqlStore(Requests):
             if row.owner not in living
             or (row.owner == self._host and not self._drives(f"{RUN}{row.run_id}"))
         ]
+
+    async def erase(
+        self,
+        run_id: str,
+        stream: str,
+        *before: Event,
+        actor: dict[str, JSON],
+        reason: str,
+        bundle: dict[str, JSON] | None = None,
+    ) -> RunErased:
+        """
+        Delete the payloads of a run that has ended, and record it.
+
+        Args:
+            run_id: The run.
+
+            stream: Of the host that does it, which writes nothing else meanwhile.
+
+            before: What comes before in that stream.
+
+            actor: Who wants it.
+
+            reason: Why.
+
+            bundle: The file that has them now, ``{name, sha256}``.
+
+        Raises:
+            NotFoundError: There is no such run.
+
+            NotKeptError: It was erased before.
+
+            UsageError: It goes on, or a fork of it does.
+
+            StoreError: It could not be done, and nothing was.
+        """
+        count = sa.select(sa.func.count()).where(events.c.stream == RUN + run_id)
+        query = sa.select(runs.c.agent, count.scalar_subquery())
+        rows = await asyncio.to_thread(self._rows, query.where(runs.c.run_id == run_id))
+        if not rows:
+            raise no_run(run_id)
+        erased = RunErased(
+            run=run_id,
+            actor=actor,
+            reason=reason,
+            agent=rows[0][0],
+            events=rows[0][1],
+            bundle=bundle,
+        )
+        drafter, line = Drafter(stream, self._clock, self._salts, None), Line(stream)
+        if last := await self._last(stream):
+            drafter.recorded_at, line.head = last.recorded_at, (last.seq, last.hash)
+        group = Group(
+            line=line,
+            drafts=drafter.draft([*before, erased]),
+            blobs={},
+            guard=Erasure(run_id=run_id, dialect=self.engine.dialect.name),
+        )
+        await asyncio.to_thread(self._alone, group)
+        return erased
+
+    async def scrub(self) -> bool:
+        """Take what was erased out of the file too; return whether that was done."""
+        return await asyncio.to_thread(scrub, self.engine)
 
     def _log(self, drafter: Drafter, line: Line) -> SqlLog:
         self._lines[line.stream] = line

@@ -21,6 +21,8 @@ from sqlalchemy.exc import DBAPIError
 from ..core.audit import Chains, Fault, Stored, Verdict
 from ..core.checkpoint import Note
 from .engine import unreadable
+from .entries import RUN
+from .erasure import erased_runs
 from .reader import Reader
 from .roots import Claim, Roots, claims
 from .rows import Columns, Query, rows
@@ -88,20 +90,28 @@ def _look(
 ) -> Verdict:
     shared = engine.dialect.name == "postgresql"
     order = [xid, events.c.position] if shared else [events.c.position]
-    chains = Chains()
+    # Only behind the scan all erasures are known: a run may be erased meanwhile.
+    chains = Chains(erasable=_is_run)
     with (
         _connected(engine, lenient=lenient) as before,
         # Looked at first: what is signed meanwhile is not a log that was cut.
-        closing(_claims(before)) as known,
+        closing(_claims(before)) as said,
         _connected(engine, lenient=lenient) as connection,
     ):
-        roots = Roots(claims(known, outside, trusted), numbered=not shared)
+        roots = Roots(claims(said, outside, trusted), numbered=not shared)
         if stream is None:
             _whole(connection, order, chains, roots)
         else:
             _one(connection, stream, order, chains, roots)
+        if chains.erased:
+            known = erased_runs(connection)
+            chains.excuse({name: one.events for name, one in known.items()})
         faults = [*chains.faults, *_blobs(connection)]
         return roots.verdict(chains, faults)
+
+
+def _is_run(stream: str) -> bool:
+    return stream.startswith(RUN)
 
 
 def _whole(

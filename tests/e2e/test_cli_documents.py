@@ -36,6 +36,7 @@ RUN: Mapping[str, Any] = {
     "duration_ms": NUMBER,
     "trace_id": TEXT,
     "forked_from": (NULL, {"run": TEXT, "seq": COUNT, "hash": TEXT}),
+    "erased": FLAG,
 }
 EVENT: Mapping[str, Any] = {
     "$type": "caxton.event/v1",
@@ -67,6 +68,7 @@ REPLAY: Mapping[str, Any] = {
             "run": (NULL, TEXT),
         },
     ),
+    "not_kept": (NULL, COUNT),
 }
 PLACE = {"run": TEXT, "seq": COUNT}
 DIFF: Mapping[str, Any] = {

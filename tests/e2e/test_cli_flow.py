@@ -177,7 +177,11 @@ def test_events_are_exported_for_other_programs(shell: Shell) -> None:
     events = [json.loads(line) for line in lines]
     assert [event["seq"] for event in events] == [*range(1, len(events) + 1)]
     array = shell("events", "export", "@last", "--json").document
-    assert array == events == shell("events", "list", "@last", "--json").document
+    assert array == events
+    listed = shell("events", "list", "@last", "--json").document
+    assert all(
+        one.items() <= line.items() for one, line in zip(listed, events, strict=True)
+    )
     everything = shell("events", "export", "--all", "--format", "json").document
     assert {event["stream"].partition("/")[0] for event in everything} == {
         "run",

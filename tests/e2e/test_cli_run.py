@@ -479,7 +479,7 @@ def test_an_erased_payload_is_shown_as_that(demo: Shell) -> None:
     assert "erased" in demo("events", "list", "@last").out
     assert demo("runs", "show", "@last").code == 0
     done = demo("runs", "explain", "@last", "2")
-    assert (done.code, done.fix) == (2, "name another run")
+    assert (done.code, done.fix) == (2, "caxton runs show @last")
 
 
 def _rewrite(shell: Shell, run_id: str, seq: int, old: bytes, new: bytes) -> None:

@@ -19,6 +19,7 @@ from caxton_host.errors import (
     Divergence,
     LogBrokenError,
     NotFoundError,
+    NotKeptError,
     SandboxError,
     ToolError,
     UsageError,
@@ -635,7 +636,7 @@ async def test_erased_run_is_refused(seq: int) -> None:
     stream = scene.store._streams[f"run/{scene.run_id}"]
     stream[seq - 1] = replace(stream[seq - 1], event=None)
 
-    with pytest.raises(LogBrokenError, match=f"event {seq} of run .* was erased"):
+    with pytest.raises(NotKeptError, match=f"event {seq} of run .* was erased"):
         await scene.replay()
 
 
@@ -680,6 +681,7 @@ def test_document_of_an_identical_replay() -> None:
         "until": None,
         "state": "completed",
         "divergence": None,
+        "not_kept": None,
     }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from caxton_host.core.calls import JSON, Completed
-from caxton_host.core.redact import Redactor
+from caxton_host.core.redact import MASK, Redactor
 from caxton_host.core.webhooks import SERVER, Webhook
 from caxton_host.errors import ToolError
 from caxton_host.ports import ToolRequest
@@ -295,3 +295,13 @@ async def test_own_name_of_a_webhook(server: Server) -> None:
     tools = WebhookTools({"weather": hook(server, expose_as="sky")})
     (offer,) = (await tools.offered([SERVER])).offers
     assert offer.exposed == "sky"
+
+
+async def test_template_does_not_put_a_secret_together(server: Server) -> None:
+    # law 8
+    parts = {"first": CANARY[:6], "second": CANARY[6:]}
+    server.answers(json.dumps(parts).encode(), "Content-Type: application/json")
+    done = await call(
+        hook(server, message_template="{first}{second}"), {"city": "Seattle"}
+    )
+    assert done.message == MASK

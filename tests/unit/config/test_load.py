@@ -395,3 +395,14 @@ def test_log_without_a_configuration_is_where_runs_leave_it(folder: Folder) -> N
     assert (
         where(folder) == load(None, environ=folder.environ, cwd=folder.path).store_url
     )
+
+
+def test_what_the_log_keeps_of_answers_is_read(folder: Folder) -> None:
+    config = folder.load(
+        "[servers.crm]\ncommand = 'x'\n[servers.crm.tools.look_up]\nrecord = 'hash'\n"
+        "[webhooks.w]\nurl = 'https://h/'\nrecord = 'hash'\n"
+    )
+    assert config.servers["crm"].tools["look_up"].record == "hash"
+    assert config.webhooks["w"].record == "hash"
+    with pytest.raises(ConfigError, match="record: is none of the known values"):
+        folder.load("[webhooks.w]\nurl = 'https://h/'\nrecord = 'none'\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
 import pytest
@@ -187,3 +188,27 @@ def test_secret_is_in_no_repr_and_no_description(folder: Folder) -> None:
     assert '"abc"' not in shown
     assert '"zz"' not in shown
     assert Redactor(config.secrets).text(f"x{CANARY}-file") == "x[redacted]"
+
+
+def test_basic_credentials_are_secrets_in_plain_too(folder: Folder) -> None:
+    # law 8
+    basic = base64.b64encode(f"me:{CANARY}".encode()).decode()
+    config = folder.load(CRM + f"headers = {{ Authorization = 'Basic {basic}' }}")
+    assert config.secrets == {f"Basic {basic}", basic, f"me:{CANARY}", CANARY}
+    odd = folder.load(CRM + "headers = { Authorization = 'basic not-base-64!' }")
+    assert odd.secrets == {"basic not-base-64!", "not-base-64!"}
+
+
+def test_password_of_a_store_is_a_secret_wherever_it_stands(folder: Folder) -> None:
+    # law 8
+    place = f"postgresql://postgres:{CANARY}-1@db/log?password={CANARY}-2&host=database"
+    config = folder.load(f"[store]\nurl = '{place}'\n")
+    assert config.secrets == {f"{CANARY}-1", f"{CANARY}-2"}
+    named = folder.load("[store]\nurl = 'postgresql://postgres-user@db/log'\n")
+    assert named.secrets == set()
+
+
+def test_token_of_a_proxy_is_a_secret(folder: Folder) -> None:
+    # law 8
+    config = folder.load(f"[http]\nproxy = 'http://{CANARY}@proxy:3128'\n")
+    assert config.secrets == {CANARY}

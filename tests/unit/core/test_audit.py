@@ -91,12 +91,30 @@ def test_a_salt_takes_nothing_from_its_payload() -> None:
 def test_an_erased_payload_leaves_the_chain_whole() -> None:
     rows = [(*row[:9], None, None) for row in stream("run/a", 2)]
     chains = checked(*rows, erasable=True)
-    assert (chains.erased, chains.faults) == (2, [])
+    assert (chains.missing, chains.erased_runs, chains.faults) == (2, ("a",), [])
     (fault,) = checked(*rows).faults
     assert fault.kind == "payload"
     changed = (*rows[0][:7], bytes(32), *rows[0][8:])
     (fault,) = checked(changed, erasable=True).faults
     assert fault.kind == "envelope"
+
+
+@pytest.mark.parametrize(
+    ("known", "bad"), [({"run/a": 3}, None), ({"run/a": 1}, 2), ({}, 1)]
+)
+def test_what_is_missing_needs_an_erasure(
+    known: dict[str, int], bad: int | None
+) -> None:
+    first, *others = stream("run/a", 3)
+    rows = [first, *((*row[:9], None, None) for row in others)]
+    if bad == 1:
+        rows[0] = (*first[:9], None, None)
+    chains = checked(*rows, erasable=True)
+
+    chains.excuse(known)
+
+    assert [fault.seq for fault in chains.faults] == ([bad] if bad else [])
+    assert chains.missing == (0 if bad else 2)
 
 
 def test_nothing_is_intact_without_a_pinned_key() -> None:

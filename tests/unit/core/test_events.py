@@ -117,7 +117,7 @@ def test_every_event_of_the_design_is_there() -> None:
         ),
         (
             ToolCompleted,
-            "call is_error message data blobs duration_us attempts bytes",
+            "call is_error message data blobs duration_us attempts bytes cut",
         ),
         (LogWritten, "n level text"),
     ],

@@ -101,6 +101,56 @@ def test_secret_is_not_in_the_repr() -> None:
     assert "hunter2" not in repr(Redactor(["hunter2hunter2"]))
 
 
+@pytest.mark.parametrize(
+    "form",
+    [
+        json.dumps(SECRET)[1:-1].replace(">", "\\u003e"),
+        json.dumps(json.dumps(SECRET))[3:-3],
+        "".join(f"\\u{ord(char):04X}" for char in SECRET),
+        "".join(f"%{byte:02x}" for byte in RAW),
+        quote(SECRET).replace("p", "%70", 1),
+        quote(base64.b64encode(RAW).decode(), safe=""),
+        quote(json.dumps(SECRET)[1:-1], safe=""),
+    ],
+)
+def test_escapes_may_be_of_any_character(form: str) -> None:  # law 8
+    assert Redactor([SECRET]).text(f"<{form}> 100% \\o/") == f"<{MASK}> 100% \\o/"
+
+
+def test_character_of_two_units_is_found_when_it_is_escaped() -> None:
+    secret = "pass\U0001f511word"  # noqa: S105 -- made up
+
+    assert Redactor([secret]).text(r"\u0070ass\ud83d\udd11word") == MASK
+
+
+def test_text_is_left_out_whole_if_a_secret_cannot_be_cut_out() -> None:  # law 8
+    thrice = quote(quote(quote("hunter2/hunter2", safe="")))
+
+    assert Redactor(["hunter2/hunter2"]).text(f"a {thrice} b") == MASK
+
+
+def test_escapes_without_a_secret_are_left_as_they_are() -> None:
+    text = r"100% of C:\new\table is \u00e4 %41 \\\\ %ZZ \ud800"
+
+    assert Redactor([SECRET]).text(text) == text
+
+
+def test_line_of_a_key_is_a_secret_of_its_own() -> None:  # law 8
+    line = base64.b64encode(b"a private key that is long").decode()
+    redact = Redactor(
+        [f"-----BEGIN KEY-----\n{line}\nnot this line\n-----END KEY-----"]
+    )
+
+    assert redact.text(f"read {line}") == f"read {MASK}"
+    assert redact.text("-----BEGIN KEY----- not this line") != MASK
+
+
+def test_many_backslashes_take_no_time() -> None:  # law 9
+    many = "\\" * 200_000
+
+    assert Redactor([SECRET, "hunter2hunter2"]).text(f"\\u0068unter2hunter2{many}")
+
+
 def forms(secret: str) -> list[str]:
     raw = secret.encode()
     return [

@@ -146,6 +146,7 @@ def test_erased_run_keeps_its_state_and_its_size() -> None:
     run = summarise("1", erased)
 
     assert (run.state, run.events, run.agent) == ("completed", 2, "")
+    assert run.erased
 
 
 def test_document_has_the_keys_that_were_promised() -> None:
@@ -165,6 +166,7 @@ def test_document_has_the_keys_that_were_promised() -> None:
         "events",
         "started_at",
         "duration_ms",
+        "erased",
         "trace_id",
         "forked_from",
     }

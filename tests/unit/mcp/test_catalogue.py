@@ -147,3 +147,17 @@ def test_one_name_for_two_tools_is_an_error() -> None:
     with pytest.raises(ConfigError, match="crm/a and crm/b"):
         check_names(found)
     check_names(found[:1])
+
+
+def test_tool_whose_name_holds_a_secret_is_left_out() -> None:  # law 8
+    name = b"s3cret-value".hex()
+    found, left_out = offers(entry(), entry(f"x-{name}"))
+
+    assert [offer.tool for offer in found] == ["look_up"]
+    assert left_out == ["'x-[redacted]': its name holds a secret"]
+
+
+def test_what_the_log_keeps_is_the_operators_word() -> None:
+    hashed = only(entry(), tools={"look_up": ToolOptions(record="hash")})
+
+    assert (hashed.record, only(entry()).record) == ("hash", "full")

@@ -1,0 +1,154 @@
+"""What an erasure takes, and what it leaves. Each store passes all of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from caxton_host.codec import sha256
+from caxton_host.core.calls import JSON
+from caxton_host.core.events import (
+    RunCancelled,
+    RunCompleted,
+    RunErased,
+    RunResumed,
+    RunSuspended,
+)
+from caxton_host.errors import NotFoundError, NotKeptError, UsageError
+from caxton_host.store.memory import MemoryStore
+from caxton_host.store.sql import SqlStore
+from tests.unit.store.fakes import FakeClock, FakeEntropy, line, run_started, url
+
+Store = SqlStore | MemoryStore
+
+RUN, HOST = "0193", "host/1"
+ANN: dict[str, JSON] = {"kind": "local", "id": "ann", "authenticated": False}
+DONE = RunCompleted(output="gone", output_sha256="00", fuel=1)
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "memory"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    clock, entropy = FakeClock(), FakeEntropy()
+    opened: Store = MemoryStore(clock=clock, entropy=entropy)
+    if request.param != "memory":
+        place = url(tmp_path)
+        if request.param == "postgresql":
+            place = request.getfixturevalue("postgres_url")
+        opened = SqlStore.open(place, clock=clock, entropy=entropy)
+    yield opened
+    await opened.aclose()
+
+
+async def ended(store: Store, run_id: str = RUN) -> None:
+    log = store.create(f"run/{run_id}")
+    await log.append(
+        run_started(), line(1, "gone"), DONE, blobs={sha256(b"module"): b"module"}
+    )
+
+
+async def erase(store: Store, run_id: str = RUN) -> RunErased:
+    return await store.erase(run_id, HOST, actor=ANN, reason="asked for")
+
+
+async def test_erased_run_keeps_its_envelopes_and_hashes(store: Store) -> None:
+    await ended(store)
+    before = await store.read(f"run/{RUN}")
+
+    await erase(store)
+
+    after = await store.read(f"run/{RUN}")
+    assert [event.event for event in after] == [None, None, None]
+    assert [(e.seq, e.type, e.recorded_at, e.hash) for e in after] == [
+        (e.seq, e.type, e.recorded_at, e.hash) for e in before
+    ]
+
+
+async def test_erasing_is_recorded_with_who_and_why(store: Store) -> None:
+    await ended(store)
+
+    given = await erase(store)
+
+    assert given == RunErased(
+        run=RUN, actor=ANN, reason="asked for", agent="weather", events=3
+    )
+    assert [event.event for event in await store.read(HOST)] == [given]
+    assert await store.erased() == {f"run/{RUN}": given}
+
+
+async def test_erasures_of_one_host_are_one_stream(store: Store) -> None:
+    await ended(store)
+    await ended(store, "0194")
+
+    await store.erase(RUN, HOST, line(1), actor=ANN, reason="one")
+    bundle: dict[str, JSON] = {"name": "0194.caxton", "sha256": "00"}
+    await store.erase("0194", HOST, actor=ANN, reason="two", bundle=bundle)
+
+    found = await store.read(HOST)
+    assert [event.seq for event in found] == [1, 2, 3]
+    assert isinstance(found[2].event, RunErased)
+    assert found[2].event.bundle == bundle
+
+
+async def test_list_of_runs_forgets_who_started_it(store: Store) -> None:
+    await ended(store)
+    await erase(store)
+
+    [row] = await store.runs(10)
+
+    assert (row.agent, row.actor, row.state) == ("weather", "{}", "completed")
+    assert await store.find_run("01") == RUN
+
+
+async def test_blobs_and_other_runs_are_left(store: Store) -> None:
+    await ended(store)
+    await ended(store, "0194")
+    await erase(store)
+
+    assert await store.blob(sha256(b"module")) == b"module"
+    assert all(event.event for event in await store.read("run/0194"))
+
+
+@pytest.mark.parametrize("state", ["running", "suspended", "resumed"])
+async def test_run_that_goes_on_is_not_erased(store: Store, state: str) -> None:
+    log = store.create(f"run/{RUN}")
+    await log.append(run_started())
+    if state == "suspended":
+        await log.append(RunSuspended(reason="in_doubt", call=1))
+    elif state == "resumed":
+        await log.append(
+            RunResumed(actor=ANN, host=HOST, epoch=2, reason="", grants_sha256="")
+        )
+
+    with pytest.raises(UsageError, match="needs its log to go on") as caught:
+        await erase(store)
+
+    assert caught.value.fix
+    assert all(event.event for event in await store.read(f"run/{RUN}"))
+    assert await store.read(HOST) == []
+
+
+async def test_cancelled_run_can_be_erased(store: Store) -> None:
+    log = store.create(f"run/{RUN}")
+    await log.append(run_started(), RunCancelled(actor=ANN, reason="enough"))
+
+    assert (await erase(store)).events == 2
+
+
+async def test_run_is_erased_once(store: Store) -> None:
+    await ended(store)
+    await erase(store)
+
+    with pytest.raises(NotKeptError, match="erased before"):
+        await erase(store)
+
+    assert len(await store.read(HOST)) == 1
+
+
+async def test_unknown_run_cannot_be_erased(store: Store) -> None:
+    with pytest.raises(NotFoundError):
+        await erase(store)
+
+    assert await store.streams() == []
+    assert await store.scrub()

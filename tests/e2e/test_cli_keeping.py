@@ -1,0 +1,311 @@
+"""Erasing, exporting, copying and archiving, as typed."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from caxton_host.cli import db, screen
+from caxton_host.store import backup as backups
+from caxton_host.store.sql import SqlStore
+
+from .guests import call, guest
+from .shell import Shell, toml
+
+YEAR_3000 = "3000-01-01"
+
+
+@pytest.fixture
+def ran(shell: Shell) -> Shell:
+    shell("init")
+    shell("run", "weather", "-q", "-i", '{"location": "Atlantis"}')
+    return shell
+
+
+def exported(shell: Shell, *words: str) -> list[dict[str, Any]]:
+    done = shell("events", "export", *words)
+    assert done.code == 0, done.err
+    return [json.loads(text) for text in done.out.splitlines()]
+
+
+# -- who -----------------------------------------------------------------------
+
+
+def test_host_and_configuration_have_an_actor(ran: Shell) -> None:
+    found = exported(ran, "--all")
+    actors = {line["type"]: line["payload"].get("actor") for line in found}
+    me = found[-1]["actor"]
+    assert me["kind"] == "local"
+    assert actors["HostStarted"] == actors["ConfigLoaded"] == me
+    assert actors["RunStarted"] == me
+
+
+def test_each_line_stands_alone(ran: Shell) -> None:
+    run = ran("runs", "show", "@last", "--json").document["run_id"]
+    found = exported(ran, "@last")
+    assert {(line["run"], line["agent"]) for line in found} == {(run, "weather")}
+    tools = [line["tool"] for line in found]
+    assert tools[:3] == [None, "demo/get_weather", "demo/get_weather"]
+    assert [line["outcome"] for line in found if line["outcome"]] == [
+        "tool_error",
+        "denied",
+        "denied",
+    ]
+
+
+def test_filters_narrow_an_export(ran: Shell) -> None:
+    ran("run", "weather", "-q")
+    whole = exported(ran, "--all")
+    me = whole[-1]["actor"]["id"]
+    assert exported(ran, "--since", "1h") == whole
+    assert exported(ran, "--until", "1h") == []
+    assert exported(ran, "--since", "2000-01-01", "--until", YEAR_3000) == whole
+    assert exported(ran, "--since", f"{YEAR_3000}T00:00:00+02:00") == []
+    assert exported(ran, "--agent", "nobody") == []
+    assert exported(ran, "--actor", me, "--run", "@last") == exported(ran, "@last")
+    ends = ("--outcome", "ok", "--outcome", "tool_error")
+    calls = exported(ran, "--tool", "demo/get_*", *ends)
+    assert [line["type"] for line in calls] == ["ToolCompleted"] * 2
+    array = ran("events", "export", "--outcome", "denied", "--json").document
+    assert array == exported(ran, "--outcome", "denied")
+    assert ran("events", "export", "--agent", "x", "--json").document == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "say what you want"),
+        (("@last", "--run", "@last"), "name one run"),
+        (("@last", "--all"), "name a run"),
+        (("--since", "soon"), "is no time"),
+        (("--outcome", "good"), "denied"),
+    ],
+)
+def test_export_that_makes_no_sense_is_refused(
+    ran: Shell, words: tuple[str, ...], said: str
+) -> None:
+    done = ran("events", "export", *words)
+    assert done.code == 2
+    assert said in done.err
+    assert done.fix
+
+
+# -- erase ---------------------------------------------------------------------
+
+
+def test_erased_run_is_gone_and_the_log_verifies(ran: Shell) -> None:
+    assert b"Atlantis" in ran.database.read_bytes()
+    me = ran("runs", "show", "@last", "--json").document["actor"]
+
+    done = ran("audit", "erase", "@last", "--reason", "asked for", "--json")
+
+    assert done.code == 0, done.err
+    assert done.document == {
+        "$type": "caxton.erasure/v1",
+        "run_id": done.document["run_id"],
+        "agent": "weather",
+        "actor": me,
+        "reason": "asked for",
+        "events": 9,
+        "scrubbed": True,
+    }
+    for path in ran.folder.glob("caxton.db*"):
+        assert b"Atlantis" not in path.read_bytes(), path
+    verified = ran("audit", "verify")
+    assert verified.code == 0
+    assert "9 of them erased" in verified.out
+    [erased] = [e for e in exported(ran, "--all") if e["type"] == "RunErased"]
+    assert erased["payload"]["actor"] == me
+    assert erased["payload"]["reason"] == "asked for"
+
+
+def test_every_command_says_that_a_run_was_erased(ran: Shell) -> None:
+    ran("audit", "erase", "@last", "--reason", "asked for")
+    shown = ran("runs", "show", "@last")
+    assert "erased  by local" in shown.out
+    assert "asked for" in shown.out
+    document = ran("runs", "show", "@last", "--json").document
+    assert (document["erased"], document["agent"]) == (True, "weather")
+    assert document["state"] == "completed"
+    assert "completed, erased" in ran("runs", "list").out
+    assert ran("runs", "list", "--json").document == [document]
+    listed = ran("events", "list", "@last").out.splitlines()
+    assert all(row.endswith("\terased") for row in listed)
+    for words in (
+        ("replay", "@last"),
+        ("runs", "explain", "@last", "2"),
+        ("runs", "resume", "@last"),
+        ("audit", "erase", "@last", "--reason", "again"),
+    ):
+        done = ran(*words)
+        assert done.code == 2, words
+        assert "erased" in done.err
+        assert done.fix
+
+
+def test_payloads_that_nobody_erased_are_said_to_be_gone(ran: Shell) -> None:
+    with ran.tampering() as connection:
+        connection.execute("DELETE FROM payloads WHERE position > 2")
+    assert "by nobody who left a record" in ran("runs", "show", "@last").out
+    assert ran("audit", "verify").code == 5
+
+
+def test_file_that_stays_as_it_is_is_no_failure(ran: Shell) -> None:
+    done = ran("audit", "erase", "@last", "--reason", "x", "--keep-file")
+    assert (done.code, done.err) == (0, "")
+    assert "erased what 9 events" in done.out
+
+
+def test_file_that_cannot_be_written_anew_is_told(
+    ran: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def busy(self: SqlStore) -> bool:
+        del self
+        return False
+
+    monkeypatch.setattr(SqlStore, "scrub", busy)
+    done = ran("audit", "erase", "@last", "--reason", "x")
+    assert done.code == 1
+    assert "may still hold it" in done.err
+    assert "VACUUM" in done.fix
+
+
+def test_run_that_is_not_there_makes_no_database(shell: Shell) -> None:
+    done = shell("audit", "erase", "@last", "--reason", "x")
+    assert done.code == 2
+    assert not shell.database.exists()
+
+
+# -- record = "hash" -----------------------------------------------------------
+
+
+def test_replay_of_a_hashed_answer_says_where_it_ends(shell: Shell) -> None:
+    demo = {"command": sys.executable, "args": ["-m", "caxton_host.demo_server"]}
+    shell.write(
+        "caxton.toml",
+        toml(
+            {
+                "servers.demo": demo,
+                "servers.demo.tools.echo": {"record": "hash"},
+                "agents.a": {"module": "a.wasm"},
+            },
+            '[[agents.a.allow]]\ntools = ["demo/*"]',
+        ),
+    )
+    steps = [call("mcp__demo__get_weather", location="Oslo")]
+    steps.append(call("mcp__demo__echo", text="quite private"))
+    shell.write("a.wasm", guest(*steps))
+    assert shell("run", "a", "-q").code == 0
+
+    done = shell("replay", "@last")
+    assert done.code == 2
+    assert done.out.startswith("incomplete: 1 call answered")
+    assert "call 2 (event 4), demo/echo" in done.err
+    assert 'record = "full"' in done.fix
+    assert shell("replay", "@last", "--json").document["not_kept"] == 2
+    listed = shell("events", "list", "@last").out
+    assert '"$cut"' in listed
+    assert shell("audit", "verify").code == 0
+
+
+# -- backup and archive --------------------------------------------------------
+
+
+def test_backup_is_a_database_of_its_own(ran: Shell) -> None:
+    done = ran("db", "backup", "copy.db")
+    assert done.code == 0, done.err
+    assert "audit verify" in done.err
+    copy = ("--db", "sqlite:///copy.db")
+    assert ran(*copy, "audit", "verify").code == 0
+    assert ran(*copy, "replay", "@last").code == 0
+    again = ran("db", "backup", "copy.db")
+    assert again.code == 2
+    assert "already" in again.err
+    sized = ran("db", "backup", "other.db", "--json").document
+    assert sized["bytes"] == Path("other.db").stat().st_size
+
+
+def test_backup_of_postgresql_names_the_command_that_does_it(shell: Shell) -> None:
+    place = "postgresql://me:hunter2hunter2@db.example:5433/log"
+    done = shell("--db", place, "db", "backup", "log.dump")
+    assert done.code == 2
+    assert done.fix == (
+        "pg_dump --format=custom --host=db.example --port=5433 --username=me "
+        "--file=log.dump log"
+    )
+
+
+def test_progress_is_shown_on_a_terminal_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with screen.progress("copying") as tell:
+        tell(1, 2)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(screen, "PATIENCE", 0.0)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with screen.progress("copying") as tell:
+        tell(1, 2)
+        tell(2, 2)
+
+
+def test_archive_tells_what_it_would_move(ran: Shell) -> None:
+    words = ("db", "archive", "--to", "old", "--dry-run", "--before")
+    [found] = ran(*words, YEAR_3000, "--json").document
+    assert (found["agent"], found["events"], found["bundle"]) == ("weather", 9, None)
+    done = ran(*words, YEAR_3000)
+    assert found["run_id"] in done.out
+    assert "1 run to move" in done.err
+    assert ran(*words, "1h", "--json").document == []
+    assert not Path("old").exists()
+
+
+def test_archive_moves_what_is_old(ran: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def writer(store: SqlStore) -> Callable[[str, Path], Awaitable[None]]:
+        async def write(run_id: str, file: Path) -> None:
+            events = await store.read(f"run/{run_id}")
+            file.write_text(repr(events))  # noqa: ASYNC240 -- small
+
+        return write
+
+    words = ("db", "archive", "--to", "old", "--before", YEAR_3000)
+    monkeypatch.setattr(db, "bundle_writer", None)
+    refused = ran(*words)
+    assert refused.code == 2
+    assert refused.fix
+    monkeypatch.setattr(db, "bundle_writer", writer)
+
+    done = ran(*words)
+
+    assert done.code == 0, done.err
+    [bundle] = Path("old").iterdir()
+    assert bundle.name in done.out
+    assert "Atlantis" in bundle.read_text()
+    shown = ran("runs", "show", "@last").out
+    assert f"bundle  {bundle.name}" in shown
+    assert ran("audit", "verify").code == 0
+    assert b"Atlantis" not in ran.database.read_bytes()
+
+
+def test_dump_command_of_a_socket_names_its_folder() -> None:
+    place = "postgresql://me@/log?host=/run/pg&password=x"
+    assert backups.dump_command(place, Path("a b")) == (
+        "pg_dump --format=custom --host=/run/pg --username=me '--file=a b' log"
+    )
+
+
+def test_password_of_a_store_is_not_in_what_is_to_be_typed(ran: Shell) -> None:
+    with closing(sqlite3.connect(ran.database)) as connection:
+        assert connection.execute("SELECT count(*) FROM runs").fetchone() == (1,)
+    from caxton_host.cli.frame import Frame  # noqa: PLC0415 -- what it is about
+
+    place = "postgresql://me:hunter2hunter2@db/log?sslpassword=swordfish1"
+    frame = Frame(db=place)
+    assert frame.command() == "caxton --db 'postgresql://me:***@db/log?sslpassword=***'"
+    assert {"hunter2hunter2", "swordfish1"} <= frame.load().secrets

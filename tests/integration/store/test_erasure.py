@@ -1,0 +1,193 @@
+"""What is erased is gone from the file, and the chain holds without it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from caxton_host.core.calls import JSON
+from caxton_host.core.events import RunCompleted, RunErased
+from caxton_host.errors import StoreError
+from caxton_host.store import erasure
+from caxton_host.store.sql import SqlStore
+from caxton_host.store.verify import verify
+from tests.postgres import Server, name_of
+from tests.unit.store.fakes import line, run_started, url
+
+from .support import opened
+
+ANN: dict[str, JSON] = {"kind": "local", "id": "ann", "authenticated": False}
+CANARY = "a-canary-that-sings"
+
+
+async def written(store: SqlStore, run_id: str, text: str, lines: int = 1) -> None:
+    log = store.create(f"run/{run_id}")
+    await log.append(run_started())
+    for n in range(1, lines + 1):
+        await log.append(line(n, f"{text} {os.urandom(200).hex()}"))
+    await log.append(RunCompleted(output=text * 2000, output_sha256="", fuel=1))
+
+
+async def erase(store: SqlStore, run_id: str) -> RunErased:
+    return await store.erase(run_id, "host/1", actor=ANN, reason="asked for")
+
+
+async def test_chain_holds_without_the_payloads(database: str) -> None:
+    async with opened(database) as store:
+        await written(store, "1", CANARY)
+        await written(store, "2", "kept")
+        await erase(store, "1")
+
+        found = await verify(store)
+        of_one = await verify(store, "run/1")
+
+    assert (found.first_bad, found.events, found.erased) == (None, 7, 3)
+    assert (of_one.first_bad, of_one.erased) == (None, 3)
+
+
+async def test_payload_that_is_missing_without_an_erasure_is_found(
+    database: str,
+) -> None:
+    async with opened(database) as store:
+        await written(store, "1", "kept")
+        await written(store, "2", CANARY)
+        await erase(store, "2")
+        with store.engine.connect() as connection:
+            connection.exec_driver_sql("DELETE FROM payloads WHERE position = 2")
+        found = await verify(store)
+
+    assert found.first_bad == ("run/1", 2, "its payload is missing")
+
+
+async def test_edited_envelope_of_an_erased_run_is_found(tmp_path: Path) -> None:
+    async with opened(url(tmp_path)) as store:
+        await written(store, "1", CANARY)
+        await erase(store, "1")
+    with closing(sqlite3.connect(tmp_path / "caxton.db")) as forger:
+        forger.execute("DROP TRIGGER events_no_update")
+        forger.execute("UPDATE events SET type = 'LogWritten' WHERE position = 3")
+        forger.commit()
+
+    async with opened(url(tmp_path), write=False) as store:
+        found = await verify(store)
+
+    assert found.first_bad == ("run/1", 3, "it is not what was written, or not where")
+
+
+async def test_edited_erasure_excuses_nothing(tmp_path: Path) -> None:
+    async with opened(url(tmp_path)) as store:
+        await written(store, "1", CANARY)
+        await erase(store, "1")
+    with closing(sqlite3.connect(tmp_path / "caxton.db")) as forger:
+        forger.execute("DROP TRIGGER payloads_no_update")
+        forger.execute(
+            "UPDATE payloads SET payload = payload || x'c0' WHERE position = "
+            "(SELECT max(position) FROM events)"
+        )
+        forger.commit()
+
+    async with opened(url(tmp_path), write=False) as store:
+        found = await verify(store)
+
+    assert found.first_bad is not None
+    assert found.first_bad[0] == "host/1"
+
+
+async def test_bytes_are_gone_from_file_and_log_while_a_host_has_it_open(
+    tmp_path: Path,
+) -> None:
+    async with opened(url(tmp_path)) as host, opened(url(tmp_path)) as store:
+        await written(host, "1", CANARY, lines=300)
+        await written(host, "2", "kept", lines=300)
+        assert CANARY.encode() in everything(tmp_path)
+
+        await erase(store, "1")
+        assert await store.scrub()
+
+        left = everything(tmp_path)
+        assert CANARY.encode() not in left
+        assert b"kept" in left
+        assert (tmp_path / "caxton.db-wal").stat().st_size == 0
+        await written(host, "3", "afterwards")
+        assert (await verify(store)).first_bad is None
+
+
+async def test_reader_keeps_the_file_from_being_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erasure, "_PATIENCE_MS", 10)
+    async with opened(url(tmp_path)) as store:
+        await written(store, "1", CANARY)
+        with closing(sqlite3.connect(tmp_path / "caxton.db")) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT * FROM payloads").fetchone()
+            await erase(store, "1")
+            assert not await store.scrub()
+        assert await store.scrub()
+        assert CANARY.encode() not in everything(tmp_path)
+
+
+def everything(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.glob("caxton.db*"))
+
+
+async def test_user_of_the_hosts_may_not_erase(
+    postgres: Server, postgres_url: str
+) -> None:
+    async with opened(postgres_url) as store:
+        await written(store, "1", CANARY)
+    name = name_of(postgres_url)
+    user = f"host_{name}"
+    postgres.execute(f"CREATE ROLE {user} LOGIN")
+    for what in (
+        "SELECT ON alembic_version, events, payloads, blobs, runs, budgets",
+        "INSERT ON events, payloads, blobs, runs, budgets",
+        "UPDATE ON runs, budgets",
+        "USAGE ON SEQUENCE events_position_seq",
+    ):
+        postgres.execute(f"GRANT {what} TO {user}", name)
+
+    async with opened(postgres.url(name, user)) as store:
+        with pytest.raises(StoreError, match="permission denied for table payloads"):
+            await erase(store, "1")
+        assert (await verify(store)).erased == 0
+    postgres.execute(f"GRANT DELETE ON payloads TO {user}", name)
+    async with opened(postgres.url(name, user)) as store:
+        await erase(store, "1")
+        assert (await verify(store)).erased == 3
+
+
+async def test_answer_that_is_lost_does_not_erase_twice(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(postgres_url) as store:
+        await written(store, "1", CANARY)
+        lost = Lost(store, monkeypatch)
+        await erase(store, "1")
+        assert lost.times == 1
+        assert len(await store.read("host/1")) == 1
+
+
+class Lost:
+    """Loses the connection behind the first COMMIT of an erasure."""
+
+    def __init__(self, store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.times = 0
+        execute: Any = psycopg.Connection.execute
+
+        def losing(driver: Any, query: Any, *args: Any) -> Any:  # noqa: ANN401
+            done = execute(driver, query, *args)
+            if query == "COMMIT" and not self.times:
+                self.times += 1
+                driver.close()
+                raise psycopg.OperationalError("the connection is lost")
+            return done
+
+        monkeypatch.setattr(psycopg.Connection, "execute", losing)
+        assert store.engine.dialect.name == "postgresql"

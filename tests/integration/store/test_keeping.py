@@ -1,0 +1,229 @@
+"""Copies of a log, and runs that leave it for an archive."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from caxton_host.core.calls import JSON
+from caxton_host.core.events import RunCompleted, RunErased
+from caxton_host.errors import StoreError, UsageError
+from caxton_host.store.archive import Old, archive, old_runs
+from caxton_host.store.backup import backup
+from caxton_host.store.sql import SqlStore
+from caxton_host.store.verify import verify
+from tests.unit.store.fakes import FakeClock, FakeEntropy, line, run_started, url
+
+from .support import opened
+
+ANN: dict[str, JSON] = {"kind": "local", "id": "ann", "authenticated": False}
+
+
+def partial(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.name.endswith(".partial")]
+
+
+def quiet(done: int, total: int) -> None:
+    assert 0 <= done <= total
+
+
+# -- backup --------------------------------------------------------------------
+
+
+async def test_copy_opens_and_verifies(tmp_path: Path) -> None:
+    to = tmp_path / "copy" / "caxton.db"
+    to.parent.mkdir()
+    async with opened(url(tmp_path)) as store:
+        await store.create("run/1").append(run_started(), line(1))
+        size = await asyncio.to_thread(backup, store.engine, to, quiet)
+
+    assert size == to.stat().st_size
+    assert to.stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in to.parent.iterdir()] == ["caxton.db"]
+    async with opened(url(to.parent), write=False) as copy:
+        assert len(await copy.read("run/1")) == 2
+        assert (await verify(copy)).first_bad is None
+
+
+async def test_copy_is_of_one_moment_while_a_host_writes(tmp_path: Path) -> None:
+    to = tmp_path / "copy.db"
+    async with opened(url(tmp_path)) as store, opened(url(tmp_path)) as host:
+        log = host.create("run/1")
+        await log.append(run_started(), *[line(n, "x" * 500) for n in range(1, 20_000)])
+        told: list[tuple[int, int]] = []
+        loop = asyncio.get_running_loop()
+
+        def write(done: int, total: int) -> None:
+            # Between two steps of the copy, which takes no part of it.
+            n = 20_000 + len(told)
+            asyncio.run_coroutine_threadsafe(log.append(line(n)), loop).result(30)
+            told.append((done, total))
+
+        await asyncio.to_thread(backup, store.engine, to, write)
+
+    assert len(told) > 1
+    assert told[-1][0] == told[-1][1]
+    with closing(sqlite3.connect(to)) as copy:
+        assert copy.execute("SELECT count(*) FROM events").fetchone() == (20_000,)
+        assert copy.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+        assert copy.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+async def test_no_file_is_overwritten(tmp_path: Path) -> None:
+    to = tmp_path / "copy.db"
+    to.write_text("mine")
+    async with opened(url(tmp_path)) as store:
+        with pytest.raises(UsageError, match="already"):
+            backup(store.engine, to, quiet)
+
+    assert to.read_text() == "mine"
+
+
+async def test_file_that_comes_up_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
+    to = tmp_path / "copy.db"
+
+    def late(done: int, total: int) -> None:
+        del done, total
+        to.write_text("mine")
+
+    async with opened(url(tmp_path)) as store:
+        with pytest.raises(UsageError, match="already"):
+            backup(store.engine, to, late)
+
+    assert to.read_text() == "mine"
+    assert partial(tmp_path) == []
+
+
+async def test_file_system_without_links_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: object) -> None:
+        raise PermissionError("Operation not permitted")
+
+    monkeypatch.setattr(os, "link", none)
+    async with opened(url(tmp_path)) as store:
+        size = backup(store.engine, tmp_path / "copy.db", quiet)
+
+    assert (tmp_path / "copy.db").stat().st_size == size
+    assert partial(tmp_path) == []
+
+
+async def test_copy_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    to = tmp_path / "copy.db"
+
+    def full(done: int, total: int) -> None:
+        del done, total
+        raise sqlite3.OperationalError("database or disk is full")
+
+    async with opened(url(tmp_path)) as store:
+        with pytest.raises(StoreError, match="cannot be made") as caught:
+            backup(store.engine, to, full)
+
+    assert caught.value.fix
+    assert not to.exists()
+    assert partial(tmp_path) == []
+
+
+# -- archive -------------------------------------------------------------------
+
+
+async def written(database: str) -> SqlStore:
+    """Return a log whose runs ended at the seconds 1, 2 and 3; another goes on."""
+    clock = FakeClock()
+    store = SqlStore.open(database, clock=clock, entropy=FakeEntropy())
+    for number in (1, 2, 3):
+        clock.time = number * 1_000_000
+        log = store.create(f"run/{number}")
+        end = RunCompleted(output=f"output {number}", output_sha256="", fuel=0)
+        await log.append(run_started(), end)
+    await store.create("run/4").append(run_started())
+    return store
+
+
+async def test_runs_that_ended_before_are_old(database: str) -> None:
+    async with await written(database) as store:
+        found = await old_runs(store.engine, 3_000_000)
+
+    assert [(run.run_id, run.ended_at, run.events) for run in found] == [
+        ("1", 1_000_000, 2),
+        ("2", 2_000_000, 2),
+    ]
+    assert {(run.agent, run.state) for run in found} == {("weather", "completed")}
+    assert all(run.bytes > 100 for run in found)
+
+
+async def test_archived_runs_leave_bundles_and_a_log_that_verifies(
+    database: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "archive"
+    async with await written(database) as store:
+
+        async def write(run_id: str, file: Path) -> None:
+            events = await store.read(f"run/{run_id}")
+            await asyncio.to_thread(file.write_text, repr(events))
+
+        async def erase(run_id: str, *, bundle: dict[str, JSON]) -> RunErased:
+            return await store.erase(
+                run_id, "host/1", actor=ANN, reason="archived", bundle=bundle
+            )
+
+        chosen = await old_runs(store.engine, 3_000_000)
+        moved = [
+            found async for found in archive(chosen, folder, write=write, erase=erase)
+        ]
+
+        assert [(run.run_id, file.name) for run, file in moved] == [
+            ("1", "1.caxton"),
+            ("2", "2.caxton"),
+        ]
+        assert "output 2" in (folder / "2.caxton").read_text()
+        digest = hashlib.sha256((folder / "2.caxton").read_bytes()).hexdigest()
+        erased = (await store.erased())["run/2"]
+        assert erased.bundle == {"name": "2.caxton", "sha256": digest}
+        assert await old_runs(store.engine, 3_000_000) == []
+        assert all(event.event for event in await store.read("run/3"))
+        assert (await verify(store)).first_bad is None
+
+
+async def test_run_whose_bundle_fails_is_not_erased(
+    database: str, tmp_path: Path
+) -> None:
+    erased: list[str] = []
+
+    async def write(run_id: str, file: Path) -> None:
+        await asyncio.to_thread(file.write_text, run_id)
+        if run_id == "2":
+            raise OSError("no space left")
+
+    async def erase(run_id: str, *, bundle: dict[str, JSON]) -> None:
+        assert bundle["name"] == f"{run_id}.caxton"
+        erased.append(run_id)
+
+    moved: list[Old] = []
+    async with await written(database) as store:
+        chosen = await old_runs(store.engine, 3_000_000)
+        work = archive(chosen, tmp_path, write=write, erase=erase)
+        moved.append((await anext(work))[0])
+        with pytest.raises(OSError, match="no space"):
+            await anext(work)
+
+    assert erased == ["1"]
+    assert [run.run_id for run in moved] == ["1"]
+    assert partial(tmp_path) == []
+    assert (tmp_path / "1.caxton").exists()
+    assert not (tmp_path / "2.caxton").exists()
+
+
+async def test_log_that_cannot_be_read_is_said_so(tmp_path: Path) -> None:
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/none.db")
+
+    with pytest.raises(StoreError, match="cannot be read"):
+        await old_runs(engine, 1)
+    engine.dispose()

@@ -29,6 +29,7 @@ __all__ = [
     "trusted",
 ]
 
+_NAMED = 5
 CHECKED = ("chain", "tree", "checkpoints")
 
 
@@ -81,8 +82,11 @@ def audit_line(found: Verdict) -> str:
 def say_signed(found: Verdict) -> None:
     """Tell what of it a believed key has signed."""
     if found.erased:
+        named = ", ".join(found.erased_runs[:_NAMED])
+        more = len(found.erased_runs) - _NAMED
         say(
-            f"erased: {counted(found.erased, 'payload')}, of which the digests are left"
+            f"erased: {counted(found.erased, 'payload')}, of which the digests are "
+            f"left, of run {named}" + (f" and {more} more" if more > 0 else "")
         )
     if found.verdict != "intact" or found.checkpoint is None:
         return
@@ -129,6 +133,7 @@ def audit_document(found: Verdict) -> dict[str, JSON]:
         "streams": found.streams,
         "events": found.events,
         "erased": found.erased,
+        "erased_runs": [*found.erased_runs],
         "behind": found.behind,
         "checkpoint": {
             "origin": signed.origin,

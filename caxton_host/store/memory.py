@@ -280,8 +280,8 @@ class MemoryStore:
         return erased
 
     def _parent(self, run_id: str) -> str | None:
-        started = self._streams[RUN + run_id][0].event
-        return parent_of(started)
+        line = self._streams.get(RUN + run_id)
+        return parent_of(line[0].event) if line else None
 
     async def scrub(self) -> bool:
         """Do nothing: it is gone."""

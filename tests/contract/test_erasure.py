@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -127,6 +129,66 @@ async def test_run_that_goes_on_is_not_erased(store: Store, state: str) -> None:
     assert caught.value.fix
     assert all(event.event for event in await store.read(f"run/{RUN}"))
     assert await store.read(HOST) == []
+
+
+async def forked(store: Store, run_id: str, *before: str) -> None:
+    """Start a run that is the fork of the first of *before*, which is of the next."""
+    for one, parent in pairwise([run_id, *before]):
+        forked_from: dict[str, JSON] = {"run": parent, "seq": 1, "hash": "00"}
+        started = replace(run_started(), forked_from=forked_from)
+        end = [] if one == run_id else [DONE]
+        await store.create(f"run/{one}").append(started, *end)
+
+
+@pytest.mark.parametrize("before", [(RUN,), ("0194", RUN)])
+async def test_run_is_not_erased_while_a_fork_goes_on(
+    store: Store, before: Sequence[str]
+) -> None:
+    await ended(store)
+    await forked(store, "0199", *before)
+
+    with pytest.raises(UsageError, match="run 0199 was forked from run 0193") as caught:
+        await erase(store)
+
+    assert caught.value.fix
+    assert all(event.event for event in await store.read(f"run/{RUN}"))
+    assert await store.read(HOST) == []
+    log = await store.resume_log("run/0199")
+    await log.append(RunCancelled(actor=ANN, reason="enough"))
+    assert (await erase(store)).run == RUN
+
+
+async def test_forks_of_other_runs_keep_nothing(store: Store) -> None:
+    await ended(store)
+    await ended(store, "0194")
+    await forked(store, "0199", "0194")
+    await forked(store, "0200", "0201-is-not-here")
+
+    assert (await erase(store)).run == RUN
+
+
+async def test_who_asked_for_its_end_is_forgotten(store: Store) -> None:
+    await store.join(HOST)
+    log = store.create(f"run/{RUN}")
+    await log.append(run_started())
+    number = await store.request(RUN, "cancel", ANN, "she said so")
+    await store.answered(number, "done")
+    await log.append(DONE)
+
+    await erase(store)
+
+    assert await store.outcome(number) == "done"
+    assert "she said so" not in await asked(store)
+    assert "ann" not in await asked(store)
+
+
+async def asked(store: Store) -> str:
+    if isinstance(store, MemoryStore):
+        return repr(store._requests)
+    with store.engine.connect() as connection:
+        rows = connection.exec_driver_sql("SELECT * FROM requests").all()
+    assert len(rows) == 1
+    return repr(rows)
 
 
 async def test_cancelled_run_can_be_erased(store: Store) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
+from base64 import b64decode
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -69,6 +71,16 @@ def mirror() -> Iterator[Mirror]:
     made.server.shutdown()
     thread.join()
     made.server.server_close()
+
+
+def payloads(bundle: Path) -> Iterator[bytes]:
+    """Yield a bundle as it is, and what each of its lines holds."""
+    data = bundle.read_bytes()
+    yield data
+    for line in data.splitlines():
+        known = json.loads(line)
+        for name in ("payload", "bytes"):
+            yield b64decode(known.get(name, ""))
 
 
 def configured(shell: Shell, mirror: Mirror) -> None:
@@ -143,6 +155,9 @@ def test_no_secret_is_left_anywhere(shell: Shell, mirror: Mirror) -> None:  # la
         ("db", "backup", "copy.db"),
         ("doctor",),
         ("audit", "verify"),
+        ("audit", "export", "@last", "-o", "c.caxton"),
+        ("audit", "verify", "--bundle", "c.caxton"),
+        ("replay", "--bundle", "c.caxton"),
         ("audit", "erase", "@last", "--reason", f"because of {secret}"),
         ("--db", f"postgresql://me:{SECRETS['db']}@127.0.0.1:1/x", "db", "status"),
         ("--db", f"postgresql://me:{SECRETS['db']}@127.0.0.1:1/x", "runs", "list"),
@@ -154,9 +169,13 @@ def test_no_secret_is_left_anywhere(shell: Shell, mirror: Mirror) -> None:  # la
         done[name] = shell(*words)
         places[f"{name}: stdout"] = done[name].out.encode()
         places[f"{name}: stderr"] = done[name].err.encode()
-        for path in shell.folder.glob("c*.db*"):
+        stores = [*shell.folder.glob("c*.db*"), *shell.folder.glob("c*.db.hosts/*")]
+        for path in filter(Path.is_file, stores):
             places[f"{path.name} after {name}"] = path.read_bytes()
     places["spans"] = mirror.spans
+    # Of a line the payload is Base64, which hides what it says from the search.
+    places["bundle"] = b"".join(payloads(shell.folder / "c.caxton"))
+    assert places["bundle"].count(b"[redacted]") > 7
 
     assert found_in(SECRETS.values(), places) == []
     # It was all there to be told: the calls were made, and came back masked.

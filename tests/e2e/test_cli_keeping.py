@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import sqlite3
 import sys
-from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from caxton_host.cli import db, screen
+from caxton_host.cli import screen
 from caxton_host.store import backup as backups
 from caxton_host.store.sql import SqlStore
 
@@ -116,11 +115,11 @@ def test_erased_run_is_gone_and_the_log_verifies(ran: Shell) -> None:
         "events": 9,
         "scrubbed": True,
     }
-    for path in ran.folder.glob("caxton.db*"):
+    for path in filter(Path.is_file, ran.folder.glob("caxton.db*")):
         assert b"Atlantis" not in path.read_bytes(), path
     verified = ran("audit", "verify")
     assert verified.code == 0
-    assert "9 of them erased" in verified.out
+    assert "erased: 9 payloads, of which the digests are left, of run" in verified.out
     [erased] = [e for e in exported(ran, "--all") if e["type"] == "RunErased"]
     assert erased["payload"]["actor"] == me
     assert erased["payload"]["reason"] == "asked for"
@@ -186,7 +185,8 @@ def test_run_that_is_not_there_makes_no_database(shell: Shell) -> None:
 # -- record = "hash" -----------------------------------------------------------
 
 
-def test_replay_of_a_hashed_answer_says_where_it_ends(shell: Shell) -> None:
+@pytest.fixture
+def hashed(shell: Shell) -> Shell:
     demo = {"command": sys.executable, "args": ["-m", "caxton_host.demo_server"]}
     shell.write(
         "caxton.toml",
@@ -203,7 +203,11 @@ def test_replay_of_a_hashed_answer_says_where_it_ends(shell: Shell) -> None:
     steps.append(call("mcp__demo__echo", text="quite private"))
     shell.write("a.wasm", guest(*steps))
     assert shell("run", "a", "-q").code == 0
+    return shell
 
+
+def test_replay_of_a_hashed_answer_says_where_it_ends(hashed: Shell) -> None:
+    shell = hashed
     done = shell("replay", "@last")
     assert done.code == 2
     assert done.out.startswith("incomplete: 1 call answered")
@@ -266,31 +270,80 @@ def test_archive_tells_what_it_would_move(ran: Shell) -> None:
     assert not Path("old").exists()
 
 
-def test_archive_moves_what_is_old(ran: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    def writer(store: SqlStore) -> Callable[[str, Path], Awaitable[None]]:
-        async def write(run_id: str, file: Path) -> None:
-            events = await store.read(f"run/{run_id}")
-            file.write_text(repr(events))  # noqa: ASYNC240 -- small
+def test_archive_moves_what_is_old(ran: Shell) -> None:
+    run = ran("runs", "show", "@last", "--json").document["run_id"]
+    key = ran("audit", "key", "--json").document["public_key"]
 
-        return write
-
-    words = ("db", "archive", "--to", "old", "--before", YEAR_3000)
-    monkeypatch.setattr(db, "bundle_writer", None)
-    refused = ran(*words)
-    assert refused.code == 2
-    assert refused.fix
-    monkeypatch.setattr(db, "bundle_writer", writer)
-
-    done = ran(*words)
+    done = ran("db", "archive", "--to", "old", "--before", YEAR_3000)
 
     assert done.code == 0, done.err
     [bundle] = Path("old").iterdir()
+    assert bundle.name == f"{run}.caxton"
     assert bundle.name in done.out
-    assert "Atlantis" in bundle.read_text()
     shown = ran("runs", "show", "@last").out
     assert f"bundle  {bundle.name}" in shown
-    assert ran("audit", "verify").code == 0
     assert b"Atlantis" not in ran.database.read_bytes()
+    verified = ran("audit", "verify", "--json").document
+    assert (verified["verdict"], verified["behind"]) == ("intact", 0)
+    assert verified["erased_runs"] == [run]
+    # The bundle is all that its run was.
+    words = ("--bundle", str(bundle), "--key", key)
+    assert ran("audit", "verify", *words).code == 0
+    replayed = ran("replay", *words, "--json").document
+    assert (replayed["verdict"], replayed["run_id"]) == ("identical", run)
+
+
+def test_archive_takes_a_fork_before_what_it_was_forked_from(ran: Shell) -> None:
+    parent = ran("runs", "show", "@last", "--json").document["run_id"]
+    assert ran("runs", "fork", parent, "--at", "3").code == 0
+    fork = ran("runs", "show", "@last", "--json").document["run_id"]
+
+    done = ran("db", "archive", "--to", "old", "--before", YEAR_3000, "--json")
+
+    assert [one["run_id"] for one in done.document] == [fork, parent]
+    key = ran("audit", "key", "--json").document["public_key"]
+    for run in (fork, parent):
+        words = ("replay", "--bundle", f"old/{run}.caxton", "--key", key)
+        assert ran(*words).out.startswith("identical"), run
+    assert ran("audit", "verify").code == 0
+
+
+# -- bundles of what is not all there ------------------------------------------
+
+
+def test_export_of_an_erased_run_says_so(ran: Shell) -> None:
+    run = ran("runs", "show", "@last", "--json").document["run_id"]
+    key = ran("audit", "key", "--json").document["public_key"]
+    ran("audit", "checkpoint", "-o", "before.txt")
+    ran("audit", "erase", "@last", "--reason", "asked for")
+
+    done = ran("audit", "export", "@last", "-o", "run.caxton")
+
+    assert done.code == 0
+    assert "was erased: the bundle can be verified, not replayed" in done.err
+    words = ("--bundle", "run.caxton", "--key", key)
+    verified = ran("audit", "verify", *words)
+    assert verified.code == 0
+    assert f"of which the digests are left, of run {run}" in verified.out
+    replayed = ran("replay", *words)
+    assert replayed.code == 2
+    assert "was erased" in replayed.err
+    # Checkpoints of before hold.
+    assert ran("audit", "verify", "--checkpoint", "before.txt").code == 0
+    assert ran("audit", "verify", "@last").code == 0
+
+
+def test_export_of_a_run_with_hashed_answers_says_so(hashed: Shell) -> None:
+    key = hashed("audit", "key", "--json").document["public_key"]
+
+    done = hashed("audit", "export", "@last", "-o", "run.caxton", "--json")
+
+    assert "call 2 (event 4), demo/echo" in done.document["not_kept"]
+    words = ("--bundle", "run.caxton", "--key", key)
+    assert hashed("audit", "verify", *words).code == 0
+    replayed = hashed("replay", *words)
+    assert (replayed.code, replayed.out.split(":")[0]) == (2, "incomplete")
+    assert b"quite private" not in Path("run.caxton").read_bytes()
 
 
 def test_dump_command_of_a_socket_names_its_folder() -> None:

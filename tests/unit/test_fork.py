@@ -20,7 +20,12 @@ from caxton_host.core.events import (
 from caxton_host.core.grants import Grant
 from caxton_host.core.limits import Limits
 from caxton_host.core.summary import summarise
-from caxton_host.errors import LogBrokenError, NotFoundError, UsageError
+from caxton_host.errors import (
+    LogBrokenError,
+    NotFoundError,
+    NotKeptError,
+    UsageError,
+)
 from caxton_host.host import ForkRequest
 from caxton_host.ports import Answer, Door, Ending, Guest
 from caxton_host.recording import MAX_LINEAGE, Recording
@@ -605,7 +610,7 @@ async def test_fork_whose_parent_was_erased_says_so(seq: int) -> None:
     run = await forks.fork(7)
     forks.erase(forks.parent, seq)
 
-    with pytest.raises(LogBrokenError, match=f"{seq} of run {forks.parent} was erased"):
+    with pytest.raises(NotKeptError, match=f"{seq} of run {forks.parent} was erased"):
         await forks.replay(run)
 
 

@@ -21,6 +21,7 @@ from caxton_host.core.events import (
 from caxton_host.core.resolution import Retry
 from caxton_host.core.servers import ToolOptions
 from caxton_host.errors import NotKeptError, SandboxError, ToolError
+from caxton_host.host import ForkRequest
 from caxton_host.ports import Door, Ending, Guest
 from caxton_host.testing import FakeTools, offer
 from tests.scene import ANSWERS, DEMO, Scene, Watched, calling, ended, pack, types
@@ -202,6 +203,38 @@ async def test_run_with_an_answer_that_is_not_kept_cannot_be_resumed() -> None:
     assert scene.tools.asked == []  # type: ignore[attr-defined]
 
 
+async def fork(scene: Scene, seq: int, edited: Completed | None = None) -> list[str]:
+    request = ForkRequest(
+        run_id=scene.run_id, seq=seq, actor=ANN, grant=DEMO, edited=edited
+    )
+    run_id = await scene.host.fork(request)
+    return types([e.event for e in await scene.store.read(f"run/{run_id}") if e.event])
+
+
+async def test_fork_behind_an_answer_that_is_not_kept_is_refused() -> None:
+    scene, _ = scene_of(calling("mcp__demo__echo", "weather", "mcp__demo__echo"))
+    await scene.run()
+    asked = len(scene.tools.asked)  # type: ignore[attr-defined]
+    streams = await scene.store.streams()
+
+    for seq in (5, 7):
+        with pytest.raises(NotKeptError, match=r"call 2 .*digest") as caught:
+            await fork(scene, seq)
+        assert caught.value.call == 2
+        assert "--set-result" in caught.value.fix
+    assert await scene.store.streams() == streams
+    assert len(scene.tools.asked) == asked  # type: ignore[attr-defined]
+
+
+async def test_fork_before_it_or_with_another_answer_goes_on() -> None:
+    scene, _ = scene_of(calling("mcp__demo__echo", "weather"))
+    await scene.run()
+
+    assert (await fork(scene, 3))[-1] == "RunCompleted"
+    own = Completed(message="said by a person")
+    assert (await fork(scene, 5, own))[-1] == "RunCompleted"
+
+
 async def test_run_whose_hashed_call_is_still_open_can_be_resumed() -> None:
     first, _ = scene_of(calling("weather"))
     await first.run()
@@ -252,3 +285,22 @@ async def test_batch_is_answered_in_full_and_recorded_as_digests() -> None:
     assert sorted(event.cut for event in done) == [False, True]
     assert "Ada" not in repr(events)
     assert (await scene.replay()).verdict == "incomplete"
+
+
+async def test_batch_in_another_worker_gets_its_answers_again() -> None:
+    replies: list[bytes] = []
+
+    async def script(door: Door, guest: Guest) -> Ending:
+        del guest
+        items: list[JSON] = [["weather", {"n": 1}], ["mcp__demo__echo", {"n": 2}]]
+        replies.append((await door.call_many(codec.encode(items), 1)).reply)
+        if len(replies) == 1:
+            raise SandboxError("the worker died")
+        return ended(None)
+
+    tools = FakeTools({**ANSWERS, CRM: PRIVATE}, hashed=[CRM])
+    events = await Scene(script, tools=tools).run()
+
+    assert types(events)[-1] == "RunCompleted"
+    assert replies[0] == replies[1]
+    assert len(tools.asked) == 2

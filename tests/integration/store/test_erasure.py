@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from caxton_host.core.calls import JSON
+from caxton_host.core.chain import payload_digest
 from caxton_host.core.events import RunCompleted, RunErased
 from caxton_host.errors import StoreError
 from caxton_host.store import erasure
@@ -21,6 +22,7 @@ from tests.postgres import Server, name_of
 from tests.unit.store.fakes import line, run_started, url
 
 from .support import opened
+from .test_postgres_schema import GRANTS
 
 ANN: dict[str, JSON] = {"kind": "local", "id": "ann", "authenticated": False}
 CANARY = "a-canary-that-sings"
@@ -99,6 +101,39 @@ async def test_edited_erasure_excuses_nothing(tmp_path: Path) -> None:
     assert found.first_bad[0] == "host/1"
 
 
+@pytest.mark.parametrize("stream", [None, "run/1"])
+async def test_other_event_that_was_made_an_erasure_excuses_nothing(
+    tmp_path: Path, stream: str | None
+) -> None:
+    async with opened(url(tmp_path)) as store:
+        await written(store, "1", CANARY)
+        await written(store, "2", "kept")
+        await erase(store, "2")
+    with closing(sqlite3.connect(tmp_path / "caxton.db")) as forger:
+        for table in ("events", "payloads"):
+            forger.execute(f"DROP TRIGGER {table}_no_update")
+        salt, payload = forger.execute(
+            "SELECT salt, payload FROM payloads WHERE position = 7"
+        ).fetchone()
+        # As long as before: what runs are called is known.
+        payload = payload.replace(b"\xa12", b"\xa11")
+        digest = payload_digest(salt, payload)
+        forger.execute(
+            "UPDATE payloads SET salt = ?, payload = ? WHERE position = 7",
+            (salt, payload),
+        )
+        forger.execute("UPDATE events SET digest = ? WHERE position = 7", (digest,))
+        forger.execute("DELETE FROM payloads WHERE position <= 3")
+        forger.commit()
+
+    async with opened(url(tmp_path), write=False) as store:
+        found = await verify(store, stream)
+        assert await store.erased() == {}
+
+    bad = {(fault.stream, fault.seq) for fault in found.faults}
+    assert ("run/1", 1) in bad
+
+
 async def test_bytes_are_gone_from_file_and_log_while_a_host_has_it_open(
     tmp_path: Path,
 ) -> None:
@@ -145,13 +180,8 @@ async def test_user_of_the_hosts_may_not_erase(
     name = name_of(postgres_url)
     user = f"host_{name}"
     postgres.execute(f"CREATE ROLE {user} LOGIN")
-    for what in (
-        "SELECT ON alembic_version, events, payloads, blobs, runs, budgets",
-        "INSERT ON events, payloads, blobs, runs, budgets",
-        "UPDATE ON runs, budgets",
-        "USAGE ON SEQUENCE events_position_seq",
-    ):
-        postgres.execute(f"GRANT {what} TO {user}", name)
+    for grant in GRANTS:
+        postgres.execute(f"{grant} TO {user}", name)
 
     async with opened(postgres.url(name, user)) as store:
         with pytest.raises(StoreError, match="permission denied for table payloads"):

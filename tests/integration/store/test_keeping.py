@@ -7,6 +7,7 @@ import hashlib
 import os
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,35 @@ async def test_runs_that_ended_before_are_old(database: str) -> None:
     ]
     assert {(run.agent, run.state) for run in found} == {("weather", "completed")}
     assert all(run.bytes > 100 for run in found)
+
+
+async def test_what_a_run_that_stays_was_forked_from_stays(database: str) -> None:
+    async with await written(database) as store:
+        await forks(store, "2", of="1")
+        await forks(store, "5", of="3", goes_on=True)
+        found = await old_runs(store.engine, 5_000_000)
+
+    # Of the log of run 3 its fork has need; that of run 1 is in no need of it.
+    assert [run.run_id for run in found] == ["fork-2", "1", "2"]
+
+
+async def forks(store: SqlStore, name: str, *, of: str, goes_on: bool = False) -> None:
+    forked_from: dict[str, JSON] = {"run": of, "seq": 1, "hash": "00"}
+    end = RunCompleted(output=None, output_sha256="", fuel=0)
+    log = store.create(f"run/fork-{name}")
+    started = replace(run_started(), forked_from=forked_from)
+    await log.append(started, *(() if goes_on else (end,)))
+
+
+async def test_start_that_is_damaged_keeps_nothing(tmp_path: Path) -> None:
+    async with await written(url(tmp_path)) as store:
+        with store.engine.connect() as connection:
+            connection.exec_driver_sql("DROP TRIGGER payloads_no_update")
+            connection.exec_driver_sql("UPDATE payloads SET payload = x'c1'")
+            connection.commit()
+        found = await old_runs(store.engine, 3_000_000)
+
+    assert [run.run_id for run in found] == ["1", "2"]
 
 
 async def test_archived_runs_leave_bundles_and_a_log_that_verifies(

@@ -164,6 +164,8 @@ GRANTS = (
     "GRANT INSERT ON events, payloads, blobs, runs, budgets",
     "GRANT UPDATE ON runs, budgets",
     "GRANT SELECT, INSERT, UPDATE ON requests",
+    "GRANT SELECT, UPDATE ON tree",
+    "GRANT SELECT, INSERT ON checkpoints",
     "GRANT SELECT, INSERT, UPDATE, DELETE ON hosts",
     "GRANT USAGE ON SEQUENCE events_position_seq, requests_id_seq",
 )

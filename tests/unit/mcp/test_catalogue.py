@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from caxton_host.codec import sha256
+from caxton_host.codec import decode_trusted, sha256
 from caxton_host.core.calls import Effect
-from caxton_host.core.catalogue import Offer
+from caxton_host.core.catalogue import Offer, catalogue_for, listing
+from caxton_host.core.grants import Grant, Pattern, Rule
 from caxton_host.core.redact import Redactor
 from caxton_host.core.servers import ServerConfig, ToolOptions
 from caxton_host.errors import ConfigError
@@ -161,3 +162,18 @@ def test_what_the_log_keeps_is_the_operators_word() -> None:
     hashed = only(entry(), tools={"look_up": ToolOptions(record="hash")})
 
     assert (hashed.record, only(entry()).record) == ("hash", "full")
+
+
+def test_description_of_the_operator_is_what_the_agent_is_shown() -> None:
+    said = ToolOptions(description="Looks up a customer.")
+    options = {"tools": {"look_up": said}}
+    server, own = only(entry()), only(entry(), **options)
+    assert (server.overridden, own.overridden) == (False, True)
+    grant = Grant(allow=(Rule(id="a", tools=(Pattern.parse("crm/*"),)),))
+
+    for offer, told in ((server, "d"), (own, "Looks up a customer.")):
+        payload = catalogue_for(grant, {}, [offer]).to_payload()
+        definitions = {offer.definition_sha256: decode_trusted(offer.definition)}
+        [tool] = listing(payload, definitions)
+        assert isinstance(tool, dict)
+        assert tool["description"] == told

@@ -17,6 +17,7 @@ from ..core.events import (
     RunCancelled,
     RunCompleted,
     RunFailed,
+    ToolCompleted,
     ToolInvoked,
 )
 from ..errors import UsageError
@@ -128,6 +129,12 @@ def _left(history: Sequence[Recorded], at: int) -> Sequence[Recorded]:
         if one.event is None:
             raise UsageError(
                 f"event {one.seq} of this run was erased", fix="name another run"
+            )
+        if isinstance(one.event, ToolCompleted) and one.event.cut:
+            raise UsageError(
+                f"event {one.seq} keeps a digest of an answer, and what crashes after "
+                "it cannot go on",
+                fix="name an earlier event",
             )
     if isinstance(left[-1].event, RunCompleted | RunFailed | RunCancelled):
         raise UsageError(

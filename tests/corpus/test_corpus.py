@@ -26,7 +26,7 @@ from .scenes import SCENES
 #: Written by hosts, or not by anything yet.
 _NOT_OF_A_RUN = {
     *("HostStarted", "ConfigLoaded", "ServerConnected", "ServerLost", "ToolsChanged"),
-    *("ServerRestarted", "ServerDisabled", "GrantChanged", "RunErased"),
+    *("ServerRestarted", "ServerDisabled", "GrantChanged", "KeyRotated", "RunErased"),
     *("ApprovalRequested", "ApprovalDecided", "ToolProgress"),
 }
 

@@ -7,8 +7,14 @@ from collections.abc import Sequence
 import pytest
 
 from caxton_host.cli.crash import _left
-from caxton_host.core.calls import JSON, Completed
-from caxton_host.core.events import Event, LogWritten, Recorded, RunSuspended
+from caxton_host.core.calls import JSON, Completed, cut
+from caxton_host.core.events import (
+    Event,
+    LogWritten,
+    Recorded,
+    RunSuspended,
+    settled,
+)
 from caxton_host.core.resolution import (
     Abort,
     Fail,
@@ -75,3 +81,10 @@ def test_last_line_of_a_log_and_its_mark_stay_together() -> None:
 def test_run_whose_payload_was_erased_is_refused() -> None:
     with pytest.raises(UsageError, match="event 2 of this run was erased"):
         _left(recorded(WAITS, None, WAITS), 3)
+
+
+def test_run_that_could_not_go_on_is_refused() -> None:
+    kept = settled(1, cut(Completed(message="private")))
+    with pytest.raises(UsageError, match="event 2 keeps a digest"):
+        _left(recorded(WAITS, kept, WAITS), 3)
+    assert seqs(_left(recorded(WAITS, kept, WAITS), 1)) == [1]

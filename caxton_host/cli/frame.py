@@ -43,7 +43,7 @@ class Frame:
 
     def load(self) -> Config:
         """Return the configuration, with its warnings told."""
-        from ..config import load, passwords
+        from ..config import load
 
         config = load(
             Path(self.config) if self.config else None,
@@ -53,12 +53,7 @@ class Frame:
         )
         for warning in config.warnings:
             note(f"warning: {warning}")
-        if not self.db:
-            return config
-        secrets = config.secrets | {
-            secret for secret in passwords(self.db) if len(secret) >= MIN_LENGTH
-        }
-        return replace(config, secrets=secrets)
+        return self._guarded(config)
 
     def command(self) -> str:
         """Return how a command line begins that means the same, without passwords."""
@@ -81,12 +76,20 @@ class Frame:
         """Return where the log is, and nothing of the configuration that is secret."""
         from ..config import load_log
 
-        return load_log(
+        config = load_log(
             Path(self.config) if self.config else None,
             environ=os.environ,
             cwd=Path.cwd(),
             store_url=self.db,
         )
+        return self._guarded(config)
+
+    def _guarded(self, config: Config) -> Config:
+        """Return *config* with the passwords of ``--db`` among its secrets."""
+        from ..config import passwords
+
+        found = {one for one in passwords(self.db or "") if len(one) >= MIN_LENGTH}
+        return replace(config, secrets=config.secrets | found)
 
     @contextlib.asynccontextmanager
     async def log(self) -> AsyncGenerator[SqlStore]:

@@ -1,14 +1,15 @@
 """
 A run as a crash would have left it, in a database of its own.
 
-The rows are copied as they are, hashes and all: the chain of the copy verifies. What
-is read is never changed.
+The rows are copied as they are, hashes and all, so the chain of the copy verifies; they
+are numbered anew, for nothing is missing in a log of its own. What is read is never
+changed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -27,6 +28,7 @@ from .schema import blobs, events, payloads, runs
 __all__ = ["copy_cut"]
 
 _BATCH = 500
+_NOWHERE: Mapping[int, int] = {}
 
 
 async def copy_cut(source: Reader, history: Sequence[Recorded], target: Path) -> None:
@@ -66,8 +68,9 @@ def _copy(source: sa.Engine, parts: Sequence[Sequence[Recorded]], url: str) -> N
         prepare(engine)
         with source.connect() as old, engine.connect() as new:
             new.exec_driver_sql("BEGIN IMMEDIATE")
+            copied = 0
             for history in parts:
-                _copy_run(old, new, history)
+                copied += _copy_run(old, new, history, copied)
             new.exec_driver_sql("COMMIT")
     except DBAPIError as exc:
         raise unreadable(exc) from None
@@ -76,12 +79,15 @@ def _copy(source: sa.Engine, parts: Sequence[Sequence[Recorded]], url: str) -> N
 
 
 def _copy_run(
-    old: sa.Connection, new: sa.Connection, history: Sequence[Recorded]
-) -> None:
+    old: sa.Connection, new: sa.Connection, history: Sequence[Recorded], behind: int
+) -> int:
+    """Copy a run behind that many events, and return how many it has."""
     stream, last = history[0].stream, history[-1].seq
     here = sa.and_(events.c.stream == stream, events.c.seq <= last)
-    _add(old, new, events, sa.select(events).where(here))
-    _add(old, new, payloads, sa.select(payloads).join(events).where(here))
+    found = old.scalars(sa.select(events.c.position).where(here).order_by(events.c.seq))
+    places = {place: number for number, place in enumerate(found, behind + 1)}
+    _add(old, new, events, sa.select(events).where(here), places)
+    _add(old, new, payloads, sa.select(payloads).join(events).where(here), places)
     for digest in sorted(_digests(history)):
         _add(old, new, blobs, sa.select(blobs).where(blobs.c.sha256 == digest))
     run_id = stream.removeprefix(RUN)
@@ -91,13 +97,25 @@ def _copy_run(
     ended = None if state in {"running", "suspended"} else latest.recorded_at
     now = {"state": state, "ended_at": ended, "owner": None}
     new.execute(sa.insert(runs), [{**row, **now}])
+    return len(places)
 
 
-def _add(old: sa.Connection, new: sa.Connection, table: sa.Table, query: Query) -> None:
+def _add(
+    old: sa.Connection,
+    new: sa.Connection,
+    table: sa.Table,
+    query: Query,
+    places: Mapping[int, int] = _NOWHERE,
+) -> None:
     # Two runs may have a module in common.
     insert = sqlite.insert(table).on_conflict_do_nothing()
     for some in old.execute(query).mappings().partitions(_BATCH):
-        new.execute(insert, [dict(row) for row in some])
+        new.execute(insert, [_placed(row, places) for row in some])
+
+
+def _placed(row: sa.RowMapping, places: Mapping[int, int]) -> dict[str, object]:
+    at = {"position": places[row["position"]]} if places else {}
+    return {**row, **at}
 
 
 def _digests(history: Sequence[Recorded]) -> set[str]:

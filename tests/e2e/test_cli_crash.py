@@ -57,7 +57,8 @@ def test_copy_goes_on_by_the_command_that_is_printed(ran: Shell) -> None:  # law
     assert (code, out) == (0, '"done"\n'), err
     copy = ("--db", shlex.split(command)[2])
     assert ran(*copy, "events", "list", run_id).out.count("ToolRetried") == 1
-    assert ran(*copy, "audit", "verify").code == 0
+    verified = ran(*copy, "audit", "verify")
+    assert verified.code == 0, verified.err
     assert ran(*copy, "replay", run_id).code == 0
     # The run itself is as it was.
     assert ran("events", "export", "--all").out == before

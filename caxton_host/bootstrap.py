@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import secrets
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping
@@ -55,6 +56,9 @@ __all__ = [
     "server_names",
     "usable_store",
 ]
+
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +250,10 @@ async def keeping(config: Config, paths: Paths) -> AsyncGenerator[Keeper]:
             redact=Redactor(config.secrets),
         )
         # An erasure is a transaction of its own, which nobody signs by itself.
-        await store.seal()
+        try:
+            await store.seal()
+        except StoreError as exc:
+            _log.warning("the log is not signed: %s", exc)
 
 
 def server_names(config: Config) -> tuple[str, ...]:

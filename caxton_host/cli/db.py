@@ -213,11 +213,18 @@ async def _archive(
             write=await keeper.bundles(),
             erase=partial(keeper.erase, reason="archived"),
         )
-        async with aclosing(work) as each:
-            async for run, bundle in each:
-                moved.append((run, bundle.name))
-        with patience("writing the database anew"):
-            await keeper.store.scrub()
+        try:
+            async with aclosing(work) as each:
+                async for run, bundle in each:
+                    moved.append((run, bundle.name))
+        finally:
+            with patience("writing the database anew"):
+                is_gone = await keeper.store.scrub()
+            if not is_gone:
+                note(
+                    "warning: the file of the database could not be written anew, and "
+                    "may hold what was moved until: sqlite3 FILE VACUUM"
+                )
     return moved
 
 

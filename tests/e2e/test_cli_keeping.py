@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from caxton_host.cli import screen
+from caxton_host.core.checkpoint import Note
+from caxton_host.errors import StoreError
 from caxton_host.store import backup as backups
 from caxton_host.store.sql import SqlStore
 
@@ -291,6 +293,32 @@ def test_archive_moves_what_is_old(ran: Shell) -> None:
     assert ran("audit", "verify", *words).code == 0
     replayed = ran("replay", *words, "--json").document
     assert (replayed["verdict"], replayed["run_id"]) == ("identical", run)
+
+
+def test_archive_that_fails_tells_what_is_left(
+    ran: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def busy(self: SqlStore) -> bool:
+        del self
+        return False
+
+    async def unsigned(self: SqlStore) -> Note:
+        del self
+        raise StoreError("the log cannot be signed: no room")
+
+    monkeypatch.setattr(SqlStore, "scrub", busy)
+    done = ran("db", "archive", "--to", "old", "--before", YEAR_3000)
+    assert done.code == 0
+    assert "could not be written anew" in done.err
+
+    assert ran("run", "weather", "-q").code == 0
+    monkeypatch.setattr(SqlStore, "seal", unsigned)
+    # Without a signature nothing is moved; erased is erased.
+    done = ran("db", "archive", "--to", "old", "--before", YEAR_3000)
+    assert (done.code, len([*Path("old").iterdir()])) == (1, 1)
+    done = ran("audit", "erase", "@last", "--reason", "x", "--keep-file")
+    assert done.code == 0
+    assert "the log is not signed: the log cannot be signed: no room" in done.err
 
 
 def test_archive_takes_a_fork_before_what_it_was_forked_from(ran: Shell) -> None:

@@ -231,9 +231,14 @@ class Keeper:
 
         async def write(run_id: str, path: Path) -> None:
             data = await export(self.store, run_id, note, key)
-            await asyncio.to_thread(path.write_bytes, data)
+            await asyncio.to_thread(_write_privately, path, data)
 
         return write
+
+
+def _write_privately(path: Path, data: bytes) -> None:
+    path.touch(mode=0o600)
+    path.write_bytes(data)
 
 
 @contextlib.asynccontextmanager

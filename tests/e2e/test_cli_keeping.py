@@ -281,6 +281,7 @@ def test_archive_moves_what_is_old(ran: Shell) -> None:
     assert done.code == 0, done.err
     [bundle] = Path("old").iterdir()
     assert bundle.name == f"{run}.caxton"
+    assert bundle.stat().st_mode & 0o777 == 0o600
     assert bundle.name in done.out
     shown = ran("runs", "show", "@last").out
     assert f"bundle  {bundle.name}" in shown

@@ -45,7 +45,7 @@ def section(folder: Path, options: argparse.Namespace) -> Section:
         "processes before and after.",
         [
             Figure("resumed and completed", seconds, "s", (3.0, False)),
-            Figure("memory of one suspended run", [grown / 1000], "kB"),
+            Figure("memory that one suspended run adds", [grown / 1000], "kB"),
         ],
     )
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["PATIENCE", "tail"]
 
 #: How many seconds a database may be away from whoever follows it.
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 _POLL = 0.05
 

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import random  # noqa: TID251 -- drawn from a seed that is printed
 import selectors
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextvars import ContextVar
 from typing import Any, cast
 
@@ -96,6 +96,10 @@ class SimLoop(asyncio.SelectorEventLoop):
         )
         self._all.append(task)
         return task
+
+    def _asyncgen_finalizer_hook(self, agen: AsyncGenerator[Any, Any]) -> None:
+        # Nobody is left to close what a dead process had open.
+        self._asyncgens.discard(agen)  # type: ignore[attr-defined]
 
     def forget(self) -> None:
         """Drop what dead processes left undone. Call it last, in the loop."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ _BYTES = "$bytes"
 _RUNS = """
     SELECT run_id, agent, actor, module_sha256, state, started_at, ended_at, host,
         trace_id FROM runs WHERE run_id = ?"""
+_BLOBS = "SELECT * FROM blobs ORDER BY sha256"
+_EVENTS = "SELECT * FROM events WHERE stream = ? ORDER BY seq"
 _PAYLOADS = """
     SELECT payloads.* FROM payloads JOIN events USING (position)
     WHERE stream = ? ORDER BY seq"""
@@ -51,19 +54,22 @@ def names() -> list[str]:
     return sorted(path.stem for path in LOGS.glob("*.jsonl"))
 
 
-def write(name: str, about: dict[str, Any], database: Path, run_id: str) -> None:
-    """Write the file of one run of a database."""
+def write(
+    name: str, about: dict[str, Any], database: Path, run_ids: Sequence[str]
+) -> None:
+    """Write the file of a run of a database, and of those it was forked from."""
     lines = [{"$type": "caxton.corpus/v1", "name": name, **about}]
-    stream = f"run/{run_id}"
-    queries = {
-        "blobs": ("SELECT * FROM blobs ORDER BY sha256", ()),
-        "events": ("SELECT * FROM events WHERE stream = ? ORDER BY seq", (stream,)),
-        "payloads": (_PAYLOADS, (stream,)),
-        "runs": (_RUNS, (run_id,)),
-    }
+    queries: list[tuple[str, str, tuple[str, ...]]] = [("blobs", _BLOBS, ())]
+    for run_id in run_ids:
+        stream = f"run/{run_id}"
+        queries += [
+            ("events", _EVENTS, (stream,)),
+            ("payloads", _PAYLOADS, (stream,)),
+            ("runs", _RUNS, (run_id,)),
+        ]
     with closing(sqlite3.connect(database)) as connection:
         connection.row_factory = sqlite3.Row
-        for table, (query, values) in queries.items():
+        for table, query, values in queries:
             for row in connection.execute(query, values):
                 cells = {key: _told(row[key]) for key in row.keys()}  # noqa: SIM118 -- a Row
                 lines.append({"table": table, **cells})

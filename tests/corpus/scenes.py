@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TypeAlias
 
-from caxton_host.core.calls import Completed
+from caxton_host.builder import build_agent
+from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.grants import Grant, Pattern, Rule
 from caxton_host.core.limits import Limits
 from caxton_host.core.resolution import Abort, Fail, GiveResult, Retry
@@ -314,3 +317,63 @@ async def diverged(it: Studio) -> None:
         await left.resume()
         left.sandbox = sound
         await left.keep()
+
+
+# -- batches and forks ---------------------------------------------------------
+
+_BATCHES: JSON = {
+    "batches": [
+        [
+            ["mcp__demo__look", {"n": 1}],
+            ["mcp__demo__wipe", {}],
+            ["mcp__demo__late", {}],
+            ["no such tool", {}],
+            ["mcp__demo__pay", {"n": 2}],
+        ],
+        [["mcp__demo__look", {"n": 3}]],
+    ]
+}
+
+
+def _batching(folder: Path) -> bytes:
+    source = Path(__file__).parents[1] / "integration" / "agents" / "batch.c"
+    place = folder / "batching"
+    place.mkdir(exist_ok=True)
+    shutil.copy(source, place / "agent.c")
+    return build_agent(place, cache=folder / "zig").path.read_bytes()
+
+
+@scene
+async def batches(it: Studio) -> None:
+    await it.start(_batching(it.folder), input=_BATCHES)
+    await it.keep()
+
+
+@scene
+async def batch_resumed(it: Studio) -> None:
+    await it.start(_batching(it.folder), input=_BATCHES)
+    async with it.crashed(5) as again:
+        await again.resume()
+        await again.keep()
+
+
+@scene
+async def forked(it: Studio) -> None:
+    await it.start(WORKS)
+    await it.fork(3)
+    await it.keep()
+
+
+@scene
+async def forked_with_another_answer(it: Studio) -> None:
+    await it.start(WORKS)
+    await it.fork(3, edited=Completed(message="another answer", data={"n": 7}))
+    await it.keep()
+
+
+@scene
+async def forked_twice(it: Studio) -> None:
+    await it.start(WORKS)
+    await it.fork(3)
+    await it.fork(3)
+    await it.keep()

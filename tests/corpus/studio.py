@@ -20,8 +20,9 @@ from caxton_host.core.limits import Limits
 from caxton_host.core.resolution import Resolution
 from caxton_host.core.summary import summarise
 from caxton_host.errors import SandboxError, ToolError
-from caxton_host.host import Host, RunRequest
+from caxton_host.host import ForkRequest, Host, RunRequest
 from caxton_host.ports import Door, Ending, Guest, Prepared, Sandbox, ToolRequest
+from caxton_host.recording import Recording
 from caxton_host.replay import replay
 from caxton_host.sandbox import WasmSandbox
 from caxton_host.store.cut import copy_cut
@@ -158,6 +159,12 @@ class Studio:
     async def resume(self, grant: Grant = GRANT) -> None:
         await self.host.resume(self.run_id, actor=WHO, grant=grant)
 
+    async def fork(self, seq: int, **options: Any) -> None:  # noqa: ANN401 -- of a request
+        """Fork the run behind an event, and go on with the fork."""
+        given = {"grant": GRANT, **options}
+        request = ForkRequest(run_id=self.run_id, seq=seq, actor=WHO, **given)
+        await self.host.fork(request, on_started=self._began)
+
     async def resolve(self, resolution: Resolution) -> None:
         """Say what became of the call in doubt: the last that was made."""
         seq = [e.seq for e in await self.history() if isinstance(e.event, ToolInvoked)]
@@ -200,7 +207,9 @@ class Studio:
             "verdict": found.verdict,
             "summary": summarise(self.run_id, history).to_document(),
         }
-        files.write(self.name, about, self.database, self.run_id)
+        recording = await Recording.load(self.run_id, self.store)
+        runs = [*(one.run_id for one in recording.lineage), self.run_id]
+        files.write(self.name, about, self.database, runs)
 
 
 def opened(database: Path) -> SqlStore:

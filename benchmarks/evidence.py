@@ -61,10 +61,11 @@ def _appended(folder: Path, rounds: int, seconds: float) -> Iterator[Figure]:
 
     with ExitStack() as stack:
         server = stack.enter_context(running(folder))
-        for database, make in (
+        places: list[tuple[str, Callable[[str], str]]] = [
             ("SQLite", lambda name: f"sqlite:///{folder}/{name}.db"),
             ("PostgreSQL", lambda _: server.make()),
-        ):
+        ]
+        for database, make in places:
             keys = Keyring(folder / "state")
             with_ = Ours(make("with"), stack, keys)
             without = _without(make, stack)

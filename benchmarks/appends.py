@@ -46,11 +46,11 @@ RUNS = (1, 16, 64, 256)
 _TARGETS = {("SQLite", 64, "caxton"): 40_000.0}
 _ONE_RUN = (
     "A run that is alone pays by the page. `eventsourcing` writes 2.4 pages a commit: "
-    "a table and its index. This log writes 4.5: one more for salts and payloads, which "
-    "have a table of their own, so that they can be erased while the chain holds, and "
-    "one for the frontier of the tree, which makes a removed run show. The hash and the "
-    "salt take 3 to 4 microseconds of the processor. Decisions 0008 and 0014 say where "
-    "each page and microsecond goes."
+    "a table and its index. This log writes 4.5: one more for salts and payloads, "
+    "which have a table of their own, so that they can be erased while the chain "
+    "holds, and one for the frontier of the tree, which makes a removed run show. The "
+    "hash and the salt take 3 to 4 microseconds of the processor. Decisions 0008 and "
+    "0014 say where each page and microsecond goes."
 )
 
 #: Appends for so many runs, as long as it is told, and returns how many a second.

@@ -159,7 +159,7 @@ class _Check:
     def part(self, part: Part, events: Sequence[Sealed], note: Note | None) -> None:
         """Check the chain of a stream, and its place in the tree."""
         before = len(self.chains.faults)
-        self.chains.check(_row(part.stream, event) for event in events)
+        self.chains.check([_row(part.stream, event) for event in events])
         if note is None or len(self.chains.faults) > before:
             return
         size = note.checkpoint.size

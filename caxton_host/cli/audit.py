@@ -120,7 +120,7 @@ def verify(
         say(f"{audit_line(found)}, checked: {', '.join(CHECKED)}")
         say_signed(found)
     if found.verdict != "intact":
-        refuse(found)
+        refuse(found, bundled=bundle is not None)
         ctx.exit(AUDIT)
 
 

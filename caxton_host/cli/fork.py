@@ -126,8 +126,8 @@ async def _fork(told: Told, wanted: _Wanted) -> int:
         )
         with patience(f"running {agent}"):
             run_id = await up.host.fork(request, on_started=started)
-        history = await up.store.read(f"run/{run_id}")
-    return told.ending(run_id, history)
+        forked = await Recording.load(run_id, up.store)
+    return told.ending(forked)
 
 
 def _edited(

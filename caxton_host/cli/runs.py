@@ -27,9 +27,10 @@ from .frame import Frame, as_json, wait
 from .report import call_lines, grant_for
 from .screen import complain, counted, note, on_terminal, plain, say, show, table
 from .show import moment
-from .told import doubts, resolving
+from .told import resolving
 
 if TYPE_CHECKING:
+    from ..core.journal import InDoubt
     from ..store.entries import RunRow
     from ..store.sql import SqlStore
 
@@ -206,8 +207,15 @@ def show_(frame: Frame, run: str, as_json: bool) -> None:
         say(f"error   {summary.error['kind']}: {plain(summary.error['message'])}")
     say(f"output  {plain(summary.output)}")
     if summary.state == "suspended":
-        for doubt in doubts(history):
+        for doubt in wait(_doubts(frame, summary.run_id)):
             note(f"to go on: {resolving(frame, summary.run_id, doubt.seq)}")
+
+
+async def _doubts(frame: Frame, run_id: str) -> list[InDoubt]:
+    from ..recording import Recording
+
+    async with frame.store() as store:
+        return (await Recording.load(run_id, store)).journal().in_doubt
 
 
 async def _erasure(frame: Frame, run: RunSummary) -> RunErased | None:

@@ -29,7 +29,6 @@ from .migrate import check, prepare
 from .requests import Requests
 from .schema import events, runs
 from .seals import Sealer, Sealing
-from .tail import Cursors
 from .tree_sqlite import SqliteSealer, SqliteTree
 from .writer import Writer
 
@@ -364,12 +363,6 @@ class SqlStore(Requests):
         if self._writer is None:
             raise StoreError("the log is opened to read only")
         return self._writer
-
-    async def end(self, stream: str | None = None) -> str:
-        """Return the cursor behind every event that a tail could show now."""
-        cursors = Cursors.of(self.engine.dialect.name, stream)
-        (row,) = await asyncio.to_thread(self._rows, cursors.end())
-        return cursors.text(cursors.place(tuple(row)))
 
     @property
     def commits(self) -> int:

@@ -26,6 +26,7 @@ from .core.bundle import (
 )
 from .core.checkpoint import Note, parse_note
 from .core.events import Event, Recorded, RunStarted, from_payload
+from .core.names import RUN
 from .core.tree import inclusion, is_consistent
 from .errors import BadBytes, NotFoundError, StoreError, UsageError
 from .ports import EventLog, Trace
@@ -35,8 +36,6 @@ __all__ = ["MAX_BUNDLE", "BundleStore", "check_bundle", "read_bundle"]
 
 #: Bytes of a bundle, which is kept in memory.
 MAX_BUNDLE = 1 << 30
-
-_RUN = "run/"
 
 
 def read_bundle(path: Path) -> Bundle:
@@ -182,7 +181,7 @@ class _Check:
             self.bundle.header.parts, self.bundle.events, strict=True
         ):
             wanted = before and {
-                "run": before[0].stream.removeprefix(_RUN),
+                "run": before[0].stream.removeprefix(RUN),
                 "seq": before[1].seq,
                 "hash": before[1].hash.hex(),
             }

@@ -18,6 +18,7 @@ from typing import TypeAlias
 from .core.calls import JSON
 from .core.events import ENDS, Event, RunCancelled
 from .core.journal import Journal
+from .core.names import stream_of
 from .core.resolution import closing
 from .core.runs import Request
 from .errors import BusyError, CaxtonError, StoreError, UsageError
@@ -159,7 +160,7 @@ async def cancel_idle(
     cancelled = RunCancelled(actor=actor, reason=reason)
     events = closing(recording.journal().open_calls, cancelled)
     last = recording.history[-1].seq
-    await store.claim(f"run/{run_id}", *events, after=last)
+    await store.claim(stream_of(run_id), *events, after=last)
     return cancelled
 
 

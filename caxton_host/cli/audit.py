@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.calls import JSON
+from ..core.names import stream_of
 from ..errors import UsageError
 from . import erase
 from .exits import AUDIT
@@ -130,7 +131,7 @@ async def _verify(
     from ..store.verify import verify
 
     async with frame.store() as store:
-        stream = f"run/{await store.find_run(run)}" if run else None
+        stream = stream_of(await store.find_run(run)) if run else None
         with patience("verifying"):
             return await verify(store, stream=stream, trusted=known, outside=kept)
 

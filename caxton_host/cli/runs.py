@@ -18,6 +18,7 @@ from ..core.events import (
     outcome_of,
 )
 from ..core.grants import Grant, Rule
+from ..core.names import run_of, stream_of
 from ..core.summary import RunSummary, summarise
 from ..errors import LogBrokenError, NotKeptError, UsageError
 from . import cancel, crash, diff, fork, resolve, resume
@@ -188,7 +189,7 @@ def show_(frame: Frame, run: str, as_json: bool) -> None:
       caxton runs show 0198 --json
     """
     history = wait(history_of(frame, run))
-    summary = summarise(history[0].stream.removeprefix("run/"), history)
+    summary = summarise(run_of(history[0].stream), history)
     if summary.erased:
         _show_erased(summary, wait(_erasure(frame, summary)), as_json=as_json)
         return
@@ -220,7 +221,7 @@ async def _doubts(frame: Frame, run_id: str) -> list[InDoubt]:
 
 async def _erasure(frame: Frame, run: RunSummary) -> RunErased | None:
     async with frame.store() as store:
-        return (await store.erased()).get(f"run/{run.run_id}")
+        return (await store.erased()).get(stream_of(run.run_id))
 
 
 def _show_erased(run: RunSummary, erased: RunErased | None, *, as_json: bool) -> None:
@@ -363,7 +364,7 @@ def _document(
     call = found.invoked
     return {
         "$type": "caxton.explanation/v1",
-        "run_id": history[0].stream.removeprefix("run/"),
+        "run_id": run_of(history[0].stream),
         "seq": found.seq,
         "call": call.call,
         "name": call.name,

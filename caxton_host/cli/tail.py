@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.events import ENDS, Recorded
+from ..core.names import RUN, stream_of
 from .frame import Frame, as_json, wait
 from .screen import plain, to_json
 from .show import event_document, moment, remark
@@ -77,7 +78,7 @@ async def _until_stopped(
         if task := asyncio.current_task():
             asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
         async with frame.store() as store:
-            stream = f"run/{await store.find_run(run)}" if run else None
+            stream = stream_of(await store.find_run(run)) if run else None
             if stream and await _is_over(store, stream):
                 follow = False
             events = store.tail(
@@ -85,7 +86,7 @@ async def _until_stopped(
             )
             async with aclosing(events) as found:
                 async for recorded, cursor in found:
-                    if run or everything or recorded.stream.startswith("run/"):
+                    if run or everything or recorded.stream.startswith(RUN):
                         click.echo(show(recorded, cursor))
                     if run and recorded.type in _LAST:
                         return
@@ -106,7 +107,7 @@ def _line(recorded: Recorded, cursor: str) -> str:
     return "  ".join(
         (
             moment(recorded.recorded_at),
-            plain(recorded.stream.removeprefix("run/")),
+            plain(recorded.stream.removeprefix(RUN)),
             str(recorded.seq),
             plain(recorded.type),
             text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}...",

@@ -17,7 +17,10 @@ from .events import LogWritten, Recorded, RunStarted, ToolInvoked, outcome_of
 from .grants import Allowed, Grant, decide
 from .journal import Journal, Origin
 
-__all__ = ["Inherited", "Point", "forking_point", "prefix"]
+__all__ = ["MAX_LINEAGE", "Inherited", "Point", "forking_point", "prefix"]
+
+#: How many runs a fork of a fork of a fork may come from.
+MAX_LINEAGE = 100
 
 _SHOWN = 6
 

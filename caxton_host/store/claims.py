@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..core.names import run_of
 from ..errors import BusyError
 from .commit import Driver
-from .entries import run_of
 from .leases import Leases
 
 __all__ = ["Claim", "driven", "grown"]
@@ -60,7 +60,7 @@ class Claim:
             raise driven(run_id, owner)
 
 
-def driven(run_id: str | None, owner: str) -> BusyError:
+def driven(run_id: str, owner: str) -> BusyError:
     """Return what is told to who wants a run that a living host drives."""
     return BusyError(
         f"{owner} drives run {run_id}",

@@ -15,9 +15,10 @@ from typing import Any, Protocol, TypeAlias
 
 from ..core.chain import GENESIS
 from ..core.events import ENDS, RunStarted
+from ..core.names import run_of
 from ..errors import CaxtonError, StoreError
 from ..ports import Refused, Reservation
-from .entries import Change, Draft, RunRow, change, run_of, spend, started
+from .entries import Change, Draft, RunRow, change, spend, started
 
 __all__ = [
     "Batch",
@@ -189,7 +190,7 @@ class Batch:
 
     def _project(self, stream: str, draft: Draft) -> None:
         run_id, event = run_of(stream), draft.event
-        if run_id is None:
+        if not run_id:
             return
         if isinstance(event, RunStarted):
             # What came before it changed nothing: there was no such run.

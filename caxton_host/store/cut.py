@@ -19,9 +19,9 @@ from sqlalchemy.exc import DBAPIError
 
 from ..core.calls import JSON
 from ..core.events import ENDS, Recorded, RunStarted, ToolCompleted
+from ..core.names import run_of, stream_of
 from ..recording import Recording
 from .engine import open_engine, unreadable
-from .entries import RUN
 from .migrate import prepare
 from .reader import Reader
 from .rows import Query
@@ -53,7 +53,7 @@ async def copy_cut(source: Reader, left: Recording, target: Path) -> None:
     """
     # A parent first: it was there first.
     parts: list[_Part] = [
-        (one.started, await source.read(f"{RUN}{one.run_id}")) for one in left.lineage
+        (one.started, await source.read(stream_of(one.run_id))) for one in left.lineage
     ]
     parts.append((left.started, left.own))
     await asyncio.to_thread(_copy, source.engine, parts, f"sqlite:///{target}")
@@ -86,7 +86,7 @@ def _copy_run(old: sa.Connection, new: sa.Connection, part: _Part, behind: int) 
     _add(old, new, payloads, sa.select(payloads).join(events).where(here), places)
     for digest in sorted(_digests(started, history)):
         _add(old, new, blobs, sa.select(blobs).where(blobs.c.sha256 == digest))
-    run_id = stream.removeprefix(RUN)
+    run_id = run_of(stream)
     row = old.execute(sa.select(runs).where(runs.c.run_id == run_id)).mappings().one()
     latest = next(one for one in reversed(history) if one.type in ENDS)
     state = ENDS[latest.type]

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 from ..codec import encode
 from ..core.chain import SALT_SIZE, envelope, event_hash, payload_digest
 from ..core.events import ENDS, Event, RunResumed, RunStarted, to_payload
+from ..core.names import RUN
 from ..core.runs import RunRow
 from ..errors import BadBytes, NotFoundError, StoreError
 from ..ports import Clock, Refused, Reservation, Trace
@@ -29,7 +30,6 @@ __all__ = [
     "RunRow",
     "change",
     "chosen",
-    "run_of",
     "salts",
     "spend",
     "started",
@@ -38,8 +38,6 @@ __all__ = [
 #: Gives that many random bytes: `os.urandom`.
 Entropy: TypeAlias = Callable[[int], bytes]
 
-#: Streams of runs are named so; what follows is the run id.
-RUN = "run/"
 CONFLICT = "another host drives this run now"
 CONFLICT_FIX = "see what it does with `caxton events tail RUN`"
 
@@ -174,16 +172,6 @@ class Change(NamedTuple):
             owner=self.owner,
             epoch=epoch,
         )
-
-
-def run_of(stream: str) -> str | None:
-    """
-    Return the run that has that stream.
-
-    >>> run_of("run/0193"), run_of("host/0193")
-    ('0193', None)
-    """
-    return stream.removeprefix(RUN) if stream.startswith(RUN) else None
 
 
 def started(run_id: str, draft: Draft, event: RunStarted) -> RunRow:

@@ -25,9 +25,9 @@ from sqlalchemy.exc import DBAPIError
 from ..codec import decode_trusted
 from ..core.chain import GENESIS, SALT_SIZE, envelope, event_hash, payload_digest
 from ..core.events import RunErased, from_payload
+from ..core.names import stream_of
 from ..errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
 from .commit import Driver
-from .entries import RUN
 from .lineage import heir_of, parent_in
 from .schema import events, payloads
 
@@ -85,7 +85,9 @@ class Erasure:
         going_on = (name for (name,) in driver.execute(_GOING_ON_NOW, ()).fetchall())
         if fork := heir_of(self.run_id, going_on, partial(self._parent, driver)):
             raise still_needed(self.run_id, fork)
-        deleted = driver.execute(self._spelt(_DELETE), (RUN + self.run_id,)).rowcount
+        deleted = driver.execute(
+            self._spelt(_DELETE), (stream_of(self.run_id),)
+        ).rowcount
         if not deleted and not self.done:
             raise erased_before(self.run_id)
         self.done = True
@@ -93,7 +95,7 @@ class Erasure:
             driver.execute(self._spelt(statement), (self.run_id,))
 
     def _parent(self, driver: Driver, run_id: str) -> str | None:
-        row = driver.execute(self._spelt(_STARTED), (RUN + run_id,)).fetchone()
+        row = driver.execute(self._spelt(_STARTED), (stream_of(run_id),)).fetchone()
         return parent_in(*row) if row else None
 
     def _spelt(self, statement: str) -> str:
@@ -185,7 +187,7 @@ def erased_runs(connection: sa.Connection) -> dict[str, RunErased]:
     found: dict[str, RunErased] = {}
     for previous, *row in connection.execute(query):
         if known := _sound(previous or GENESIS, row):
-            found[RUN + known.run] = known
+            found[stream_of(known.run)] = known
     return found
 
 

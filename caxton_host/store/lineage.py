@@ -9,8 +9,8 @@ import sqlalchemy as sa
 
 from ..codec import decode_trusted
 from ..core.events import Event, RunStarted, from_payload
+from ..core.names import RUN, run_of
 from ..errors import LogBrokenError
-from .entries import RUN
 from .rows import rows
 from .schema import events, payloads
 
@@ -67,7 +67,7 @@ def parents(connection: sa.Connection) -> dict[str, str | None]:
     )
     found: dict[str, Any] = {}
     for stream, *started in rows(connection, query):
-        found[stream.removeprefix(RUN)] = parent_in(*started)
+        found[run_of(stream)] = parent_in(*started)
     return found
 
 

@@ -12,10 +12,11 @@ from sqlalchemy.exc import DBAPIError
 
 from ..codec import decode_trusted, sha256
 from ..core.events import Event, Recorded, RunErased, from_payload
+from ..core.names import RUN
 from ..core.runs import RunRow
 from ..errors import LogBrokenError, NotFoundError, StoreError
 from .engine import unreadable
-from .entries import RUN, chosen
+from .entries import chosen
 from .erasure import erased_runs
 from .rows import Columns, Query, pages
 from .schema import blobs, events, payloads, runs

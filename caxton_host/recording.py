@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from . import codec
 from .core.catalogue import listing
-from .core.events import ENDS, LogWritten, Recorded, RunResumed, RunStarted
+from .core.events import ENDS, GOING_ON, LogWritten, Recorded, RunResumed, RunStarted
 from .core.forks import MAX_LINEAGE, Inherited, prefix
 from .core.grants import Grant
 from .core.journal import Journal
@@ -22,8 +22,6 @@ from .errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
 from .ports import Guest, Store
 
 __all__ = ["Recording", "guest_for", "lacking"]
-
-_GOING_ON = frozenset({"running", "suspended"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +103,7 @@ class Recording:
     @property
     def end(self) -> Recorded | None:
         """The event that ended the run, if it has ended."""
-        return None if self.state in _GOING_ON else self.latest
+        return None if self.state in GOING_ON else self.latest
 
     def check_unended(self) -> None:
         """

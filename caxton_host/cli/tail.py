@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..core.events import ENDS, Recorded
+from ..core.events import ENDS, GOING_ON, Recorded
 from ..core.names import RUN, stream_of
 from .frame import Frame, as_json, wait
 from .screen import plain, to_json
@@ -24,7 +24,7 @@ __all__ = ["PATIENCE", "tail"]
 #: How many seconds a database may be away from whoever follows it.
 PATIENCE = 60.0
 
-_LAST = {kind for kind, state in ENDS.items() if state not in {"running", "suspended"}}
+_LAST = {kind for kind, state in ENDS.items() if state not in GOING_ON}
 _WIDTH = 100
 
 

@@ -18,6 +18,7 @@ from .calls import JSON, Completed, Denied, Failed, FailureKind, Outcome, Sent
 __all__ = [
     "ENDS",
     "EVENT_TYPES",
+    "GOING_ON",
     "UPCASTERS",
     "Event",
     "Recorded",
@@ -466,6 +467,9 @@ ENDS: Mapping[str, str] = {
     "RunFailed": "failed",
     "RunCancelled": "cancelled",
 }
+
+#: The states of a run that has not ended.
+GOING_ON = frozenset({"running", "suspended"})
 
 #: How a payload of an older schema version becomes one of the next.
 UPCASTERS: dict[tuple[str, int], Callable[[Payload], Payload]] = {}

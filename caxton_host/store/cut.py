@@ -18,7 +18,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DBAPIError
 
 from ..core.calls import JSON
-from ..core.events import ENDS, Recorded, RunStarted, ToolCompleted
+from ..core.events import ENDS, GOING_ON, Recorded, RunStarted, ToolCompleted
 from ..core.names import run_of, stream_of
 from ..recording import Recording
 from .engine import open_engine, unreadable
@@ -90,7 +90,7 @@ def _copy_run(old: sa.Connection, new: sa.Connection, part: _Part, behind: int) 
     row = old.execute(sa.select(runs).where(runs.c.run_id == run_id)).mappings().one()
     latest = next(one for one in reversed(history) if one.type in ENDS)
     state = ENDS[latest.type]
-    ended = None if state in {"running", "suspended"} else latest.recorded_at
+    ended = None if state in GOING_ON else latest.recorded_at
     now = {"state": state, "ended_at": ended, "owner": None}
     new.execute(sa.insert(runs), [{**row, **now}])
     return len(places)

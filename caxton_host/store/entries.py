@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from ..codec import encode
 from ..core.chain import SALT_SIZE, envelope, event_hash, payload_digest
-from ..core.events import ENDS, Event, RunResumed, RunStarted, to_payload
+from ..core.events import ENDS, GOING_ON, Event, RunResumed, RunStarted, to_payload
 from ..core.names import RUN
 from ..core.runs import RunRow
 from ..errors import BadBytes, NotFoundError, StoreError
@@ -43,7 +43,6 @@ CONFLICT_FIX = "see what it does with `caxton events tail RUN`"
 
 _AT_ONCE = 256
 _LONGEST_NAME = 255
-_GOING_ON = frozenset({"running", "suspended"})
 _SHOWN = 5
 
 
@@ -197,7 +196,7 @@ def change(draft: Draft) -> Change:
     resumed = event if isinstance(event, RunResumed) else None
     return Change(
         state=state,
-        ended_at=None if state in _GOING_ON else draft.recorded_at,
+        ended_at=None if state in GOING_ON else draft.recorded_at,
         owner=resumed.host if resumed else None,
         epoch=resumed.epoch if resumed else None,
     )

@@ -24,7 +24,7 @@ from sqlalchemy.exc import DBAPIError
 
 from ..codec import decode_trusted
 from ..core.chain import GENESIS, SALT_SIZE, envelope, event_hash, payload_digest
-from ..core.events import RunErased, from_payload
+from ..core.events import GOING_ON, RunErased, from_payload
 from ..core.names import stream_of
 from ..errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
 from .commit import Driver
@@ -41,7 +41,6 @@ __all__ = [
     "still_needed",
 ]
 
-_GOING_ON = frozenset({"running", "suspended"})
 _PATIENCE_MS = 10_000
 _TYPE = RunErased.__name__
 _WIPE = "PRAGMA secure_delete = ON"
@@ -80,9 +79,9 @@ class Erasure:
         row = driver.execute(self._spelt(_STATE), (self.run_id,)).fetchone()
         if row is None:
             raise no_run(self.run_id)
-        if row[0] in _GOING_ON:
+        if row[0] in GOING_ON:
             raise still_going(self.run_id, row[0])
-        going_on = (name for (name,) in driver.execute(_GOING_ON_NOW, ()).fetchall())
+        going_on = (name for (name,) in driver.execute(_GOING_ON, ()).fetchall())
         if fork := heir_of(self.run_id, going_on, partial(self._parent, driver)):
             raise still_needed(self.run_id, fork)
         deleted = driver.execute(
@@ -109,8 +108,7 @@ _STATE = "SELECT state FROM runs WHERE run_id = ?"
 _DELETE = """\
 DELETE FROM payloads WHERE position IN (SELECT position FROM events WHERE stream = ?)"""
 
-_GOING_ON_NOW = """\
-SELECT run_id FROM runs WHERE state IN ('running', 'suspended') ORDER BY run_id"""
+_GOING_ON = "SELECT run_id FROM runs WHERE ended_at IS NULL ORDER BY run_id"
 _STARTED = """\
 SELECT e.type, e.schema_version, p.payload
 FROM events e JOIN payloads p ON p.position = e.position

@@ -29,7 +29,7 @@ from ..core.names import stream_of
 from ..errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
 from .commit import Driver
 from .lineage import heir_of, parent_in
-from .schema import events, payloads
+from .schema import ENVELOPE, events, payloads
 
 __all__ = [
     "Erasure",
@@ -160,13 +160,7 @@ def erased_runs(connection: sa.Connection) -> dict[str, RunErased]:
     query = (
         sa.select(
             before.c.hash,
-            events.c.stream,
-            events.c.seq,
-            events.c.type,
-            events.c.schema_version,
-            events.c.recorded_at,
-            events.c.trace_id,
-            events.c.span_id,
+            *ENVELOPE,
             events.c.hash,
             payloads.c.salt,
             payloads.c.payload,

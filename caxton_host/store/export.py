@@ -22,7 +22,7 @@ from ..errors import LogBrokenError, NotFoundError
 from .engine import unreadable
 from .reader import Reader
 from .rows import Columns, Query, rows
-from .schema import blobs, events, payloads, xid
+from .schema import ENVELOPE, blobs, events, payloads, xid
 
 __all__ = ["export"]
 
@@ -128,12 +128,7 @@ class _Export:
         name = stream_of(run_id)
         query = (
             sa.select(
-                events.c.seq,
-                events.c.type,
-                events.c.schema_version,
-                events.c.recorded_at,
-                events.c.trace_id,
-                events.c.span_id,
+                *ENVELOPE[1:],
                 events.c.hash,
                 payloads.c.salt,
                 payloads.c.payload,

@@ -19,7 +19,7 @@ from .engine import unreadable
 from .entries import chosen
 from .erasure import erased_runs
 from .rows import Columns, Query, pages
-from .schema import blobs, events, payloads, runs
+from .schema import ENVELOPE, blobs, events, payloads, runs
 from .tail import Cursors
 
 __all__ = ["Reader"]
@@ -34,13 +34,7 @@ _LAST_CHARACTER = "\U0010ffff"
 _RUN_FIELDS = [field.name for field in fields(RunRow)]
 _EVENTS = sa.select(
     events.c.position,
-    events.c.stream,
-    events.c.seq,
-    events.c.type,
-    events.c.schema_version,
-    events.c.recorded_at,
-    events.c.trace_id,
-    events.c.span_id,
+    *ENVELOPE,
     events.c.hash,
     payloads.c.payload,
 ).join_from(events, payloads, isouter=True)

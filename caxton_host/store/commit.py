@@ -8,6 +8,7 @@ and each of its groups is tried alone.
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
@@ -60,11 +61,18 @@ class Line:
 
 
 class Driver(Protocol):
-    """A connection of either driver, as far as they are alike."""
+    """A cursor of sqlite3 or a connection of psycopg, as far as they are alike."""
 
     def execute(self, query: Any, params: Sequence[Any], /) -> Any:  # noqa: ANN401
         """Execute a statement, and return a cursor."""
         ...
+
+
+def ask(driver: Driver, statement: str, *params: object) -> Any:  # noqa: ANN401 -- a cursor
+    """Execute a statement of both databases, with a ``?`` for each parameter."""
+    if not isinstance(driver, sqlite3.Cursor):
+        statement = statement.replace("?", "%s")
+    return driver.execute(statement, params)
 
 
 @dataclass(slots=True, eq=False)

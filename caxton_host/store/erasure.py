@@ -13,6 +13,7 @@ long as it was told to.
 
 from __future__ import annotations
 
+import sqlite3
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from ..core.chain import GENESIS, SALT_SIZE, envelope, event_hash, payload_diges
 from ..core.events import GOING_ON, RunErased, from_payload
 from ..core.names import stream_of
 from ..errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
-from .commit import Driver
+from .commit import Driver, ask
 from .lineage import heir_of, parent_in
 from .schema import ENVELOPE, events, payloads
 
@@ -54,13 +55,10 @@ class Erasure:
     Attributes:
         run_id: The run.
 
-        dialect: Of the database.
-
         done: Whether it deleted anything; it may be tried again.
     """
 
     run_id: str
-    dialect: str
     done: bool = False
 
     def __call__(self, driver: Driver) -> None:
@@ -74,33 +72,26 @@ class Erasure:
 
             UsageError: It goes on, or a fork of it does.
         """
-        if self.dialect == "sqlite":
-            driver.execute(_WIPE, ())
-        row = driver.execute(self._spelt(_STATE), (self.run_id,)).fetchone()
+        if isinstance(driver, sqlite3.Cursor):
+            driver.execute(_WIPE)
+        row = ask(driver, _STATE, self.run_id).fetchone()
         if row is None:
             raise no_run(self.run_id)
         if row[0] in GOING_ON:
             raise still_going(self.run_id, row[0])
-        going_on = (name for (name,) in driver.execute(_GOING_ON, ()).fetchall())
+        going_on = (name for (name,) in ask(driver, _GOING_ON).fetchall())
         if fork := heir_of(self.run_id, going_on, partial(self._parent, driver)):
             raise still_needed(self.run_id, fork)
-        deleted = driver.execute(
-            self._spelt(_DELETE), (stream_of(self.run_id),)
-        ).rowcount
+        deleted = ask(driver, _DELETE, stream_of(self.run_id)).rowcount
         if not deleted and not self.done:
             raise erased_before(self.run_id)
         self.done = True
         for statement in _FORGET:
-            driver.execute(self._spelt(statement), (self.run_id,))
+            ask(driver, statement, self.run_id)
 
     def _parent(self, driver: Driver, run_id: str) -> str | None:
-        row = driver.execute(self._spelt(_STARTED), (stream_of(run_id),)).fetchone()
+        row = ask(driver, _STARTED, stream_of(run_id)).fetchone()
         return parent_in(*row) if row else None
-
-    def _spelt(self, statement: str) -> str:
-        if self.dialect == "sqlite":
-            return statement
-        return statement.replace("?", "%s")
 
 
 # A run that has ended stays so: nobody has to be kept from it.

@@ -237,7 +237,6 @@ class SqlStore(Requests):
         line = Line(stream, (last.seq, last.hash))
         guard = Claim(
             stream=stream,
-            dialect=self.engine.dialect.name,
             leases=self._leases,
             host=self._host,
             driven=lambda: self._drives(stream),
@@ -348,7 +347,7 @@ class SqlStore(Requests):
             line=line,
             drafts=drafter.draft([*before, erased]),
             blobs={},
-            guard=Erasure(run_id=run_id, dialect=self.engine.dialect.name),
+            guard=Erasure(run_id=run_id),
         )
         await asyncio.to_thread(self._alone, group)
         return erased

@@ -108,9 +108,8 @@ async def go_on(told: Told, up: Running, run_id: str) -> Recording:
 def _todays(told: Told, recording: Recording) -> Grant:
     """Return what the operator grants the agent of a run now."""
     name = recording.started.agent
-    agent = told.config.agents.get(name)
     recorded = Grant.from_payload(recording.started.grants)
-    if agent is None and recorded.allow and not told.given.allow:
+    if name not in told.config.agents and recorded.allow and not told.given.allow:
         again = " ".join(
             f"--allow {shlex.quote(pattern.text)}"
             for rule in recorded.allow
@@ -121,7 +120,7 @@ def _todays(told: Told, recording: Recording) -> Grant:
             fix=f"{told.frame.command()} runs resume {recording.run_id} {again} "
             "and the --server options of its start",
         )
-    return told.given.added_to(agent.grant if agent else Grant(), told.config)
+    return told.todays(name)
 
 
 async def _resume_all(told: Told) -> int:

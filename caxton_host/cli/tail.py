@@ -13,7 +13,7 @@ import click
 from ..core.events import ENDS, GOING_ON, Recorded
 from ..core.names import RUN, stream_of
 from .frame import Frame, as_json, wait
-from .screen import plain, to_json
+from .screen import clipped, plain, to_json
 from .show import event_document, moment, remark
 
 if TYPE_CHECKING:
@@ -103,13 +103,12 @@ def _document(recorded: Recorded, cursor: str) -> str:
 
 def _line(recorded: Recorded, cursor: str) -> str:
     del cursor
-    text = plain(remark(recorded))
     return "  ".join(
         (
             moment(recorded.recorded_at),
             plain(recorded.stream.removeprefix(RUN)),
             str(recorded.seq),
             plain(recorded.type),
-            text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}...",
+            clipped(plain(remark(recorded)), _WIDTH),
         )
     )

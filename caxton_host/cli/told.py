@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..core.grants import Grant
 from ..core.summary import RunSummary, summarise
 from .exits import FAILED, SUSPENDED
 from .frame import Frame
 from .overrides import Overrides
 from .report import failure, report
-from .screen import complain, note, plain, say, show, to_json
+from .screen import clipped, complain, note, plain, say, show, to_json
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -61,6 +62,11 @@ class Told:
         failure(run)
         return code_of(run)
 
+    def todays(self, name: str) -> Grant:
+        """Return what the operator grants an agent now."""
+        agent = self.config.agents.get(name)
+        return self.given.added_to(agent.grant if agent else Grant(), self.config)
+
     def resolving(self, run_id: str, seq: int | None, choice: str = "--retry") -> str:
         """Return the command that resolves a call; see `resolving`."""
         return resolving(self.frame, run_id, seq, choice, self.given)
@@ -70,11 +76,8 @@ class Told:
         run_id, waiting = recording.run_id, recording.journal().in_doubt
         for doubt in waiting:
             call = doubt.invoked
-            params = plain(to_json(call.params))
-            note(
-                f"in doubt: call {call.call} (event {doubt.seq}) {call.name} "
-                f"{params if len(params) < _WIDTH else f'{params[:_WIDTH]}...'}"
-            )
+            params = clipped(plain(to_json(call.params)), _WIDTH)
+            note(f"in doubt: call {call.call} (event {doubt.seq}) {call.name} {params}")
             note("  it was sent; whether it happened is unknown. One of these goes on:")
             for choice in ("--retry", "--result FILE", "--fail", "--abort"):
                 note(f"  {self.resolving(run_id, doubt.seq, choice)}")

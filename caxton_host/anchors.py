@@ -107,12 +107,10 @@ class Anchor:
 
     Attributes:
         failures: How many tries failed.
-
-        sent: How many checkpoints were taken.
     """
 
     def __init__(self, place: FileAnchor | HttpAnchor, *, pause: float = 1.0) -> None:
-        self.failures = self.sent = 0
+        self.failures = 0
         self._place = place
         self._pause = pause
         self._newest: Note | None = None
@@ -165,7 +163,6 @@ class Anchor:
                     pause = min(2 * pause, _LONGEST_PAUSE)
                     continue
                 pause = self._pause
-                self.sent += 1
                 if self._newest is note:
                     self._newest = None
             self._idle.set()

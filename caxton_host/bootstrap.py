@@ -418,7 +418,7 @@ async def open_tools(
             )
             clients |= dict.fromkeys(config.servers, mcp)
         if config.webhooks:
-            from .webhooks import WebhookTools  # noqa: PLC0415
+            from .webhooks import WebhookTools  # noqa: PLC0415 -- only with one
 
             clients[WEBHOOK] = await stack.enter_async_context(
                 WebhookTools(

@@ -99,7 +99,7 @@ class _Watched:
 
     def fail(self, error: str | None) -> None:
         """Note an error, if there was one, by its name alone."""
-        from opentelemetry.trace import StatusCode  # noqa: PLC0415
+        from opentelemetry.trace import StatusCode
 
         if error:
             self.span.set_attribute("error.type", error)
@@ -171,7 +171,7 @@ class OtelTelemetry:
 
     def ids(self) -> tuple[str | None, str | None]:
         """Return trace and span id of the current span."""
-        from opentelemetry.trace import (  # noqa: PLC0415
+        from opentelemetry.trace import (
             format_span_id,
             format_trace_id,
             get_current_span,
@@ -184,7 +184,7 @@ class OtelTelemetry:
 
     def headers(self) -> dict[str, str]:
         """Return the W3C trace context of the current span."""
-        from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415
+        from opentelemetry.trace.propagation.tracecontext import (
             TraceContextTextMapPropagator,
         )
 
@@ -209,7 +209,7 @@ class OtelTelemetry:
     def _span(
         self, name: str, attributes: Mapping[str, str | int], *, client: bool = False
     ) -> Generator[_Watched]:
-        from opentelemetry.trace import SpanKind  # noqa: PLC0415
+        from opentelemetry.trace import SpanKind
 
         with self._tracer.start_as_current_span(
             name,
@@ -273,12 +273,12 @@ def connect(
     base = endpoint or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
     if environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or not (traces or base):
         return NoTelemetry()
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
         OTLPSpanExporter,
     )
-    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
-    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     url = traces if traces and not endpoint else f"{str(base).rstrip('/')}/v1/traces"
     name = environ.get("OTEL_SERVICE_NAME", "caxton_host")
@@ -318,5 +318,5 @@ def _reporting(exporter: SpanExporter, lost: Callable[[], None]) -> SpanExporter
             lost()
         return result
 
-    exporter.export = export  # type: ignore[method-assign]
+    exporter.export = export  # type: ignore[method-assign]  # of this one only
     return exporter

@@ -76,7 +76,7 @@ class _Forecast(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body.encode())
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- the name that is overridden
         """Keep quiet."""
 
 

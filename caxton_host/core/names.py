@@ -82,7 +82,7 @@ def clean_name(raw: bytes, length: int = 128) -> str:
     if cut.isascii() and (text := cut.decode()).isprintable() and "\\" not in text:
         return text
     return "".join(
-        chr(byte) if 0x20 <= byte < 0x7F and byte != 0x5C else f"\\x{byte:02x}"  # noqa: PLR2004
+        chr(byte) if 0x20 <= byte < 0x7F and byte != 0x5C else f"\\x{byte:02x}"  # noqa: PLR2004 -- ASCII, no backslash
         for byte in cut
     )
 

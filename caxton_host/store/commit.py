@@ -63,7 +63,7 @@ class Line:
 class Driver(Protocol):
     """A cursor of sqlite3 or a connection of psycopg, as far as they are alike."""
 
-    def execute(self, query: Any, params: Sequence[Any], /) -> Any:  # noqa: ANN401
+    def execute(self, query: Any, params: Sequence[Any], /) -> Any:  # noqa: ANN401 -- a cursor of either
         """Execute a statement, and return a cursor."""
         ...
 

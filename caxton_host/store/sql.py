@@ -48,7 +48,7 @@ def _opened(
         writer = Writer(SqliteCommitter(engine, tree))
         return writer, SqliteSealer(writer, tree)
     from .commit_postgres import PostgresCommitter  # noqa: PLC0415 -- an extra
-    from .tree_postgres import PostgresTree  # noqa: PLC0415
+    from .tree_postgres import PostgresTree  # noqa: PLC0415 -- an extra
 
     return Writer(PostgresCommitter(engine)), PostgresTree(engine, clock, signer)
 

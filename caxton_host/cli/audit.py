@@ -316,7 +316,8 @@ def rotate(frame: Frame, as_json: bool) -> None:
 
 
 async def _rotate(frame: Frame) -> bytes:
-    from ..bootstrap import open_signed, record_rotation
+    from ..bootstrap import open_signed
+    from ..keeper import record_rotation
 
     with keyring(frame).rotating() as rotation:
         async with open_signed(frame.load(), rotation) as store:

@@ -25,8 +25,9 @@ from .core.bundle import (
     parse_bundle,
 )
 from .core.checkpoint import Note, parse_note
-from .core.events import Event, Recorded, RunStarted, from_payload
+from .core.events import Event, Recorded, RunStarted
 from .core.names import RUN
+from .core.payloads import from_payload
 from .core.tree import inclusion, is_consistent
 from .errors import BadBytes, NotFoundError, StoreError, UsageError
 from .ports import EventLog, Trace

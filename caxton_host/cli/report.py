@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ..core.calls import Completed, Denied, Outcome
-from ..core.events import Recorded, ToolDenied, ToolInvoked, outcome_of
+from ..core.events import Recorded, ToolDenied, ToolInvoked
 from ..core.names import exposed_name
+from ..core.payloads import outcome_of
 from ..core.summary import RunSummary
 from .screen import clipped, complain, counted, note, plain, to_json
 

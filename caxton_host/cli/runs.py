@@ -10,15 +10,10 @@ import click
 
 from ..core.attribution import call_of
 from ..core.calls import JSON, Completed, Denied, Failed, Outcome, Route
-from ..core.events import (
-    Recorded,
-    RunErased,
-    RunStarted,
-    ToolInvoked,
-    outcome_of,
-)
+from ..core.events import Recorded, RunErased, RunStarted, ToolInvoked
 from ..core.grants import Grant, Rule
 from ..core.names import run_of, stream_of
+from ..core.payloads import outcome_of
 from ..core.summary import RunSummary, summarise
 from ..errors import LogBrokenError, NotKeptError, UsageError
 from . import cancel, crash, diff, fork, resolve, resume

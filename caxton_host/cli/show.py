@@ -17,8 +17,8 @@ from ..core.events import (
     ToolDenied,
     ToolFailed,
     ToolInvoked,
-    to_payload,
 )
+from ..core.payloads import to_payload
 from .screen import clipped, plain
 
 if TYPE_CHECKING:

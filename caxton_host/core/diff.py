@@ -21,10 +21,10 @@ from .events import (
     RunFailed,
     RunSuspended,
     ToolInvoked,
-    outcome_of,
 )
 from .journal import first_difference
 from .names import run_of
+from .payloads import outcome_of
 
 __all__ = ["CallDifference", "Diff", "Difference", "Place", "diff"]
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 
 from ..errors import UsageError
 from .calls import Route
-from .events import LogWritten, Recorded, RunStarted, ToolInvoked, outcome_of
+from .events import LogWritten, Recorded, RunStarted, ToolInvoked
 from .grants import Allowed, Grant, decide
 from .journal import Journal, Origin
+from .payloads import outcome_of
 
 __all__ = ["MAX_LINEAGE", "Inherited", "Point", "forking_point", "prefix"]
 

@@ -16,8 +16,8 @@ from .events import (
     RunFailed,
     RunStarted,
     ToolInvoked,
-    outcome_of,
 )
+from .payloads import outcome_of
 
 __all__ = ["RunSummary", "summarise"]
 

@@ -13,8 +13,9 @@ from typing import NamedTuple, TypeAlias
 
 from ..codec import encode
 from ..core.chain import SALT_SIZE, envelope, event_hash, payload_digest
-from ..core.events import ENDS, GOING_ON, Event, RunResumed, RunStarted, to_payload
+from ..core.events import ENDS, GOING_ON, Event, RunResumed, RunStarted
 from ..core.names import RUN
+from ..core.payloads import to_payload
 from ..core.runs import RunRow
 from ..errors import BadBytes, NotFoundError, StoreError
 from ..ports import Clock, Refused, Reservation, Trace

@@ -25,8 +25,9 @@ from sqlalchemy.exc import DBAPIError
 
 from ..codec import decode_trusted
 from ..core.chain import GENESIS, SALT_SIZE, envelope, event_hash, payload_digest
-from ..core.events import GOING_ON, RunErased, from_payload
+from ..core.events import GOING_ON, RunErased
 from ..core.names import stream_of
+from ..core.payloads import from_payload
 from ..errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
 from .commit import Driver, ask
 from .lineage import heir_of, parent_in

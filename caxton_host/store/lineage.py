@@ -8,8 +8,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from ..codec import decode_trusted
-from ..core.events import Event, RunStarted, from_payload
+from ..core.events import Event, RunStarted
 from ..core.names import RUN, run_of
+from ..core.payloads import from_payload
 from ..errors import LogBrokenError
 from .rows import rows
 from .schema import events, payloads

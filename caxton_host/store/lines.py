@@ -9,8 +9,9 @@ from typing import cast
 
 from ..core.attribution import Calls, Line, Wanted, call_of, how
 from ..core.calls import JSON
-from ..core.events import Recorded, ToolInvoked, outcome_of
+from ..core.events import Recorded, ToolInvoked
 from ..core.names import run_of
+from ..core.payloads import outcome_of
 from .reader import Reader
 
 __all__ = ["lines"]

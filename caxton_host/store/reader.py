@@ -11,8 +11,9 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from ..codec import decode_trusted, sha256
-from ..core.events import Event, Recorded, RunErased, from_payload
+from ..core.events import Event, Recorded, RunErased
 from ..core.names import RUN
+from ..core.payloads import from_payload
 from ..core.runs import RunRow
 from ..errors import LogBrokenError, NotFoundError, StoreError
 from .engine import unreadable

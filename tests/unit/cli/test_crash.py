@@ -12,9 +12,9 @@ from caxton_host.core.events import (
     Recorded,
     RunSuspended,
     ToolInvoked,
-    settled,
 )
 from caxton_host.core.limits import Limits
+from caxton_host.core.payloads import settled
 from caxton_host.core.resolution import (
     Abort,
     Fail,

@@ -14,7 +14,6 @@ from caxton_host.core.calls import JSON, Completed, Denied, Failed
 from caxton_host.core.events import (
     ENDS,
     EVENT_TYPES,
-    UPCASTERS,
     Event,
     LogWritten,
     RunStarted,
@@ -22,6 +21,9 @@ from caxton_host.core.events import (
     ToolCompleted,
     ToolInvoked,
     ToolProgress,
+)
+from caxton_host.core.payloads import (
+    UPCASTERS,
     from_payload,
     outcome_of,
     settled,

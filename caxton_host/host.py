@@ -16,14 +16,7 @@ from dataclasses import dataclass, field
 
 from .core.calls import JSON, Route
 from .core.catalogue import Offered, catalogue_for, pinned, routes_from_payload
-from .core.events import (
-    ENDS,
-    Event,
-    RunFailed,
-    RunResumed,
-    RunStarted,
-    RunSuspended,
-)
+from .core.events import Event, RunFailed, RunResumed, RunStarted, RunSuspended
 from .core.forks import forking_point
 from .core.grants import Grant
 from .core.journal import Journal
@@ -32,6 +25,7 @@ from .core.names import stream_of, uuid7
 from .core.places import Places
 from .core.redact import Redactor
 from .core.resolution import Resolution, recorded_as
+from .core.runs import ENDS
 from .drive import Driver
 from .errors import BusyError, NotKeptError, Suspend, UsageError
 from .gateway import Gateway

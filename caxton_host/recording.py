@@ -12,12 +12,13 @@ from itertools import pairwise
 
 from . import codec
 from .core.catalogue import listing
-from .core.events import ENDS, GOING_ON, LogWritten, Recorded, RunResumed, RunStarted
+from .core.events import LogWritten, Recorded, RunResumed, RunStarted
 from .core.forks import MAX_LINEAGE, Inherited, prefix
 from .core.grants import Grant
 from .core.journal import Journal
 from .core.limits import Limits
 from .core.names import run_of, stream_of
+from .core.runs import ENDS, GOING_ON
 from .errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
 from .ports import Guest, Store
 

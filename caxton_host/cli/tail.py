@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..core.events import ENDS, GOING_ON, Recorded
+from ..core.events import Recorded
 from ..core.names import RUN, stream_of
+from ..core.runs import ENDS, GOING_ON
 from .frame import Frame, as_json, wait
 from .screen import clipped, plain, to_json
 from .show import event_document, moment, remark

@@ -13,7 +13,6 @@ from typing import assert_never
 
 from .calls import JSON, Completed, Denied, Failed, Outcome
 from .events import (
-    ENDS,
     Event,
     Recorded,
     RunCancelled,
@@ -25,6 +24,7 @@ from .events import (
 from .journal import first_difference
 from .names import run_of
 from .payloads import outcome_of
+from .runs import ENDS
 
 __all__ = ["CallDifference", "Diff", "Difference", "Place", "diff"]
 

@@ -15,9 +15,7 @@ from typing import ClassVar, TypeAlias
 from .calls import JSON
 
 __all__ = [
-    "ENDS",
     "EVENT_TYPES",
-    "GOING_ON",
     "Event",
     "Payload",
     "Recorded",
@@ -449,19 +447,4 @@ class RunErased(Event):
     bundle: Payload | None = None
 
 
-EVENT_TYPES: Mapping[str, type[Event]] = {
-    cls.__name__: cls for cls in Event.__subclasses__()
-}
-
-#: What a run's state is after each of these events.
-ENDS: Mapping[str, str] = {
-    "RunStarted": "running",
-    "RunResumed": "running",
-    "RunSuspended": "suspended",
-    "RunCompleted": "completed",
-    "RunFailed": "failed",
-    "RunCancelled": "cancelled",
-}
-
-#: The states of a run that has not ended.
-GOING_ON = frozenset({"running", "suspended"})
+EVENT_TYPES: Mapping[str, type[Event]] = {c.__name__: c for c in Event.__subclasses__()}

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from .attribution import OUTCOMES, how
 from .calls import JSON
 from .events import (
-    ENDS,
     Recorded,
     RunCancelled,
     RunCompleted,
@@ -18,6 +17,7 @@ from .events import (
     ToolInvoked,
 )
 from .payloads import outcome_of
+from .runs import ENDS
 
 __all__ = ["RunSummary", "summarise"]
 

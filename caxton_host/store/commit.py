@@ -15,8 +15,9 @@ from dataclasses import astuple, dataclass
 from typing import Any, Protocol, TypeAlias
 
 from ..core.chain import GENESIS
-from ..core.events import ENDS, RunStarted
+from ..core.events import RunStarted
 from ..core.names import run_of
+from ..core.runs import ENDS
 from ..errors import CaxtonError, StoreError
 from ..ports import Refused, Reservation
 from .entries import Change, Draft, RunRow, change, spend, started

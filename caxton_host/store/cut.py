@@ -18,8 +18,9 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DBAPIError
 
 from ..core.calls import JSON
-from ..core.events import ENDS, GOING_ON, Recorded, RunStarted, ToolCompleted
+from ..core.events import Recorded, RunStarted, ToolCompleted
 from ..core.names import run_of, stream_of
+from ..core.runs import ENDS, GOING_ON
 from ..recording import Recording
 from .engine import open_engine, unreadable
 from .migrate import prepare

@@ -25,9 +25,10 @@ from sqlalchemy.exc import DBAPIError
 
 from ..codec import decode_trusted
 from ..core.chain import GENESIS, SALT_SIZE, envelope, event_hash, payload_digest
-from ..core.events import GOING_ON, RunErased
+from ..core.events import RunErased
 from ..core.names import stream_of
 from ..core.payloads import from_payload
+from ..core.runs import GOING_ON
 from ..errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
 from .commit import Driver, ask
 from .lineage import heir_of, parent_in

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from ..core.calls import JSON
 from ..core.chain import GENESIS
-from ..core.events import ENDS, Event, Recorded, RunErased, RunStarted
+from ..core.events import Event, Recorded, RunErased, RunStarted
 from ..core.names import RUN, run_of, stream_of
-from ..core.runs import Request, RunRow
+from ..core.runs import ENDS, Request, RunRow
 from ..errors import LeaseLost, NotFoundError
 from ..ports import Clock, Refused, Reservation, Trace
 from .claims import driven, grown

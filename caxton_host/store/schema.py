@@ -11,7 +11,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql.base import ischema_names
 
-from ..core.events import ENDS
+from ..core.runs import ENDS
 
 __all__ = [
     "ENVELOPE",

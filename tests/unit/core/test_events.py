@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from caxton_host import codec
 from caxton_host.core.calls import JSON, Completed, Denied, Failed
 from caxton_host.core.events import (
-    ENDS,
     EVENT_TYPES,
     Event,
     LogWritten,
@@ -29,6 +28,7 @@ from caxton_host.core.payloads import (
     settled,
     to_payload,
 )
+from caxton_host.core.runs import ENDS
 from caxton_host.errors import LogBrokenError
 from tests.scene import JSON_VALUES
 

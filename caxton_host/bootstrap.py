@@ -146,7 +146,7 @@ async def running(
                 )
             )
             store = await stack.enter_async_context(
-                open_signed(config, Keyring(paths.state))
+                open_signed(config, Keyring(paths.state), telemetry.anchor_failed)
             )
             sandbox = await stack.enter_async_context(
                 open_sandbox(paths, config.places)
@@ -196,9 +196,18 @@ def _eager(config: Config, names: Collection[str]) -> Config:
 
 
 @contextlib.asynccontextmanager
-async def open_signed(config: Config, signer: Signer) -> AsyncGenerator[SqlStore]:
+async def open_signed(
+    config: Config, signer: Signer, on_failure: Callable[[], None] = lambda: None
+) -> AsyncGenerator[SqlStore]:
     """
     Open the event store to write, have it signed, and its checkpoints anchored.
+
+    Args:
+        config: Says where it is, and where checkpoints go.
+
+        signer: Signs them.
+
+        on_failure: Called after each try to anchor one that failed.
 
     Raises:
         UsageError: See `open_store`.
@@ -208,7 +217,7 @@ async def open_signed(config: Config, signer: Signer) -> AsyncGenerator[SqlStore
         if config.audit.anchor is not None:
             from .anchors import anchor  # noqa: PLC0415 -- httpx, only with an anchor
 
-            to = anchor(config.audit.anchor, proxy=config.proxy)
+            to = anchor(config.audit.anchor, on_failure, proxy=config.proxy)
             on_seal = (await stack.enter_async_context(to)).tell
         yield await stack.enter_async_context(
             open_store(config, write=True, signer=signer, on_seal=on_seal)

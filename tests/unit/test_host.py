@@ -14,7 +14,6 @@ from caxton_host import codec
 from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.catalogue import Offered
 from caxton_host.core.events import (
-    ENDS,
     Event,
     LogWritten,
     RunCancelled,
@@ -27,6 +26,7 @@ from caxton_host.core.events import (
 from caxton_host.core.grants import Grant
 from caxton_host.core.limits import Limits
 from caxton_host.core.redact import Redactor
+from caxton_host.core.runs import ENDS
 from caxton_host.errors import (
     BusyError,
     ConfigError,

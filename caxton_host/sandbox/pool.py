@@ -37,9 +37,10 @@ __all__ = ["WasmSandbox"]
 _MIB = 1024 * 1024
 #: What a worker maps before its first guest, and its compiled modules.
 _WORKER_SPACE = 1024 * _MIB
-#: A guest's thread, tables and host functions, beside its stack. A component's has
-#: up to four texts that wait with it.
-_GUEST_SPACE = {"core": 4 * _MIB, "component": 16 * _MIB}
+#: A guest's tables and host functions, beside its stack, and of a component up to
+#: four texts that wait with it.
+_GUEST_SPACE = 4 * _MIB
+_TEXT_SPACE = 12 * _MIB
 _CLOSED = "the sandbox is closed"
 
 
@@ -188,7 +189,7 @@ class WasmSandbox:
             artifact=artifact.data,
             memory=memory,
             memories=memories,
-            space=reserved + settings.stack + _GUEST_SPACE[info.kind],
+            space=reserved + settings.stack + _GUEST_SPACE + component * _TEXT_SPACE,
             component=component,
         )
         return Prepared(

@@ -85,9 +85,10 @@ def _run(built: wasmtime.Engine, data: bytes, **functions: object) -> bytes | No
 
 def test_private_parts_are_those_of_the_pinned_version() -> None:
     assert ctypes.sizeof(ffi.wasmtime_component_val_t) == 32
-    assert ffi.wasmtime_component_val_t.of.offset == 8
-    assert ffi.wasm_byte_vec_t.data.offset == 8
-    assert ffi.wasmtime_component_valresult_t.val.offset == 8
+    value: Any = ffi.wasmtime_component_val_t
+    text_: Any = ffi.wasm_byte_vec_t
+    result: Any = ffi.wasmtime_component_valresult_t
+    assert value.of.offset == text_.data.offset == result.val.offset == 8
     for name in COMPONENT_SWITCHES:
         assert hasattr(ffi, f"wasmtime_config_{name}_set"), name
 

@@ -37,7 +37,7 @@ def new(name: str, lang: str, as_json: bool) -> None:
       caxton agent new hello
       caxton agent new hello --lang c
     """
-    from ..builder import new_agent
+    from ..building import new_agent
 
     folder = new_agent(name, lang, Path.cwd())
     if as_json:
@@ -68,7 +68,7 @@ def build(frame: Frame, folder: Path, into: Path, as_json: bool) -> None:
       caxton agent build hello
       caxton agent build hello --into agents
     """
-    from ..builder import build_agent
+    from ..building import build_agent
 
     with patience(f"compiling {folder}"):
         built = build_agent(folder, into=into, cache=frame.paths().cache / "zig")

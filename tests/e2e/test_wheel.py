@@ -78,7 +78,7 @@ def test_the_installed_package_finds_what_it_ships(elsewhere: Path) -> None:
         elsewhere,
         "python",
         "-c",
-        "from caxton_host.builder import find_shared as f;"
+        "from caxton_host.building import find_shared as f;"
         "print(f('agents/weather/weather.wasm'), f('migrations'))",
     )
     for path in found.split():

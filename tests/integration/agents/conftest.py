@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.builder import build_agent
+from caxton_host.building import build_agent
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from caxton_host import codec
-from caxton_host.builder import build_agent, find_shared, new_agent
+from caxton_host.building import build_agent, find_shared, new_agent
 from caxton_host.core.calls import JSON
 
 from .engine import Machine, ok, problem

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.builder import build_agent, find_shared
+from caxton_host.building import build_agent, find_shared
 from caxton_host.core.limits import Limits
 from caxton_host.sandbox.gate import check, inspect
 

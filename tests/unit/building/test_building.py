@@ -5,8 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host import builder
-from caxton_host.builder import build_agent, find_shared, languages, new_agent
+from caxton_host.building import (
+    build_agent,
+    c,
+    find_shared,
+    languages,
+    new_agent,
+    tools,
+)
 from caxton_host.errors import NotFoundError, UsageError
 
 AGENT = '#include "caxton.h"\nCX_RUN { return 0; }\n'
@@ -113,7 +119,7 @@ def test_a_long_error_is_cut(agent: Path) -> None:
 def test_a_compiler_that_hangs_is_given_up(
     agent: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(builder, "_TIMEOUT", 0.001)
+    monkeypatch.setattr(tools, "_TIMEOUT", 0.001)
     with pytest.raises(UsageError, match="did not end"):
         build_agent(agent)
 
@@ -127,7 +133,7 @@ def test_a_folder_without_an_agent_is_refused(tmp_path: Path) -> None:
 def test_a_missing_compiler_is_answered_with_how_to_get_it(
     agent: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(builder, "find_spec", lambda _: None)
+    monkeypatch.setattr(c, "find_spec", lambda _: None)
     with pytest.raises(UsageError) as caught:
         build_agent(agent)
     assert caught.value.fix == 'pip install "caxton-host[c]"'

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from mcp import Client, StdioServerParameters
 
 from caxton_host.bootstrap import Running, running
-from caxton_host.builder import find_shared
+from caxton_host.building import find_shared
 from caxton_host.config import Paths, load
 from caxton_host.host import RunRequest
 

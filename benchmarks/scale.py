@@ -23,7 +23,7 @@ from pathlib import Path
 
 from caxton_host import codec
 from caxton_host.bootstrap import Running, running
-from caxton_host.builder import find_shared
+from caxton_host.building import find_shared
 from caxton_host.config import Paths, load
 from caxton_host.core.calls import JSON, reply
 from caxton_host.core.events import RunCompleted, ToolCompleted

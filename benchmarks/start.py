@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from caxton_host.builder import find_shared
+from caxton_host.building import find_shared
 
 from .page import Figure, Section
 

@@ -140,7 +140,7 @@ def _perform(frame: Frame) -> _Shown:
 
 
 def _config(frame: Frame, folder: Path, port: int) -> Config:
-    from ..builder import find_shared
+    from ..building import find_shared
     from ..config import load
 
     path = folder / "caxton.toml"

@@ -39,7 +39,7 @@ def command(folder: Path, imports: tuple[str, ...], as_json: bool) -> None:
       caxton init
       caxton init agents --import ~/.config/claude/mcp.json
     """
-    from ..builder import find_shared
+    from ..building import find_shared
     from ..config import init_text, load
 
     path = folder / "caxton.toml"

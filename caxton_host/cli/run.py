@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.calls import JSON
+from ..core.events import RunCompleted
 from ..core.names import is_server_name, nearest
 from ..core.summary import summarise
 from ..errors import BadBytes, ModuleRefused, NotFoundError, UsageError
@@ -103,6 +104,8 @@ def command(
         raise ModuleRefused(f"{named}: {exc}", fix=exc.fix) from None
     told = Told(frame=frame, config=config, given=given, quiet=quiet, as_json=as_json)
     code = told.ending(recording)
+    if not quiet:
+        _warn_of_output(request.module, recording)
     calls = summarise(recording.run_id, recording.own).calls
     if code == 0 and fail_on_denied and calls["denied"]:
         code = FAILED
@@ -126,6 +129,14 @@ async def _run(
         async with running(config, frame.paths(), start=needed) as up:
             run_id = await up.host.start(request, on_started=started)
             return await Recording.load(run_id, up.store)
+
+
+def _warn_of_output(module: bytes, recording: Recording) -> None:
+    from ..manifests import output_mismatch
+
+    end = recording.own[-1].event
+    if isinstance(end, RunCompleted) and (wrong := output_mismatch(module, end.output)):
+        note(f"warning: the output is not what the manifest promises: {wrong}")
 
 
 def _request(config: Config, wanted: _Wanted) -> tuple[Config, RunRequest]:

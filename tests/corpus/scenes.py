@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from caxton_host.builder import build_agent
+from caxton_host.building import build_agent
 from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.grants import Grant, Pattern, Rule
 from caxton_host.core.limits import Limits

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import pytest
 
-from caxton_host.builder import find_shared
+from caxton_host.building import find_shared
 from caxton_host.sandbox import confine
 
 from .guests import SPINS, call, guest

@@ -5,7 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.builder import build_agent
+from caxton_host.building import build_agent, find_shared
+
+#: Languages that are built to core modules, which a bare engine runs.
+CORE = ("c", "rust")
+#: Every language that the example is written in.
+LANGUAGES = (*CORE,)
 
 
 @pytest.fixture(scope="session")
@@ -14,15 +19,49 @@ def zig_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _built(name: str, folder: Path, cache: Path) -> bytes:
-    shutil.copy(Path(__file__).with_name(f"{name}.c"), folder / "agent.c")
+    source = Path(__file__).with_name(name)
+    shutil.copy(source, folder / f"agent{source.suffix}")
     return build_agent(folder, cache=cache).path.read_bytes()
 
 
 @pytest.fixture(scope="session")
-def probe(tmp_path_factory: pytest.TempPathFactory, zig_cache: Path) -> bytes:
-    return _built("probe", tmp_path_factory.mktemp("probe"), zig_cache)
+def probe_c(tmp_path_factory: pytest.TempPathFactory, zig_cache: Path) -> bytes:
+    return _built("probe.c", tmp_path_factory.mktemp("probe"), zig_cache)
+
+
+@pytest.fixture(scope="session")
+def probe_rust(tmp_path_factory: pytest.TempPathFactory, zig_cache: Path) -> bytes:
+    return _built("probe.rs", tmp_path_factory.mktemp("probe"), zig_cache)
+
+
+@pytest.fixture(scope="session", params=CORE)
+def probe(request: pytest.FixtureRequest) -> bytes:
+    """Return what uses every function of an SDK, in each language."""
+    module: bytes = request.getfixturevalue(f"probe_{request.param}")
+    return module
+
+
+@pytest.fixture(scope="session")
+def weathers(
+    tmp_path_factory: pytest.TempPathFactory, zig_cache: Path
+) -> dict[str, bytes]:
+    """Return the example agent in each language, by language."""
+    folder = find_shared("agents/weather")
+    into = tmp_path_factory.mktemp("weather")
+    return {
+        lang: build_agent(
+            folder, lang=lang, into=into, cache=zig_cache
+        ).path.read_bytes()
+        for lang in LANGUAGES
+    }
+
+
+@pytest.fixture(params=CORE)
+def weather(request: pytest.FixtureRequest, weathers: dict[str, bytes]) -> bytes:
+    """Return the example agent, in each language of core modules."""
+    return weathers[request.param]
 
 
 @pytest.fixture(scope="session")
 def batching(tmp_path_factory: pytest.TempPathFactory, zig_cache: Path) -> bytes:
-    return _built("batch", tmp_path_factory.mktemp("batch"), zig_cache)
+    return _built("batch.c", tmp_path_factory.mktemp("batch"), zig_cache)

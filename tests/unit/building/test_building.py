@@ -5,8 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host import builder
-from caxton_host.builder import build_agent, find_shared, languages, new_agent
+from caxton_host.building import (
+    build_agent,
+    c,
+    find_shared,
+    languages,
+    new_agent,
+    tools,
+)
 from caxton_host.errors import NotFoundError, UsageError
 
 AGENT = '#include "caxton.h"\nCX_RUN { return 0; }\n'
@@ -25,6 +31,7 @@ def test_a_template_becomes_an_agent_with_its_name(tmp_path: Path) -> None:
     assert folder == tmp_path / "agents" / "hello"
     assert {path.name for path in folder.iterdir()} == {
         "agent.c",
+        "agent.toml",
         "README.md",
         ".gitignore",
     }
@@ -113,7 +120,7 @@ def test_a_long_error_is_cut(agent: Path) -> None:
 def test_a_compiler_that_hangs_is_given_up(
     agent: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(builder, "_TIMEOUT", 0.001)
+    monkeypatch.setattr(tools, "_TIMEOUT", 0.001)
     with pytest.raises(UsageError, match="did not end"):
         build_agent(agent)
 
@@ -127,7 +134,7 @@ def test_a_folder_without_an_agent_is_refused(tmp_path: Path) -> None:
 def test_a_missing_compiler_is_answered_with_how_to_get_it(
     agent: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(builder, "find_spec", lambda _: None)
+    monkeypatch.setattr(c, "find_spec", lambda _: None)
     with pytest.raises(UsageError) as caught:
         build_agent(agent)
     assert caught.value.fix == 'pip install "caxton-host[c]"'
@@ -146,3 +153,20 @@ def test_shipped_files_are_found_by_name() -> None:
     assert find_shared("migrations").is_dir()
     with pytest.raises(NotFoundError):
         find_shared("agents/nothing")
+
+
+def test_a_folder_with_two_languages_needs_to_be_told_which(agent: Path) -> None:
+    (agent / "mine.rs").write_text(
+        "caxton::agent!(run); fn run() -> Result<(), String> { Ok(()) }"
+    )
+    with pytest.raises(UsageError, match=r"agent\.c and mine\.rs") as caught:
+        build_agent(agent)
+    assert caught.value.fix == "say which, for example --lang c"
+    assert build_agent(agent, lang="rust").lang == "rust"
+    assert build_agent(agent, lang="c").lang == "c"
+
+
+def test_a_language_that_nothing_builds_is_refused(agent: Path) -> None:
+    with pytest.raises(UsageError, match="'cobol'") as caught:
+        build_agent(agent, lang="cobol")
+    assert "rust" in caught.value.fix

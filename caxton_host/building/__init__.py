@@ -1,0 +1,9 @@
+"""Agents as files: made from a template, built by a compiler, shipped as data."""
+
+from __future__ import annotations
+
+from .build import Built, build_agent
+from .new import new_agent
+from .shipped import find_shared, languages
+
+__all__ = ["Built", "build_agent", "find_shared", "languages", "new_agent"]

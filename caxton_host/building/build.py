@@ -1,0 +1,163 @@
+"""From a folder to a module: find the language, compile, and add the manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Protocol
+
+from ..core.manifest import section
+from ..errors import UsageError
+from . import c, rust
+from .describe import described_by
+from .tools import Progress, listening
+
+__all__ = ["Built", "Language", "build_agent"]
+
+
+class Language(Protocol):
+    """
+    What the module of a language has.
+
+    Attributes:
+        SOURCES: Names of the file that an agent of this language begins with. A file
+            named like the agent's folder, with the suffix of the first, is one too.
+    """
+
+    SOURCES: tuple[str, ...]
+
+    def compile(self, source: Path, module: Path, scratch: Path) -> None:
+        """
+        Compile *source* to *module*.
+
+        The same source and tools give the same bytes, in whatever folder they are.
+
+        Args:
+            source: An absolute path.
+
+            module: An absolute path, where nothing is yet.
+
+            scratch: An empty folder. What is put in the folder ``cache`` in it may be
+                there at the next build.
+
+        Raises:
+            UsageError: A tool is missing (the fix names the command that installs
+                it), or refused the source.
+        """
+
+
+_LANGUAGES: Mapping[str, Language] = MappingProxyType({"c": c, "rust": rust})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """
+    A module that a compiler made.
+
+    Attributes:
+        path: Where it is.
+
+        lang: The language that it was written in.
+
+        size: In bytes.
+
+        sha256: Digest of its bytes, in hex: what ``RunStarted`` names it by.
+    """
+
+    path: Path
+    lang: str
+    size: int
+    sha256: str
+
+
+def build_agent(
+    folder: Path,
+    *,
+    lang: str | None = None,
+    into: Path | None = None,
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> Built:
+    """
+    Compile the agent in *folder* to a module named after the folder.
+
+    The same source, SDK and compiler give the same bytes. A build that fails leaves
+    an earlier module as it was.
+
+    Args:
+        folder: Holds ``agent.c`` or the like, or such a file named like the folder,
+            and ``agent.toml``, which becomes the manifest of the module.
+
+        lang: The language, where the folder holds sources in several.
+
+        into: Where the module is put; the folder itself by default.
+
+        cache: What the compiler may keep its cache in; by default nothing is kept.
+
+        progress: Told of tools that take long.
+
+    Raises:
+        UsageError: There is no source or no compiler, or it refused the source, or
+            ``agent.toml`` is no manifest.
+    """
+    lang, source = _source(folder, lang)
+    described = described_by(folder.resolve())
+    target = (into or folder) / f"{folder.resolve().name}.wasm"
+    with tempfile.TemporaryDirectory(prefix="caxton-build-") as made:
+        scratch = Path(made, "scratch")
+        scratch.mkdir()
+        if cache:
+            cache.mkdir(parents=True, exist_ok=True)
+            (scratch / "cache").symlink_to(cache.resolve())
+        module = Path(made, "out.wasm")
+        with listening(progress):
+            _LANGUAGES[lang].compile(source, module, scratch)
+        data = module.read_bytes() + section(described)
+    try:
+        target.write_bytes(data)
+    except OSError as exc:
+        raise UsageError(
+            f"{target} cannot be written: {exc.strerror}",
+            fix="go to a folder that you may write to",
+        ) from None
+    digest = hashlib.sha256(data).hexdigest()
+    return Built(path=target, lang=lang, size=len(data), sha256=digest)
+
+
+def _source(folder: Path, wanted: str | None) -> tuple[str, Path]:
+    """Return the language of an agent, and the file that it begins with."""
+    if wanted is not None and wanted not in _LANGUAGES:
+        raise UsageError(
+            f"agents cannot be built from the language {wanted!r}",
+            fix=f"use one of: {', '.join(_LANGUAGES)}",
+        )
+    languages = [wanted] if wanted else [*_LANGUAGES]
+    names = {lang: _names(lang, folder.resolve().name) for lang in languages}
+    found = [
+        (lang, folder.resolve() / name)
+        for lang in languages
+        for name in names[lang]
+        if (folder / name).is_file()
+    ]
+    if not found:
+        sought = ", ".join(name for lang in languages for name in names[lang])
+        raise UsageError(
+            f"{folder} holds no agent: none of {sought}",
+            fix="name the folder that caxton agent new made",
+        )
+    if len({lang for lang, _ in found}) > 1:
+        there = " and ".join(source.name for _, source in found)
+        raise UsageError(
+            f"{folder} holds agents in several languages: {there}",
+            fix=f"say which, for example --lang {found[0][0]}",
+        )
+    return found[0]
+
+
+def _names(lang: str, folder: str) -> tuple[str, ...]:
+    sources = _LANGUAGES[lang].SOURCES
+    return (*sources, folder + Path(sources[0]).suffix)

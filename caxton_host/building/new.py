@@ -1,0 +1,55 @@
+"""An agent to begin with: the files of a template, with its name in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..core.manifest import is_agent_name
+from ..errors import UsageError
+from .shipped import find_shared, languages
+
+__all__ = ["new_agent"]
+
+_PLACE = "{{name}}"
+
+
+def new_agent(name: str, lang: str, folder: Path) -> Path:
+    """
+    Make an agent from a template, and return its folder.
+
+    Args:
+        name: What it is called, and so is its folder.
+
+        lang: One of `languages`.
+
+        folder: Where its folder is made.
+
+    Raises:
+        UsageError: The name is not one, is taken, or the language is unknown.
+    """
+    if not is_agent_name(name):
+        raise UsageError(
+            f"{name!r} is not a name for an agent",
+            fix="use lower case letters, digits, - and _, a letter first, at most 63",
+        )
+    if lang not in languages():
+        raise UsageError(
+            f"no template for the language {lang!r}",
+            fix=f"use one of: {', '.join(languages())}",
+        )
+    target = folder / name
+    try:
+        target.mkdir(parents=True)
+        for source in sorted(find_shared(f"agents/templates/{lang}").iterdir()):
+            text = source.read_text("utf-8").replace(_PLACE, name)
+            (target / source.name).write_text(text, "utf-8")
+    except FileExistsError:
+        raise UsageError(
+            f"{target} is there already", fix="choose another name, or remove it"
+        ) from None
+    except OSError as exc:
+        raise UsageError(
+            f"{target} cannot be made: {exc.strerror}",
+            fix="go to a folder that you may write to",
+        ) from None
+    return target

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import re
 import sys
-import textwrap
 from collections.abc import Iterator
 
 import componentize_py
@@ -27,19 +26,21 @@ def readable(error: str) -> str:
         error: A traceback of the agent's Python, followed by one of the builder's.
     """
     guest, *_ = error.partition("\n\nCaused by:")
-    mine = "".join(_authors(guest.partition("\nStack backtrace:")[0]))
-    return textwrap.dedent(mine).strip()
+    return "".join(_authors(guest.partition("\nStack backtrace:")[0])).strip()
 
 
 def _authors(traceback: str) -> Iterator[str]:
-    shown = True
+    head, shown = "", True
     for line in traceback.splitlines(keepends=True):
-        if frame := _FRAME.match(line):
+        if line.startswith("Traceback "):
+            head, shown = line, False
+        elif frame := _FRAME.match(line):
             shown = frame[1].startswith(_AUTHOR)
         elif not line.startswith("    "):
-            shown = not line.startswith("Traceback ")
+            head, shown = "", True
         if shown:
-            yield line.replace(f'"{_AUTHOR}', '"')
+            yield head + line.replace(f'"{_AUTHOR}', '"')
+            head = ""
 
 
 def main() -> None:

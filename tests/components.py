@@ -67,7 +67,7 @@ def component(  # noqa: PLR0913 -- by name
     interface: str = INTERFACE,
     imports: dict[str, str] | None = None,
     around: str = "",
-    returns: str = "(i32.const 0)",
+    result: str = "i32",
 ) -> bytes:
     """
     Return a component.
@@ -87,10 +87,10 @@ def component(  # noqa: PLR0913 -- by name
 
         around: What else the component declares.
 
-        returns: The address of a ``result``.
+        result: What the entry point returns to that, or nothing.
     """
     return _assembled(
-        _text(run, before, memory, entry, interface, imports or {}, around, returns)
+        _text(run, before, memory, entry, interface, imports or {}, around, result)
     )
 
 
@@ -107,7 +107,7 @@ def _text(  # noqa: PLR0913, PLR0917 -- as above
     interface: str,
     imports: dict[str, str],
     around: str,
-    returns: str,
+    result: str,
 ) -> str:
     types = {name: one for name, (one, _) in FUNCTIONS.items()} | imports
     declared = "\n".join(
@@ -127,6 +127,7 @@ def _text(  # noqa: PLR0913, PLR0917 -- as above
         for name, (_, core) in FUNCTIONS.items()
         if name not in imports
     )
+    returns, good = (f"(result {result})", GOOD) if result else ("", "")
     return f"""(component
       (import "{interface}" (instance $host
         (type $names (enum {LEVELS}))
@@ -154,7 +155,7 @@ def _text(  # noqa: PLR0913, PLR0917 -- as above
         {taken}
         (import "libc" "memory" (memory 1))
         {before}
-        (func (export "run") (result i32) (local $i i32) {run} {returns}))
+        (func (export "run") {returns} (local $i i32) {run} {good}))
       (core instance $agent (instantiate $agent
         (with "caxton" (instance {given}))
         (with "libc" (instance $libc))))

@@ -216,7 +216,7 @@ _TRAPS = {
     "wasm `unreachable` instruction executed": "unreachable",
 }
 #: Not enough address space, and not enough descriptors for memory images.
-_ROOMLESS = ("mmap", "os error 12", "os error 24", "allocate")
+_ROOMLESS = ("mmap", "os error 12", "memfd", "allocate")
 _TOO_LARGE = ("limits", "resource limit", "os error 27")
 
 

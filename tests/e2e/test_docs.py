@@ -99,7 +99,7 @@ def test_a_tutorial(shell: Shell, page: Path) -> None:
         runs = [out for line, out in typed.items() if line.startswith("caxton run ")]
         assert '"time": ' in runs[0]
         assert runs[1] == '{"error": "not_granted"}\n'
-        assert runs[-1].startswith(("{\"time\": ", "{\"times\": "))
+        assert runs[-1].startswith(('{"time": ', '{"times": '))
         assert typed["caxton replay @last"].startswith("identical")
 
 

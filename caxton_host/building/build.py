@@ -12,7 +12,7 @@ from typing import Protocol
 
 from ..core.manifest import section
 from ..errors import UsageError
-from . import c, rust
+from . import c, python, rust
 from .describe import described_by
 from .tools import Progress, listening
 
@@ -50,7 +50,9 @@ class Language(Protocol):
         """
 
 
-_LANGUAGES: Mapping[str, Language] = MappingProxyType({"c": c, "rust": rust})
+_LANGUAGES: Mapping[str, Language] = MappingProxyType(
+    {"c": c, "python": python, "rust": rust}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

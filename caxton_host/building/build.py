@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from ..errors import UsageError
-from . import c
+from . import c, javascript
 from .tools import Progress, listening
 
 __all__ = ["Built", "Language", "build_agent"]
@@ -48,7 +48,9 @@ class Language(Protocol):
         """
 
 
-_LANGUAGES: Mapping[str, Language] = MappingProxyType({"c": c})
+_LANGUAGES: Mapping[str, Language] = MappingProxyType(
+    {"c": c, "javascript": javascript}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

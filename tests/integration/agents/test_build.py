@@ -29,7 +29,7 @@ def test_a_committed_module_is_what_its_source_gives(
     committed = find_shared(f"agents/{name}")
     elsewhere = tmp_path / "another folder" / name
     shutil.copytree(committed, elsewhere)
-    built = build_agent(elsewhere, into=tmp_path, cache=zig_cache)
+    built = build_agent(elsewhere, lang="c", into=tmp_path, cache=zig_cache)
     assert built.path == tmp_path / f"{name}.wasm"
     assert built.path.read_bytes() == (committed / f"{name}.wasm").read_bytes()
 

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from ..errors import UsageError
-from . import c, javascript
+from . import c, javascript, rust
 from .tools import Progress, listening
 
 __all__ = ["Built", "Language", "build_agent"]
@@ -49,7 +49,7 @@ class Language(Protocol):
 
 
 _LANGUAGES: Mapping[str, Language] = MappingProxyType(
-    {"c": c, "javascript": javascript}
+    {"c": c, "javascript": javascript, "rust": rust}
 )
 
 

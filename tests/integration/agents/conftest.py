@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.building import build_agent
+from caxton_host.building import build_agent, find_shared
 
 
 @pytest.fixture(scope="session")
@@ -14,15 +14,41 @@ def zig_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _built(name: str, folder: Path, cache: Path) -> bytes:
-    shutil.copy(Path(__file__).with_name(f"{name}.c"), folder / "agent.c")
+    source = Path(__file__).with_name(name)
+    shutil.copy(source, folder / f"agent{source.suffix}")
     return build_agent(folder, cache=cache).path.read_bytes()
 
 
 @pytest.fixture(scope="session")
-def probe(tmp_path_factory: pytest.TempPathFactory, zig_cache: Path) -> bytes:
-    return _built("probe", tmp_path_factory.mktemp("probe"), zig_cache)
+def probe_c(tmp_path_factory: pytest.TempPathFactory, zig_cache: Path) -> bytes:
+    return _built("probe.c", tmp_path_factory.mktemp("probe"), zig_cache)
+
+
+@pytest.fixture(scope="session")
+def probe_rust(tmp_path_factory: pytest.TempPathFactory, zig_cache: Path) -> bytes:
+    return _built("probe.rs", tmp_path_factory.mktemp("probe"), zig_cache)
+
+
+@pytest.fixture(scope="session", params=["c", "rust"])
+def probe(request: pytest.FixtureRequest) -> bytes:
+    """Return what uses every function of an SDK, in each language."""
+    module: bytes = request.getfixturevalue(f"probe_{request.param}")
+    return module
+
+
+@pytest.fixture(scope="session", params=["c", "rust"])
+def weather(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    zig_cache: Path,
+) -> bytes:
+    """Return the example agent, in each language."""
+    into = tmp_path_factory.mktemp("weather")
+    folder = find_shared("agents/weather")
+    built = build_agent(folder, lang=request.param, into=into, cache=zig_cache)
+    return built.path.read_bytes()
 
 
 @pytest.fixture(scope="session")
 def batching(tmp_path_factory: pytest.TempPathFactory, zig_cache: Path) -> bytes:
-    return _built("batch", tmp_path_factory.mktemp("batch"), zig_cache)
+    return _built("batch.c", tmp_path_factory.mktemp("batch"), zig_cache)

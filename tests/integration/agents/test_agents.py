@@ -27,9 +27,9 @@ def _demo(name: str, params: dict[str, JSON]) -> tuple[int, bytes]:
             return problem(2, "denied", "not_granted", "no grant for that tool")
 
 
-def test_weather_asks_for_seattle_and_tells_what_it_was_denied() -> None:
+def test_weather_asks_for_seattle_and_tells_what_it_was_denied(weather: bytes) -> None:
     machine = Machine(tool=_demo)
-    assert machine.run(_module("agents/weather/weather.wasm")) == 0
+    assert machine.run(weather) == 0
     assert machine.calls == [
         ("weather", {"location": "Seattle"}),
         ("mcp__webhook__forecast", {"location": "Seattle"}),
@@ -44,25 +44,25 @@ def test_weather_asks_for_seattle_and_tells_what_it_was_denied() -> None:
     }
 
 
-def test_weather_asks_for_the_place_it_is_given() -> None:
+def test_weather_asks_for_the_place_it_is_given(weather: bytes) -> None:
     machine = Machine(tool=_demo, input=codec.encode({"location": "Lima"}))
-    assert machine.run(_module("agents/weather/weather.wasm")) == 0
+    assert machine.run(weather) == 0
     assert machine.calls[0] == ("weather", {"location": "Lima"})
     assert machine.calls[1] == ("mcp__webhook__forecast", {"location": "Lima"})
 
 
 @pytest.mark.parametrize("entry", [None, [], {"location": 7}, {"place": "Lima"}])
-def test_weather_takes_seattle_for_any_other_input(entry: JSON) -> None:
+def test_weather_takes_seattle_for_any_other_input(entry: JSON, weather: bytes) -> None:
     machine = Machine(tool=_demo, input=codec.encode(entry))
-    assert machine.run(_module("agents/weather/weather.wasm")) == 0
+    assert machine.run(weather) == 0
     assert machine.calls[0] == ("weather", {"location": "Seattle"})
 
 
-def test_weather_goes_on_when_every_tool_fails() -> None:
+def test_weather_goes_on_when_every_tool_fails(weather: bytes) -> None:
     machine = Machine(
         tool=lambda *_: problem(3, "failed", "transport", "the server is down")
     )
-    assert machine.run(_module("agents/weather/weather.wasm")) == 0
+    assert machine.run(weather) == 0
     assert machine.logs == [(2, "the server is down")]
     result = machine.result()
     assert result["summary"] == "the server is down"
@@ -100,8 +100,11 @@ def test_echo_refuses_what_it_has_no_room_for(wanted: JSON) -> None:
     assert machine.calls == []
 
 
-def test_a_new_agent_asks_for_the_time(tmp_path: Path, zig_cache: Path) -> None:
-    folder = new_agent("hello", "c", tmp_path)
+@pytest.mark.parametrize("lang", ["c", "rust"])
+def test_a_new_agent_asks_for_the_time(
+    lang: str, tmp_path: Path, zig_cache: Path
+) -> None:
+    folder = new_agent("hello", lang, tmp_path)
     module = build_agent(folder, cache=zig_cache).path.read_bytes()
 
     machine = Machine(tool=lambda *_: ok('{"datetime": "2026-11-21T10:00:00"}'))
@@ -125,4 +128,15 @@ def test_the_example_in_the_header_works(tmp_path: Path, zig_cache: Path) -> Non
     module = build_agent(folder, cache=zig_cache).path.read_bytes()
     machine = Machine(tool=_demo)
     assert machine.run(module) == 0
+    assert machine.result() == {"summary": "Seattle: 12 C, rain"}
+
+
+def test_the_example_in_the_rust_sdk_works(tmp_path: Path) -> None:
+    text = find_shared("agents/sdk/rust/caxton.rs").read_text()
+    example = text.partition("```ignore\n")[2].partition("//! ```")[0]
+    folder = tmp_path / "example"
+    folder.mkdir()
+    (folder / "agent.rs").write_text(example.replace("//!", ""))
+    machine = Machine(tool=_demo)
+    assert machine.run(build_agent(folder).path.read_bytes()) == 0
     assert machine.result() == {"summary": "Seattle: 12 C, rain"}

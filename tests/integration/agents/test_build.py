@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.building import build_agent, find_shared
+from caxton_host.building import build_agent, find_shared, new_agent
 from caxton_host.core.limits import Limits
 from caxton_host.sandbox.gate import check, inspect
 
@@ -42,3 +42,17 @@ def test_a_committed_module_passes_the_gate_and_is_small(name: str) -> None:
     assert {export.name for export in info.exports} == {"memory", "run"}
     assert {wanted.module for wanted in info.imports} == {"caxton"}
     assert len(module) < 8192
+
+
+@pytest.mark.parametrize("lang", ["rust"])
+def test_two_folders_and_two_builds_give_the_same_bytes(
+    lang: str, tmp_path: Path
+) -> None:
+    folders = [tmp_path / "one" / "hello", tmp_path / "another, deeper" / "hello"]
+    first, second = (
+        build_agent(new_agent("hello", lang, folder.parent)) for folder in folders
+    )
+    assert first.sha256 == second.sha256
+    data = first.path.read_bytes()
+    assert str(tmp_path).encode() not in data
+    check(data, Limits(), "run")

@@ -1,8 +1,9 @@
-"""The C header reads and writes what the codec does, and nothing past the end."""
+"""The SDKs read and write what the codec does, and nothing past the end."""
 
 from __future__ import annotations
 
 import pytest
+import wasmtime
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,9 +45,7 @@ def _ask(probe: bytes, **task: JSON) -> Machine:
 
 
 @given(value=_VALUES)
-def test_the_header_and_the_codec_write_the_same_bytes(
-    probe: bytes, value: JSON
-) -> None:
+def test_an_sdk_and_the_codec_write_the_same_bytes(probe: bytes, value: JSON) -> None:
     machine = Machine(input=codec.encode(value))
     assert machine.run(probe) == 0
     assert machine.output == codec.encode(value)
@@ -127,26 +126,87 @@ def test_tools_context_time_and_randomness_come_from_the_host(probe: bytes) -> N
     }
 
 
-def test_params_that_do_not_fit_are_never_sent(probe: bytes) -> None:
+def test_params_that_do_not_fit_are_never_sent(probe_c: bytes) -> None:
     machine = Machine(input=codec.encode({"task": "full"}), tool=no_tool)
-    assert machine.run(probe) == 0
+    assert machine.run(probe_c) == 0
     assert machine.calls == []
     assert machine.result() is True
 
 
-def test_one_text_can_be_the_output(probe: bytes) -> None:
-    assert _ask(probe, task="text").result() == "one text"
+def test_one_text_can_be_the_output(probe_c: bytes) -> None:
+    assert _ask(probe_c, task="text").result() == "one text"
 
 
-def test_batch_is_built_made_and_taken_apart(probe: bytes) -> None:
+def test_batch_is_built_made_and_taken_apart(probe_c: bytes) -> None:
     def tool(name: str, _params: object) -> tuple[int, bytes]:
         if name == "one":
             return problem(3, "failed", "timeout", "no answer")
         return ok("second")
 
     machine = Machine(input=codec.encode({"task": "batch"}), tool=tool)
-    assert machine.run(probe) == 0
+    assert machine.run(probe_c) == 0
     assert machine.calls == [("one", {}), ("two", {"n": 2})]
     # The batch that is refused, the one that is full, the third and its answers:
     # the one after the last is nothing.
     assert machine.result() == [4, 5, 0, 3, 0, 4, "second"]
+
+
+def test_errors_of_calls_are_values_in_rust(probe_rust: bytes) -> None:
+    def tool(name: str, _params: object) -> tuple[int, bytes]:
+        match name:
+            case "denied":
+                return problem(2, "denied", "not_granted", "no grant")
+            case "failed":
+                return problem(3, "failed", "timeout", "no answer")
+            case "tool_error":
+                return problem(1, "tool_error", "tool_error", "no such city")
+            case "bad_request":
+                return problem(4, "bad_request", "bad_request", "no params")
+            case _:
+                return ok("fine", {"content": [{"text": "fine"}]})
+
+    names = ["denied", "failed", "tool_error", "bad_request", "works"]
+    machine = Machine(input=codec.encode({"task": "calls", "names": names}), tool=tool)
+    assert machine.run(probe_rust) == 0
+    told = [
+        "denied: no grant (not_granted)",
+        "failed: no answer (timeout)",
+        "tool_error: no such city (tool_error)",
+        "bad_request: no params (bad_request)",
+        "fine",
+    ]
+    assert machine.result() == {"alone": told, "together": told}
+    assert machine.calls == [(name, {"n": 1}) for name in names] * 2
+
+
+def test_a_batch_that_is_refused_is_one_error_in_rust(probe_rust: bytes) -> None:
+    # The machine refuses an empty batch.
+    result = _ask(probe_rust, task="calls", names=[]).result()
+    assert result["together"] == "bad_request: no (bad_request)"
+
+
+def test_an_error_and_a_panic_end_the_run_with_a_word_in_the_log(
+    probe_rust: bytes,
+) -> None:
+    machine = Machine(input=codec.encode({"task": "error"}))
+    assert machine.run(probe_rust) == 1
+    assert machine.logs == [(3, "it is over")]
+    machine = Machine(input=codec.encode({"task": "panic"}))
+    with pytest.raises(wasmtime.Trap):
+        machine.run(probe_rust)
+    (level, text) = machine.logs[0]
+    assert level == 3
+    assert "index out of bounds" in text
+    assert "agent/agent.rs:" in text  # and no path of the machine
+
+
+def test_the_macro_of_rust_makes_any_value(probe_rust: bytes) -> None:
+    assert _ask(probe_rust, task="json").result() == {
+        "nothing": None,
+        "list": [1, -2, 2.5, True, None, "x", [], {}, [1, [2]], {"a": {"b": [None]}}],
+        "sum": 3,
+        "made": "key",
+        "some": 1,
+        "none": None,
+        "shown": '{"a":[null,true,-1,0.5,"\\"\\\\\\n\\u0001é"],"b":{}}',
+    }

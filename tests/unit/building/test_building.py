@@ -152,3 +152,20 @@ def test_shipped_files_are_found_by_name() -> None:
     assert find_shared("migrations").is_dir()
     with pytest.raises(NotFoundError):
         find_shared("agents/nothing")
+
+
+def test_a_folder_with_two_languages_needs_to_be_told_which(agent: Path) -> None:
+    (agent / "mine.rs").write_text(
+        "caxton::agent!(run); fn run() -> Result<(), String> { Ok(()) }"
+    )
+    with pytest.raises(UsageError, match=r"agent\.c and mine\.rs") as caught:
+        build_agent(agent)
+    assert caught.value.fix == "say which, for example --lang c"
+    assert build_agent(agent, lang="rust").lang == "rust"
+    assert build_agent(agent, lang="c").lang == "c"
+
+
+def test_a_language_that_nothing_builds_is_refused(agent: Path) -> None:
+    with pytest.raises(UsageError, match="'cobol'") as caught:
+        build_agent(agent, lang="cobol")
+    assert "rust" in caught.value.fix

@@ -1,0 +1,279 @@
+//! Write an agent for caxton_host in Rust.
+//!
+//! ```ignore
+//! use caxton::{json, Error, Level};
+//!
+//! caxton::agent!(run);
+//!
+//! fn run() -> Result<(), Error> {
+//!     let reply = caxton::mcp_call("weather", json!({"location": "Seattle"}))?;
+//!     caxton::log(Level::Info, &reply.message);
+//!     caxton::output(json!({"summary": reply.message}));
+//!     Ok(())
+//! }
+//! ```
+//!
+//! `caxton agent build` compiles it, for `wasm32-unknown-unknown`; no crate is needed
+//! beside this one. All of `std` that needs no operating system works. Files, sockets,
+//! threads and `std::time` do not: they panic, or return an error. A panic ends the
+//! run, with its message in the log.
+
+mod msgpack;
+mod value;
+
+use std::fmt;
+
+pub use value::Value;
+
+/// Makes a function `fn() -> Result<(), E>` the entry point of the agent.
+///
+/// `E` is anything that can be shown. An error is written to the run's log, and the
+/// run has failed (`agent_error`).
+#[macro_export]
+macro_rules! agent {
+    ($function:path) => {
+        const _: () = {
+            #[export_name = "run"]
+            extern "C" fn entry() -> i32 {
+                $crate::start($function)
+            }
+        };
+    };
+}
+
+#[doc(hidden)]
+pub fn start<E: fmt::Display>(function: fn() -> Result<(), E>) -> i32 {
+    std::panic::set_hook(Box::new(|panic| log(Level::Error, &panic.to_string())));
+    match function() {
+        Ok(()) => 0,
+        Err(error) => {
+            log(Level::Error, &error.to_string());
+            1
+        }
+    }
+}
+
+// ---- Calls ------------------------------------------------------------------
+
+/// What a tool answered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reply {
+    /// A short text for people.
+    pub message: String,
+    /// Every content block under `content`, and `structuredContent` if there is one.
+    pub data: Value,
+}
+
+/// What can be wrong with a call.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Kind {
+    /// The tool answered that it failed.
+    ToolError,
+    /// Nothing was sent: no rule allows it, one forbids it, or its budget is spent.
+    Denied,
+    /// No answer. The call may have had an effect.
+    Failed,
+    /// The host could not read the call.
+    BadRequest,
+}
+
+/// Why there is no reply.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Error {
+    pub kind: Kind,
+    /// A word for programs: `not_granted`, `timeout`, ...
+    pub code: String,
+    /// A sentence for people.
+    pub message: String,
+    /// What the tool answered with, if it answered.
+    pub data: Value,
+}
+
+impl Error {
+    /// The word that the host uses: `denied`, `tool_error`, `failed`, `bad_request`.
+    pub fn status(&self) -> &'static str {
+        match self.kind {
+            Kind::ToolError => "tool_error",
+            Kind::Denied => "denied",
+            Kind::Failed => "failed",
+            Kind::BadRequest => "bad_request",
+        }
+    }
+
+    pub fn is_denied(&self) -> bool {
+        self.kind == Kind::Denied
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}: {} ({})", self.status(), self.message, self.code)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Calls a tool by the name that the agent knows it by. `params` is a map.
+pub fn mcp_call(name: &str, params: impl Into<Value>) -> Result<Reply, Error> {
+    let params = msgpack::encoded(&params.into());
+    let (_, reply) = received(|out, cap| unsafe {
+        host::mcp_call(name.as_ptr(), name.len(), params.as_ptr(), params.len(), out, cap)
+    });
+    outcome(reply)
+}
+
+/// Calls up to 64 tools at once, and returns their answers in the order of the calls.
+///
+/// # Errors
+///
+/// The batch has more than 64 calls, or more than 1 MiB. A call that cannot be made
+/// spoils no other: its own answer is an error.
+pub fn mcp_call_many<N, P>(
+    calls: impl IntoIterator<Item = (N, P)>,
+) -> Result<Vec<Result<Reply, Error>>, Error>
+where
+    N: Into<String>,
+    P: Into<Value>,
+{
+    let items = calls.into_iter();
+    let pairs = items.map(|(name, params)| Value::List(vec![name.into().into(), params.into()]));
+    let batch = msgpack::encoded(&Value::List(pairs.collect()));
+    let (status, reply) = received(|out, cap| unsafe {
+        host::mcp_call_many(batch.as_ptr(), batch.len(), out, cap)
+    });
+    match reply {
+        Value::List(replies) if status == 0 => Ok(replies.into_iter().map(outcome).collect()),
+        refused => Err(problem(&refused)),
+    }
+}
+
+fn outcome(reply: Value) -> Result<Reply, Error> {
+    if reply["status"] != "ok" {
+        return Err(problem(&reply));
+    }
+    Ok(Reply { message: text(&reply["message"]), data: reply["data"].clone() })
+}
+
+fn problem(reply: &Value) -> Error {
+    let kind = match reply["status"].as_str() {
+        Some("tool_error") => Kind::ToolError,
+        Some("denied") => Kind::Denied,
+        Some("failed") => Kind::Failed,
+        _ => Kind::BadRequest,
+    };
+    Error {
+        kind,
+        code: text(&reply["error"]["code"]),
+        message: text(&reply["message"]),
+        data: reply["data"].clone(),
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+// ---- The run ----------------------------------------------------------------
+
+/// A tool that is granted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tool {
+    pub name: String,
+    pub description: String,
+    pub input_schema: Value,
+}
+
+/// The tools that are granted.
+pub fn tools() -> Vec<Tool> {
+    let (_, found) = received(|out, cap| unsafe { host::tools(out, cap) });
+    let tool = |one: &Value| Tool {
+        name: text(&one["name"]),
+        description: text(&one["description"]),
+        input_schema: one["input_schema"].clone(),
+    };
+    found.items().iter().map(tool).collect()
+}
+
+/// One variable of the run.
+pub fn context(key: &str) -> Option<Value> {
+    let (status, value) =
+        received(|out, cap| unsafe { host::context(key.as_ptr(), key.len(), out, cap) });
+    (status == 0).then(|| value)
+}
+
+/// What the run was started with; `Value::Null` if with nothing.
+pub fn input() -> Value {
+    received(|out, cap| unsafe { host::input(out, cap) }).1
+}
+
+/// Sets the result of the run. The last one counts.
+pub fn output(value: impl Into<Value>) {
+    let bytes = msgpack::encoded(&value.into());
+    unsafe { host::output(bytes.as_ptr(), bytes.len()) }
+}
+
+/// Microseconds since 1970, UTC: when the last reply was recorded, or else the start.
+/// A replay sees the same.
+pub fn now() -> i64 {
+    unsafe { host::now() }
+}
+
+/// 64 random bits, from the seed in the log. A replay sees the same.
+pub fn random() -> u64 {
+    let mut bytes = [0; 8];
+    unsafe { host::random(bytes.as_mut_ptr(), bytes.len()) };
+    u64::from_le_bytes(bytes)
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Level {
+    Debug,
+    Info,
+    Warning,
+    Error,
+}
+
+/// Writes a line to the run's log.
+pub fn log(level: Level, text: &str) {
+    unsafe { host::log(level as u32, text.as_ptr(), text.len()) }
+}
+
+// ---- The host's functions, as they are ---------------------------------------
+
+const FIRST_ROOM: usize = 8192;
+
+/// A reply that is longer than the room for it waits in the host: make room, take it.
+fn received(ask: impl FnOnce(*mut u8, usize) -> u64) -> (u32, Value) {
+    let mut bytes = vec![0; FIRST_ROOM];
+    let result = ask(bytes.as_mut_ptr(), bytes.len());
+    let size = result as u32 as usize;
+    let waiting = size > bytes.len();
+    bytes.resize(size, 0);
+    if waiting {
+        unsafe { host::take_reply(bytes.as_mut_ptr(), size) };
+    }
+    ((result >> 32) as u32, msgpack::decoded(&bytes).unwrap_or(Value::Null))
+}
+
+mod host {
+    #[link(wasm_import_module = "caxton")]
+    extern "C" {
+        pub fn mcp_call(
+            name: *const u8,
+            name_len: usize,
+            params: *const u8,
+            params_len: usize,
+            out: *mut u8,
+            cap: usize,
+        ) -> u64;
+        pub fn mcp_call_many(batch: *const u8, len: usize, out: *mut u8, cap: usize) -> u64;
+        pub fn take_reply(out: *mut u8, cap: usize) -> u32;
+        pub fn tools(out: *mut u8, cap: usize) -> u64;
+        pub fn context(key: *const u8, len: usize, out: *mut u8, cap: usize) -> u64;
+        pub fn input(out: *mut u8, cap: usize) -> u64;
+        pub fn output(bytes: *const u8, len: usize);
+        pub fn now() -> i64;
+        pub fn random(out: *mut u8, len: usize);
+        pub fn log(level: u32, text: *const u8, len: usize);
+    }
+}

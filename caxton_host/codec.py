@@ -21,14 +21,17 @@ from .errors import BadBytes
 __all__ = [
     "BATCH_BYTES",
     "BATCH_ITEMS",
+    "batch_from_json",
     "canonical",
     "decode",
     "decode_map",
     "decode_trusted",
     "encode",
+    "from_json",
     "load_json",
     "sha256",
     "split_batch",
+    "to_json",
 ]
 
 DEPTH = 64
@@ -40,6 +43,7 @@ BATCH_BYTES = 1024 * 1024
 #: Texts of up to 2^8, 2^16 and 2^32 bytes: tag, and how long it is with its length.
 _TEXTS = {0xD9: 2, 0xDA: 3, 0xDB: 5}
 _SMALLEST, _LARGEST = -(2**63), 2**64 - 1
+_LONGEST = 20
 
 
 def encode(value: Any) -> bytes:  # noqa: ANN401 -- events may carry tuples too
@@ -206,6 +210,81 @@ def load_json(data: bytes | str, *, limit: int, nodes: int = RESULT_NODES) -> JS
         raise BadBytes(f"not JSON: {_reason(exc)}") from None
     _bounded(value, nodes)
     return cast("JSON", value)
+
+
+def from_json(data: bytes, limit: int, nodes: int = NODES) -> bytes:
+    r"""
+    Return the msgpack of the JSON text of an agent.
+
+    >>> from_json(b'{"n": 1}', 100)
+    b'\x81\xa1n\x01'
+
+    Args:
+        data: UTF-8.
+
+        limit: The most bytes to look at.
+
+        nodes: The most values to build.
+
+    Raises:
+        BadBytes: See `load_json`.
+    """
+    return encode(load_json(_utf8(data), limit=limit, nodes=nodes))
+
+
+def to_json(data: bytes) -> bytes:
+    r"""
+    Return the JSON text of msgpack that this host wrote.
+
+    >>> to_json(b"\x81\xa1n\x01")
+    b'{"n":1}'
+    """
+    value = decode_trusted(data)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def batch_from_json(data: bytes, limit: int) -> bytes:
+    r"""
+    Return the msgpack of a batch in JSON. A bad item spoils only itself.
+
+    What is wrong in it becomes bytes that no reader of a value takes.
+
+    >>> batch_from_json(b'[["echo", {"n": 1}], ["echo", {"n": NaN}]]', 100)[-5:]
+    b'\xc4\x03NaN'
+
+    Raises:
+        BadBytes: Too long, too deep, or no JSON at all.
+    """
+    if len(data) > limit:
+        raise BadBytes(f"{len(data)} bytes, of {limit} allowed")
+    try:
+        items = json.loads(
+            _utf8(data),
+            object_pairs_hook=_map_or_bytes,
+            parse_int=_number_or_bytes,
+            parse_constant=str.encode,
+        )
+        return msgpack.packb(items, use_bin_type=True, unicode_errors="surrogatepass")
+    except (ValueError, RecursionError) as exc:
+        raise BadBytes(f"not JSON: {_reason(exc)}") from None
+
+
+def _utf8(data: bytes) -> str:
+    # The bytes alone may pass for UTF-16, to the reader of JSON.
+    return data.decode(errors="replace")
+
+
+def _map_or_bytes(pairs: list[tuple[str, Any]]) -> dict[str, Any] | bytes:
+    built = dict(pairs)
+    if len(built) == len(pairs):
+        return built
+    return json.dumps(pairs, default=bytes.decode).encode()
+
+
+def _number_or_bytes(text: str) -> int | bytes:
+    if len(text) <= _LONGEST and _SMALLEST <= (number := int(text)) <= _LARGEST:
+        return number
+    return text.encode()
 
 
 def _reason(exc: Exception) -> str:

@@ -146,7 +146,7 @@ def end_of(ending: Ending, limits: Limits, redact: Redactor) -> Event:
     if ending.code:
         return RunFailed(
             kind="agent_error",
-            message=f"the agent returned {ending.code}",
+            message=redact.text(ending.message) or f"the agent returned {ending.code}",
             fuel=ending.fuel,
         )
     return RunCompleted(

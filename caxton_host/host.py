@@ -12,7 +12,7 @@ Nothing of a run leaves the host before the events that it depends on are durabl
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .core.calls import JSON, Route
 from .core.catalogue import Offered, catalogue_for, pinned, routes_from_payload
@@ -144,6 +144,7 @@ class Host:
     async def _start(
         self, request: RunRequest, on_started: Callable[[str], None] | None
     ) -> str:
+        request = replace(request, limits=request.limits.of(request.module))
         prepared = await self.sandbox.prepare(
             request.module, request.limits, request.entry
         )

@@ -81,7 +81,7 @@ class RunStarted(Event):
     Everything a run was given. What it sees later is in the events of its calls.
 
     Attributes:
-        abi: ``core/1``.
+        abi: ``core/1`` or ``component/1``.
 
         entry: The exported function that was called.
 

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from .calls import JSON
 
-__all__ = ["Limits"]
+__all__ = ["COMPONENT", "COMPONENT_MEMORY", "CORE_MEMORY", "Limits", "is_component"]
 
 _MIB = 1024 * 1024
+CORE_MEMORY = 64 * _MIB
+COMPONENT_MEMORY = 256 * _MIB
+
+#: How a component begins. A core module has other bytes from the fifth on.
+COMPONENT = b"\0asm\x0d\0\1\0"
+
+
+def is_component(module: bytes) -> bool:
+    r"""
+    Return whether these are the bytes of a component, good or bad.
+
+    >>> is_component(b"\0asm\1\0\0\0")
+    False
+    """
+    return module.startswith(COMPONENT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +40,8 @@ class Limits:
 
         compile_memory: Address space for compiling it.
 
-        memory: All linear memories together.
+        memory: All linear memories together. ``None``: what is right for its kind of
+            module, and what is recorded.
 
         memories: Number of memories.
 
@@ -59,7 +75,7 @@ class Limits:
     module: int = 32 * _MIB
     compile_cpu: float = 60.0
     compile_memory: int = 2048 * _MIB
-    memory: int = 64 * _MIB
+    memory: int | None = None
     memories: int = 4
     tables: int = 8
     table_elements: int = 20_000
@@ -74,6 +90,15 @@ class Limits:
     output: int = _MIB
     log: int = 64 * 1024
     recorded: int = 256 * _MIB
+
+    def memory_of(self, *, component: bool) -> int:
+        """Return the limit on memory for that kind of module."""
+        default = COMPONENT_MEMORY if component else CORE_MEMORY
+        return default if self.memory is None else self.memory
+
+    def of(self, module: bytes) -> Limits:
+        """Return these limits with nothing left open, for that module."""
+        return replace(self, memory=self.memory_of(component=is_component(module)))
 
     def to_payload(self) -> dict[str, JSON]:
         """Return the limits as ``RunStarted.limits`` holds them."""

@@ -75,7 +75,7 @@ class Prepared:
     Attributes:
         sha256: Digest of the module's bytes, in hex.
 
-        abi: ``core/1``.
+        abi: ``core/1`` or ``component/1``.
 
         engine: Version and configuration it was compiled for. Fuel is exact
             between equal ones.
@@ -136,7 +136,7 @@ class Ending:
 
         limit: Which limit: ``fuel``, ``compute``, ``host_calls``, ``memory``.
 
-        message: The trap, in words.
+        message: The trap, in words, or what it said of itself when it failed.
 
         output: The last output it set, or ``None``.
 
@@ -163,7 +163,8 @@ class Sandbox(Protocol):
 
             limits: What it may ask for, and what compiling it may cost.
 
-            entry: The function it must export, without parameters, giving an i32.
+            entry: The function it must export, without parameters, giving an i32; of
+                a component, a ``result<_, string>``.
 
         Raises:
             ModuleRefused: It is not a module, or asks for too much.

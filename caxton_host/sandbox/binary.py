@@ -12,12 +12,23 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from ..core.names import clean_name
 from ..errors import ModuleRefused
 
-__all__ = ["Bounds", "Export", "Import", "ModuleInfo", "parse"]
+__all__ = [
+    "HEADER",
+    "Bounds",
+    "Caps",
+    "Export",
+    "Import",
+    "ModuleInfo",
+    "ModuleParser",
+    "Reader",
+    "bound",
+    "parse_module",
+]
 
 # Compile time grows with each of these, in places faster than linearly. The largest
 # body of a real agent had 427 KB and 271 locals.
@@ -37,9 +48,8 @@ MAX_LOCALS = 2_000
 MAX_LOCAL_GROUPS = 100_000
 MAX_BODY_TIMES_LOCALS = 100_000_000
 
-_MAGIC = b"\0asm"
-_CORE = b"\1\0\0\0"
-_COMPONENT = b"\1\0"
+HEADER = b"\0asm\1\0\0\0"
+
 _PAGES = 65_536
 _VALUES = {
     0x7F: "i32",
@@ -56,6 +66,15 @@ _KINDS = ("function", "table", "memory", "global")
 _CODE = 10
 #: The order in which sections must come; the data count (12) came late.
 _ORDER = {id_: at for at, id_ in enumerate((1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 10, 11))}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caps:
+    """How many of some things a module may have. In components, there are more."""
+
+    imports: int = MAX_IMPORTS
+    exports: int = MAX_EXPORTS
+    functions: int = MAX_FUNCTIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +98,12 @@ class Import:
     Something that a module asks for. Names are escaped.
 
     Attributes:
-        kind: ``function``, ``table``, ``memory`` or ``global``.
+        module: Of a component, the interface.
 
-        type: ``(i32, i32) -> i64`` for a function, else empty.
+        kind: ``function``, ``table``, ``memory`` or ``global``; of a component also
+            ``instance`` and other sorts of things.
+
+        type: ``(i32, i32) -> i64`` for a function of a core module, else empty.
     """
 
     module: str
@@ -102,9 +124,11 @@ class Export:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleInfo:
     """
-    What a module declares.
+    What a module declares; a component, with all modules inside it.
 
     Attributes:
+        kind: ``core`` or ``component``.
+
         size: In bytes.
 
         memories: Sizes in pages of 64 KiB.
@@ -116,6 +140,7 @@ class ModuleInfo:
         custom_sections: Their names, escaped.
     """
 
+    kind: Literal["core", "component"] = "core"
     sha256: str
     size: int
     imports: tuple[Import, ...]
@@ -126,17 +151,19 @@ class ModuleInfo:
     custom_sections: tuple[str, ...]
 
 
-def parse(module: bytes) -> ModuleInfo:
+def parse_module(module: bytes) -> ModuleInfo:
     """
-    Return what *module* declares.
+    Return what a core module declares.
+
+    Args:
+        module: It begins with `HEADER`.
 
     Raises:
-        ModuleRefused: It is not a core module, is not well-formed, or is larger
-            somewhere than any bound above.
+        ModuleRefused: It is not well-formed, or is larger somewhere than any bound
+            above.
     """
-    _check_header(module)
-    parser = _Parser()
-    parser.read(_Reader(module, len(_MAGIC + _CORE), len(module)))
+    parser = ModuleParser(Caps())
+    parser.read(Reader(module, len(HEADER), len(module)))
     return ModuleInfo(
         sha256=hashlib.sha256(module).hexdigest(),
         size=len(module),
@@ -149,38 +176,7 @@ def parse(module: bytes) -> ModuleInfo:
     )
 
 
-def _check_header(module: bytes) -> None:
-    rebuild = "build it again: the file is cut or damaged"
-    if not module:
-        raise ModuleRefused("the module is empty", fix=rebuild)
-    if module.startswith(_MAGIC + _CORE):
-        return
-    if module.startswith(_MAGIC) and module[6:8] == _COMPONENT:
-        raise ModuleRefused(
-            "the module is a WebAssembly component, not a core module",
-            fix="build a core module, for example with --target=wasm32-freestanding "
-            "(C, Zig) or --target wasm32-unknown-unknown (Rust)",
-        )
-    if module[:64].lstrip().startswith((b"(", b";;")):
-        raise ModuleRefused(
-            "the module is WebAssembly text, not binary",
-            fix="assemble it first: wat2wasm agent.wat -o agent.wasm",
-        )
-    if (_MAGIC + _CORE).startswith(module):
-        raise ModuleRefused("the module is cut off in its first bytes", fix=rebuild)
-    if module.startswith(_MAGIC):
-        version = clean_name(module[4:8])
-        raise ModuleRefused(
-            f"the module has an unknown version, {version}",
-            fix="build it for WebAssembly version 1",
-        )
-    raise ModuleRefused(
-        "this is not a WebAssembly module",
-        fix="name a .wasm file; it begins with the bytes 00 61 73 6d",
-    )
-
-
-class _Reader:
+class Reader:
     """A cursor that never leaves its part of the module."""
 
     __slots__ = ("_data", "_end", "position")
@@ -192,21 +188,25 @@ class _Reader:
 
     @property
     def left(self) -> int:
+        """How many bytes are left."""
         return self._end - self.position
 
     def fail(self, what: str) -> NoReturn:
+        """Refuse the module, for what is wrong here."""
         raise ModuleRefused(
             f"the module is not well-formed: {what} at byte {self.position}",
             fix="build it again: the file is damaged, or needs a newer WebAssembly",
         )
 
     def byte(self) -> int:
+        """Return the next byte."""
         if not self.left:
             self.fail("cut off")
         self.position += 1
         return self._data[self.position - 1]
 
     def u32(self) -> int:
+        """Return the next number (LEB128)."""
         value = 0
         for shift in range(0, 35, 7):
             byte = self.byte()
@@ -220,31 +220,40 @@ class _Reader:
         return value
 
     def take(self, size: int) -> bytes:
+        """Return the next *size* bytes."""
         if size > self.left:
             self.fail("cut off")
         self.position += size
         return self._data[self.position - size : self.position]
 
-    def part(self, size: int) -> _Reader:
+    def part(self, size: int) -> Reader:
         """Return a reader of the next *size* bytes, and step over them."""
         if size > self.left:
             self.fail("cut off")
         self.position += size
-        return _Reader(self._data, self.position - size, self.position)
+        return Reader(self._data, self.position - size, self.position)
 
     def name(self) -> str:
+        """Return the next name, escaped."""
         return clean_name(self.take(self.count("bytes in a name", MAX_NAME)), MAX_NAME)
 
     def count(self, what: str, maximum: int) -> int:
+        """Return the next number, if it is no more than it may be."""
         count = self.u32()
-        _bound(what, count, maximum)
+        bound(what, count, maximum)
         return count
 
 
-class _Parser:
-    """What has been declared so far. One method a section, found by its number."""
+class ModuleParser:
+    """
+    What has been declared so far. One method a section, found by its number.
 
-    def __init__(self) -> None:
+    Args:
+        caps: How many there may be of some things.
+    """
+
+    def __init__(self, caps: Caps) -> None:
+        self.caps = caps
         self.types: list[tuple[bytes, bytes]] = []
         self.imports: list[Import] = []
         self.exports: dict[str, Export] = {}
@@ -255,7 +264,7 @@ class _Parser:
         self.functions: list[int] = []
         self.defined = 0
         self.local_groups = 0
-        self._sections: dict[int, Callable[[_Reader], None]] = {
+        self._sections: dict[int, Callable[[Reader], None]] = {
             1: self._types,
             2: self._imports,
             3: self._functions,
@@ -270,7 +279,8 @@ class _Parser:
             12: _data_count,
         }
 
-    def read(self, reader: _Reader) -> None:
+    def read(self, reader: Reader) -> None:
+        """Read all sections of a module."""
         last, coded = -1, False
         for _ in range(MAX_SECTIONS):
             if not reader.left:
@@ -289,18 +299,18 @@ class _Parser:
             if section.left:
                 section.fail("bytes left over in a section")
         if reader.left:
-            _bound("sections", MAX_SECTIONS + 1, MAX_SECTIONS)
+            bound("sections", MAX_SECTIONS + 1, MAX_SECTIONS)
         if self.defined and not coded:
             reader.fail("functions without code")
 
-    def _types(self, reader: _Reader) -> None:
+    def _types(self, reader: Reader) -> None:
         for _ in range(reader.count("types", MAX_TYPES)):
             if reader.byte() != 0x60:  # noqa: PLR2004 -- a function type
                 reader.fail("a type that is no function's")
             self.types.append((_values(reader), _values(reader)))
 
-    def _imports(self, reader: _Reader) -> None:
-        for _ in range(reader.count("imports", MAX_IMPORTS)):
+    def _imports(self, reader: Reader) -> None:
+        for _ in range(reader.count("imports", self.caps.imports)):
             module, name = reader.name(), reader.name()
             number = reader.byte()
             signature = ""
@@ -319,7 +329,7 @@ class _Parser:
                 Import(module=module, name=name, kind=_KINDS[number], type=signature)
             )
 
-    def _function(self, reader: _Reader) -> int:
+    def _function(self, reader: Reader) -> int:
         index = reader.u32()
         if index >= len(self.types):
             reader.fail("a function of an undeclared type")
@@ -333,23 +343,23 @@ class _Parser:
         )
         return f"({parameters}) -> {results or '()'}"
 
-    def _functions(self, reader: _Reader) -> None:
-        self.defined = reader.count("functions", MAX_FUNCTIONS)
+    def _functions(self, reader: Reader) -> None:
+        self.defined = reader.count("functions", self.caps.functions)
         for _ in range(self.defined):
             self._function(reader)
 
-    def _tables(self, reader: _Reader) -> None:
+    def _tables(self, reader: Reader) -> None:
         count = reader.count("tables", MAX_TABLES)
         self.tables += [_table(reader) for _ in range(count)]
 
-    def _memories(self, reader: _Reader) -> None:
+    def _memories(self, reader: Reader) -> None:
         count = reader.count("memories", MAX_MEMORIES)
         self.memories += [_limits(reader) for _ in range(count)]
         if any(memory.minimum > _PAGES for memory in self.memories):
             reader.fail("a memory of more than 4 GiB")
 
-    def _exports(self, reader: _Reader) -> None:
-        for _ in range(reader.count("exports", MAX_EXPORTS)):
+    def _exports(self, reader: Reader) -> None:
+        for _ in range(reader.count("exports", self.caps.exports)):
             name, number, index = reader.name(), reader.byte(), reader.u32()
             if number >= len(_KINDS):
                 reader.fail("an export of an unknown kind")
@@ -362,24 +372,24 @@ class _Parser:
                 signature = self._signature(self.functions[index])
             self.exports[name] = Export(name=name, kind=_KINDS[number], type=signature)
 
-    def _code(self, reader: _Reader) -> None:
+    def _code(self, reader: Reader) -> None:
         if reader.u32() != self.defined:
             reader.fail("another number of bodies than of functions")
         imported = len(self.functions) - self.defined
         for index in self.functions[imported:]:
             size = reader.count("bytes in one function", MAX_BODY)
             declared = len(self.types[index][0]) + self._locals(reader.part(size))
-            _bound("local variables in one function", declared, MAX_LOCALS)
-            _bound(
+            bound("local variables in one function", declared, MAX_LOCALS)
+            bound(
                 "bytes times local variables in one function",
                 size * declared,
                 MAX_BODY_TIMES_LOCALS,
             )
 
-    def _locals(self, body: _Reader) -> int:
+    def _locals(self, body: Reader) -> int:
         groups = body.u32()
         self.local_groups += groups
-        _bound("groups of local variables", self.local_groups, MAX_LOCAL_GROUPS)
+        bound("groups of local variables", self.local_groups, MAX_LOCAL_GROUPS)
         total = 0
         for _ in range(groups):
             total += body.u32()
@@ -387,7 +397,8 @@ class _Parser:
         return total
 
 
-def _bound(what: str, number: int, maximum: int) -> None:
+def bound(what: str, number: int, maximum: int) -> None:
+    """Refuse a module that has more of something than it may."""
     if number > maximum:
         raise ModuleRefused(
             f"the module has too many {what}: {number:,}, at most {maximum:,}",
@@ -395,7 +406,7 @@ def _bound(what: str, number: int, maximum: int) -> None:
         )
 
 
-def _values(reader: _Reader, count: int | None = None) -> bytes:
+def _values(reader: Reader, count: int | None = None) -> bytes:
     if count is None:
         count = reader.count("parameters or results of one function", MAX_PARAMETERS)
     values = reader.take(count)
@@ -404,7 +415,7 @@ def _values(reader: _Reader, count: int | None = None) -> bytes:
     return values
 
 
-def _limits(reader: _Reader, *, what: str = "memory") -> Bounds:
+def _limits(reader: Reader, *, what: str = "memory") -> Bounds:
     flags = reader.byte()
     if flags > 1:
         raise ModuleRefused(
@@ -415,25 +426,25 @@ def _limits(reader: _Reader, *, what: str = "memory") -> Bounds:
     return Bounds(minimum=minimum, maximum=reader.u32() if flags else None)
 
 
-def _table(reader: _Reader) -> Bounds:
+def _table(reader: Reader) -> Bounds:
     if reader.byte() not in {0x70, 0x6F}:
         reader.fail("a table of something else than functions or references")
     return _limits(reader, what="table")
 
 
-def _counted(what: str, maximum: int) -> Callable[[_Reader], None]:
+def _counted(what: str, maximum: int) -> Callable[[Reader], None]:
     """Return a section reader that counts, and leaves the contents to wasmtime."""
 
-    def read(reader: _Reader) -> None:
+    def read(reader: Reader) -> None:
         reader.count(what, maximum)
         reader.part(reader.left)
 
     return read
 
 
-def _start(reader: _Reader) -> None:
+def _start(reader: Reader) -> None:
     reader.u32()
 
 
-def _data_count(reader: _Reader) -> None:
+def _data_count(reader: Reader) -> None:
     reader.count("data segments", MAX_SEGMENTS)

@@ -81,7 +81,11 @@ class Compiler:
         self._slots = asyncio.Semaphore(os.cpu_count() or 1)
 
     async def artifact(
-        self, module: bytes, limits: Limits, settings: EngineSettings
+        self,
+        module: bytes,
+        limits: Limits,
+        settings: EngineSettings,
+        entry: str = "run",
     ) -> Artifact:
         """
         Return *module*, compiled. Callers that ask for the same share the work.
@@ -93,27 +97,35 @@ class Compiler:
 
             settings: The engine it is compiled for.
 
+            entry: The function that is going to be called. Its type is looked at, if
+                this is a component; of a core module, the gate has seen it.
+
         Raises:
             ModuleRefused: wasmtime refuses it, or it costs too much to compile.
 
             SandboxError: The compile child could not start.
         """
-        key = await asyncio.to_thread(_key, module, settings)
+        key = await asyncio.to_thread(_key, module, settings, entry)
         job = key, limits.compile_cpu, limits.compile_memory
         task = self._jobs.get(job)
         if task is None:
-            task = asyncio.create_task(self._make(key, module, limits, settings))
+            task = asyncio.create_task(self._make(key, module, limits, settings, entry))
             self._jobs[job] = task
             task.add_done_callback(lambda _: self._jobs.pop(job))
         return await asyncio.shield(task)
 
     async def _make(
-        self, key: str, module: bytes, limits: Limits, settings: EngineSettings
+        self,
+        key: str,
+        module: bytes,
+        limits: Limits,
+        settings: EngineSettings,
+        entry: str,
     ) -> Artifact:
         data = await asyncio.to_thread(self._cache.read, key)
         if data is None:
             async with self._slots:
-                data = await _compile(module, limits, settings)
+                data = await _compile(module, limits, settings, entry)
             await asyncio.to_thread(self._cache.write, key, data)
         return Artifact(key=key, data=data)
 
@@ -160,14 +172,16 @@ class _Cache:
         return mac.digest()
 
 
-def _key(module: bytes, settings: EngineSettings) -> str:
-    parts = (
+def _key(module: bytes, settings: EngineSettings, entry: str) -> str:
+    parts = [
         hashlib.sha256(module).hexdigest(),
         settings.wasmtime,
         settings.fingerprint,
         settings.to_json(),
         _processor(),
-    )
+    ]
+    if settings.component:
+        parts.append(entry)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
@@ -181,8 +195,11 @@ def _processor() -> str:
     return platform.processor()
 
 
-async def _compile(module: bytes, limits: Limits, settings: EngineSettings) -> bytes:
+async def _compile(
+    module: bytes, limits: Limits, settings: EngineSettings, entry: str
+) -> bytes:
     order = {
+        "entry": entry,
         "settings": settings.to_json(),
         "cpu": limits.compile_cpu,
         "memory": limits.compile_memory,
@@ -246,6 +263,11 @@ def _judge(reply: bytes, code: int, limits: Limits) -> bytes:
     verdict, rest = reply[1:2], reply[2:]
     if code == 0 and verdict == b"+":
         return rest
+    if code == 0 and verdict == b"?":
+        raise ModuleRefused(
+            clean_name(rest, _REASON),
+            fix="build it with the WIT of this host, package caxton:agent",
+        )
     if code == 0 and verdict == b"-":
         reason = clean_name(b" ".join(rest[:_REASON].split()), _REASON)
         raise ModuleRefused(

@@ -46,6 +46,10 @@ _PR_SET_NO_NEW_PRIVS = 38
 _CAPABILITY_VERSION_3 = 0x20080522
 _PROBE_TIMEOUT = 60
 
+#: Descriptors, three of which are taken, and the most bytes of one file.
+IMAGES = 16
+IMAGE_SIZE = 128 * 1024 * 1024
+
 _File: TypeAlias = int | IO[bytes]
 
 _NEEDS = {
@@ -80,7 +84,9 @@ class Guard:
     why: str
 
 
-def confine(*, address_space: int | None = None, cpu: int | None = None) -> list[str]:
+def confine(
+    *, address_space: int | None = None, cpu: int | None = None, images: bool = False
+) -> list[str]:
     """
     Confine this process, for good. Call it before any thread is started.
 
@@ -89,19 +95,26 @@ def confine(*, address_space: int | None = None, cpu: int | None = None) -> list
 
         cpu: How many seconds of processor time it may use, with what it has used.
 
+        images: Whether it may make files that have no name and are in memory: a few
+            of them, and none too large. wasmtime shares the first contents of a
+            guest's memory that way. They cannot be executed, or sent anywhere.
+
     Returns:
         The guards in force. One that the kernel lacks is left out, and so is one
         that does not hold for a thread that runs already.
     """
     alone = _is_alone()
+    files, size = (IMAGES, IMAGE_SIZE) if images else (0, 0)
     steps: dict[str, Callable[[], bool]] = {
         "no-new-privs": lambda: prctl(_PR_SET_NO_NEW_PRIVS, 1),
         "landlock": lambda: landlock.restrict() and alone,
         "capabilities": lambda: _drop_capabilities() and alone,
         "non-dumpable": lambda: prctl(_PR_SET_DUMPABLE, 0),
         "no-core": lambda: _limit(resource.RLIMIT_CORE, 0),
-        "no-files": lambda: _limit(resource.RLIMIT_NOFILE, 0),
-        "file-size": lambda: _limit(resource.RLIMIT_FSIZE, 0),
+        ("few-files" if images else "no-files"): lambda: _limit(
+            resource.RLIMIT_NOFILE, files
+        ),
+        "file-size": lambda: _limit(resource.RLIMIT_FSIZE, size),
     }
     if address_space is not None:
         # macOS takes this limit and does not keep it.
@@ -111,7 +124,7 @@ def confine(*, address_space: int | None = None, cpu: int | None = None) -> list
     if cpu is not None:
         # The first limit ends it with a signal of its own, the second in any case.
         steps["cpu"] = lambda: _limit(resource.RLIMIT_CPU, cpu, cpu + 1)
-    steps["seccomp"] = seccomp.restrict
+    steps["seccomp"] = lambda: seccomp.restrict(images=images)
     return [name for name, step in steps.items() if step()]
 
 

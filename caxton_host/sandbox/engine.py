@@ -16,7 +16,7 @@ from typing import Any, cast
 import wasmtime
 from wasmtime import _ffi
 
-from .settings import SWITCHES, EngineSettings
+from .settings import EngineSettings
 
 __all__ = [
     "build_engine",
@@ -25,6 +25,7 @@ __all__ = [
     "define",
     "epoch_callback",
     "exported_function",
+    "ffi",
     "get_fuel",
     "host_callback",
     "memory_base",
@@ -32,6 +33,7 @@ __all__ = [
     "new_error",
     "new_trap",
     "on_epoch",
+    "raw",
     "set_epoch_deadline",
     "set_fuel",
 ]
@@ -47,25 +49,30 @@ _Callback = ctypes.CFUNCTYPE(_size, _size, _size, _size, _size)
 _REASON = b"stopped by the host"
 
 
-def _raw(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:  # noqa: ANN401 -- ctypes types have no common one
-    # By item, not by attribute: a function object of our own, with plain integers
-    # for pointers, beside the typed and slower one of wasmtime-py.
-    function = _dll[f"wasmtime_{name}"]
+def raw(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:  # noqa: ANN401 -- ctypes types have no common one
+    """Return a function of the C interface, with plain integers for pointers."""
+    # By item, not by attribute: a function object of our own, beside the typed and
+    # slower one of wasmtime-py.
+    function = _dll[name]
     function.restype, function.argtypes = result, arguments
     return cast("Callable[..., Any]", function)
 
 
-memory_base = _raw("memory_data", _size, _size, _ptr)
-memory_size = _raw("memory_data_size", _size, _size, _ptr)
-set_epoch_deadline = _raw("context_set_epoch_deadline", None, _size, _u64)
-_get_fuel = _raw("context_get_fuel", _size, _size, _ptr)
-set_fuel = _raw("context_set_fuel", _size, _size, _u64)
-_trap_new = _raw("trap_new", _size, ctypes.c_char_p, _size)
-_error_new = _raw("error_new", _size, ctypes.c_char_p)
-_export = _raw("caller_export_get", ctypes.c_bool, _size, ctypes.c_char_p, _size, _ptr)
-_on_epoch = _raw("store_epoch_deadline_callback", None, _ptr, _Callback, _ptr, _ptr)
-_define = _raw(
-    "linker_define_func_unchecked",
+memory_base = raw("wasmtime_memory_data", _size, _size, _ptr)
+memory_size = raw("wasmtime_memory_data_size", _size, _size, _ptr)
+set_epoch_deadline = raw("wasmtime_context_set_epoch_deadline", None, _size, _u64)
+_get_fuel = raw("wasmtime_context_get_fuel", _size, _size, _ptr)
+set_fuel = raw("wasmtime_context_set_fuel", _size, _size, _u64)
+_trap_new = raw("wasmtime_trap_new", _size, ctypes.c_char_p, _size)
+_error_new = raw("wasmtime_error_new", _size, ctypes.c_char_p)
+_export = raw(
+    "wasmtime_caller_export_get", ctypes.c_bool, _size, ctypes.c_char_p, _size, _ptr
+)
+_on_epoch = raw(
+    "wasmtime_store_epoch_deadline_callback", None, _ptr, _Callback, _ptr, _ptr
+)
+_define = raw(
+    "wasmtime_linker_define_func_unchecked",
     _size,
     _ptr,
     ctypes.c_char_p,
@@ -83,7 +90,7 @@ def build_engine(settings: EngineSettings) -> wasmtime.Engine:
     """Return an engine in which a guest can be bounded, stopped and repeated."""
     config = wasmtime.Config()
     pointer = config.ptr()
-    for name, value in SWITCHES.items():
+    for name, value in settings.switches.items():
         getattr(ffi, f"wasmtime_config_{name}_set")(pointer, value)
     ffi.wasmtime_config_max_wasm_stack_set(pointer, settings.stack)
     ffi.wasmtime_config_memory_reservation_set(pointer, settings.memory)

@@ -3,8 +3,9 @@ The gate: which modules may be compiled at all.
 
 It reads the binary itself, before anything else interprets a byte of it. A module
 may import the host functions and nothing else, must export ``memory`` and its entry
-point, and declares no more than its limits allow. The gate saves time and gives good
-messages; that compiling is harmless is the work of the confined compile child.
+point, and declares no more than its limits allow. A component may import the same
+functions in another form; of what type, the compile child looks at. The gate saves
+time and gives good messages; that compiling is harmless is the work of that child.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ..core.limits import Limits
+from ..core.limits import COMPONENT, Limits, is_component
 from ..core.names import clean_name, nearest
 from ..errors import ModuleRefused
-from .binary import MAX_NAME, Import, ModuleInfo, parse
+from . import interface
+from .binary import HEADER, MAX_NAME, Import, ModuleInfo, parse_module
+from .component_binary import parse_component
 
 __all__ = ["HOST_FUNCTIONS", "NAMESPACE", "check", "inspect"]
 
@@ -37,6 +40,11 @@ HOST_FUNCTIONS: Mapping[str, str] = MappingProxyType(
     }
 )
 
+#: What leaves WASI out of a component.
+_STUB = (
+    "build it with its WASI stubbed out: componentize-py ... --stub-wasi, "
+    "componentize-qjs ... --stub-wasi, jco componentize --disable all"
+)
 _ENTRY_TYPE = "() -> i32"
 _PAGE = 65_536
 _SHOWN = 128
@@ -68,35 +76,71 @@ def inspect(module: bytes) -> ModuleInfo:
     Return what a module declares, whether or not an agent may.
 
     Raises:
-        ModuleRefused: It is not a core module, or is too large to look at.
+        ModuleRefused: It is neither a core module nor a component, or is too large
+            to look at.
     """
-    return parse(module)
+    if is_component(module):
+        return parse_component(module)
+    _check_header(module)
+    return parse_module(module)
 
 
-def check(module: bytes, limits: Limits, entry: str) -> None:
+def check(module: bytes, limits: Limits, entry: str) -> ModuleInfo:
     """
-    Let a module pass, or say why not.
+    Let a module pass, and return what it declares, or say why not.
 
     Args:
         module: Its bytes, of any quality.
 
         limits: What it may ask for.
 
-        entry: The function it must export, without parameters, giving an i32.
+        entry: The function it must export, without parameters, giving an i32; of a
+            component, a ``result<_, string>``.
 
     Raises:
-        ModuleRefused: It is not a core module, or asks for too much.
+        ModuleRefused: It is neither a core module nor a component, or asks for too
+            much.
     """
     if len(module) > limits.module:
         raise ModuleRefused(
             f"the module has {len(module):,} bytes, at most {limits.module:,}",
             fix="strip it (-Wl,--strip-all, -C strip=symbols), or raise limits.module",
         )
-    info = parse(module)
+    info = inspect(module)
+    component = info.kind == "component"
     for wanted in info.imports:
-        _check_import(wanted)
-    _check_exports(info, entry)
+        _check_interface(wanted) if component else _check_import(wanted)
+    if component:
+        _check_entry(info, entry)
+    else:
+        _check_exports(info, entry)
     _check_declared(info, limits)
+    return info
+
+
+def _check_header(module: bytes) -> None:
+    rebuild = "build it again: the file is cut or damaged"
+    if not module:
+        raise ModuleRefused("the module is empty", fix=rebuild)
+    if module.startswith(HEADER):
+        return
+    if module[:64].lstrip().startswith((b"(", b";;")):
+        raise ModuleRefused(
+            "the module is WebAssembly text, not binary",
+            fix="assemble it first: wat2wasm agent.wat -o agent.wasm",
+        )
+    if HEADER.startswith(module) or COMPONENT.startswith(module):
+        raise ModuleRefused("the module is cut off in its first bytes", fix=rebuild)
+    if module.startswith(HEADER[:4]):
+        version = clean_name(module[4:8])
+        raise ModuleRefused(
+            f"the module has an unknown version, {version}",
+            fix="build it for WebAssembly version 1, or as a component of today",
+        )
+    raise ModuleRefused(
+        "this is not a WebAssembly module",
+        fix="name a .wasm file; it begins with the bytes 00 61 73 6d",
+    )
 
 
 def _check_import(wanted: Import) -> None:
@@ -119,6 +163,46 @@ def _check_import(wanted: Import) -> None:
         raise ModuleRefused(
             f"the module imports {shown} as {wanted.type[:_SHOWN]}",
             fix=f"declare it as {expected}",
+        )
+
+
+def _check_interface(wanted: Import) -> None:
+    interface_, name = wanted.module[:_SHOWN], wanted.name[:_SHOWN]
+    if wanted.module.startswith("wasi:"):
+        raise ModuleRefused(
+            f'the component imports "{interface_}", and no agent has WASI',
+            fix=_STUB,
+        )
+    if wanted.module != interface.INTERFACE:
+        package = interface.INTERFACE.partition("@")[0]
+        other = wanted.module.partition("@")[0] == package
+        raise ModuleRefused(
+            f'the component imports "{interface_}", which does not exist',
+            fix=f'import "{interface.INTERFACE}"'
+            + (
+                ": build it with the WIT of this host" if other else " and nothing else"
+            ),
+        )
+    if not name and wanted.kind == "instance":  # of which it takes nothing
+        return
+    if wanted.kind != "function" or wanted.name not in interface.FUNCTIONS:
+        close = nearest(name, list(interface.FUNCTIONS))
+        raise ModuleRefused(
+            f'the component imports the {wanted.kind} "{name}" of "{interface_}", '
+            "which does not exist",
+            fix=f'import "{close}"'
+            if close
+            else "import one of the functions " + ", ".join(interface.FUNCTIONS),
+        )
+
+
+def _check_entry(info: ModuleInfo, entry: str) -> None:
+    entry = clean_name(entry.encode(errors="backslashreplace"), MAX_NAME)
+    found = next((export for export in info.exports if export.name == entry), None)
+    if found is None or found.kind != "function":
+        raise ModuleRefused(
+            f'the component does not export its entry point "{entry[:_SHOWN]}"',
+            fix='build it for the world "agent" of package caxton:agent',
         )
 
 
@@ -159,13 +243,18 @@ def _check_exports(info: ModuleInfo, entry: str) -> None:
 def _check_declared(info: ModuleInfo, limits: Limits) -> None:
     minimum = sum(memory.minimum for memory in info.memories) * _PAGE
     largest = max((table.minimum for table in info.tables), default=0)
+    component = info.kind == "component"
     for limit, what, number in (
         ("memories", "memories", len(info.memories)),
         ("memory", "bytes of memory", minimum),
         ("tables", "tables", len(info.tables)),
         ("table_elements", "elements in one table", largest),
     ):
-        most: int = getattr(limits, limit)
+        most: int = (
+            limits.memory_of(component=component)
+            if limit == "memory"
+            else getattr(limits, limit)
+        )
         if number > most:
             raise ModuleRefused(
                 f"the module declares {number:,} {what}, at most {most:,}",

@@ -1,16 +1,25 @@
-"""One execution of a guest, from a fresh instance, and how it ended."""
+"""
+One execution of a guest, from a fresh instance, and how it ended.
+
+Here for core modules, and in `component` for components.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
 import wasmtime
 from wasmtime import TrapCode
 
-from . import abi, engine
+from . import abi, component, engine
+from .component import ComponentCode
+from .session import Execution, entered, watch
 from .wire import End
 
-__all__ = ["Code", "execute", "load"]
+__all__ = ["AnyCode", "Code", "Loader", "execute", "loader"]
 
 _TRAPS = {
     TrapCode.STACK_OVERFLOW: "stack overflow",
@@ -34,6 +43,38 @@ class Code:
 
     engine: wasmtime.Engine
     pre: wasmtime.InstancePre
+    instances: int = 1
+
+    def run(self, store: wasmtime.Store, session: Execution) -> End:
+        """Run a fresh instance to its end."""
+        try:
+            instance = self.pre.instantiate(store)
+            run = engine.exported_function(store, instance, session.start.entry)
+            return End(kind="returned", code=run(store))
+        except wasmtime.Trap as trap:
+            return session.stop or _trapped(trap)
+        except wasmtime.WasmtimeError as exc:
+            return session.stop or _unstarted(str(exc))
+
+
+AnyCode: TypeAlias = Code | ComponentCode
+
+
+Loader: TypeAlias = Callable[[bytes], AnyCode]
+
+
+def loader(built: wasmtime.Engine, *, components: bool) -> Loader:
+    """
+    Return what makes code of an artifact: native code, so that must be ours.
+
+    Args:
+        built: What it was compiled for.
+
+        components: Whether it holds components.
+    """
+    if components:
+        return partial(component.load, built, component.link(built))
+    return partial(load, built, abi.link(built))
 
 
 def load(built: wasmtime.Engine, linker: wasmtime.Linker, artifact: bytes) -> Code:
@@ -42,37 +83,26 @@ def load(built: wasmtime.Engine, linker: wasmtime.Linker, artifact: bytes) -> Co
     return Code(built, linker.instantiate_pre(module))
 
 
-def execute(code: Code, session: abi.Session) -> End:
+def execute(code: AnyCode, session: Execution) -> End:
     """Run the guest of *session* to its end, in this thread."""
     with wasmtime.Store(code.engine) as store:
         limits = session.limits
         store.set_limits(
             session.start.memory,
             limits.table_elements,
-            1,
+            code.instances,
             limits.tables,
             limits.memories,
         )
         store.set_fuel(session.fuel)
         session.context = engine.context_of(store)
-        abi.watch(store)
-        with abi.entered(session):
-            end = _run(code, session, store)
+        watch(store)
+        with entered(session):
+            end = code.run(store, session)
         if end.kind in {"returned", "trap"} or end.limit not in {"", "compute"}:
             end.fuel = session.burnt()
         end.output = session.output
         return end
-
-
-def _run(code: Code, session: abi.Session, store: wasmtime.Store) -> End:
-    try:
-        instance = code.pre.instantiate(store)
-        run = engine.exported_function(store, instance, session.start.entry)
-        return End(kind="returned", code=run(store))
-    except wasmtime.Trap as trap:
-        return session.stop or _trapped(trap)
-    except wasmtime.WasmtimeError as exc:
-        return session.stop or _unstarted(str(exc))
 
 
 def _trapped(trap: wasmtime.Trap) -> End:

@@ -34,6 +34,7 @@ START_TIMEOUT = 60.0
 BACKLOG = 256 * 1024 * 1024
 
 _WORKER = "caxton_host.sandbox.worker"
+_CORE, _COMPONENTS = "core", "components"
 _REAP = 0.005
 _CALLS = frozenset({wire.CALL, wire.CALLS})
 
@@ -173,7 +174,9 @@ class Link(asyncio.BufferedProtocol):
         }
 
     @classmethod
-    async def spawn(cls, address_space: int, compute: int | None = None) -> Link:
+    async def spawn(
+        cls, address_space: int, compute: int | None = None, *, components: bool = False
+    ) -> Link:
         """
         Start a worker, and return once it is confined.
 
@@ -183,6 +186,8 @@ class Link(asyncio.BufferedProtocol):
             compute: How many of its guests may compute at a time; by default as
                 many as there are processors.
 
+            components: Whether its guests are components.
+
         Raises:
             SandboxError: It did not start.
         """
@@ -191,6 +196,7 @@ class Link(asyncio.BufferedProtocol):
             process = confine.spawn(
                 _WORKER,
                 *map(str, (theirs.fileno(), os.getpid(), address_space, compute or 0)),
+                _COMPONENTS if components else _CORE,
                 fds=[theirs.fileno()],
             )
         link = cls(process)

@@ -17,7 +17,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
@@ -30,15 +30,16 @@ from . import gate
 from .binary import ModuleInfo
 from .compiler import Compiler
 from .link import Link, NoRoom
-from .settings import PAGE, STACK, settings_for, share
+from .settings import PAGE, settings_for, share
 
 __all__ = ["WasmSandbox"]
 
 _MIB = 1024 * 1024
 #: What a worker maps before its first guest, and its compiled modules.
 _WORKER_SPACE = 1024 * _MIB
-#: A guest's thread, tables and host functions.
-_GUEST_SPACE = STACK + 4 * _MIB
+#: A guest's thread, tables and host functions, beside its stack. A component's has
+#: up to four texts that wait with it.
+_GUEST_SPACE = {"core": 4 * _MIB, "component": 16 * _MIB}
 _CLOSED = "the sandbox is closed"
 
 
@@ -54,24 +55,36 @@ class _Code:
 
         memory: Most bytes of each of its memories.
 
+        memories: How many it has. An inner component that is instantiated twice
+            would have more than its share.
+
         space: Address space that one guest takes.
+
+        component: Whether it is a component. Workers take those or core modules.
     """
 
     settings: str
     artifact: bytes = field(repr=False)
     memory: int
+    memories: int
     space: int
+    component: bool
 
 
 class _Worker:
     """A worker, or one that is starting, and the guests that count on it."""
 
-    def __init__(self, domain: str, space: int, compute: int | None) -> None:
+    def __init__(
+        self, domain: str, space: int, compute: int | None, *, components: bool
+    ) -> None:
         self.domain = domain
+        self.components = components
         self.left = space
         self.guests = 0
         self.full = self.leaving = False
-        self.link = asyncio.create_task(Link.spawn(_WORKER_SPACE + space, compute))
+        self.link = asyncio.create_task(
+            Link.spawn(_WORKER_SPACE + space, compute, components=components)
+        )
         self.idle: asyncio.TimerHandle | None = None
 
     @property
@@ -95,7 +108,7 @@ class _Worker:
 class _Turn:
     """A guest that waits for a place."""
 
-    space: int
+    code: _Code
     placed: asyncio.Future[_Worker]
 
 
@@ -165,18 +178,22 @@ class WasmSandbox:
     async def prepare(self, module: bytes, limits: Limits, entry: str) -> Prepared:
         """Check and compile a module; see `ports.Sandbox.prepare`."""
         info, memory = await asyncio.to_thread(_admit, module, limits, entry)
-        settings = settings_for(limits)
-        artifact = await self._compiler.artifact(module, limits, settings)
-        reserved = len(info.memories) * (settings.memory + 2 * settings.guard)
+        component = info.kind == "component"
+        settings = settings_for(limits, component=component)
+        artifact = await self._compiler.artifact(module, limits, settings, entry)
+        memories = max(1, len(info.memories))
+        reserved = memories * (settings.memory + 2 * settings.guard)
         self._code[artifact.key] = _Code(
             settings=settings.to_json(),
             artifact=artifact.data,
             memory=memory,
-            space=reserved + _GUEST_SPACE,
+            memories=memories,
+            space=reserved + settings.stack + _GUEST_SPACE[info.kind],
+            component=component,
         )
         return Prepared(
             sha256=info.sha256,
-            abi="core/1",
+            abi=f"{info.kind}/1",
             engine=settings.fingerprint,
             key=artifact.key,
         )
@@ -190,7 +207,9 @@ class WasmSandbox:
 
     async def _run(self, key: str, guest: Guest, door: Door) -> Ending:
         code = self._code[key]
-        async with self._place(guest.domain, code.space) as worker:
+        limits = replace(guest.limits, memories=code.memories)
+        guest = replace(guest, limits=limits)
+        async with self._place(guest.domain, code) as worker:
             link = await asyncio.shield(worker.link)
             link.load(key, code.settings, code.artifact)
             try:
@@ -200,18 +219,18 @@ class WasmSandbox:
                 raise
 
     @asynccontextmanager
-    async def _place(self, domain: str, space: int) -> AsyncGenerator[_Worker]:
+    async def _place(self, domain: str, code: _Code) -> AsyncGenerator[_Worker]:
         """Hold a place for one guest in a worker of *domain*."""
-        worker = await self._placed(domain, space)
+        worker = await self._placed(domain, code)
         try:
             yield worker
         finally:
-            self._leave(worker, space)
+            self._leave(worker, code.space)
 
-    async def _placed(self, domain: str, space: int) -> _Worker:
+    async def _placed(self, domain: str, code: _Code) -> _Worker:
         if self._closed:
             raise SandboxError(_CLOSED)
-        turn = _Turn(space, asyncio.get_running_loop().create_future())
+        turn = _Turn(code, asyncio.get_running_loop().create_future())
         self._waiting.setdefault(domain, deque()).append(turn)
         self._serve()
         try:
@@ -220,7 +239,7 @@ class WasmSandbox:
             if turn.placed.cancelled():
                 self._serve()
             elif not turn.placed.exception():
-                self._leave(turn.placed.result(), space)
+                self._leave(turn.placed.result(), code.space)
             raise
 
     def _serve(self) -> None:
@@ -232,7 +251,7 @@ class WasmSandbox:
                 line = self._waiting[domain]
                 while line and line[0].placed.done():
                     line.popleft()
-                worker = self._choose(domain, line[0].space) if line else None
+                worker = self._choose(domain, line[0].code) if line else None
                 if worker:
                     self._enter(worker, line.popleft())
                     served = True
@@ -242,7 +261,7 @@ class WasmSandbox:
 
     def _enter(self, worker: _Worker, turn: _Turn) -> None:
         worker.guests += 1
-        worker.left -= turn.space
+        worker.left -= turn.code.space
         if worker.idle:
             worker.idle.cancel()
         turn.placed.set_result(worker)
@@ -254,14 +273,15 @@ class WasmSandbox:
             self._rest(worker)
         self._serve()
 
-    def _choose(self, domain: str, space: int) -> _Worker | None:
+    def _choose(self, domain: str, code: _Code) -> _Worker | None:
         """Return a worker for a guest of *domain*, or ``None``: it has to wait."""
         for worker in self._workers:
             if (
                 worker.domain == domain
+                and worker.components == code.component
                 and worker.usable
                 and worker.guests < self._most_guests
-                and worker.left >= space
+                and worker.left >= code.space
             ):
                 return worker
         if len(self._workers) >= self._most_workers:
@@ -270,7 +290,12 @@ class WasmSandbox:
                 self._vacate(domain)
                 return None
             self._end(unused)
-        worker = _Worker(domain, self._most_guests * space, self._compute)
+        worker = _Worker(
+            domain,
+            self._most_guests * code.space,
+            self._compute,
+            components=code.component,
+        )
         self._workers.append(worker)
         return worker
 
@@ -301,12 +326,12 @@ class WasmSandbox:
 
 def _admit(module: bytes, limits: Limits, entry: str) -> tuple[ModuleInfo, int]:
     """Let a module pass the gate; return what it declares, and a memory's bound."""
-    gate.check(module, limits, entry)
-    info = gate.inspect(module)
-    memory = share([one.maximum for one in info.memories], limits.memory)
+    info = gate.check(module, limits, entry)
+    most = limits.memory_of(component=info.kind == "component")
+    memory = share([one.maximum for one in info.memories], most)
     if any(one.minimum * PAGE > memory for one in info.memories):
         raise ModuleRefused(
-            f"the memories share {limits.memory:,} bytes, so each may have {memory:,}",
+            f"the memories share {most:,} bytes, so each may have {memory:,}",
             fix="let each memory declare a maximum, or raise limits.memory",
         )
     return info, memory

@@ -83,6 +83,7 @@ _CLONE3 = (435, 435)
 _FCNTL = (72, 25)
 _IOCTL = (16, 29)
 _PRCTL = (157, 167)
+_MEMFD_CREATE = (319, 279)
 _TGKILL = (234, 131)
 
 _ALLOW = 0x7FFF0000
@@ -99,6 +100,8 @@ _NOT_DETACHED = 0xFFFFFFFF & ~0x400000
 _FIONBIO = 0x5421
 _SET_NAME = 15
 _GETFD_SETFD_GETFL_SETFL = (1, 2, 3, 4)
+_CLOEXEC_ALLOW_SEALING = 3
+_ADD_SEALS = 1033
 
 _SET_FILTER, _ALL_THREADS = 1, 1
 
@@ -124,22 +127,25 @@ class _Only:
     mask: int = 0xFFFFFFFF
 
 
-def _conditions() -> tuple[_Only, ...]:
+def _conditions(*, images: bool) -> tuple[_Only, ...]:
+    seals = (_ADD_SEALS,) if images else ()
+    memory = (_Only(_MEMFD_CREATE, 2, (_CLOEXEC_ALLOW_SEALING,)),) if images else ()
     return (
         # With an address, a datagram socket reaches whom it likes.
         _Only(_SENDTO, 8, (0,)),
         _Only(_SENDTO, 9, (0,)),
         _Only(_CLONE, 0, (_THREAD,), _NOT_DETACHED),
         # F_SETOWN and F_SETSIG would send any signal to any process of the user.
-        _Only(_FCNTL, 2, _GETFD_SETFD_GETFL_SETFL),
+        _Only(_FCNTL, 2, (*_GETFD_SETFD_GETFL_SETFL, *seals)),
         _Only(_IOCTL, 2, (_FIONBIO,)),
         _Only(_PRCTL, 0, (_SET_NAME,)),
         _Only(_TGKILL, 0, (os.getpid(),)),
+        *memory,
     )
 
 
-def program(machine: str) -> bytes:
-    """Return the filter for this process, in classic BPF."""
+def program(machine: str, *, images: bool = False) -> bytes:
+    """Return the filter for this process, in classic BPF; see `confine.confine`."""
     column = MACHINES.index(machine)
     code = [
         (_LOAD, 0, 0, _AT_ARCH),
@@ -152,7 +158,8 @@ def program(machine: str) -> bytes:
     for numbers in _ALLOWED.values():
         if numbers[column] >= 0:
             code += [(_IF_EQUAL, 0, 1, numbers[column]), (_RETURN, 0, 0, _ALLOW)]
-    for numbers, group in groupby(_conditions(), key=lambda only: only.numbers):
+    conditions = _conditions(images=images)
+    for numbers, group in groupby(conditions, key=lambda only: only.numbers):
         block = [instruction for only in group for instruction in _compare(only)]
         block.append((_RETURN, 0, 0, _ALLOW))
         code += [(_IF_EQUAL, 0, len(block), numbers[column]), *block]
@@ -175,10 +182,10 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_char_p))
 
 
-def restrict() -> bool:
+def restrict(*, images: bool = False) -> bool:
     """Filter the calls of every thread of this process. Needs no-new-privs."""
     if AUDIT_ARCH is None:
         return False
-    code = program(platform.machine())
+    code = program(platform.machine(), images=images)
     fprog = _Program(len(code) // 8, code)
     return syscall("seccomp", _SET_FILTER, _ALL_THREADS, ctypes.byref(fprog)) == 0

@@ -16,10 +16,20 @@ from dataclasses import asdict, dataclass
 
 from ..core.limits import Limits
 
-__all__ = ["STACK", "SWITCHES", "EngineSettings", "settings_for", "share"]
+__all__ = [
+    "COMPONENT_STACK",
+    "COMPONENT_SWITCHES",
+    "STACK",
+    "SWITCHES",
+    "EngineSettings",
+    "settings_for",
+    "share",
+]
 
 PAGE = 64 * 1024
 STACK = 512 * 1024
+#: An interpreter has a frame or more of its own for each of its program's.
+COMPONENT_STACK = 2 * 1024 * 1024
 
 #: Setting of `wasmtime_config_<name>_set` to its value.
 SWITCHES: dict[str, int] = {
@@ -54,6 +64,20 @@ SWITCHES: dict[str, int] = {
     "parallel_compilation": False,
 }
 
+#: For components, where they differ.
+COMPONENT_SWITCHES: dict[str, int] = SWITCHES | {
+    "wasm_component_model": True,
+    "wasm_component_model_accessors": False,
+    "wasm_component_model_async": False,
+    "wasm_component_model_async_stackful": False,
+    "wasm_component_model_canonical_names": False,
+    "wasm_component_model_implements": False,
+    "wasm_component_model_map": False,
+    "wasm_component_model_more_async_builtins": False,
+    # Interpreters come with 10 MB and more of memory, most of which they only read.
+    "memory_init_cow": True,
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
@@ -70,6 +94,8 @@ class EngineSettings:
         wasmtime: The version that compiles and runs.
 
         machine: The processor family that it compiles for.
+
+        component: Whether it takes components, and nothing else.
     """
 
     memory: int
@@ -77,17 +103,30 @@ class EngineSettings:
     guard: int = PAGE
     wasmtime: str
     machine: str
+    component: bool = False
+
+    @property
+    def switches(self) -> dict[str, int]:
+        """Return what is on and off."""
+        return COMPONENT_SWITCHES if self.component else SWITCHES
 
     @property
     def fingerprint(self) -> str:
         """Version and digest: ``wasmtime-50.0.1/ab12cd34``."""
-        everything = json.dumps([asdict(self), SWITCHES], sort_keys=True)
+        everything = json.dumps([self._told(), self.switches], sort_keys=True)
         digest = hashlib.sha256(everything.encode()).hexdigest()
         return f"wasmtime-{self.wasmtime}/{digest[:8]}"
 
     def to_json(self) -> str:
         """Return what `from_json` reads."""
-        return json.dumps(asdict(self), sort_keys=True)
+        return json.dumps(self._told(), sort_keys=True)
+
+    def _told(self) -> dict[str, object]:
+        told = asdict(self)
+        if not self.component:
+            # Logs name engines from before there were components.
+            del told["component"]
+        return told
 
     @classmethod
     def from_json(cls, text: str) -> EngineSettings:
@@ -95,12 +134,14 @@ class EngineSettings:
         return cls(**json.loads(text))
 
 
-def settings_for(limits: Limits) -> EngineSettings:
+def settings_for(limits: Limits, *, component: bool = False) -> EngineSettings:
     """Return the settings under which a module with *limits* is compiled and run."""
     from importlib.metadata import version  # noqa: PLC0415 -- 8 ms, not for workers
 
     return EngineSettings(
-        memory=-(-limits.memory // PAGE) * PAGE,
+        memory=-(-limits.memory_of(component=component) // PAGE) * PAGE,
+        stack=COMPONENT_STACK if component else STACK,
+        component=component,
         wasmtime=version("wasmtime"),
         machine=platform.machine(),
     )

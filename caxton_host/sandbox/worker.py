@@ -1,7 +1,7 @@
 """
 A worker: a process that holds guests of one trust domain, and nothing worth stealing.
 
-    python -I -m caxton_host.sandbox.worker SOCKET PARENT ADDRESS_SPACE COMPUTE
+    python -I -m caxton_host.sandbox.worker SOCKET PARENT ADDRESS_SPACE COMPUTE KIND
 
 Imports what it needs, opens nothing but the one socket that it was given, confines
 itself, says so, and then does what the host's frames tell it. Each guest has a thread
@@ -27,10 +27,11 @@ import wasmtime
 
 from .. import codec
 from ..ports import Answer
-from . import abi, confine, guest, wire
+from . import abi, component, confine, guest, wire
 from .channel import Channel, Waiter
 from .engine import build_engine
-from .settings import STACK, EngineSettings
+from .session import Ended
+from .settings import COMPONENT_STACK, STACK, EngineSettings
 from .turns import Turns
 from .wire import End, Start
 
@@ -58,17 +59,18 @@ class Run(Waiter):
         super().__init__()
         self.number = number
         self.worker = worker
-        self.session = abi.Session(start, self)
+        kind = component.Session if worker.components else abi.Session
+        self.session = kind(start, self)
         self._answer: Answer | None = None
         self._holds = False
         self._since = self._used = 0.0
 
-    def execute(self, code: guest.Code) -> None:
+    def execute(self, code: guest.AnyCode) -> None:
         """Run the guest, and tell the host how it ended."""
         try:
             self._take_turn()
             end = guest.execute(code, self.session)
-        except abi.Ended:
+        except Ended:
             end = self.session.stop or End(kind="stopped")
         except BaseException as exc:  # noqa: BLE001 -- the host is to know
             end = End(kind="failed", message=repr(exc))
@@ -77,11 +79,11 @@ class Run(Waiter):
         self.worker.ended(self, end)
 
     def call(self, name: bytes, params: bytes, fuel: int) -> Answer:
-        """Have the host carry out a tool call; see `abi.Host`."""
+        """Have the host carry out a tool call; see `session.Host`."""
         return self._ask(wire.call(self.number, name, params, fuel))
 
     def call_many(self, batch: bytes, fuel: int) -> Answer:
-        """Have the host carry out a batch of tool calls; see `abi.Host`."""
+        """Have the host carry out a batch of tool calls; see `session.Host`."""
         return self._ask(wire.calls(self.number, batch, fuel))
 
     def _ask(self, frame: bytes) -> Answer:
@@ -90,7 +92,7 @@ class Run(Waiter):
         self._give_turn()
         self.worker.channel.wait(self)
         if self._answer is None:
-            raise abi.Ended
+            raise Ended
         if self._answer.at:  # an empty batch is no tool call
             self._used = 0.0
         self._take_turn()
@@ -127,7 +129,7 @@ class Run(Waiter):
         self._holds = self.worker.turns.take(self, lambda: self.session.stop)
         self._since = monotonic()
         if self.session.stop:
-            raise abi.Ended
+            raise Ended
 
     def _give_turn(self) -> None:
         self._holds = False
@@ -146,6 +148,8 @@ class Worker:
 
         compute: How many guests may compute at a time; 0 for as many as there are
             processors.
+
+        components: Whether its guests are components.
     """
 
     def __init__(
@@ -153,13 +157,16 @@ class Worker:
         sock: socket.socket,
         leave: Callable[[int], NoReturn] = os._exit,
         compute: int = 0,
+        *,
+        components: bool = False,
     ) -> None:
         self.channel = Channel(sock, self._handle, leave)
+        self.components = components
         self.turns = Turns(compute or len(os.sched_getaffinity(0)))
         self._runs: dict[int, Run] = {}
         self._idle = threading.Event()
-        self._engines: dict[str, tuple[wasmtime.Engine, wasmtime.Linker]] = {}
-        self._modules: dict[str, guest.Code] = {}
+        self._engines: dict[str, tuple[wasmtime.Engine, guest.Loader]] = {}
+        self._modules: dict[str, guest.AnyCode] = {}
 
     def serve(self) -> None:
         """Serve until the host is gone."""
@@ -209,8 +216,11 @@ class Worker:
         try:
             if settings not in self._engines:
                 built = build_engine(EngineSettings.from_json(settings))
-                self._engines[settings] = built, abi.link(built)
-            self._modules[key] = guest.load(*self._engines[settings], artifact)
+                self._engines[settings] = (
+                    built,
+                    guest.loader(built, components=self.components),
+                )
+            self._modules[key] = self._engines[settings][1](artifact)
         except (wasmtime.WasmtimeError, MemoryError):
             # Found out, and tried elsewhere, when it is to start.
             return
@@ -219,15 +229,17 @@ class Worker:
 def main() -> None:
     """Run a worker on what the command line says."""
     descriptor, parent, address_space, compute = map(int, sys.argv[1:5])
+    components = sys.argv[5] == "components"
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     confine.die_with_parent(parent)
     sock = socket.socket(fileno=descriptor)
     # An arena a thread would reserve 64 MiB for each guest.
     ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
-    threading.stack_size(STACK + _PYTHON_STACK)
-    worker = Worker(sock, compute=compute)
+    stack = COMPONENT_STACK if components else STACK
+    threading.stack_size(stack + _PYTHON_STACK)
+    worker = Worker(sock, compute=compute, components=components)
     gc.freeze()
-    guards = confine.confine(address_space=address_space)
+    guards = confine.confine(address_space=address_space, images=components)
     worker.channel.send(wire.frame(wire.READY, 0, codec.encode(guards)))
     worker.serve()
 

@@ -133,8 +133,9 @@ def _endless() -> Iterator[Attack]:
 
 
 def _memory() -> Iterator[Attack]:
-    small = Limits(memory=8 * _MIB)
-    most = small.memory + 16 * _MIB
+    size = 8 * _MIB
+    small = Limits(memory=size)
+    most = size + 16 * _MIB
     grow = wasm(_GROW)
     yield _attack(3, "memory grow", grow, "completed", limits=small, most=most)
     four = wasm("(i32.const 0)", memory="65536")

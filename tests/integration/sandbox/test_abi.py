@@ -20,6 +20,7 @@ from caxton_host.sandbox import abi, wire
 from caxton_host.sandbox.engine import build_engine
 from caxton_host.sandbox.gate import HOST_FUNCTIONS
 from caxton_host.sandbox.guest import Code, _unstarted, execute
+from caxton_host.sandbox.session import CALL_FUEL, MAX_RANDOM
 from caxton_host.sandbox.settings import settings_for
 from caxton_host.sandbox.wire import End, Start
 
@@ -218,8 +219,8 @@ def test_call_tells_what_was_burnt_so_far() -> None:
     host = FakeHost()
     run(wasm(f"(drop {CALL}) (drop {CALL}) (i32.const 0)", before=ECHO), host)
     first, second = (fuel for _, _, fuel in host.calls)
-    assert first > abi.CALL_FUEL
-    assert abi.CALL_FUEL < second - first < abi.CALL_FUEL + 100
+    assert first > CALL_FUEL
+    assert CALL_FUEL < second - first < CALL_FUEL + 100
 
 
 def test_reply_that_does_not_fit_writes_nothing_and_is_taken_later() -> None:
@@ -282,7 +283,7 @@ def test_random_stream_has_an_end() -> None:
     end = run(wasm(body))
     assert (end.kind, end.message) == (
         "trap",
-        f"more than {abi.MAX_RANDOM} random bytes",
+        f"more than {MAX_RANDOM} random bytes",
     )
 
 
@@ -347,7 +348,7 @@ def test_batch_carries_the_guests_own_bytes_and_gives_the_reply() -> None:
     memory = shown(body, host)
     [(batch, fuel)] = host.batches
     assert (batch, host.calls) == (b"echo\x80", [])
-    assert fuel > abi.CALL_FUEL
+    assert fuel > CALL_FUEL
     assert _result(memory) == (0, 6)
     assert memory[1024:1030] == b"\x91reply"
     assert struct.unpack_from("<q", memory, 8) == (77,)
@@ -418,7 +419,7 @@ def test_host_calls_are_counted_and_burn_fuel() -> None:
     counted = run(wasm(FLOOD), limits=Limits(host_calls=50))
     assert (counted.kind, counted.limit) == ("limit", "host_calls")
     assert counted.fuel is not None
-    assert counted.fuel > 50 * abi.CALL_FUEL
+    assert counted.fuel > 50 * CALL_FUEL
     burnt = run(wasm(FLOOD), limits=Limits(fuel=105_000))
     assert (burnt.kind, burnt.limit, burnt.fuel) == ("limit", "fuel", 105_000)
 

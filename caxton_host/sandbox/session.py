@@ -1,0 +1,204 @@
+"""
+One execution, as its host functions see it, whichever form they have.
+
+Counts what a guest uses, and holds what it is given: its time, its random stream, the
+slot that says why it has to end. `abi` and `component` put their forms of the host
+functions on top. A callback of theirs never raises: wasmtime-py would keep the
+exception where another guest finds it. It fills the stop slot and returns a trap.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Generator
+from contextlib import contextmanager
+from threading import get_ident
+from typing import NoReturn, Protocol
+
+import wasmtime
+
+from ..core.limits import Limits
+from ..ports import Answer
+from . import engine, wire
+from .wire import End, Start
+
+__all__ = [
+    "CALL_FUEL",
+    "MAX_RANDOM",
+    "Ended",
+    "Execution",
+    "Host",
+    "current",
+    "cut",
+    "entered",
+    "watch",
+]
+
+#: What each host call costs, so that fuel bounds how many there can be.
+CALL_FUEL = 10_000
+#: How much of its random stream a guest can read: it is kept in memory.
+MAX_RANDOM = 4 * 1024 * 1024
+
+
+class Ended(BaseException):
+    """The guest goes no further; its stop slot says why."""
+
+
+class Host(Protocol):
+    """Where host functions lead that the worker cannot answer."""
+
+    def call(self, name: bytes, params: bytes, fuel: int) -> Answer:
+        """Carry out a tool call. Raises `Ended` if the guest is to stop."""
+        ...
+
+    def call_many(self, batch: bytes, fuel: int) -> Answer:
+        """Carry out a batch of tool calls. Raises `Ended` as `call` does."""
+        ...
+
+    def log(self, level: int, text: bytes) -> None:
+        """Pass on a log line."""
+        ...
+
+    def tick(self) -> bool:
+        """Return whether a computing guest may go on."""
+        ...
+
+
+class Execution:
+    """
+    One execution. Used by one thread.
+
+    Args:
+        start: What the guest is given.
+
+        host: Where its calls go.
+
+    Attributes:
+        fuel: What it has at first.
+
+        context: Address of its store's context, once it has a store.
+
+        stop: Why it has to end, or ``None``. The first reason stays.
+
+        output: The last output it set, as msgpack, or ``None``.
+    """
+
+    def __init__(self, start: Start, host: Host) -> None:
+        self.start = start
+        self.limits: Limits = start.limits
+        self.fuel = min(start.limits.fuel, 2**63 - 1)
+        self.host = host
+        self.context = 0
+        self.stop: End | None = None
+        self.output: bytes | None = None
+        self._now = start.now
+        self._calls = self._logged = self._drawn = 0
+        self._seed, self._stream = start.seed, b""
+
+    def end(self, end: End) -> None:
+        """Fill the stop slot, unless it is full."""
+        if self.stop is None:
+            self.stop = end
+
+    def charge(self) -> None:
+        """Charge for a host call."""
+        if self.stop:
+            raise Ended
+        self._calls += 1
+        if self._calls > self.limits.host_calls:
+            self._over("host_calls", f"more than {self.limits.host_calls} host calls")
+        left = engine.get_fuel(self.context)
+        if left < CALL_FUEL:
+            engine.set_fuel(self.context, 0)
+            self._over("fuel", "no fuel left for a host call")
+        engine.set_fuel(self.context, left - CALL_FUEL)
+
+    def burnt(self) -> int:
+        """Return how much fuel the guest has used."""
+        return self.fuel - engine.get_fuel(self.context)
+
+    def _draw(self, length: int) -> bytes:
+        """Return the next bytes of the SHAKE-256 stream of the seed."""
+        wanted = self._drawn + length
+        if wanted > MAX_RANDOM:
+            self._trap(f"more than {MAX_RANDOM} random bytes")
+        if wanted > len(self._stream):
+            # hashlib cannot go on where it was: twice as much each time.
+            size = min(max(4096, 2 * wanted), MAX_RANDOM)
+            self._stream = hashlib.shake_256(self._seed).digest(size)
+        data = self._stream[self._drawn : wanted]
+        self._drawn = wanted
+        return data
+
+    def _log(self, level: int, pointer: int, length: int) -> None:
+        """Pass on a log line, until the run has written its share and one more."""
+        if self._logged > self.limits.log:
+            return
+        most = min(self.limits.log, wire.MAX_LINE) + 1
+        text = ctypes.string_at(pointer, min(length, most))
+        self._logged += max(len(text), wire.LINE_COST)
+        self.host.log(level, text)
+
+    def _settle(self, answer: Answer) -> None:
+        self._now = answer.at or self._now
+        if answer.seed:
+            self._seed, self._stream, self._drawn = answer.seed, b"", 0
+
+    def _trap(self, message: str) -> NoReturn:
+        self.end(End(kind="trap", message=message))
+        raise Ended
+
+    def _over(self, limit: str, message: str) -> NoReturn:
+        self.end(End(kind="limit", limit=limit, message=message))
+        raise Ended
+
+
+def cut(address: int, length: int, most: int) -> bytes:
+    """
+    Return a guest's bytes; of more than *most*, so many and the SHA-256 of all.
+
+    So they are still over the limit, and still differ where the guest's differ.
+    """
+    if length <= most:
+        return ctypes.string_at(address, length)
+    whole = (ctypes.c_char * length).from_address(address)
+    return ctypes.string_at(address, most) + hashlib.sha256(whole).digest()
+
+
+#: Thread to the guest that it runs.
+_executions: dict[int, Execution] = {}
+
+
+def current() -> Execution:
+    """Return the execution of this thread."""
+    return _executions[get_ident()]
+
+
+@engine.epoch_callback
+def _on_epoch(_context: int, _data: int, delta: int, kind: int) -> int:
+    execution = current()
+    try:
+        if execution.host.tick():
+            ctypes.c_uint64.from_address(delta).value = 1
+            ctypes.c_uint8.from_address(kind).value = 0
+            return 0
+    except BaseException as exc:  # noqa: BLE001 -- see the top of this file
+        execution.end(End(kind="failed", message=f"a tick: {exc!r}"))
+    return engine.new_error()
+
+
+def watch(store: wasmtime.Store) -> None:
+    """Ask the guest of *store* at every tick whether it may go on."""
+    engine.on_epoch(store, _on_epoch)
+    engine.set_epoch_deadline(engine.context_of(store), 1)
+
+
+@contextmanager
+def entered(execution: Execution) -> Generator[None]:
+    """Make the host functions of this thread those of one execution."""
+    _executions[get_ident()] = execution
+    try:
+        yield
+    finally:
+        del _executions[get_ident()]

@@ -4,7 +4,7 @@
  * Input: {"location": text}, or nothing for Seattle. Output: a map that says what it
  * was told and what it was denied.
  */
-import { AgentError, Denied, input, log, mcpCall, output } from "caxton";
+import { AgentError, Denied, input, log, mcpCall } from "caxton";
 
 function ask(name, params) {
   try {
@@ -22,15 +22,15 @@ export function run() {
   const location = typeof wanted === "string" && wanted ? wanted : "Seattle";
 
   const weather = ask("weather", { location });
-  log(weather.status === "ok" ? "info" : "warning", weather.message);
+  log[weather.status === "ok" ? "info" : "warning"](weather.message);
 
   const forecast = ask("mcp__webhook__forecast", { location });
   const echo = ask("mcp__demo__echo", { text: "is anybody there?" });
 
-  output({
+  return {
     summary: weather.message,
     forecast: answer(forecast),
     denied: echo instanceof Denied,
     echo: answer(echo),
-  });
+  };
 }

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import UsageError
+from .frozen import frozen
 from .shipped import find_shared
-from .still import still
 from .tools import call
 
 __all__ = ["SOURCES", "compile"]
@@ -52,7 +52,7 @@ def compile(source: Path, module: Path, scratch: Path) -> None:
     """Compile *source* to *module*."""
     node = _node(source.parent)
     tool = _tool(source.parent)
-    environ = still(f"{_TOOL}.", "javascript", scratch)
+    environ = frozen(f"{_TOOL}.", "javascript", scratch)
     root = scratch / "modules"
     _copy(source.parent, root)
     sdk = root / "node_modules" / "caxton"

@@ -79,7 +79,10 @@ declare module "caxton" {
   /** A variable of the run; undefined if it has none of that name. */
   export function context(key: string): any;
 
-  /** Set the result of the run. The last one counts. */
+  /**
+   * Set the result of the run. The last one counts, and what `run` returns is the
+   * last of all.
+   */
   export function output(value: Value | Params): void;
 
   /** Microseconds since 1970: when the last reply was recorded, or the run started. */
@@ -92,10 +95,10 @@ declare module "caxton" {
   export function randomBytes(size: number): Uint8Array;
 
   /** Write a line to the run's log. */
-  export function log(
-    level: "debug" | "info" | "warning" | "error",
-    line: string,
-  ): void;
+  export const log: Record<
+    "debug" | "info" | "warning" | "error",
+    (line: string) => void
+  >;
 }
 
 /** Lines of the run's log. */

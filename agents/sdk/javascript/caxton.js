@@ -1,11 +1,11 @@
 /*
  * caxton.js: write an agent for caxton_host in JavaScript.
  *
- *     import { mcpCall, output } from "caxton";
+ *     import { mcpCall } from "caxton";
  *
  *     export function run() {
  *       const reply = mcpCall("weather", { location: "Seattle" });
- *       output({ summary: reply.message });
+ *       return { summary: reply.message };
  *     }
  *
  * caxton.d.ts says what each function does. Whatever would differ from one run to
@@ -113,7 +113,14 @@ export const output = (value) => ask("output", write(value));
 
 export const now = () => ask("now");
 
-export const log = (level, line) => ask("log", level, text(line));
+const line = (level) => (said) => ask("log", level, text(said));
+
+export const log = {
+  debug: line("debug"),
+  info: line("info"),
+  warning: line("warning"),
+  error: line("error"),
+};
 
 // Of 64 random bits a number holds the upper 53, and rounds the rest.
 const upper = (bits) => Math.min(Math.floor(ask("random") / 2 ** (64 - bits)), 2 ** bits - 1);
@@ -178,14 +185,14 @@ function shown(value) {
   }
 }
 
-const line = (level) => (...values) => log(level, values.map(shown).join(" "));
+const printed = (level) => (...values) => log[level](values.map(shown).join(" "));
 
 globalThis.console = {
-  debug: line("debug"),
-  log: line("info"),
-  info: line("info"),
-  warn: line("warning"),
-  error: line("error"),
+  debug: printed("debug"),
+  log: printed("info"),
+  info: printed("info"),
+  warn: printed("warning"),
+  error: printed("error"),
 };
 
 // ---- From the host to the agent ----------------------------------------------
@@ -209,13 +216,13 @@ export function start(agent) {
     throw new Error("there is no `export function run()`");
   return () => {
     running = true;
-    let result;
     try {
-      result = agent.run();
+      const result = agent.run();
+      if (typeof result?.then === "function")
+        throw "run is asynchronous: nothing would wait for it. Take away async and await.";
+      if (result !== undefined) output(result);
     } catch (error) {
       throw told(error);
     }
-    if (typeof result?.then === "function")
-      throw "run is asynchronous: nothing would wait for it. Take away async and await.";
   };
 }

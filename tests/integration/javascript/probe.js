@@ -56,7 +56,7 @@ const actions = {
     return attempt(() => mcpCall("a", params));
   },
   halves: () => {
-    log("info", `a${half}b`);
+    log.info(`a${half}b`);
     console.log(half);
     return [mcpCall(half, { [half]: half }).status, context(half) ?? null];
   },
@@ -96,7 +96,7 @@ const actions = {
     console.warn(circle, Symbol("s"), () => 1);
     console.error();
   },
-  levels: () => ["debug", "info", "warning", "error"].map((level) => log(level, level)),
+  levels: () => ["debug", "info", "warning", "error"].forEach((level) => log[level](level)),
   outputs: () => [1, "text", undefined].map((value) => output(value)).length,
   order: () => ({ z: 1, a: 2, 10: 3, "": 4 }),
   exits: () => attempt(() => setTimeout(() => {}, 1)),
@@ -113,6 +113,5 @@ const actions = {
 export function run() {
   const asked = input();
   if (asked.action === "promise") return Promise.resolve(1);
-  const result = actions[asked.action](asked);
-  if (result !== undefined) output(result);
+  return actions[asked.action](asked);
 }

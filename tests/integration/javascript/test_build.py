@@ -172,7 +172,7 @@ def test_a_missing_program_is_answered_with_the_package_that_has_it(
 def test_a_missing_compiler_is_answered_with_the_extra_that_has_it(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("caxton_host.building.still.find_spec", lambda _: None)
+    monkeypatch.setattr("caxton_host.building.frozen.find_spec", lambda _: None)
     with pytest.raises(UsageError, match="a compiler") as caught:
         build_agent(files({"agent.js": NOTHING}))
     assert caught.value.fix == 'pip install "caxton-host[javascript]"'
@@ -187,7 +187,7 @@ def test_a_tool_that_hangs_is_not_blamed_on_the_agent(
         return "v20.0.0"
 
     monkeypatch.setattr(javascript, "call", hangs)
-    monkeypatch.setattr(javascript, "still", lambda *_: {})
+    monkeypatch.setattr(javascript, "frozen", lambda *_: {})
     with pytest.raises(UsageError, match="did not end") as caught:
         build_agent(files({"agent.js": NOTHING}))
     assert caught.value.fix == "try again"

@@ -10,12 +10,12 @@ from pathlib import Path
 from ..errors import UsageError
 from .tools import call
 
-__all__ = ["still"]
+__all__ = ["frozen"]
 
-_SOURCE = Path(__file__).with_name("still.c")
+_SOURCE = Path(__file__).with_name("frozen.c")
 
 
-def still(library: str, extra: str, scratch: Path) -> Mapping[str, str]:
+def frozen(library: str, extra: str, scratch: Path) -> Mapping[str, str]:
     """
     Return the variables with which a tool sees a time that stands, and no chance.
 
@@ -34,7 +34,7 @@ def still(library: str, extra: str, scratch: Path) -> Mapping[str, str]:
             "a compiler that the build needs is not installed",
             fix=f'pip install "caxton-host[{extra}]"',
         )
-    made = scratch / "still.so"
+    made = scratch / "frozen.so"
     cache = str(scratch / "cache")
     call(
         [
@@ -46,4 +46,4 @@ def still(library: str, extra: str, scratch: Path) -> Mapping[str, str]:
         fix="install caxton-host again",
         environ={"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache},
     )
-    return {"LD_PRELOAD": str(made), "CAXTON_STILL": library}
+    return {"LD_PRELOAD": str(made), "CAXTON_FROZEN": library}

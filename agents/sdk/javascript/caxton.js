@@ -155,7 +155,11 @@ globalThis.performance = {
   get timeOrigin() {
     return (origin ??= now()) / 1000;
   },
-  now: () => now() / 1000 - performance.timeOrigin,
+  now() {
+    const at = now();
+    origin ??= at;
+    return (at - origin) / 1000;
+  },
 };
 
 const hex = (bytes) => Array.from(bytes, (one) => one.toString(16).padStart(2, "0")).join("");

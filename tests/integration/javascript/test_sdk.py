@@ -181,9 +181,9 @@ def test_every_clock_of_the_language_is_the_hosts(probe: bytes) -> None:
         True,
         True,
         asked[6] // 1000,
-        -1500.0,
-        1500.0,
-        asked[8] / 1000,
+        0,
+        1500,
+        asked[7] / 1000,
     ]
 
 

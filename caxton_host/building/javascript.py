@@ -98,16 +98,17 @@ def _tool(folder: Path) -> Path:
     if shutil.which("npm") is None:
         raise UsageError("npm is not installed", fix=_INSTALL)
     locked = (folder / "package-lock.json").is_file()
-    words = ["npm", "ci" if locked else "install", "--prefix", _shown(folder)]
-    raise UsageError(
-        f"{_TOOL} is not installed",
-        fix=" ".join(words if locked else [*words, f"{_TOOL}@{_VERSION}"]),
-    )
+    install = "npm ci" if locked else f"npm install {_TOOL}@{_VERSION}"
+    raise UsageError(f"{_TOOL} is not installed", fix=_inside(folder, install))
 
 
-def _shown(folder: Path) -> str:
+def _inside(folder: Path, command: str) -> str:
+    """Return what to type for *command* in *folder*. With --prefix npm reads less."""
     below = os.path.relpath(folder)
-    return shlex.quote(str(folder) if below.startswith("..") else below)
+    if below == ".":
+        return command
+    shown = shlex.quote(str(folder) if below.startswith("..") else below)
+    return f"(cd {shown} && {command})"
 
 
 def _copy(folder: Path, root: Path) -> None:

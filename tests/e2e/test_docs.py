@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -16,13 +17,17 @@ README = ROOT / "README.md"
 TUTORIALS = sorted((ROOT / "docs" / "tutorial").glob("*.md"))
 
 FLAGS = re.MULTILINE | re.DOTALL
-_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", FLAGS)
+_BLOCK = re.compile(r"^```(\w+(?: \S+)?)\n(.*?)^```$", FLAGS)
 #: .ci/run types these, in a fresh clone.
 _INSTALLS = ("python3 -m venv ", ". .venv/bin/activate", "pip install ")
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
-    """Return the language and text of each block of *page*, without installations."""
+    """
+    Return the language and text of each block of *page*, without installations.
+
+    A block that is a file has its name after the language.
+    """
     found = [(match[1], match[2]) for match in _BLOCK.finditer(page.read_text("utf-8"))]
     return [(language, text) for language, text in found if not _installs(text)]
 
@@ -70,6 +75,8 @@ def test_a_tutorial(shell: Shell, page: Path) -> None:
     for language, text in blocks(page):
         if language == "toml":  # What the reader is to add.
             file.write_text(f"{file.read_text()}\n{text}")
+        if " " in language:
+            shell.write(language.split()[1], text)
         for line in commands(language, text):
             typed[line] = type_in(shell, line)
     assert typed
@@ -81,6 +88,15 @@ def test_a_tutorial(shell: Shell, page: Path) -> None:
         assert denied == '{"error": "not_granted"}\n'
         assert typed["caxton run hello"].startswith('{"time": ')
         assert typed["caxton replay @last"].startswith("identical")
+    if page.stem == "first-agent-javascript":
+        allowed, denied, several = (
+            out for line, out in typed.items() if line.startswith("caxton run hello.w")
+        )
+        assert '"time": ' in allowed
+        assert denied == '{"error": "not_granted"}\n'
+        statuses = [lot["status"] for lot in json.loads(several).values()]
+        assert statuses == ["ok", "ok", "tool_error"]
+        assert typed["caxton replay @last"].startswith("identical: 3 calls")
 
 
 def test_the_page_about_forks(shell: Shell) -> None:

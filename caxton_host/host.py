@@ -35,6 +35,7 @@ from .core.resolution import Resolution, recorded_as
 from .drive import Driver
 from .errors import BusyError, NotKeptError, Suspend, UsageError
 from .gateway import Gateway
+from .manifests import check_input
 from .ports import (
     Clock,
     EventLog,
@@ -148,6 +149,7 @@ class Host:
         prepared = await self.sandbox.prepare(
             request.module, request.limits, request.entry
         )
+        check_input(request.module, request.input)
         wanted = request.grant.servers(self.servers)
         named = [server for server, _ in request.names.values()]
         offered = await self.tools.offered(

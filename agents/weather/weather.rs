@@ -16,7 +16,11 @@ fn run() -> Result<(), Error> {
 
     let weather = caxton::mcp_call("weather", json!({"location": location}));
     let summary = message(&weather);
-    let level = if weather.is_ok() { Level::Info } else { Level::Warning };
+    let level = if weather.is_ok() {
+        Level::Info
+    } else {
+        Level::Warning
+    };
     caxton::log(level, summary);
 
     let forecast = caxton::mcp_call("mcp__webhook__forecast", json!({"location": location}));

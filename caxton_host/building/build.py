@@ -1,4 +1,4 @@
-"""From a folder with a source to a module beside it: find the language, and compile."""
+"""From a folder to a module: find the language, compile, and add the manifest."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
+from ..core.manifest import section
 from ..errors import UsageError
 from . import c, javascript, rust
+from .describe import described_by
 from .tools import Progress, listening
 
 __all__ = ["Built", "Language", "build_agent"]
@@ -89,7 +91,8 @@ def build_agent(
     an earlier module as it was.
 
     Args:
-        folder: Holds ``agent.c`` or the like, or such a file named like the folder.
+        folder: Holds ``agent.c`` or the like, or such a file named like the folder,
+            and ``agent.toml``, which becomes the manifest of the module.
 
         lang: The language, where the folder holds sources in several.
 
@@ -100,9 +103,11 @@ def build_agent(
         progress: Told of tools that take long.
 
     Raises:
-        UsageError: There is no source or no compiler, or it refused the source.
+        UsageError: There is no source or no compiler, or it refused the source, or
+            ``agent.toml`` is no manifest.
     """
     lang, source = _source(folder, lang)
+    described = described_by(folder.resolve())
     target = (into or folder) / f"{folder.resolve().name}.wasm"
     with tempfile.TemporaryDirectory(prefix="caxton-build-") as made:
         scratch = Path(made, "scratch")
@@ -113,7 +118,7 @@ def build_agent(
         module = Path(made, "out.wasm")
         with listening(progress):
             _LANGUAGES[lang].compile(source, module, scratch)
-        data = module.read_bytes()
+        data = module.read_bytes() + section(described)
     try:
         target.write_bytes(data)
     except OSError as exc:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
+from ..core.manifest import is_agent_name
 from ..errors import UsageError
 from .shipped import find_shared, languages
 
 __all__ = ["new_agent"]
 
-_NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _PLACE = "{{name}}"
 
 
@@ -28,7 +27,7 @@ def new_agent(name: str, lang: str, folder: Path) -> Path:
     Raises:
         UsageError: The name is not one, is taken, or the language is unknown.
     """
-    if not _NAME.fullmatch(name):
+    if not is_agent_name(name):
         raise UsageError(
             f"{name!r} is not a name for an agent",
             fix="use lower case letters, digits, - and _, a letter first, at most 63",

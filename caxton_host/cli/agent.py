@@ -2,31 +2,57 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
+from click.shell_completion import CompletionItem
 
+from . import inspect
 from .frame import Frame, as_json
 from .screen import note, patience, say, show, table
 
 __all__ = ["command"]
 
+#: Seconds between two lines in a log; on a terminal there is a clock.
+_EVERY = 10.0
+
 
 @click.group("agent")
 def command() -> None:
     """
-    Make and build agents.
+    Make, build and inspect agents.
 
     \b
     Examples:
-      caxton agent new hello --lang c
+      caxton agent new hello --lang rust
       caxton agent build hello
+      caxton agent inspect hello.wasm
     """
+
+
+command.add_command(inspect.command)
+
+
+def _languages(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    from ..building import languages
+
+    del ctx, param
+    return [CompletionItem(name) for name in languages() if name.startswith(incomplete)]
 
 
 @command.command("new")
 @click.argument("name")
-@click.option("--lang", default="c", show_default=True, help="The language.")
+@click.option(
+    "--lang",
+    default="c",
+    show_default=True,
+    shell_complete=_languages,
+    help="The language that it is written in: c, rust, ...",
+)
 @as_json
 def new(name: str, lang: str, as_json: bool) -> None:
     """
@@ -35,7 +61,7 @@ def new(name: str, lang: str, as_json: bool) -> None:
     \b
     Examples:
       caxton agent new hello
-      caxton agent new hello --lang c
+      caxton agent new hello --lang rust
     """
     from ..building import new_agent
 
@@ -51,6 +77,11 @@ def new(name: str, lang: str, as_json: bool) -> None:
 @command.command("build")
 @click.argument("folder", default=".", type=click.Path(path_type=Path))
 @click.option(
+    "--lang",
+    shell_complete=_languages,
+    help="The language, if the folder has sources in several.",
+)
+@click.option(
     "-o",
     "--into",
     default=".",
@@ -59,24 +90,40 @@ def new(name: str, lang: str, as_json: bool) -> None:
 )
 @as_json
 @click.pass_obj
-def build(frame: Frame, folder: Path, into: Path, as_json: bool) -> None:
+def build(
+    frame: Frame, folder: Path, lang: str | None, into: Path, as_json: bool
+) -> None:
     """
     Compile the agent in FOLDER to a module named like it.
+
+    The language is that of its source: agent.c, agent.rs, ... What agent.toml says
+    becomes the manifest of the module. The same source and tools give the same bytes.
+
+    \b
+    Exit codes: 0 it is built; 2 a tool is missing, or refuses the source.
 
     \b
     Examples:
       caxton agent build hello
       caxton agent build hello --into agents
+      caxton agent build weather --lang rust --json
     """
     from ..building import build_agent
 
     with patience(f"compiling {folder}"):
-        built = build_agent(folder, into=into, cache=frame.paths().cache / "zig")
+        built = build_agent(
+            folder,
+            lang=lang,
+            into=into,
+            cache=frame.paths().cache / "build",
+            progress=None if sys.stderr.isatty() else _ticker(folder),
+        )
     if as_json:
         show(
             {
                 "$type": "caxton.module/v1",
                 "path": str(built.path),
+                "lang": built.lang,
                 "size": built.size,
                 "sha256": built.sha256,
             }
@@ -84,6 +131,19 @@ def build(frame: Frame, folder: Path, into: Path, as_json: bool) -> None:
         return
     say(f"{built.path}  {built.size} bytes  sha256 {built.sha256}")
     note(f"next: caxton run {built.path}")
+
+
+def _ticker(folder: Path) -> Callable[[float], None]:
+    """Return what tells a log, every ten seconds, that a compiler is at work."""
+    told = 0
+
+    def tell(seconds: float) -> None:
+        nonlocal told
+        if seconds // _EVERY > told:
+            told = int(seconds // _EVERY)
+            note(f"compiling {folder}: {seconds:.0f} s")
+
+    return tell
 
 
 @command.command("list")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.calls import JSON
-from ..core.events import Recorded
+from ..core.events import Recorded, RunCompleted
 from ..core.names import is_server_name, nearest
 from ..core.summary import summarise
 from ..errors import BadBytes, ModuleRefused, NotFoundError, UsageError
@@ -105,6 +105,8 @@ def command(
         raise ModuleRefused(f"{named}: {exc}", fix=exc.fix) from None
     told = Told(frame=frame, config=config, given=given, quiet=quiet, as_json=as_json)
     code = told.ending(run_id, history)
+    if not quiet:
+        _warn_of_output(request.module, history)
     if code == 0 and fail_on_denied and summarise(run_id, history).calls["denied"]:
         code = FAILED
     ctx.exit(code)
@@ -126,6 +128,14 @@ async def _run(
         async with running(config, frame.paths(), start=needed) as up:
             run_id = await up.host.start(request, on_started=started)
             return run_id, await up.store.read(f"run/{run_id}")
+
+
+def _warn_of_output(module: bytes, history: Sequence[Recorded]) -> None:
+    from ..manifests import output_mismatch
+
+    end = history[-1].event
+    if isinstance(end, RunCompleted) and (wrong := output_mismatch(module, end.output)):
+        note(f"warning: the output is not what the manifest promises: {wrong}")
 
 
 def _request(config: Config, wanted: _Wanted) -> tuple[Config, RunRequest]:

@@ -106,12 +106,12 @@ export const input = () => read(ask("input"));
 
 export function context(key) {
   const value = ask("context", text(key));
-  return value === null ? undefined : read(value);
+  return typeof value === "string" ? read(value) : undefined;
 }
 
 export const output = (value) => ask("output", write(value));
 
-export const now = () => ask("now");
+export const now = () => Number(ask("now"));
 
 const line = (level) => (said) => ask("log", level, text(said));
 
@@ -123,7 +123,10 @@ export const log = {
 };
 
 // Of 64 random bits a number holds the upper 53, and rounds the rest.
-const upper = (bits) => Math.min(Math.floor(ask("random") / 2 ** (64 - bits)), 2 ** bits - 1);
+function upper(bits) {
+  const drawn = Math.floor(Number(ask("random")) / 2 ** (64 - bits));
+  return Math.min(drawn, 2 ** bits - 1);
+}
 
 export const random = () => upper(53) / 2 ** 53;
 
@@ -138,20 +141,24 @@ export function randomBytes(size) {
 
 // ---- What the language has of its own ----------------------------------------
 
+function replace(name, value) {
+  Object.defineProperty(globalThis, name, { value, configurable: true, writable: true });
+}
+
 Math.random = random;
 
 const milliseconds = () => Math.floor(now() / 1000);
 const RealDate = Date;
 RealDate.now = milliseconds;
-globalThis.Date = new Proxy(RealDate, {
+replace("Date", new Proxy(RealDate, {
   apply: () => new RealDate(milliseconds()).toString(),
   construct: (target, values, made) =>
     Reflect.construct(target, values.length ? values : [milliseconds()], made),
-});
-RealDate.prototype.constructor = globalThis.Date;
+}));
+RealDate.prototype.constructor = Date;
 
 let origin;
-globalThis.performance = {
+replace("performance", {
   get timeOrigin() {
     return (origin ??= now()) / 1000;
   },
@@ -160,11 +167,11 @@ globalThis.performance = {
     origin ??= at;
     return (at - origin) / 1000;
   },
-};
+});
 
 const hex = (bytes) => Array.from(bytes, (one) => one.toString(16).padStart(2, "0")).join("");
 
-globalThis.crypto = {
+replace("crypto", {
   getRandomValues(array) {
     new Uint8Array(array.buffer, array.byteOffset, array.byteLength).set(
       randomBytes(array.byteLength),
@@ -177,7 +184,7 @@ globalThis.crypto = {
     bytes[8] = (bytes[8] & 0x3f) | 0x80;
     return hex(bytes).replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
   },
-};
+});
 
 function shown(value) {
   if (typeof value !== "object" || value === null || value instanceof Error)
@@ -191,13 +198,13 @@ function shown(value) {
 
 const printed = (level) => (...values) => log[level](values.map(shown).join(" "));
 
-globalThis.console = {
+replace("console", {
   debug: printed("debug"),
   log: printed("info"),
   info: printed("info"),
   warn: printed("warning"),
   error: printed("error"),
-};
+});
 
 // ---- From the host to the agent ----------------------------------------------
 

@@ -117,7 +117,14 @@ impl std::error::Error for Error {}
 pub fn mcp_call(name: &str, params: impl Into<Value>) -> Result<Reply, Error> {
     let params = msgpack::encoded(&params.into());
     let (_, reply) = received(|out, cap| unsafe {
-        host::mcp_call(name.as_ptr(), name.len(), params.as_ptr(), params.len(), out, cap)
+        host::mcp_call(
+            name.as_ptr(),
+            name.len(),
+            params.as_ptr(),
+            params.len(),
+            out,
+            cap,
+        )
     });
     outcome(reply)
 }
@@ -138,9 +145,8 @@ where
     let items = calls.into_iter();
     let pairs = items.map(|(name, params)| Value::List(vec![name.into().into(), params.into()]));
     let batch = msgpack::encoded(&Value::List(pairs.collect()));
-    let (status, reply) = received(|out, cap| unsafe {
-        host::mcp_call_many(batch.as_ptr(), batch.len(), out, cap)
-    });
+    let (status, reply) =
+        received(|out, cap| unsafe { host::mcp_call_many(batch.as_ptr(), batch.len(), out, cap) });
     match reply {
         Value::List(replies) if status == 0 => Ok(replies.into_iter().map(outcome).collect()),
         refused => Err(problem(&refused)),
@@ -151,7 +157,10 @@ fn outcome(reply: Value) -> Result<Reply, Error> {
     if reply["status"] != "ok" {
         return Err(problem(&reply));
     }
-    Ok(Reply { message: text(&reply["message"]), data: reply["data"].clone() })
+    Ok(Reply {
+        message: text(&reply["message"]),
+        data: reply["data"].clone(),
+    })
 }
 
 fn problem(reply: &Value) -> Error {
@@ -252,7 +261,10 @@ fn received(ask: impl FnOnce(*mut u8, usize) -> u64) -> (u32, Value) {
     if waiting {
         unsafe { host::take_reply(bytes.as_mut_ptr(), size) };
     }
-    ((result >> 32) as u32, msgpack::decoded(&bytes).unwrap_or(Value::Null))
+    (
+        (result >> 32) as u32,
+        msgpack::decoded(&bytes).unwrap_or(Value::Null),
+    )
 }
 
 mod host {

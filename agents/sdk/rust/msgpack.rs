@@ -25,15 +25,30 @@ fn write(out: &mut Vec<u8>, value: &Value) {
         Value::Int(number) => write_int(out, *number),
         Value::Float(number) => tagged(out, 0xcb, number.to_bits(), 8),
         Value::Text(text) => {
-            head(out, text.len(), [(0xa0, 32), (0xd9, 1 << 8), (0xda, 1 << 16)], 0xdb);
+            head(
+                out,
+                text.len(),
+                [(0xa0, 32), (0xd9, 1 << 8), (0xda, 1 << 16)],
+                0xdb,
+            );
             out.extend_from_slice(text.as_bytes());
         }
         Value::List(items) => {
-            head(out, items.len(), [(0x90, 16), (0xdc, 0), (0xdc, 1 << 16)], 0xdd);
+            head(
+                out,
+                items.len(),
+                [(0x90, 16), (0xdc, 0), (0xdc, 1 << 16)],
+                0xdd,
+            );
             items.iter().for_each(|item| write(out, item));
         }
         Value::Map(pairs) => {
-            head(out, pairs.len(), [(0x80, 16), (0xde, 0), (0xde, 1 << 16)], 0xdf);
+            head(
+                out,
+                pairs.len(),
+                [(0x80, 16), (0xde, 0), (0xde, 1 << 16)],
+                0xdf,
+            );
             for (key, item) in pairs {
                 write(out, &Value::Text(key.clone()));
                 write(out, item);
@@ -93,7 +108,11 @@ impl<'a> Reader<'a> {
 
     fn number(&mut self, width: usize) -> Option<u64> {
         let bytes = self.take(width)?;
-        Some(bytes.iter().fold(0, |number, byte| number << 8 | *byte as u64))
+        Some(
+            bytes
+                .iter()
+                .fold(0, |number, byte| number << 8 | *byte as u64),
+        )
     }
 
     fn value(&mut self, depth: usize) -> Option<Value> {

@@ -80,7 +80,10 @@ impl Value {
 
     /// The value of a key of a map.
     pub fn get(&self, key: &str) -> Option<&Value> {
-        self.pairs().iter().find(|(one, _)| one == key).map(|(_, value)| value)
+        self.pairs()
+            .iter()
+            .find(|(one, _)| one == key)
+            .map(|(_, value)| value)
     }
 
     /// The value at a path of keys and indexes: `find("data.content.0.text")`.

@@ -50,7 +50,9 @@ fn alone(names: &[Value]) -> Vec<Value> {
 }
 
 fn together(names: &[Value]) -> Value {
-    let calls = names.iter().map(|name| (name.as_str().unwrap(), json!({"n": 1})));
+    let calls = names
+        .iter()
+        .map(|name| (name.as_str().unwrap(), json!({"n": 1})));
     match caxton::mcp_call_many(calls) {
         Ok(outcomes) => Value::List(outcomes.into_iter().map(told).collect()),
         Err(error) => json!(error.to_string()),

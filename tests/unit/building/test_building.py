@@ -31,6 +31,7 @@ def test_a_template_becomes_an_agent_with_its_name(tmp_path: Path) -> None:
     assert folder == tmp_path / "agents" / "hello"
     assert {path.name for path in folder.iterdir()} == {
         "agent.c",
+        "agent.toml",
         "README.md",
         ".gitignore",
     }

@@ -271,7 +271,10 @@ def batch_from_json(data: bytes, limit: int) -> bytes:
 
 def _utf8(data: bytes) -> str:
     # The bytes alone may pass for UTF-16, to the reader of JSON.
-    return data.decode(errors="replace")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise BadBytes("not JSON: not UTF-8") from None
 
 
 def _map_or_bytes(pairs: list[tuple[str, Any]]) -> dict[str, Any] | bytes:

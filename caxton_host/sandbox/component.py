@@ -83,17 +83,16 @@ class Session(Execution):
         address, length = values.text(args, 0)
         most = self.limits.output
         self.output, self.fault = None, ""
-        if length <= most:
-            try:
-                self.output = codec.from_json(
-                    string_at(address, length), most, codec.RESULT_NODES
-                )
-            except BadBytes as exc:
-                self.fault = f"output: {exc}"
-                return
-            length = len(self.output)
         if length > most:
             self._over("output", f"{length} bytes, of {most} allowed")
+        try:
+            data = codec.from_json(string_at(address, length), most, codec.RESULT_NODES)
+        except BadBytes as exc:
+            self.fault = f"output: {exc}"
+            return
+        if len(data) > most:
+            self._over("output", f"{len(data)} bytes, of {most} allowed")
+        self.output = data
 
     def now(self, _args: int, result: int) -> None:
         """Give the time of the last recorded event that the guest has seen."""
@@ -217,7 +216,7 @@ _TRAPS = {
     "wasm `unreachable` instruction executed": "unreachable",
 }
 #: Not enough address space, and not enough descriptors for memory images.
-_ROOMLESS = ("mmap", "os error 12", "os error 24", "allocate")
+_ROOMLESS = ("mmap", "os error 12", "memfd", "allocate")
 _TOO_LARGE = ("limits", "resource limit", "os error 27")
 
 

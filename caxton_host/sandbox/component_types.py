@@ -14,10 +14,11 @@ from .interface import ENTRY_TYPE, FUNCTIONS, INTERFACE
 
 __all__ = ["mismatch"]
 
+#: Those that the host has; others go by what wasmtime calls them.
 _SIMPLE: dict[type[c.ValType], str] = {
-    c.Bool: "bool",
     c.S64: "s64",
     c.U64: "u64",
+    c.U32: "u32",
     c.String: "string",
 }
 

@@ -195,8 +195,9 @@ class Link(asyncio.BufferedProtocol):
         with theirs:
             process = confine.spawn(
                 _WORKER,
-                *map(str, (theirs.fileno(), os.getpid(), address_space, compute or 0)),
+                *map(str, (theirs.fileno(), os.getpid(), address_space)),
                 _COMPONENTS if components else _CORE,
+                str(compute or 0),
                 fds=[theirs.fileno()],
             )
         link = cls(process)

@@ -14,6 +14,7 @@ one up: it takes no new guests there.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import Counter, deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -37,9 +38,10 @@ __all__ = ["WasmSandbox"]
 _MIB = 1024 * 1024
 #: What a worker maps before its first guest, and its compiled modules.
 _WORKER_SPACE = 1024 * _MIB
-#: A guest's thread, tables and host functions, beside its stack. A component's has
-#: up to four texts that wait with it.
-_GUEST_SPACE = {"core": 4 * _MIB, "component": 16 * _MIB}
+#: A guest's tables and host functions, beside its stack, and of a component up to
+#: four texts that wait with it.
+_GUEST_SPACE = 4 * _MIB
+_TEXT_SPACE = 12 * _MIB
 _CLOSED = "the sandbox is closed"
 
 
@@ -150,6 +152,7 @@ class WasmSandbox:
         self._compute = compute
         self._idle = idle
         self._code: dict[str, _Code] = {}
+        self._prepared: dict[tuple[bytes, Limits, str], Prepared] = {}
         self._workers: list[_Worker] = []
         #: By domain; the one that was served last comes last.
         self._waiting: dict[str, deque[_Turn]] = {}
@@ -177,6 +180,13 @@ class WasmSandbox:
 
     async def prepare(self, module: bytes, limits: Limits, entry: str) -> Prepared:
         """Check and compile a module; see `ports.Sandbox.prepare`."""
+        digest = await asyncio.to_thread(hashlib.sha256, module)
+        wanted = digest.digest(), limits, entry
+        if wanted not in self._prepared:
+            self._prepared[wanted] = await self._prepare(module, limits, entry)
+        return self._prepared[wanted]
+
+    async def _prepare(self, module: bytes, limits: Limits, entry: str) -> Prepared:
         info, memory = await asyncio.to_thread(_admit, module, limits, entry)
         component = info.kind == "component"
         settings = settings_for(limits, component=component)
@@ -188,7 +198,7 @@ class WasmSandbox:
             artifact=artifact.data,
             memory=memory,
             memories=memories,
-            space=reserved + settings.stack + _GUEST_SPACE[info.kind],
+            space=reserved + settings.stack + _GUEST_SPACE + component * _TEXT_SPACE,
             component=component,
         )
         return Prepared(

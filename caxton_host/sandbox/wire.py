@@ -64,6 +64,7 @@ TO_HOST: Mapping[int, int] = {
 }
 
 ENDS = ("returned", "trap", "limit", "stopped", "no_room", "failed")
+_RETURNED = ENDS.index("returned")
 LIMITS = ("fuel", "compute", "host_calls", "memory", "output")
 
 _HEADER = Struct("<IBI")
@@ -335,11 +336,16 @@ def read_end(body: bytes, limits: Limits) -> End:
         or len(output) > limits.output
     ):
         raise WireError("an end beyond its bounds")
+    said = body[_END.size : split]
+    # What an agent says of itself is its text, as a log line is; the rest is ours.
+    text = (
+        said.decode(errors="ignore") if kind == _RETURNED else clean_name(said, length)
+    )
     return End(
         kind=ENDS[kind],
         limit=LIMITS[limit] if ENDS[kind] == "limit" else "",
         code=code,
-        message=clean_name(body[_END.size : split], MAX_MESSAGE),
+        message=text,
         fuel=None if fuel < 0 else fuel,
         output=output if has_output else None,
     )

@@ -1,7 +1,7 @@
 """
 A worker: a process that holds guests of one trust domain, and nothing worth stealing.
 
-    python -I -m caxton_host.sandbox.worker SOCKET PARENT ADDRESS_SPACE COMPUTE KIND
+    python -I -m caxton_host.sandbox.worker SOCKET PARENT ADDRESS_SPACE KIND COMPUTE
 
 Imports what it needs, opens nothing but the one socket that it was given, confines
 itself, says so, and then does what the host's frames tell it. Each guest has a thread
@@ -228,8 +228,8 @@ class Worker:
 
 def main() -> None:
     """Run a worker on what the command line says."""
-    descriptor, parent, address_space, compute = map(int, sys.argv[1:5])
-    components = sys.argv[5] == "components"
+    descriptor, parent, address_space = map(int, sys.argv[1:4])
+    components, compute = sys.argv[4] == "components", int(sys.argv[5])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     confine.die_with_parent(parent)
     sock = socket.socket(fileno=descriptor)

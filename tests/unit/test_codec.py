@@ -233,3 +233,74 @@ def test_digest_is_sha256_in_hex() -> None:
     assert codec.sha256(b"") == (
         "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
     )
+
+
+def test_json_of_an_agent_becomes_the_msgpack_of_a_core_module() -> None:
+    text = '{"a": [1, -1, 1.5, true, null, "é"]}'
+    packed = codec.from_json(text.encode(), LIMIT)
+    assert packed == codec.encode(json.loads(text))
+    assert json.loads(codec.to_json(packed)) == json.loads(text)
+    assert codec.to_json(packed) == '{"a":[1,-1,1.5,true,null,"é"]}'.encode()
+
+
+@given(JSON_VALUES)
+def test_json_and_msgpack_say_the_same(value: JSON) -> None:
+    packed = codec.encode(value)
+    assert codec.from_json(codec.to_json(packed), 10**6, 10**6) == packed
+
+
+def test_json_of_an_agent_is_bounded() -> None:
+    with pytest.raises(BadBytes, match="of 4 allowed"):
+        codec.from_json(b"[1,2]", 4)
+    with pytest.raises(BadBytes, match="values"):
+        codec.from_json(b"[1,2,3]", LIMIT, 3)
+    with pytest.raises(BadBytes, match="of 4 allowed"):
+        codec.batch_from_json(b"[1,2]", 4)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b"\xff", b'["\xff"]', b"[\0]", b"\xef\xbb\xbf[]"]
+)
+def test_bytes_that_are_no_json_are_no_batch(data: bytes) -> None:
+    for read in (codec.from_json, codec.batch_from_json):
+        with pytest.raises(BadBytes):
+            read(data, LIMIT)
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_batch_that_is_too_deep_is_none(opening: str) -> None:
+    with pytest.raises(BadBytes):
+        codec.batch_from_json(opening.encode() * 100_000, 10**6)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        '["b",{"n":NaN}]',
+        '["b",{"n":-Infinity}]',
+        '["b",{"n":1e999}]',
+        '["b",{"x":1,"x":{"y":1,"y":NaN}}]',
+        '["b",{"n":18446744073709551616}]',
+        f'["b",{{"n":{"9" * 5000}}}]',
+        '["b",{"t":"\\ud800"}]',
+        f'["b",{"[" * 70}1{"]" * 70}]',
+    ],
+)
+def test_bad_item_of_a_batch_in_json_spoils_only_itself(item: str) -> None:
+    batch = f'[["a",{{"n":1}}],{item},["c",{{}}]]'.encode()
+    (_, first), (name, bad), (_, last) = codec.split_batch(
+        codec.batch_from_json(batch, 10**6)
+    )
+    assert name == b"b"
+    assert codec.decode_map(first, limit=LIMIT) == {"n": 1}
+    assert codec.decode_map(last, limit=LIMIT) == {}
+    with pytest.raises(BadBytes):
+        codec.decode_map(bad, limit=10**6)
+
+
+def test_different_bad_items_differ() -> None:
+    packed = {
+        codec.batch_from_json(batch, LIMIT)
+        for batch in (b'[{"a":1,"a":1}]', b'[{"a":1,"a":2}]', b"[NaN]", b"[Infinity]")
+    }
+    assert len(packed) == 4

@@ -16,6 +16,8 @@ from typing import Any, Self
 from caxton_host.sandbox.confine import spawn
 
 CONFINE = "guards = confine.confine()"
+#: As a worker of components is.
+CONFINE_WITH_IMAGES = "guards = confine.confine(images=True)"
 #: The user that owns nothing; only root can become another, the others stay.
 BECOME_ORDINARY = "os.getuid() == 0 and os.setuid(65534)"
 

@@ -398,7 +398,7 @@ async def test_the_child_is_given_no_secret(
     given = (await Compiler(cache, KEY).artifact(AGENT, LIMITS, SETTINGS)).data
 
     line, _, rest = given.partition(b"\n")
-    assert set(json.loads(line)) == {"settings", "cpu", "memory"}
+    assert set(json.loads(line)) == {"settings", "cpu", "memory", "entry"}
     assert rest.startswith(AGENT)
     assert b"CANARY" not in given
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caxton_host import codec, door
-from caxton_host.core.limits import Limits
+from caxton_host.core.limits import CORE_MEMORY, Limits
 from caxton_host.ports import Answer
 from caxton_host.sandbox import abi, wire
 from caxton_host.sandbox.engine import build_engine
@@ -380,7 +380,7 @@ def test_long_batches_are_bounded_and_still_differ() -> None:
     built = build_engine(settings_for(Limits()))
     code = wasmtime.Module(built, wasm(body, memory="17"))
     host = FakeHost()
-    session = abi.Session(_start(memory=Limits().memory), host)
+    session = abi.Session(_start(memory=CORE_MEMORY), host)
     end = execute(Code(built, abi.link(built).instantiate_pre(code)), session)
     assert end.kind == "returned"
     (first, _), (second, _), (third, _) = host.batches

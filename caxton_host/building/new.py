@@ -40,7 +40,7 @@ def new_agent(name: str, lang: str, folder: Path) -> Path:
     target = folder / name
     try:
         target.mkdir(parents=True)
-        for source in sorted(find_shared(f"agents/templates/{lang}").iterdir()):
+        for source in _files(lang):
             text = source.read_text("utf-8").replace(_PLACE, name)
             (target / source.name).write_text(text, "utf-8")
     except FileExistsError:
@@ -53,3 +53,9 @@ def new_agent(name: str, lang: str, folder: Path) -> Path:
             fix="go to a folder that you may write to",
         ) from None
     return target
+
+
+def _files(lang: str) -> list[Path]:
+    """Return the files of a template, and those of its SDK that editors read."""
+    template, sdk = find_shared(f"agents/templates/{lang}"), f"agents/sdk/{lang}"
+    return sorted([*template.iterdir(), *find_shared(sdk).glob("*.d.ts")])

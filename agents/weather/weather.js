@@ -1,0 +1,36 @@
+/*
+ * Asks for the weather, then for more than it may have.
+ *
+ * Input: {"location": text}, or nothing for Seattle. Output: a map that says what it
+ * was told and what it was denied.
+ */
+import { AgentError, Denied, input, log, mcpCall } from "caxton";
+
+function ask(name, params) {
+  try {
+    return mcpCall(name, params);
+  } catch (error) {
+    if (error instanceof AgentError) return error;
+    throw error;
+  }
+}
+
+const answer = ({ status, message }) => ({ status, message });
+
+export function run() {
+  const wanted = input()?.location;
+  const location = typeof wanted === "string" && wanted ? wanted : "Seattle";
+
+  const weather = ask("weather", { location });
+  log[weather.status === "ok" ? "info" : "warning"](weather.message);
+
+  const forecast = ask("mcp__webhook__forecast", { location });
+  const echo = ask("mcp__demo__echo", { text: "is anybody there?" });
+
+  return {
+    summary: weather.message,
+    forecast: answer(forecast),
+    denied: echo instanceof Denied,
+    echo: answer(echo),
+  };
+}

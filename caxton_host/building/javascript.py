@@ -1,0 +1,143 @@
+"""
+JavaScript, by componentize-qjs: QuickJS and the agent's modules as one component.
+
+The tool is an npm package, and lies in `node_modules` of the agent's folder or of one
+above it, as Node.js would look for it. It runs the top level of the agent's modules
+and keeps what they made. The modules are copied to a folder that holds nothing else,
+so that what is built depends on no path.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..errors import UsageError
+from .frozen import frozen
+from .shipped import find_shared
+from .tools import call
+
+__all__ = ["SOURCES", "compile"]
+
+SOURCES: tuple[str, ...] = ("agent.js",)
+
+_TOOL = "componentize-qjs"
+_VERSION = "0.4.5"
+_OLDEST = 18
+_INSTALL = "apt-get install nodejs npm"
+_FLAGS = ("--world", "agent", "--sync", "--stub-wasi", "--opt-size")
+
+_SUFFIXES = frozenset({".js", ".mjs", ".json"})
+_SKIPPED = frozenset({_TOOL, "@andreiltd"})
+_MOST_FILES, _MOST_BYTES = 10_000, 32 * 1024 * 1024
+
+_FAILED = f"{_TOOL} failed"
+_ENTRY = "caxton-entry.js"
+_ENTRY_TEXT = """\
+import {{ start }} from "caxton";
+import * as agent from "./{name}";
+export const run = start(agent);
+"""
+
+_NOISE = re.compile(r"^.*?\nError: (: )?(Failed to [^:\n]*: |Error: )*", re.DOTALL)
+_OURS = re.compile(rf"\n +at [^\n]*/({_ENTRY}|node_modules/caxton/caxton\.js):[^\n]*")
+_ROOT = re.compile(r"(?<=[\s('])/(?=[^\s:]+\.m?js\b)")
+
+
+def compile(source: Path, module: Path, scratch: Path) -> None:
+    """Compile *source* to *module*."""
+    node = _node(source.parent)
+    tool = _tool(source.parent)
+    environ = frozen(f"{_TOOL}.", "javascript", scratch)
+    root = scratch / "modules"
+    _copy(source.parent, root)
+    sdk = root / "node_modules" / "caxton"
+    sdk.mkdir(parents=True, exist_ok=True)
+    for file in ("caxton.js", "package.json"):
+        shutil.copyfile(find_shared(f"agents/sdk/javascript/{file}"), sdk / file)
+    (root / _ENTRY).write_text(_ENTRY_TEXT.format(name=source.name), "utf-8")
+    wit = find_shared("agents/wit/caxton-agent.wit")
+    command = [node, str(tool / "cli.mjs"), *_FLAGS]
+    command += ["--wit", str(wit), "--js", _ENTRY, "--output", str(module)]
+    try:
+        call(command, folder=root, failed=_FAILED, fix="", environ=environ)
+    except UsageError as exc:
+        if not str(exc).startswith(_FAILED):
+            raise
+        raise UsageError(
+            f"{source.name} cannot be built:\n{_readable(str(exc), root)}",
+            fix=f"change {source.name}; caxton.d.ts documents what an agent can call",
+        ) from None
+
+
+def _node(folder: Path) -> str:
+    node = shutil.which("node")
+    if node is None:
+        raise UsageError("Node.js is not installed", fix=_INSTALL)
+    version = call(
+        [node, "--version"], folder=folder, failed="node failed", fix=_INSTALL
+    )
+    match = re.match(r"v(\d+)\.", version)
+    if not match or int(match[1]) < _OLDEST:
+        raise UsageError(
+            f"Node.js {version.removeprefix('v')} is too old, {_OLDEST} would do",
+            fix=_INSTALL,
+        )
+    return node
+
+
+def _tool(folder: Path) -> Path:
+    """Return where npm has put the tool."""
+    for parent in (folder, *folder.parents):
+        if (tool := parent / "node_modules" / _TOOL).is_dir():
+            return tool
+    if shutil.which("npm") is None:
+        raise UsageError("npm is not installed", fix=_INSTALL)
+    locked = (folder / "package-lock.json").is_file()
+    install = "npm ci" if locked else f"npm install {_TOOL}@{_VERSION}"
+    raise UsageError(f"{_TOOL} is not installed", fix=_inside(folder, install))
+
+
+def _inside(folder: Path, command: str) -> str:
+    """Return what to type for *command* in *folder*. With --prefix npm reads less."""
+    below = os.path.relpath(folder)
+    if below == ".":
+        return command
+    shown = shlex.quote(str(folder) if below.startswith("..") else below)
+    return f"(cd {shown} && {command})"
+
+
+def _copy(folder: Path, root: Path) -> None:
+    """Copy the modules of an agent, and those of the packages it uses."""
+    size = 0
+    for count, path in enumerate(_modules(folder)):
+        size += path.stat().st_size
+        if count >= _MOST_FILES or size > _MOST_BYTES:
+            raise UsageError(
+                f"{folder} holds more modules than an agent can: over {_MOST_FILES} "
+                f"files, or over {_MOST_BYTES // 1024**2} MiB",
+                fix="give the agent a folder of its own",
+            )
+        target = root / path.relative_to(folder)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+
+
+def _modules(folder: Path) -> Iterator[Path]:
+    for place, folders, files in os.walk(folder):
+        folders[:] = [
+            name for name in sorted(folders) if name[0] != "." and name not in _SKIPPED
+        ]
+        for name in sorted(files):
+            if name[0] != "." and Path(name).suffix in _SUFFIXES:
+                yield Path(place, name)
+
+
+def _readable(said: str, root: Path) -> str:
+    """Return what the tool found wrong, with paths as the author knows them."""
+    said = _NOISE.sub("", said).replace(f"{root}{os.sep}", "")
+    return _ROOT.sub("", _OURS.sub("", said)).strip()

@@ -1,0 +1,137 @@
+"""Agents in JavaScript, as their authors and operators run them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from caxton_host.building import build_agent, find_shared
+
+from ..javascript import install
+from .shell import Shell
+
+ECHO = ("--server", "demo=python -m caxton_host.demo_server", "--allow", "demo/echo")
+Agent = Callable[[str], bytes]
+
+#: Everything of the language that differs from one run to the next elsewhere.
+CHANCE = """\
+import { mcpCall, random, randomBytes } from "caxton";
+
+const drawn = () => [
+  Math.random(), random(), Date.now(), new Date().toISOString(), Date(),
+  performance.now(), crypto.randomUUID(), ...randomBytes(3),
+];
+
+export function run() {
+  const told = [];
+  for (let call = 0; call < 3; call++) {
+    const sent = { text: drawn().join(" ") };
+    told.push(mcpCall("mcp__demo__echo", sent).message);
+  }
+  return { told, drawn: drawn(), keys: [...new Set(told)] };
+}
+"""
+
+
+@pytest.fixture(scope="session")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return install(tmp_path_factory.mktemp("javascript"))
+
+
+@pytest.fixture(scope="session")
+def agent(workshop: Path, tmp_path_factory: pytest.TempPathFactory) -> Agent:
+    """Return what builds an agent of one file."""
+    cache = tmp_path_factory.mktemp("zig")
+
+    def build(text: str) -> bytes:
+        folder = workshop / "agent"
+        folder.mkdir(exist_ok=True)
+        (folder / "agent.js").write_text(text)
+        return build_agent(folder, cache=cache).path.read_bytes()
+
+    return build
+
+
+def events(shell: Shell) -> list[dict[str, Any]]:
+    """Return the events of the last run, without what differs from run to run."""
+    differs = {"module_sha256", "abi", "engine", "limits", "fuel"}
+    differs |= {"seed", "host", "idempotency_key", "duration_us"}
+    return [
+        {
+            "type": event["type"],
+            "call": event.get("call"),
+            **{
+                key: value
+                for key, value in event["payload"].items()
+                if key not in differs
+            },
+        }
+        for event in shell("events", "list", "@last", "--json").document
+    ]
+
+
+def test_the_weather_in_javascript_is_the_weather_in_c(
+    shell: Shell, agent: Agent
+) -> None:
+    module = agent(find_shared("agents/weather/weather.js").read_text())
+    assert shell("init").code == 0
+    for given in ([], ["--input", '{"location": "Zürich"}'], ["--input", "[1]"]):
+        ran: list[list[dict[str, Any]]] = []
+        for content in (
+            find_shared("agents/weather/weather.wasm").read_bytes(),
+            module,
+        ):
+            shell.write("agents/weather.wasm", content)
+            assert shell("run", "weather", *given).code == 0
+            ran.append(events(shell))
+            assert shell("replay", "@last").out.startswith("identical: 3 calls ")
+        assert ran[0] == ran[1]
+
+
+# law 4
+
+
+def test_a_replay_sees_the_same_time_and_the_same_chance(
+    shell: Shell, agent: Agent
+) -> None:
+    shell.write("chance.wasm", agent(CHANCE))
+    outputs = []
+    for _ in range(2):
+        done = shell("run", "chance.wasm", *ECHO)
+        assert done.code == 0
+        outputs.append(json.loads(done.out))
+        assert shell("replay", "@last").out.startswith("identical: 3 calls ")
+    one, other = (output["drawn"] for output in outputs)
+    assert len(one) == len(other) == 10
+    assert not set(one[:5]) & set(other[:5])
+    assert one[6] != other[6]
+
+
+ANONYMOUS = """\
+import { context } from "caxton";
+
+export function run() {
+  return context("user").name;
+}
+"""
+ENDLESS = "const down = (n) => down(n + 1) + 1;\nexport const run = () => down(0);\n"
+NO_NAME = "TypeError: cannot read property 'name' of undefined (agent.js:4:10)"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [(ANONYMOUS, f"agent_error: {NO_NAME}"), (ENDLESS, "trap: stack overflow")],
+    ids=["thrown", "overflow"],
+)
+def test_a_run_that_fails_says_why_and_replays(
+    text: str, said: str, shell: Shell, agent: Agent
+) -> None:
+    shell.write("agent.wasm", agent(text))
+    done = shell("run", "agent.wasm")
+    assert done.code == 1
+    assert f"Error: {said}\n" in done.err
+    assert shell("replay", "@last").out.startswith("identical: 0 calls ")

@@ -22,9 +22,6 @@ _RESULT = frozenset({"content", "structuredContent", "isError"})
 class _Denial(Enum):
     DENIED = "DENIED"
 
-    def __repr__(self) -> str:
-        return self.value
-
 
 #: Instead of an answer: the tool is there, and not granted.
 DENIED: Final = _Denial.DENIED

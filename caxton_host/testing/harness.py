@@ -106,8 +106,10 @@ class Harness:
         """
         __tracebackhide__ = True
 
+        task = Task(**given)
+
         async def work(sandbox: Sandbox) -> AgentRun:
-            task, script = Task(**given), ScriptedTools(tools or {}, names)
+            script = ScriptedTools(tools or {}, names)
             scene = Scene(
                 agent=name_of(module),
                 tools=script,
@@ -160,13 +162,15 @@ class Harness:
         """
         __tracebackhide__ = True
 
+        wanted = Task(**given)
+
         async def work(sandbox: Sandbox) -> AgentRun:
             from .recorder import Recorder  # noqa: PLC0415 -- 300 ms
 
             recorder = Recorder.of(
                 config, agent or name_of(module), self._environ, cwd or Path.cwd()
             )
-            task = recorder.whole(Task(**given))
+            task = recorder.whole(wanted)
             data = bytes_of(module, task.limits)
             text, made = await recorder.record(sandbox, data, task)
             # What could not be replayed is not worth keeping.
@@ -196,8 +200,10 @@ class Harness:
         """
         __tracebackhide__ = True
 
+        task = Task(**given)
+
         async def work(sandbox: Sandbox) -> AgentRun:
-            task, known = Task(**given), read(cassette)
+            known = read(cassette)
             data = bytes_of(module, task.limits or known.limits)
             return await replayed(sandbox, data, known, task, cassette.name)
 

@@ -20,7 +20,7 @@ from ..core.events import (
     settled,
 )
 from ..core.limits import Limits
-from ..core.names import nearest
+from ..core.names import is_server_name, nearest
 from ..errors import BadBytes, UsageError
 from .cassette import ANEW, REPEATED, TYPE, Cassette
 
@@ -104,8 +104,10 @@ def parse(data: bytes | str) -> Cassette:
         raise BadBytes(f"$.$type is not {TYPE}: of another version, or no cassette")
     root.check(_KEYS)
     catalogue, definitions = _catalogue(root.tables("tools"))
+    if not is_server_name(agent := root.get("agent", str)):
+        raise BadBytes("$.agent is no name for an agent")
     started = RunStarted(
-        agent=root.get("agent", str),
+        agent=agent,
         actor={},
         module_sha256="",
         abi="",
@@ -221,7 +223,7 @@ def _catalogue(
     definitions: dict[str, bytes] = {}
     for table in tables:
         table.check(("name", "tool", "description", "input_schema"))
-        name, description = table.get("name", str), table.value("description")
+        name, description = table.get("name", str), table.maybe("description")
         server, _, tool = table.get("tool", str).partition("/")
         definition = codec.encode(
             {"description": description, "inputSchema": table.value("input_schema")}

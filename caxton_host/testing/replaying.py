@@ -27,14 +27,14 @@ from ..errors import BadBytes, Divergence, UnexpectedRun
 from ..ports import Answer, Door, Ending, Guest, Prepared, Sandbox
 from .cassette import ANEW, Cassette
 from .fakes import FakeClock, FakeEntropy
-from .runs import AgentRun, run_of
+from .runs import AgentRun, plain, run_of, shown
 from .task import Task
 
 __all__ = ["replayed"]
 
 _RUN = "cassette"
-_MAX_SHOWN = 2000
 _AROUND = 200
+_OTHERWISE = "in another order or encoding"
 
 
 async def replayed(
@@ -129,6 +129,12 @@ class _Witness:
         self.ending = await self.sandbox.run(prepared, guest, _Tap(self, door))
         return self.ending
 
+    def ended(self, limits: Limits) -> str:
+        """Return how the agent ended, in words."""
+        if self.ending is None:
+            return "stopped by a limit"
+        return _end(end_of(self.ending, limits, Redactor()))
+
     def ask(self, name: bytes | None, params: bytes) -> None:
         """Note a call, however bad its bytes."""
         try:
@@ -175,63 +181,62 @@ def _unexpected(
     name: str,
 ) -> UnexpectedRun:
     """Return a divergence in the words of a test."""
-    event = events[found.seq - 1] if found.seq else None
-    match event:
-        case ToolInvoked() if found.path == "$.name" and found.replayed is None:
-            text = (
-                f"call {event.call} was not made\n"
-                f"  recorded: {event.name} {_shown(event.params)}\n"
-                f"  now:      {_ended(witness.ending, limits)}"
-            )
-        case ToolInvoked() if found.path == "$.name":
-            told = witness.asked[event.call - 1]
-            text = (
-                f"call {event.call} is another one\n"
-                f"  recorded: {event.name} {_shown(event.params)}\n"
-                f"  now:      {told[0]} {_shown(told[1])}"
-            )
-        case ToolInvoked() if found.path == "$.params_sha256":
-            text = (
-                f"call {event.call}, {event.name}, has the same parameters in another "
-                "order or encoding\n"
-                f"  recorded: {_shown(event.params)}\n"
-                f"  now:      {_shown(witness.asked[event.call - 1][1])}"
-            )
-        case ToolInvoked():
-            where = f"call {event.call}, {event.name}, {found.path}"
-            text = _values(where, found.recorded, found.replayed)
-        case RunCompleted() | RunFailed() if found.path == "$.type":
-            text = (
-                "the end is another one\n"
-                f"  recorded: {_end(event)}\n"
-                f"  now:      {_ended(witness.ending, limits)}"
-            )
-        case RunCompleted() if found.path == "$.output_sha256":
-            text = (
-                "the output has the same values in another order or encoding\n"
-                f"  recorded: {_shown(event.output)}\n"
-                f"  now:      {_ended(witness.ending, limits)}"
-            )
-        case RunCompleted() | RunFailed():
-            where = f"the end, {found.path}"
-            text = _values(where, found.recorded, found.replayed)
-        case _:
-            made = sum(isinstance(event, ToolInvoked) for event in events)
-            told = witness.asked[made]
-            text = (
-                f"call {made + 1} is one more than was recorded\n"
-                f"  now:      {told[0]} {_shown(told[1])}"
-            )
+    event, ended = events[found.seq - 1] if found.seq else None, witness.ended(limits)
+    if isinstance(event, ToolInvoked):
+        told = _of_call(found, event, witness.asked, ended)
+    elif event:
+        told = _of_end(found, event, ended)
+    else:
+        made = sum(isinstance(event, ToolInvoked) for event in events)
+        where = f"call {made + 1} is one more than was recorded"
+        told = _lines(where, "nothing", _asked(witness.asked[made]))
     return UnexpectedRun(
-        f"the agent differs from {name}: {text}",
+        f"the agent differs from {name}: {told}",
         fix=f"mend the agent; or, if it is to do this, {ANEW}",
         divergence=found,
     )
 
 
+def _of_call(
+    found: Divergence,
+    event: ToolInvoked,
+    asked: Sequence[tuple[str, JSON]],
+    ended: str,
+) -> str:
+    where, recorded = f"call {event.call}", _asked((event.name, event.params))
+    if found.path == "$.name" and found.replayed is None:
+        return _lines(f"{where} was not made", recorded, ended)
+    if found.path == "$.name":
+        return _lines(
+            f"{where} is another one", recorded, _asked(asked[event.call - 1])
+        )
+    where += f", {event.name}"
+    if found.path == "$.params_sha256":
+        where += f", has the same parameters {_OTHERWISE}"
+        now = shown(asked[event.call - 1][1])
+        return _lines(where, shown(event.params), now)
+    return _values(f"{where}, {found.path}", found.recorded, found.replayed)
+
+
+def _of_end(found: Divergence, event: Event, ended: str) -> str:
+    if found.path == "$.type":
+        return _lines("the end is another one", _end(event), ended)
+    if found.path == "$.output_sha256":
+        where = f"the output has the same values {_OTHERWISE}"
+        return _lines(where, _end(event), ended)
+    return _values(f"the end, {found.path}", found.recorded, found.replayed)
+
+
+def _asked(call: tuple[str, JSON]) -> str:
+    return f"{plain(call[0])} {shown(call[1])}"
+
+
+def _lines(where: str, recorded: str, now: str) -> str:
+    return f"{plain(where)}\n  recorded: {recorded}\n  now:      {now}"
+
+
 def _values(where: str, recorded: JSON, now: JSON) -> str:
-    old, new = _apart(recorded, now)
-    return f"{where}\n  recorded: {old}\n  now:      {new}"
+    return _lines(where, *_apart(recorded, now))
 
 
 def _apart(recorded: JSON, now: JSON) -> tuple[str, str]:
@@ -250,22 +255,8 @@ def _cut(text: str, start: int, at: int) -> str:
     return f"{before}{text[start : at + _AROUND]}{after}"
 
 
-def _shown(value: JSON) -> str:
-    text = repr(value)
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
-
-
 def _end(event: Event) -> str:
-    match event:
-        case RunCompleted():
-            return f"completed, with {_shown(event.output)}"
-        case RunFailed():
-            return f"failed, {event.kind}: {event.message}"
-        case _:
-            return type(event).__name__
-
-
-def _ended(ending: Ending | None, limits: Limits) -> str:
-    if ending is None:
-        return "stopped by a limit"
-    return _end(end_of(ending, limits, Redactor()))
+    if isinstance(event, RunCompleted):
+        return f"completed, with {shown(event.output)}"
+    assert isinstance(event, RunFailed)  # noqa: S101 -- no other is in a cassette
+    return f"failed, {event.kind}: {plain(event.message)}"

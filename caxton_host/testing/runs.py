@@ -16,7 +16,9 @@ from ..core.events import (
     outcome_of,
 )
 
-__all__ = ["AgentRun", "run_of"]
+__all__ = ["AgentRun", "plain", "run_of", "shown"]
+
+_MAX_SHOWN = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,3 +79,14 @@ def run_of(events: Iterable[Event | None]) -> AgentRun:
         replies=[replies[number] for number in sorted(replies)],
         logs=logs,
     )
+
+
+def shown(value: object) -> str:
+    """Return a value for a message: escaped, and not without end."""
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+
+
+def plain(text: str) -> str:
+    """Return a text for a message as it stands, unless a terminal would obey it."""
+    return text if text.isprintable() and len(text) <= _MAX_SHOWN else shown(text)

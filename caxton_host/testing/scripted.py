@@ -24,7 +24,7 @@ from ..errors import RunStopped, ToolError, UnexpectedRun, UsageError
 from ..ports import ToolRequest
 from .answers import DENIED, Answer, Tool, as_json, completed
 from .fakes import offer
-from .runs import AgentRun
+from .runs import AgentRun, plain, shown
 
 __all__ = ["ScriptFailed", "ScriptedTools", "grant_of"]
 
@@ -32,7 +32,6 @@ __all__ = ["ScriptFailed", "ScriptedTools", "grant_of"]
 SERVER = "script"
 
 _EXPOSED = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_MAX_SHOWN = 400
 _ANSWERING = 2  # frames of this module above a function of the script
 
 
@@ -195,10 +194,10 @@ class ScriptedTools:
         tried = {*map(self._target_of, calls.values())}
         unused = [text for tool in self._tools.values() if (text := tool.unused(tried))]
         if unused and strict:
-            ended = run.status if run.error is None else f"{run.status}, {run.error}"
+            ended = f"{run.status}, {plain(run.error)}" if run.error else run.status
             raise UnexpectedRun(
                 f"scripted, and never asked for: {'; '.join(unused)}\n"
-                f"  the run {ended}; its calls: {_shown(run.calls)}",
+                f"  the run {ended}; its calls: {shown(run.calls)}",
                 fix="take it out of the script, or pass strict=False",
             )
 
@@ -234,8 +233,8 @@ def _scripted(
 ) -> _Scripted:
     tool = given if isinstance(given, Tool) else Tool(given)
     target, exposed = _named(name)
-    shown = own.get(target, exposed)
-    schema = as_json(shown, dict(tool.input_schema))
+    known = own.get(target, exposed)
+    schema = as_json(known, dict(tool.input_schema))
     assert isinstance(schema, dict)  # noqa: S101 -- it was one
     definition = codec.canonical(
         {"name": target[1], "description": tool.description, "inputSchema": schema}
@@ -243,9 +242,9 @@ def _scripted(
     for_all = not isinstance(tool.answer, list)
     answers = [tool.answer] if for_all else cast("list[Answer]", tool.answer)
     for answer in answers:
-        _check(shown, answer, for_all=for_all)
+        _check(known, answer, for_all=for_all)
     return _Scripted(
-        name=shown,
+        name=known,
         offer=replace(
             offer(*target, tool.description),
             exposed=exposed,
@@ -298,9 +297,4 @@ def _behind(trace: TracebackType | None, frames: int) -> TracebackType | None:
 
 
 def _call(number: int, name: str, params: object) -> str:
-    return f"call {number}, {name} with {_shown(params)},"
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+    return f"call {number}, {name} with {shown(params)},"

@@ -15,7 +15,8 @@ import pytest
 from caxton_host.core.calls import JSON
 from caxton_host.core.limits import Limits
 from caxton_host.errors import UnexpectedRun, UsageError
-from caxton_host.testing import Harness
+from caxton_host.pytest_plugin import CaxtonCassette
+from caxton_host.testing import Harness, reader
 from tests.canaries import found_in
 from tests.e2e.guests import SPINS, TRAPS, call, guest, log
 from tests.e2e.shell import toml
@@ -150,8 +151,9 @@ def test_a_batch_is_recorded_and_replayed(tape: Tape) -> None:
     assert [reply["message"] for reply in recorded.replies[:2]] == ["a", "b"]
     assert tape.replay(agent) == recorded
     more = batch([ECHO, {"text": "a"}], [ECHO, {"text": "b"}], 7, ["more", {"n": 1}])
-    assert "call 4 is one more than was recorded\n  now:      more {'n': 1}" in (
-        tape.differs(more)
+    assert (
+        "call 4 is one more than was recorded\n"
+        "  recorded: nothing\n  now:      more {'n': 1}" in (tape.differs(more))
     )
     assert "call 1 is another one" in tape.differs(batch(["x"]))
 
@@ -204,7 +206,10 @@ def recorded(caxton_harness: Harness, tmp_path_factory: pytest.TempPathFactory) 
                 call(ECHO, text="b"),
                 call("more", text="c"),
             ),
-            "call 3 is one more than was recorded\n  now:      more {'text': 'c'}",
+            (
+                "call 3 is one more than was recorded\n"
+                "  recorded: nothing\n  now:      more {'text': 'c'}"
+            ),
         ),
         (
             guest(
@@ -391,6 +396,32 @@ def test_a_file_that_is_no_cassette_is_refused(
     with pytest.raises(UsageError, match=message) as error:
         tape.replay(guest())
     assert "record it anew" in error.value.fix
+
+
+def test_no_terminal_obeys_a_cassette(tape: Tape, recorded: str) -> None:  # law 9
+    document = json.loads(recorded)
+    document["events"][0]["call"] = "\x1b[2J\u202e"
+    tape.path.write_text(json.dumps(document), encoding="utf-8")
+    told = tape.differs(RECORDED)
+    assert r"'\x1b[2J\u202e'" in told
+    assert told.replace("\n", "").isprintable()
+
+
+def test_a_run_that_is_too_much_for_a_cassette_is_not_written(
+    tape: Tape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "MAX_FILE", 100)
+    with pytest.raises(UsageError, match=r"too much for a cassette: .* of 100 allowed"):
+        tape.record(guest())
+    assert not tape.path.exists()
+
+
+def test_a_cassette_of_this_version_is_replayed_for_ever(
+    caxton_cassette: CaxtonCassette,
+) -> None:
+    run = caxton_cassette(WEATHER, input=LIMA)
+    assert run.logs == [("info", "Lima: 18 °C, fog")]
+    assert run.calls[0] == ("weather", LIMA)
 
 
 def test_without_a_cassette_the_way_to_one_is_said(tape: Tape) -> None:

@@ -22,6 +22,7 @@ from caxton_host.testing import (
     tool_error,
 )
 from tests.e2e.guests import SPINS, TRAPS, call, guest, log
+from tests.integration.sandbox.support import wasm
 
 from .support import ECHO, WEATHER, batch
 
@@ -228,6 +229,41 @@ def test_an_answer_is_bounded_as_ever(caxton_agent: CaxtonAgent) -> None:  # law
     limits = Limits(result=1000)
     run = caxton_agent(ASKS, tools={"ask": "x" * 1000}, limits=limits)
     assert run.replies[0]["error"]["code"] == "too_large"  # type: ignore[index, call-overload]
+
+
+def test_what_a_script_says_of_a_tool_is_what_the_agent_reads(
+    caxton_agent: CaxtonAgent,
+) -> None:
+    agent = wasm(
+        "(local.set $r (call $tools (i32.const 0) (i32.const 9999)))"
+        "(call $output (i32.const 0) (i32.wrap_i64 (local.get $r))) (i32.const 0)"
+    )
+    schema = {"type": "object", "required": ["city"]}
+    tools: dict[str, Answer] = {
+        "ask": Tool(None, "The sky", input_schema=schema),
+        "demo/echo": "a",
+        "demo/no": DENIED,
+    }
+    known = {"description": "", "input_schema": {"type": "object"}}
+    assert caxton_agent(agent, tools=tools, strict=False).output == [
+        {"name": "ask", "description": "The sky", "input_schema": schema},
+        {"name": "mcp__demo__echo", **known},
+    ]
+
+
+def test_time_and_chance_are_what_a_test_says(caxton_agent: CaxtonAgent) -> None:
+    agent = wasm(
+        """(i64.store (i32.const 0) (i64.shr_u (call $now) (i64.const 40)))
+        (call $log (i32.const 1) (i32.const 0) (i32.const 8))
+        (call $random (i32.const 0) (i32.const 64))
+        (call $log (i32.const 1) (i32.const 0) (i32.const 64)) (i32.const 0)"""
+    )
+    hour, chance = caxton_agent(agent).logs
+    assert caxton_agent(agent).logs == [hour, chance]
+    again, other = caxton_agent(agent, seed=1).logs
+    assert (again, other != chance) == (hour, True)
+    later = datetime(2123, 1, 1, tzinfo=UTC)
+    assert caxton_agent(agent, now=later).logs[0] != hour
 
 
 def test_two_runs_are_the_same(caxton_agent: CaxtonAgent) -> None:

@@ -209,6 +209,8 @@ Change = Callable[[dict[str, Any]], object]
         (lambda d: d.pop("$type"), r"\$ has no \$type"),
         (lambda d: d.update({"$type": 1}), r"\$\.\$type is of the wrong kind"),
         (lambda d: d.update(agent=None), r"\$\.agent is of the wrong kind"),
+        (lambda d: d.update(agent="a\x1b[1m"), "no name for an agent"),
+        (lambda d: d["tools"][0].update(description=1), "description is of the wrong"),
         (lambda d: d.update(now=True), r"\$\.now is of the wrong kind"),
         (lambda d: d.update(now=-1), r"\$\.now is no time"),
         (lambda d: d.update(now=2**63), r"\.now is no time"),

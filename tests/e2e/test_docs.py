@@ -120,6 +120,27 @@ def test_the_page_about_forks(shell: Shell) -> None:
     assert "first difference: call 3" in typed["caxton runs diff RUN @last"]
 
 
+def test_the_page_about_tests(shell: Shell) -> None:
+    page = ROOT / "docs" / "how-to" / "test-an-agent.md"
+    told: dict[str, str] = {}
+    code = ""
+    for language, text in blocks(page):
+        if language == "python":
+            code += text
+            shell.write("test_weather.py", code)
+        for line in commands(language, text):
+            if not line.startswith(_INSTALLS):
+                told[line] = type_in(shell, line)
+    assert "3 passed" in told["pytest --caxton-record=once"]
+    (shell.folder / "caxton.toml").unlink()
+    assert "3 passed" in type_in(shell, "pytest")
+    (cassette,) = shell.folder.glob("cassettes/test_weather/*.json")
+    changed = cassette.read_text("utf-8").replace("is anybody", "is anyone")
+    cassette.write_text(changed, encoding="utf-8")
+    (shown,) = (text for language, text in blocks(page) if language == "text")
+    assert shown in type_in(shell, "pytest", 1)
+
+
 def test_the_configuration_that_the_readme_shows_is_one(shell: Shell) -> None:
     demo = {"command": "python", "args": ["-m", "caxton_host.demo_server"]}
     for language, _, text in blocks(README):

@@ -188,6 +188,20 @@ async def test_guest_is_given_what_the_log_holds() -> None:  # law 5
     assert tools[0].keys() == {"name", "description", "input_schema"}
 
 
+async def test_context_belongs_to_its_run_alone() -> None:
+    scene = Scene(calling())
+    given: list[JSON] = []
+    for name in ("Ada", "Grace"):
+        scene.request = replace(scene.request, context={"user": name})
+        given.append({**started(await scene.run()).context})
+
+    seen = [
+        {key: codec.decode_trusted(value) for key, value in guest.context.items()}
+        for guest in scene.sandbox.guests
+    ]
+    assert seen == given == [{"user": "Ada"}, {"user": "Grace"}]
+
+
 async def test_output_is_redacted_and_its_digest_is_of_what_was_said() -> None:
     scene = Scene(ending_with(ended("hunter2hunter2")))
     scene.host = replace(scene.host, redact=Redactor(["hunter2hunter2"]))

@@ -26,9 +26,9 @@ from ..core.events import (
     RunFailed,
     RunStarted,
     ToolInvoked,
-    outcome_of,
 )
 from ..core.limits import Limits
+from ..core.payloads import outcome_of
 from ..errors import UsageError
 
 __all__ = ["ANEW", "REPEATED", "TYPE", "Cassette", "save", "write"]

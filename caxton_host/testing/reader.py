@@ -17,10 +17,10 @@ from ..core.events import (
     RunFailed,
     RunStarted,
     ToolInvoked,
-    settled,
 )
 from ..core.limits import Limits
 from ..core.names import is_server_name, nearest
+from ..core.payloads import settled
 from ..errors import BadBytes, UsageError
 from .cassette import ANEW, REPEATED, TYPE, Cassette
 

@@ -125,7 +125,7 @@ def test_the_page_about_tests(shell: Shell) -> None:
     page = ROOT / "docs" / "how-to" / "test-an-agent.md"
     told: dict[str, str] = {}
     code = ""
-    for language, text in blocks(page):
+    for language, _, text in blocks(page):
         if language == "python":
             code += text
             shell.write("test_weather.py", code)
@@ -138,7 +138,7 @@ def test_the_page_about_tests(shell: Shell) -> None:
     (cassette,) = shell.folder.glob("cassettes/test_weather/*.json")
     changed = cassette.read_text("utf-8").replace("is anybody", "is anyone")
     cassette.write_text(changed, encoding="utf-8")
-    (shown,) = (text for language, text in blocks(page) if language == "text")
+    (shown,) = (text for language, _, text in blocks(page) if language == "text")
     assert shown in type_in(shell, "pytest", 1)
 
 

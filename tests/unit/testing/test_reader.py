@@ -24,9 +24,9 @@ from caxton_host.core.events import (
     RunFailed,
     RunStarted,
     ToolInvoked,
-    settled,
 )
 from caxton_host.core.limits import Limits
+from caxton_host.core.payloads import settled
 from caxton_host.errors import BadBytes, UsageError
 from caxton_host.testing import offer, reader
 from caxton_host.testing.cassette import write

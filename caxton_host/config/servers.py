@@ -160,6 +160,7 @@ _SERVER: f.Fields = {
     "transport": ("nested", _transport),
     "timeout": ("timeout", f.duration),
     "timeout_ms": ("timeout", f.milliseconds),
+    "connect_timeout": ("connect_timeout", f.duration),
     "start_timeout": ("start_timeout", f.duration),
     "restart": ("restart", f.tables(_RESTART, Restart)),
     "required": ("required", f.flag),

@@ -22,9 +22,8 @@ from .binary import (
     Import,
     ModuleInfo,
     ModuleParser,
-    Reader,
-    bound,
 )
+from .reader import Reader, bound
 
 __all__ = ["parse_component"]
 

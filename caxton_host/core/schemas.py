@@ -33,8 +33,9 @@ _PATTERNS = 100
 
 #: A value compared with a value of the schema: 0.1 microseconds. At most half a second.
 _STEPS = 5_000_000
-#: A character compared with a regular expression: at most 8 microseconds.
-_CHARACTERS = 250_000
+#: A character compared with a regular expression: at most 16 microseconds, as an error
+#: is found twice. At most two seconds.
+_CHARACTERS = 125_000
 
 
 class _Size(NamedTuple):

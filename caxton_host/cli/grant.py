@@ -51,7 +51,7 @@ def suggest(file: Path, as_json: bool) -> None:
     \b
     Examples:
       caxton grant suggest --manifest hello.wasm
-      caxton grant suggest --manifest hello.wasm >> caxton.toml
+      caxton grant suggest --manifest hello.wasm > proposal.toml
     """
     from ..manifests import read
 

@@ -225,6 +225,9 @@ def test_every_document_says_what_it_is(ran: Shell) -> None:
     for words in (
         "agent list",
         "agent new hello",
+        "agent build hello",
+        "agent inspect hello.wasm",
+        "grant suggest --manifest hello.wasm",
         "completion bash",
         "config show",
         "db status",

@@ -85,10 +85,14 @@ def test_the_installed_package_finds_what_it_ships(elsewhere: Path) -> None:
         assert Path(path).is_relative_to(elsewhere)
 
 
-def test_an_agent_is_made_and_built_without_the_checkout(elsewhere: Path) -> None:
-    _typed(elsewhere, "caxton", "agent", "new", "hello", "--lang", "c")
-    _typed(elsewhere, "caxton", "agent", "build", "hello")
-    assert (elsewhere / "hello.wasm").read_bytes().startswith(b"\0asm")
+@pytest.mark.parametrize("lang", ["c", "rust"])
+def test_an_agent_is_made_and_built_without_the_checkout(
+    elsewhere: Path, lang: str
+) -> None:
+    name = f"hello-{lang}"
+    _typed(elsewhere, "caxton", "agent", "new", name, "--lang", lang)
+    _typed(elsewhere, "caxton", "agent", "build", name)
+    assert (elsewhere / f"{name}.wasm").read_bytes().startswith(b"\0asm")
 
 
 def test_the_demo_runs_and_the_log_can_be_read_afterwards(elsewhere: Path) -> None:

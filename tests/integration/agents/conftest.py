@@ -7,6 +7,11 @@ import pytest
 
 from caxton_host.building import build_agent, find_shared
 
+#: Languages that are built to core modules, which a bare engine runs.
+CORE = ("c", "rust")
+#: Every language that the example is written in.
+LANGUAGES = (*CORE, "python")
+
 
 @pytest.fixture(scope="session")
 def zig_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -29,24 +34,32 @@ def probe_rust(tmp_path_factory: pytest.TempPathFactory, zig_cache: Path) -> byt
     return _built("probe.rs", tmp_path_factory.mktemp("probe"), zig_cache)
 
 
-@pytest.fixture(scope="session", params=["c", "rust"])
+@pytest.fixture(scope="session", params=CORE)
 def probe(request: pytest.FixtureRequest) -> bytes:
     """Return what uses every function of an SDK, in each language."""
     module: bytes = request.getfixturevalue(f"probe_{request.param}")
     return module
 
 
-@pytest.fixture(scope="session", params=["c", "rust"])
-def weather(
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-    zig_cache: Path,
-) -> bytes:
-    """Return the example agent, in each language."""
-    into = tmp_path_factory.mktemp("weather")
+@pytest.fixture(scope="session")
+def weathers(
+    tmp_path_factory: pytest.TempPathFactory, zig_cache: Path
+) -> dict[str, bytes]:
+    """Return the example agent in each language, by language."""
     folder = find_shared("agents/weather")
-    built = build_agent(folder, lang=request.param, into=into, cache=zig_cache)
-    return built.path.read_bytes()
+    into = tmp_path_factory.mktemp("weather")
+    return {
+        lang: build_agent(
+            folder, lang=lang, into=into, cache=zig_cache
+        ).path.read_bytes()
+        for lang in LANGUAGES
+    }
+
+
+@pytest.fixture(params=CORE)
+def weather(request: pytest.FixtureRequest, weathers: dict[str, bytes]) -> bytes:
+    """Return the example agent, in each language of core modules."""
+    return weathers[request.param]
 
 
 @pytest.fixture(scope="session")

@@ -26,8 +26,9 @@ from .conftest import LANGUAGES
 #: A component is compiled twice, and a machine may be busy.
 pytestmark = pytest.mark.timeout(400)
 
-#: What is in an event and may differ: how it was built, and how much that costs.
-_OF_THE_BUILD = ("module_sha256", "abi", "engine", "fuel", "duration_us")
+#: What is in an event and may differ: how it was built, how much that costs, and how
+#: much a component may have.
+_OF_THE_BUILD = ("module_sha256", "abi", "engine", "fuel", "duration_us", "limits")
 ANSWERS: dict[tuple[str, str], Any] = {
     ("demo", "get_weather"): "Oslo: 3 °C, snow",
     ("webhook", "forecast"): ToolError("timeout", "unknown", "no answer in 5 s"),

@@ -41,6 +41,8 @@ def new_agent(name: str, lang: str, folder: Path) -> Path:
     try:
         target.mkdir(parents=True)
         for source in sorted(find_shared(f"agents/templates/{lang}").iterdir()):
+            if not source.is_file():  # What pip compiled when it installed us.
+                continue
             text = source.read_text("utf-8").replace(_PLACE, name)
             (target / source.name).write_text(text, "utf-8")
     except FileExistsError:

@@ -47,6 +47,8 @@ MAX_BODY = 1024 * 1024
 MAX_LOCALS = 2_000
 MAX_LOCAL_GROUPS = 100_000
 MAX_BODY_TIMES_LOCALS = 100_000_000
+#: In a component, all of the above together. One in Python has 40,000.
+MAX_THINGS = 250_000
 
 HEADER = b"\0asm\1\0\0\0"
 
@@ -70,11 +72,17 @@ _ORDER = {id_: at for at, id_ in enumerate((1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 10, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
-    """How many of some things a module may have. In components, there are more."""
+    """
+    How many of some things a module may have. In components, there are more.
+
+    Attributes:
+        types: Whether to tell the types of its imports and exports.
+    """
 
     imports: int = MAX_IMPORTS
     exports: int = MAX_EXPORTS
     functions: int = MAX_FUNCTIONS
+    types: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,13 +185,27 @@ def parse_module(module: bytes) -> ModuleInfo:
 
 
 class Reader:
-    """A cursor that never leaves its part of the module."""
+    """
+    A cursor that never leaves its part of the module.
 
-    __slots__ = ("_data", "_end", "position")
+    Args:
+        data: The module.
 
-    def __init__(self, data: bytes, start: int, end: int) -> None:
+        start: Where the part begins.
+
+        end: Where it ends.
+
+        seen: How many things were counted so far, in all parts of the module.
+    """
+
+    __slots__ = ("_data", "_end", "_seen", "position")
+
+    def __init__(
+        self, data: bytes, start: int, end: int, seen: list[int] | None = None
+    ) -> None:
         self._data = data
         self._end = end
+        self._seen = seen or [0]
         self.position = start
 
     @property
@@ -231,7 +253,7 @@ class Reader:
         if size > self.left:
             self.fail("cut off")
         self.position += size
-        return Reader(self._data, self.position - size, self.position)
+        return Reader(self._data, self.position - size, self.position, self._seen)
 
     def name(self) -> str:
         """Return the next name, escaped."""
@@ -242,6 +264,17 @@ class Reader:
         count = self.u32()
         bound(what, count, maximum)
         return count
+
+    def items(self, what: str, maximum: int) -> int:
+        """Return how many things follow, each of which is going to be looked at."""
+        count = self.count(what, maximum)
+        self.saw(count)
+        return count
+
+    def saw(self, number: int) -> None:
+        """Count things that are going to be looked at."""
+        self._seen[0] += number
+        bound("things to look at", self._seen[0], MAX_THINGS)
 
 
 class ModuleParser:
@@ -285,6 +318,7 @@ class ModuleParser:
         for _ in range(MAX_SECTIONS):
             if not reader.left:
                 break
+            reader.saw(1)
             number = reader.byte()
             section = reader.part(reader.u32())
             if number == 0:
@@ -304,13 +338,13 @@ class ModuleParser:
             reader.fail("functions without code")
 
     def _types(self, reader: Reader) -> None:
-        for _ in range(reader.count("types", MAX_TYPES)):
+        for _ in range(reader.items("types", MAX_TYPES)):
             if reader.byte() != 0x60:  # noqa: PLR2004 -- a function type
                 reader.fail("a type that is no function's")
             self.types.append((_values(reader), _values(reader)))
 
     def _imports(self, reader: Reader) -> None:
-        for _ in range(reader.count("imports", self.caps.imports)):
+        for _ in range(reader.items("imports", self.caps.imports)):
             module, name = reader.name(), reader.name()
             number = reader.byte()
             signature = ""
@@ -337,6 +371,8 @@ class ModuleParser:
         return index
 
     def _signature(self, index: int) -> str:
+        if not self.caps.types:
+            return ""
         parameters, results = (
             ", ".join(_VALUES[value] for value in values)
             for values in self.types[index]
@@ -344,22 +380,22 @@ class ModuleParser:
         return f"({parameters}) -> {results or '()'}"
 
     def _functions(self, reader: Reader) -> None:
-        self.defined = reader.count("functions", self.caps.functions)
+        self.defined = reader.items("functions", self.caps.functions)
         for _ in range(self.defined):
             self._function(reader)
 
     def _tables(self, reader: Reader) -> None:
-        count = reader.count("tables", MAX_TABLES)
+        count = reader.items("tables", MAX_TABLES)
         self.tables += [_table(reader) for _ in range(count)]
 
     def _memories(self, reader: Reader) -> None:
-        count = reader.count("memories", MAX_MEMORIES)
+        count = reader.items("memories", MAX_MEMORIES)
         self.memories += [_limits(reader) for _ in range(count)]
         if any(memory.minimum > _PAGES for memory in self.memories):
             reader.fail("a memory of more than 4 GiB")
 
     def _exports(self, reader: Reader) -> None:
-        for _ in range(reader.count("exports", self.caps.exports)):
+        for _ in range(reader.items("exports", self.caps.exports)):
             name, number, index = reader.name(), reader.byte(), reader.u32()
             if number >= len(_KINDS):
                 reader.fail("an export of an unknown kind")
@@ -387,7 +423,7 @@ class ModuleParser:
             )
 
     def _locals(self, body: Reader) -> int:
-        groups = body.u32()
+        groups = body.items("groups of local variables", MAX_LOCAL_GROUPS)
         self.local_groups += groups
         bound("groups of local variables", self.local_groups, MAX_LOCAL_GROUPS)
         total = 0

@@ -92,6 +92,9 @@ def build_engine(settings: EngineSettings) -> wasmtime.Engine:
     pointer = config.ptr()
     for name, value in settings.switches.items():
         getattr(ffi, f"wasmtime_config_{name}_set")(pointer, value)
+    if settings.component:
+        # Nothing runs on such a stack, but the other may not be larger.
+        ffi.wasmtime_config_async_stack_size_set(pointer, settings.stack)
     ffi.wasmtime_config_max_wasm_stack_set(pointer, settings.stack)
     ffi.wasmtime_config_memory_reservation_set(pointer, settings.memory)
     ffi.wasmtime_config_memory_guard_size_set(pointer, settings.guard)

@@ -10,7 +10,7 @@ from caxton_host.building import build_agent, find_shared
 #: Languages that are built to core modules, which a bare engine runs.
 CORE = ("c", "rust")
 #: Every language that the example is written in.
-LANGUAGES = (*CORE,)
+LANGUAGES = (*CORE, "python")
 
 
 @pytest.fixture(scope="session")

@@ -69,7 +69,7 @@ def test_the_same_source_gives_the_same_bytes_in_another_folder(
     files: Files, build: Build
 ) -> None:
     one = build(files(SEVERAL, "one/mine"))
-    other = files({"zzz.txt": "x", **dict(reversed(SEVERAL.items()))}, "o ther/mine")
+    other = files({"zzz.txt": "x", **dict(reversed(SEVERAL.items()))}, "two words/mine")
     (other / "agent.js").touch()
     os.utime(other / "lib" / "words.js", (1, 1))
     assert build(other).read_bytes() == one.read_bytes()

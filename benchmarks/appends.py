@@ -215,7 +215,7 @@ class _Peer:
             return total / (time.perf_counter() - started)
 
     def _run(self, until: float) -> int:
-        from eventsourcing.persistence import StoredEvent  # noqa: PLC0415
+        from eventsourcing.persistence import StoredEvent  # noqa: PLC0415 -- an extra
 
         stream, version, state = UUID(bytes=os.urandom(16)), 0, os.urandom(300)
         while time.perf_counter() < until:

@@ -115,4 +115,4 @@ def write(path: Path, sections: Sequence[Section], machine: str) -> None:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"  # noqa: PLR2004
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"  # noqa: PLR2004 -- digits enough

@@ -26,8 +26,9 @@ from caxton_host.bootstrap import Running, running
 from caxton_host.building import find_shared
 from caxton_host.config import Paths, load
 from caxton_host.core.calls import JSON, reply
-from caxton_host.core.events import RunCompleted, ToolCompleted, outcome_of
+from caxton_host.core.events import RunCompleted, ToolCompleted
 from caxton_host.core.grants import Grant
+from caxton_host.core.payloads import outcome_of
 from caxton_host.host import RunRequest
 from caxton_host.replay import replay
 

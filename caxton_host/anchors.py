@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -89,11 +90,13 @@ class HttpAnchor:
         await self._client.aclose()
 
 
-def anchor(target: str, *, proxy: str | None = None) -> Anchor:
+def anchor(
+    target: str, on_failure: Callable[[], None], *, proxy: str | None = None
+) -> Anchor:
     """Return the anchor that a configuration names."""
     if target.startswith(_FILE):
-        return Anchor(FileAnchor(Path(target.removeprefix(_FILE))))
-    return Anchor(HttpAnchor(target, proxy))
+        return Anchor(FileAnchor(Path(target.removeprefix(_FILE))), on_failure)
+    return Anchor(HttpAnchor(target, proxy), on_failure)
 
 
 class Anchor:
@@ -103,17 +106,20 @@ class Anchor:
     Args:
         place: Where to.
 
+        on_failure: Called after each try that failed.
+
         pause: Seconds before the second try; the third waits twice as long.
-
-    Attributes:
-        failures: How many tries failed.
-
-        sent: How many checkpoints were taken.
     """
 
-    def __init__(self, place: FileAnchor | HttpAnchor, *, pause: float = 1.0) -> None:
-        self.failures = self.sent = 0
+    def __init__(
+        self,
+        place: FileAnchor | HttpAnchor,
+        on_failure: Callable[[], None],
+        *,
+        pause: float = 1.0,
+    ) -> None:
         self._place = place
+        self._on_failure = on_failure
         self._pause = pause
         self._newest: Note | None = None
         self._changed = asyncio.Event()
@@ -158,14 +164,13 @@ class Anchor:
                 try:
                     await self._place.send(note)
                 except (CaxtonError, OSError) as exc:
-                    if self.failures == 0 or pause == self._pause:
+                    if pause == self._pause:
                         _log.warning("a checkpoint is not anchored: %s", exc)
-                    self.failures += 1
+                    self._on_failure()
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, _LONGEST_PAUSE)
                     continue
                 pause = self._pause
-                self.sent += 1
                 if self._newest is note:
                     self._newest = None
             self._idle.set()

@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
 from .core.calls import JSON, Outcome, ToolCall
-from .core.events import Event, ToolInvoked, ToolRetried, settled
+from .core.events import Event, ToolInvoked, ToolRetried
 from .core.journal import Answered, Fresh, InDoubt, Recall
+from .core.payloads import settled
 from .gateway import Gateway, checked, spent, stopped
 from .ports import Refused, Span
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import secrets
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping
@@ -24,7 +23,7 @@ from .config import Config, Paths
 from .core.calls import JSON, Completed
 from .core.catalogue import Offered
 from .core.checkpoint import Note
-from .core.events import ConfigLoaded, Event, HostStarted, KeyRotated, RunErased
+from .core.events import ConfigLoaded, Event, HostStarted
 from .core.names import uuid7
 from .core.places import Places
 from .core.redact import Redactor
@@ -33,32 +32,26 @@ from .errors import LogBrokenError, StoreError, ToolError, UsageError
 from .host import Admission, Host
 from .ports import Sandbox, ToolClient, ToolRequest
 from .requests import watching
-from .signing import Keyring, Rotation, Signer, secret
+from .signing import Keyring, Signer, secret
 from .telemetry import NoTelemetry, OtelTelemetry, TracedTools, connect
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from .store.archive import BundleWriter
     from .store.sql import SqlStore
 
 __all__ = [
-    "Keeper",
     "Routed",
     "Running",
-    "keeping",
+    "announced",
+    "host_started",
+    "new_stream",
     "open_sandbox",
     "open_signed",
     "open_store",
     "open_tools",
-    "record_rotation",
     "running",
     "server_names",
     "usable_store",
 ]
-
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,17 +146,17 @@ async def running(
                 )
             )
             store = await stack.enter_async_context(
-                open_signed(config, Keyring(paths.state))
+                open_signed(config, Keyring(paths.state), telemetry.anchor_failed)
             )
             sandbox = await stack.enter_async_context(
                 open_sandbox(paths, config.places)
             )
             clock = SystemClock()
-            stream = _new_stream(clock)
+            stream = new_stream(clock)
             with usable_store():
                 await store.join(stream)
             log = store.create(stream)
-            log.queue(*_announced(config, paths), *waiting)
+            log.queue(*announced(config, paths), *waiting)
             queue = log.queue
             host = Host(
                 store=store,
@@ -189,78 +182,6 @@ async def running(
                 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Keeper:
-    """
-    Looks after the log, without a tool, a sandbox or a run.
-
-    Attributes:
-        stream: Of this process as a host: what it does is recorded there.
-
-        announced: What that stream begins with.
-
-        actor: Who does it.
-    """
-
-    store: SqlStore
-    keys: Keyring
-    stream: str
-    announced: tuple[Event, ...]
-    actor: dict[str, JSON]
-    redact: Redactor
-
-    async def erase(
-        self, run_id: str, reason: str, bundle: dict[str, JSON] | None = None
-    ) -> RunErased:
-        """Delete the payloads of a run that has ended; see `SqlStore.erase`."""
-        known = await self.store.read(self.stream)
-        return await self.store.erase(
-            run_id,
-            self.stream,
-            *(() if known else self.announced),
-            actor=self.actor,
-            reason=self.redact.text(reason),
-            bundle=bundle,
-        )
-
-    async def bundles(self) -> BundleWriter:
-        """Sign the log, and return what writes the bundles of runs that have ended."""
-        from .store.export import export  # noqa: PLC0415 -- see `_store_type`
-
-        note, key = await self.store.seal(), self.keys.public_key()
-
-        async def write(run_id: str, path: Path) -> None:
-            data = await export(self.store, run_id, note, key)
-            await asyncio.to_thread(_write_privately, path, data)
-
-        return write
-
-
-def _write_privately(path: Path, data: bytes) -> None:
-    path.touch(mode=0o600)
-    path.write_bytes(data)
-
-
-@contextlib.asynccontextmanager
-async def keeping(config: Config, paths: Paths) -> AsyncGenerator[Keeper]:
-    """Open the event store to look after it, and sign what was done."""
-    keys = Keyring(paths.state)
-    async with open_signed(config, keys) as store:
-        yield Keeper(
-            store=store,
-            keys=keys,
-            stream=_new_stream(SystemClock()),
-            announced=_announced(config, paths),
-            actor=local_actor(),
-            redact=Redactor(config.secrets),
-        )
-        # An erasure is a transaction of its own, which nobody signs by itself.
-        try:
-            await store.seal()
-        except StoreError as exc:
-            _log.warning("the log is not signed: %s", exc)
-
-
 def server_names(config: Config) -> tuple[str, ...]:
     """Return what a grant may name: every server, and the group of webhooks."""
     return (*config.servers, *((WEBHOOK,) if config.webhooks else ()))
@@ -275,9 +196,18 @@ def _eager(config: Config, names: Collection[str]) -> Config:
 
 
 @contextlib.asynccontextmanager
-async def open_signed(config: Config, signer: Signer) -> AsyncGenerator[SqlStore]:
+async def open_signed(
+    config: Config, signer: Signer, on_failure: Callable[[], None] = lambda: None
+) -> AsyncGenerator[SqlStore]:
     """
     Open the event store to write, have it signed, and its checkpoints anchored.
+
+    Args:
+        config: Says where it is, and where checkpoints go.
+
+        signer: Signs them.
+
+        on_failure: Called after each try to anchor one that failed.
 
     Raises:
         UsageError: See `open_store`.
@@ -287,26 +217,11 @@ async def open_signed(config: Config, signer: Signer) -> AsyncGenerator[SqlStore
         if config.audit.anchor is not None:
             from .anchors import anchor  # noqa: PLC0415 -- httpx, only with an anchor
 
-            to = anchor(config.audit.anchor, proxy=config.proxy)
+            to = anchor(config.audit.anchor, on_failure, proxy=config.proxy)
             on_seal = (await stack.enter_async_context(to)).tell
         yield await stack.enter_async_context(
             open_store(config, write=True, signer=signer, on_seal=on_seal)
         )
-
-
-async def record_rotation(
-    store: SqlStore, rotation: Rotation, actor: dict[str, JSON]
-) -> None:
-    """Record in a stream of its own that another key signs from here on."""
-    log = store.create(_new_stream(SystemClock()))
-    await log.append(
-        _host_started(rotation.public_key(), actor),
-        KeyRotated(
-            former=rotation.former.hex(),
-            public_key=rotation.public_key().hex(),
-            actor=actor,
-        ),
-    )
 
 
 @contextlib.asynccontextmanager
@@ -342,11 +257,13 @@ def _ignore(_: Note) -> None:
     """Do nothing with a checkpoint."""
 
 
-def _new_stream(clock: SystemClock) -> str:
+def new_stream(clock: SystemClock) -> str:
+    """Return the name of a stream for a host process."""
     return f"host/{uuid7(clock.now(), secrets.token_bytes(10))}"
 
 
-def _host_started(public_key: bytes, actor: dict[str, JSON]) -> HostStarted:
+def host_started(public_key: bytes, actor: dict[str, JSON]) -> HostStarted:
+    """Return the first event of the stream of a host process."""
     return HostStarted(
         version=__version__,
         engine=f"wasmtime-{version('wasmtime')}",
@@ -418,7 +335,7 @@ async def open_tools(
             )
             clients |= dict.fromkeys(config.servers, mcp)
         if config.webhooks:
-            from .webhooks import WebhookTools  # noqa: PLC0415
+            from .webhooks import WebhookTools  # noqa: PLC0415 -- only with one
 
             clients[WEBHOOK] = await stack.enter_async_context(
                 WebhookTools(
@@ -441,10 +358,10 @@ def _harden() -> None:
     harden_host()
 
 
-def _announced(config: Config, paths: Paths) -> tuple[Event, ...]:
+def announced(config: Config, paths: Paths) -> tuple[Event, ...]:
     """Return the first events of the host's stream; the first run commits them."""
     actor = local_actor()
-    started = _host_started(Keyring(paths.state).public_key(), actor)
+    started = host_started(Keyring(paths.state).public_key(), actor)
     if not config.path:
         return (started,)
     loaded = ConfigLoaded(path=config.path.name, sha256=config.sha256, actor=actor)

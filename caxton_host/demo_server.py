@@ -183,7 +183,7 @@ async def _serve_http(port: int) -> None:
         listening.bind(("127.0.0.1", port))
         listening.listen()  # Whoever reads the address may come at once.
         bound = listening.getsockname()[1]
-        print(f"http://127.0.0.1:{bound}/mcp", file=sys.stderr, flush=True)  # noqa: T201
+        print(f"http://127.0.0.1:{bound}/mcp", file=sys.stderr, flush=True)  # noqa: T201 -- a program
         await uvicorn.Server(config).serve([listening])
 
 

@@ -97,11 +97,9 @@ class RunDoor:
         return self._answer(OK, data, max((each.at for each in known), default=0))
 
     async def _carry_out(self, call: ToolCall) -> Answer:
-        if self.gateway.journal.answers(call.number) and not self.watch_all:
+        with self._watch(call) as span:
             known = await self.gateway.call(call)
-        else:
-            with self.telemetry.call(call, self.gateway.run_id) as span:
-                known = await self.gateway.call(call)
+            if span:
                 span.settled(known.outcome, self.gateway.routes.get(call.name))
         status, body = reply(known.outcome)
         data = codec.encode(body)

@@ -18,6 +18,7 @@ Every exception raised on purpose, and whose fault each is.
     * `SandboxError` -- a worker died under its guest
     * `ServerUnavailable` -- a server that the operator calls required is down
     * `ToolError` -- a tool server failed; becomes a `Failed` outcome
+    * `UnexpectedRun` -- in a test, an agent did otherwise than it was to
 """
 
 from __future__ import annotations
@@ -191,3 +192,18 @@ class ToolError(CaxtonError):
         super().__init__(message)
         self.kind: FailureKind = kind
         self.sent: Sent = sent
+
+
+class UnexpectedRun(CaxtonError, AssertionError):  # noqa: N818 -- a test fails with it
+    """
+    In a test, an agent did otherwise than its script or its cassette says.
+
+    Attributes:
+        divergence: The first difference from a cassette, or ``None``.
+    """
+
+    def __init__(
+        self, message: str, *, fix: str = "", divergence: Divergence | None = None
+    ) -> None:
+        super().__init__(message, fix=fix)
+        self.divergence = divergence

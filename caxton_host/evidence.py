@@ -25,7 +25,9 @@ from .core.bundle import (
     parse_bundle,
 )
 from .core.checkpoint import Note, parse_note
-from .core.events import Event, Recorded, RunStarted, from_payload
+from .core.events import Event, Recorded, RunStarted
+from .core.names import RUN
+from .core.payloads import from_payload
 from .core.tree import inclusion, is_consistent
 from .errors import BadBytes, NotFoundError, StoreError, UsageError
 from .ports import EventLog, Trace
@@ -35,8 +37,6 @@ __all__ = ["MAX_BUNDLE", "BundleStore", "check_bundle", "read_bundle"]
 
 #: Bytes of a bundle, which is kept in memory.
 MAX_BUNDLE = 1 << 30
-
-_RUN = "run/"
 
 
 def read_bundle(path: Path) -> Bundle:
@@ -159,7 +159,7 @@ class _Check:
     def part(self, part: Part, events: Sequence[Sealed], note: Note | None) -> None:
         """Check the chain of a stream, and its place in the tree."""
         before = len(self.chains.faults)
-        self.chains.check(_row(part.stream, event) for event in events)
+        self.chains.check([_row(part.stream, event) for event in events])
         if note is None or len(self.chains.faults) > before:
             return
         size = note.checkpoint.size
@@ -182,7 +182,7 @@ class _Check:
             self.bundle.header.parts, self.bundle.events, strict=True
         ):
             wanted = before and {
-                "run": before[0].stream.removeprefix(_RUN),
+                "run": before[0].stream.removeprefix(RUN),
                 "seq": before[1].seq,
                 "hash": before[1].hash.hex(),
             }

@@ -40,11 +40,12 @@ from .core.calls import (
     ToolCall,
     cut,
 )
-from .core.events import Event, ToolInvoked, ToolRetried, settled
+from .core.events import Event, ToolInvoked, ToolRetried
 from .core.grants import Allowed, Grant, decide
 from .core.journal import Answered, Fresh, InDoubt, Journal
 from .core.limits import Limits
 from .core.names import idempotency_key
+from .core.payloads import settled
 from .core.redact import Redactor
 from .errors import LeaseLost, RunStopped, Suspend, ToolError
 from .ports import EventLog, Refused, ToolClient, ToolRequest

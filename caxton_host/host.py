@@ -16,22 +16,16 @@ from dataclasses import dataclass, field, replace
 
 from .core.calls import JSON, Route
 from .core.catalogue import Offered, catalogue_for, pinned, routes_from_payload
-from .core.events import (
-    ENDS,
-    Event,
-    RunFailed,
-    RunResumed,
-    RunStarted,
-    RunSuspended,
-)
+from .core.events import Event, RunFailed, RunResumed, RunStarted, RunSuspended
 from .core.forks import forking_point
 from .core.grants import Grant
 from .core.journal import Journal
 from .core.limits import Limits
-from .core.names import uuid7
+from .core.names import stream_of, uuid7
 from .core.places import Places
 from .core.redact import Redactor
 from .core.resolution import Resolution, recorded_as
+from .core.runs import ENDS
 from .drive import Driver
 from .errors import BusyError, NotKeptError, Suspend, UsageError
 from .gateway import Gateway
@@ -166,7 +160,7 @@ class Host:
                 offer.definition_sha256: offer.definition
                 for offer in catalogue.visible.values()
             }
-            log = self.store.create(f"run/{run_id}", self._trace())
+            log = self.store.create(stream_of(run_id), self._trace())
             gateway = self._gateway(
                 run_id, log, request.grant, catalogue.routes, Journal(), request.limits
             )
@@ -256,7 +250,7 @@ class Host:
         )
         with self.telemetry.run(started.agent, recording.run_id, "resume") as span:
             log = await self.store.claim(
-                f"run/{recording.run_id}",
+                stream_of(recording.run_id),
                 resumed,
                 after=recording.history[-1].seq,
                 trace=self._trace(),
@@ -340,7 +334,7 @@ class Host:
         events = forked_as(request, self._setting(prepared, offered), before, point)
         run_id = uuid7(self.clock.now(), self.entropy(10))
         with self.telemetry.run(before.agent, run_id, "live") as span:
-            log = self.store.create(f"run/{run_id}", self._trace())
+            log = self.store.create(stream_of(run_id), self._trace())
             async with self.under_way.run(run_id, log, request.actor) as run:
                 await log.append(*events, blobs={prepared.sha256: module})
                 recording = await Recording.load(run_id, self.store)
@@ -408,7 +402,7 @@ class Host:
         call = doubts[seq].invoked.call
         events = recorded_as(call, resolution, actor, reason, journal.open_calls)
         await self.store.claim(
-            f"run/{run_id}", *events, after=recording.history[-1].seq
+            stream_of(run_id), *events, after=recording.history[-1].seq
         )
 
     async def _unended(self, run_id: str) -> Recording:

@@ -12,20 +12,17 @@ from itertools import pairwise
 
 from . import codec
 from .core.catalogue import listing
-from .core.events import ENDS, LogWritten, Recorded, RunResumed, RunStarted
-from .core.forks import Inherited, prefix
+from .core.events import LogWritten, Recorded, RunResumed, RunStarted
+from .core.forks import MAX_LINEAGE, Inherited, prefix
 from .core.grants import Grant
 from .core.journal import Journal
 from .core.limits import Limits
+from .core.names import run_of, stream_of
+from .core.runs import ENDS, GOING_ON
 from .errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
 from .ports import Guest, Store
 
 __all__ = ["Recording", "guest_for", "lacking"]
-
-#: How many runs a fork of a fork of a fork may come from.
-MAX_LINEAGE = 100
-
-_GOING_ON = frozenset({"running", "suspended"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +81,9 @@ class Recording:
                 Inherited(
                     run_id=parent.run_id,
                     started=parent.started,
-                    events=[e for e in inherited if e.stream == f"run/{parent.run_id}"],
+                    events=[
+                        e for e in inherited if e.stream == stream_of(parent.run_id)
+                    ],
                     calls=count,
                 )
                 for parent, count in zip(chain, calls, strict=False)
@@ -105,7 +104,7 @@ class Recording:
     @property
     def end(self) -> Recorded | None:
         """The event that ended the run, if it has ended."""
-        return None if self.state in _GOING_ON else self.latest
+        return None if self.state in GOING_ON else self.latest
 
     def check_unended(self) -> None:
         """
@@ -262,7 +261,7 @@ async def _chain(run_id: str, store: Store) -> list[_Stream]:
 
 
 async def _stream(run_id: str, store: Store) -> _Stream | None:
-    events = await store.read(f"run/{run_id}")
+    events = await store.read(stream_of(run_id))
     if not events:
         return None
     started = events[0].event
@@ -274,7 +273,7 @@ async def _stream(run_id: str, store: Store) -> _Stream | None:
 
 
 def _erased(recorded: Recorded) -> NotKeptError:
-    run_id = recorded.stream.removeprefix("run/")
+    run_id = run_of(recorded.stream)
     return NotKeptError(
         f"event {recorded.seq} of run {run_id} was erased",
         fix="an erased run can be verified, not executed again",

@@ -20,10 +20,10 @@ from .core.events import (
     RunFailed,
     ToolInvoked,
     ToolRetried,
-    to_payload,
 )
 from .core.grants import Grant
 from .core.journal import first_difference
+from .core.payloads import to_payload
 from .core.redact import Redactor
 from .door import RunDoor
 from .drive import end_of

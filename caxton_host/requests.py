@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from .core.calls import JSON
-from .core.events import ENDS, Event, RunCancelled
+from .core.events import Event, RunCancelled
 from .core.journal import Journal
+from .core.names import stream_of
 from .core.resolution import closing
-from .core.runs import Request
+from .core.runs import ENDS, Request
 from .errors import BusyError, CaxtonError, StoreError, UsageError
 from .ports import EventLog, SharedStore, Store
 from .recording import Recording
@@ -159,7 +160,7 @@ async def cancel_idle(
     cancelled = RunCancelled(actor=actor, reason=reason)
     events = closing(recording.journal().open_calls, cancelled)
     last = recording.history[-1].seq
-    await store.claim(f"run/{run_id}", *events, after=last)
+    await store.claim(stream_of(run_id), *events, after=last)
     return cancelled
 
 

@@ -192,7 +192,7 @@ def judge(note: Note, trusted: Iterable[bytes]) -> Judged:
 def verifies(public_key: bytes, signature: bytes, data: bytes) -> bool:
     """Return whether the owner of that Ed25519 key signed *data*."""
     from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 -- 40 ms
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415 -- 40 ms
         Ed25519PublicKey,
     )
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 from . import codec
 from .core.calls import JSON, Completed
 from .core.catalogue import Catalogue
-from .core.events import Event, RunStarted, settled
+from .core.events import Event, RunStarted
 from .core.forks import Point
 from .core.grants import Grant
 from .core.limits import Limits
+from .core.payloads import settled
 from .core.redact import Redactor
 from .errors import BadBytes, UsageError
 from .ports import Prepared

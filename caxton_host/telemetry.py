@@ -1,5 +1,5 @@
 """
-OpenTelemetry spans of runs and calls, as wrappers around the ports.
+OpenTelemetry spans of runs and calls, as wrappers around the ports, and a metric.
 
     invoke_agent weather                INTERNAL
       execute_tool weather              INTERNAL, one a call, denied ones too
@@ -20,6 +20,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
@@ -29,6 +30,9 @@ from .errors import ToolError
 from .ports import ToolClient, ToolRequest
 
 if TYPE_CHECKING:
+    from opentelemetry.metrics import Counter
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
     from opentelemetry.trace import Span as OtelSpan
@@ -72,6 +76,9 @@ class NoTelemetry:
         """Return no trace context."""
         return {}
 
+    def anchor_failed(self) -> None:
+        """Count nothing."""
+
     def close(self) -> None:
         """Do nothing."""
 
@@ -99,7 +106,7 @@ class _Watched:
 
     def fail(self, error: str | None) -> None:
         """Note an error, if there was one, by its name alone."""
-        from opentelemetry.trace import StatusCode  # noqa: PLC0415
+        from opentelemetry.trace import StatusCode
 
         if error:
             self.span.set_attribute("error.type", error)
@@ -131,14 +138,23 @@ class OtelTelemetry:
         exporter: What may keep the flush waiting, to be cut short.
 
         lost: Called when spans could not be sent.
+
+        metered: Makes the meters, when there is something to count.
     """
 
     def __init__(
-        self, provider: TracerProvider, exporter: SpanExporter, lost: Callable[[], None]
+        self,
+        provider: TracerProvider,
+        exporter: SpanExporter,
+        lost: Callable[[], None],
+        metered: Callable[[], MeterProvider],
     ) -> None:
         self._provider = provider
         self._exporter = exporter
         self._lost = lost
+        self._metered = metered
+        self._meters: MeterProvider | None = None
+        self._failures: Counter | None = None
         self._tracer: Tracer = provider.get_tracer("caxton_host")
 
     @contextlib.contextmanager
@@ -171,7 +187,7 @@ class OtelTelemetry:
 
     def ids(self) -> tuple[str | None, str | None]:
         """Return trace and span id of the current span."""
-        from opentelemetry.trace import (  # noqa: PLC0415
+        from opentelemetry.trace import (
             format_span_id,
             format_trace_id,
             get_current_span,
@@ -184,7 +200,7 @@ class OtelTelemetry:
 
     def headers(self) -> dict[str, str]:
         """Return the W3C trace context of the current span."""
-        from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415
+        from opentelemetry.trace.propagation.tracecontext import (
             TraceContextTextMapPropagator,
         )
 
@@ -209,7 +225,7 @@ class OtelTelemetry:
     def _span(
         self, name: str, attributes: Mapping[str, str | int], *, client: bool = False
     ) -> Generator[_Watched]:
-        from opentelemetry.trace import SpanKind  # noqa: PLC0415
+        from opentelemetry.trace import SpanKind
 
         with self._tracer.start_as_current_span(
             name,
@@ -225,9 +241,23 @@ class OtelTelemetry:
                 watched.fail(_reason(exc))
                 raise
 
+    def anchor_failed(self) -> None:
+        """Count a try to anchor a checkpoint that failed."""
+        if self._failures is None:
+            self._meters = self._metered()
+            self._failures = self._meters.get_meter("caxton_host").create_counter(
+                "caxton.anchor.failures", "{try}", "Tries to anchor a checkpoint"
+            )
+        self._failures.add(1)
+
+    def _shut_down(self) -> None:
+        self._provider.shutdown()
+        if self._meters:
+            self._meters.shutdown()
+
     def close(self) -> None:
         """Send what is left, for at most a second."""
-        flush = threading.Thread(target=self._provider.shutdown, daemon=True)
+        flush = threading.Thread(target=self._shut_down, daemon=True)
         flush.start()
         flush.join(_FLUSH)
         if flush.is_alive():
@@ -265,32 +295,51 @@ def connect(
 
     Args:
         endpoint: The base URL, such as ``http://localhost:4318``; by default
-            what ``OTEL_EXPORTER_OTLP_ENDPOINT`` or its variant for traces says.
+            what ``OTEL_EXPORTER_OTLP_ENDPOINT`` or its variants for traces and
+            metrics say.
 
         environ: Where to look for it.
     """
-    traces = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-    base = endpoint or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
-    if environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or not (traces or base):
+    url = _url("traces", endpoint, environ)
+    if environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or not url:
         return NoTelemetry()
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
         OTLPSpanExporter,
     )
-    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
-    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    url = traces if traces and not endpoint else f"{str(base).rstrip('/')}/v1/traces"
     name = environ.get("OTEL_SERVICE_NAME", "caxton_host")
-    provider = TracerProvider(
-        resource=Resource.create({"service.name": name}), shutdown_on_exit=False
-    )
+    resource = Resource.create({"service.name": name})
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     # The exporter's own reports come once a batch and as tracebacks; ours once.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     exporter = OTLPSpanExporter(endpoint=url)
     lost = _once(f"telemetry: {_host(url)} does not take spans; they are lost")
     provider.add_span_processor(BatchSpanProcessor(_reporting(exporter, lost)))
-    return OtelTelemetry(provider, exporter, lost)
+    metered = partial(_meters, _url("metrics", endpoint, environ), resource)
+    return OtelTelemetry(provider, exporter, lost, metered)
+
+
+def _url(signal: str, endpoint: str | None, environ: Mapping[str, str]) -> str:
+    own = environ.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT")
+    base = endpoint or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    if own and not endpoint:
+        return own
+    return f"{base.rstrip('/')}/v1/{signal}" if base else ""
+
+
+def _meters(url: str, resource: Resource) -> MeterProvider:
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import (
+        OTLPMetricExporter,
+    )
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+
+    exporters = [OTLPMetricExporter(endpoint=url)] if url else []
+    readers = [PeriodicExportingMetricReader(exporter) for exporter in exporters]
+    return MeterProvider(readers, resource, shutdown_on_exit=False)
 
 
 def _host(url: str) -> str:
@@ -318,5 +367,5 @@ def _reporting(exporter: SpanExporter, lost: Callable[[], None]) -> SpanExporter
             lost()
         return result
 
-    exporter.export = export  # type: ignore[method-assign]
+    exporter.export = export  # type: ignore[method-assign]  # of this one only
     return exporter

@@ -14,8 +14,8 @@ from caxton_host.core.events import (
     Recorded,
     ToolInvoked,
     ToolRetried,
-    outcome_of,
 )
+from caxton_host.core.payloads import outcome_of
 from caxton_host.errors import ToolError
 from caxton_host.ports import ToolRequest
 from caxton_host.store.memory import MemoryStore

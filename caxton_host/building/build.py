@@ -12,7 +12,7 @@ from typing import Protocol
 
 from ..core.manifest import section
 from ..errors import UsageError
-from . import c, javascript, rust
+from . import c, javascript, python, rust
 from .describe import described_by
 from .tools import Progress, listening
 
@@ -51,7 +51,7 @@ class Language(Protocol):
 
 
 _LANGUAGES: Mapping[str, Language] = MappingProxyType(
-    {"c": c, "javascript": javascript, "rust": rust}
+    {"c": c, "javascript": javascript, "python": python, "rust": rust}
 )
 
 

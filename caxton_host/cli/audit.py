@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.calls import JSON
+from ..core.names import stream_of
 from ..errors import UsageError
 from . import erase
 from .exits import AUDIT
@@ -120,7 +121,7 @@ def verify(
         say(f"{audit_line(found)}, checked: {', '.join(CHECKED)}")
         say_signed(found)
     if found.verdict != "intact":
-        refuse(found)
+        refuse(found, bundled=bundle is not None)
         ctx.exit(AUDIT)
 
 
@@ -130,7 +131,7 @@ async def _verify(
     from ..store.verify import verify
 
     async with frame.store() as store:
-        stream = f"run/{await store.find_run(run)}" if run else None
+        stream = stream_of(await store.find_run(run)) if run else None
         with patience("verifying"):
             return await verify(store, stream=stream, trusted=known, outside=kept)
 
@@ -315,7 +316,8 @@ def rotate(frame: Frame, as_json: bool) -> None:
 
 
 async def _rotate(frame: Frame) -> bytes:
-    from ..bootstrap import open_signed, record_rotation
+    from ..bootstrap import open_signed
+    from ..keeper import record_rotation
 
     with keyring(frame).rotating() as rotation:
         async with open_signed(frame.load(), rotation) as store:

@@ -9,6 +9,7 @@ import click
 
 from ..core.calls import JSON
 from ..core.events import Recorded
+from ..core.names import stream_of
 from ..core.redact import Redactor
 from ..core.summary import summarise
 from ..errors import BusyError, CaxtonError, UsageError
@@ -75,7 +76,7 @@ async def _cancel(frame: Frame, run: str, reason: str) -> tuple[str, list[Record
     async with open_store(config, write=True) as store:
         with patience(f"waiting for the host of {run_id}"):
             await _stop(store, run_id, reason)
-        return run_id, await store.read(f"run/{run_id}")
+        return run_id, await store.read(stream_of(run_id))
 
 
 async def _stop(store: SqlStore, run_id: str, reason: str) -> None:

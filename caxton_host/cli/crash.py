@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,18 +15,16 @@ from ..core.events import (
     CallResolved,
     LogWritten,
     Recorded,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    ToolCompleted,
     ToolInvoked,
 )
-from ..errors import UsageError
-from .events import read_run
+from ..errors import NotKeptError, UsageError
 from .frame import Frame, as_json, wait
 from .screen import note, plain, say, show
 from .show import remark
-from .told import doubts, resolving
+from .told import resolving
+
+if TYPE_CHECKING:
+    from ..recording import Recording
 
 __all__ = ["command"]
 
@@ -81,22 +80,23 @@ def command(
 async def _simulate(
     frame: Frame, run: str, at: int, output: Path | None
 ) -> dict[str, JSON]:
+    from ..recording import Recording
     from ..store.cut import copy_cut
 
     async with frame.store() as store:
-        history = await read_run(store, run)
-        left = _left(history, at)
+        recording = await Recording.load(await store.find_run(run), store)
+        left = _left(recording, at)
         target = _target(output)
         await copy_cut(store, left, target)
-    run_id = history[0].stream.removeprefix("run/")
+    run_id, last = left.run_id, left.own[-1]
     copy = replace(frame, db=f"sqlite:///{target}")
     return {
         "$type": "caxton.crash/v1",
         "run_id": run_id,
         "asked_at": at,
-        "at": left[-1].seq,
-        "events": len(history),
-        "last": f"{left[-1].type} {remark(left[-1])}".rstrip(),
+        "at": last.seq,
+        "events": len(recording.own),
+        "last": f"{last.type} {remark(last)}".rstrip(),
         "database": str(target),
         "in_doubt": [
             {
@@ -108,35 +108,21 @@ async def _simulate(
                 "resolved": doubt.resolved,
                 "resolve": resolving(copy, run_id, doubt.seq),
             }
-            for doubt in doubts(left)
+            for doubt in left.journal().in_doubt
         ],
         "resume": f"{copy.command()} runs resume {run_id}",
     }
 
 
-def _left(history: Sequence[Recorded], at: int) -> Sequence[Recorded]:
+def _left(recording: Recording, at: int) -> Recording:
     """Return what is stored once event *at* is: the rest of its transaction too."""
-    if at > len(history):
-        raise UsageError(
-            f"the run has {len(history)} events, and none with the number {at}",
-            fix="name one of those that caxton events list shows",
-        )
-    end = at
-    while _goes_on(history, end):
+    end = recording.until(at).own[-1].seq
+    while _goes_on(recording.own, end):
         end += 1
-    left = history[:end]
-    for one in left:
-        if one.event is None:
-            raise UsageError(
-                f"event {one.seq} of this run was erased", fix="name another run"
-            )
-        if isinstance(one.event, ToolCompleted) and one.event.cut:
-            raise UsageError(
-                f"event {one.seq} keeps a digest of an answer, and what crashes after "
-                "it cannot go on",
-                fix="name an earlier event",
-            )
-    if isinstance(left[-1].event, RunCompleted | RunFailed | RunCancelled):
+    left = recording.until(end)
+    if error := left.journal().not_kept:
+        raise NotKeptError(str(error), fix="name an earlier event")
+    if left.end:
         raise UsageError(
             f"event {end} ends the run: a crash after that leaves nothing to do",
             fix="name an earlier event; caxton events list shows them",

@@ -197,7 +197,8 @@ def archive(
 async def _archive(
     frame: Frame, before: int, folder: Path, *, dry_run: bool
 ) -> list[tuple[Old, str | None]]:
-    from ..bootstrap import keeping, open_store
+    from ..bootstrap import open_store
+    from ..keeper import keeping
     from ..store.archive import archive, old_runs
 
     config = frame.load()

@@ -18,6 +18,7 @@ import click
 
 from ..core.calls import JSON
 from ..core.events import Recorded, ToolDenied
+from ..core.names import stream_of
 from ..core.summary import RunSummary, summarise
 from .exits import FAILED
 from .frame import Frame, as_json, local_actor, wait
@@ -75,7 +76,7 @@ class _Forecast(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body.encode())
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- the name that is overridden
         """Keep quiet."""
 
 
@@ -171,7 +172,7 @@ async def _demo(frame: Frame, config: Config) -> _Shown:
     )
     async with running(config, frame.paths(), start=config.servers) as up:
         run_id = await up.host.start(request)
-        history = await up.store.read(f"run/{run_id}")
+        history = await up.store.read(stream_of(run_id))
         replayed = await replay(
             run_id, store=up.store, sandbox=up.sandbox, telemetry=NoTelemetry()
         )

@@ -9,7 +9,7 @@ import click
 from ..core.calls import JSON
 from ..core.diff import Difference, Place, diff
 from .frame import Frame, as_json, wait
-from .screen import note, on_terminal, plain, say, show, table, to_json
+from .screen import clipped, note, on_terminal, plain, say, show, table, to_json
 
 if TYPE_CHECKING:
     from ..core.diff import CallDifference, Diff
@@ -96,4 +96,4 @@ def _cells(one: Difference) -> tuple[str, str, str]:
 
 def _value(value: JSON) -> str:
     text = to_json(value)
-    return text if len(text) <= _WIDTH or not on_terminal() else f"{text[:_WIDTH]}..."
+    return clipped(text, _WIDTH) if on_terminal() else text

@@ -84,7 +84,7 @@ def command(
 async def _erase(
     frame: Frame, run: str, reason: str, *, keep_file: bool
 ) -> tuple[RunErased, bool]:
-    from ..bootstrap import keeping
+    from ..keeper import keeping
 
     async with frame.store() as store:  # A database that is not there is not made.
         run_id = await store.find_run(run)

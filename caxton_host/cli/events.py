@@ -10,6 +10,7 @@ import click
 
 from ..core.attribution import OUTCOMES, Wanted
 from ..core.events import Recorded
+from ..core.names import stream_of
 from ..errors import LogBrokenError
 from .frame import Frame, as_json, wait
 from .screen import show, table, to_json
@@ -148,7 +149,7 @@ async def _export(
 
     async with frame.store() as store:
         if run:
-            wanted = replace(wanted, stream=f"run/{await store.find_run(run)}")
+            wanted = replace(wanted, stream=stream_of(await store.find_run(run)))
         between = "["
         async with aclosing(lines(store, wanted)) as found:
             async for line in found:
@@ -162,12 +163,12 @@ async def _export(
 async def history_of(frame: Frame, run: str) -> list[Recorded]:
     """Return the events of the run that *run* names."""
     async with frame.store() as store:
-        return await read_run(store, run)
+        return await read_run(store, await store.find_run(run))
 
 
-async def read_run(store: SqlStore, run: str) -> list[Recorded]:
-    """Return the events of the run that *run* names in *store*."""
-    stream = f"run/{await store.find_run(run)}"
+async def read_run(store: SqlStore, run_id: str) -> list[Recorded]:
+    """Return the events of a run that *store* lists."""
+    stream = stream_of(run_id)
     history = await store.read(stream)
     if not history:
         raise LogBrokenError(f"{stream} is listed, and its events are gone")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.forks import forking_point
-from ..core.grants import Grant
 from ..errors import ModuleRefused
 from .answers import Answers
 from .frame import Frame, as_json, local_actor
@@ -115,19 +114,24 @@ async def _fork(told: Told, wanted: _Wanted) -> int:
             if not told.quiet:
                 note(f"run {run_id}  {agent}, forked from run {parent_id}")
 
+        if agent not in told.config.agents and not told.given.allow:
+            note(
+                f"warning: no agent {agent!r} in the configuration: nothing is granted "
+                "to the fork; add --allow SERVER/TOOL"
+            )
         limit = parent.limits.module
         request = ForkRequest(
             run_id=parent_id,
             seq=wanted.seq,
             actor=local_actor(),
-            grant=_todays(told, agent),
+            grant=told.todays(agent),
             module=read_module(wanted.module, limit) if wanted.module else None,
             edited=_edited(told, up, parent, wanted),
         )
         with patience(f"running {agent}"):
             run_id = await up.host.fork(request, on_started=started)
-        history = await up.store.read(f"run/{run_id}")
-    return told.ending(run_id, history)
+        forked = await Recording.load(run_id, up.store)
+    return told.ending(forked)
 
 
 def _edited(
@@ -138,13 +142,3 @@ def _edited(
     point = forking_point(parent.history, wanted.seq, edit=True)
     answers = Answers(told.config, up.redact, parent.limits.result)
     return answers.read(wanted.result, "--set-result", point.edited)
-
-
-def _todays(told: Told, name: str) -> Grant:
-    agent = told.config.agents.get(name)
-    if agent is None and not told.given.allow:
-        note(
-            f"warning: no agent {name!r} in the configuration: nothing is granted to "
-            "the fork; add --allow SERVER/TOOL"
-        )
-    return told.given.added_to(agent.grant if agent else Grant(), told.config)

@@ -159,7 +159,7 @@ def _believed(frame: Frame, path: Path, keys: tuple[str, ...]) -> Bundle | None:
     """
     bundle, found = of_bundle(path, trusted(frame, keys))
     if bundle is None or found.verdict != "intact":
-        refuse(found)
+        refuse(found, bundled=True)
         return None
     return bundle
 

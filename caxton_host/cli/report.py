@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ..core.calls import Completed, Denied, Outcome
-from ..core.events import Recorded, ToolDenied, ToolInvoked, outcome_of
+from ..core.events import Recorded, ToolDenied, ToolInvoked
 from ..core.names import exposed_name
+from ..core.payloads import outcome_of
 from ..core.summary import RunSummary
-from .screen import complain, counted, note, plain, to_json
+from .screen import clipped, complain, counted, note, plain, to_json
 
 __all__ = ["call_lines", "failure", "grant_for", "report"]
 
@@ -64,10 +65,9 @@ def call_lines(history: Sequence[Recorded]) -> list[str]:
         event = recorded.event
         if isinstance(event, ToolInvoked):
             text = "" if event.params is None else to_json(event.params)
-            if len(text) > _PARAMS_WIDTH:
-                text = f"{text[: _PARAMS_WIDTH - 3]}..."
             lines[event.call] = (
-                f"call {event.call} (event {recorded.seq})  {event.name} {text}"
+                f"call {event.call} (event {recorded.seq})  {event.name} "
+                f"{clipped(text, _PARAMS_WIDTH)}"
             )
         elif event is not None and (end := outcome_of(event)):
             number = end[0]

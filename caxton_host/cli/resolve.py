@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ..core.events import RunStarted, ToolInvoked
-from ..core.limits import Limits
+from ..core.events import ToolInvoked
 from ..core.resolution import Abort, Fail, GiveResult, Resolution, Retry
 from ..core.summary import summarise
 from ..errors import UsageError
@@ -24,8 +22,8 @@ from .told import Told
 
 if TYPE_CHECKING:
     from ..config import Config
-    from ..core.events import Recorded
     from ..core.redact import Redactor
+    from ..recording import Recording
 
 __all__ = ["command"]
 
@@ -110,24 +108,25 @@ class _Wanted:
 
 async def _resolve(told: Told, wanted: _Wanted) -> int:
     from ..bootstrap import running
+    from ..recording import Recording
 
     async with running(told.config, told.frame.paths()) as up:
         run_id = await up.store.find_run(wanted.run)
-        history = await up.store.read(f"run/{run_id}")
+        recording = await Recording.load(run_id, up.store)
         await up.host.resolve(
             run_id,
             wanted.seq,
-            wanted.choice or _given_result(told.config, up.redact, history, wanted),
+            wanted.choice or _given_result(told.config, up.redact, recording, wanted),
             actor=local_actor(),
             reason=up.redact.text(wanted.reason),
         )
         if wanted.resumes:
-            history = await go_on(told, up, run_id)
+            recording = await go_on(told, up, run_id)
         else:
-            history = await up.store.read(f"run/{run_id}")
+            recording = await Recording.load(run_id, up.store)
     if wanted.resumes:
-        return told.ending(run_id, history)
-    run = summarise(run_id, history)
+        return told.ending(recording)
+    run = summarise(run_id, recording.own)
     if told.as_json:
         show(run.to_document())
     note(f"recorded; run {run_id} is {run.state}")
@@ -135,13 +134,11 @@ async def _resolve(told: Told, wanted: _Wanted) -> int:
 
 
 def _given_result(
-    config: Config, redact: Redactor, history: Sequence[Recorded], wanted: _Wanted
+    config: Config, redact: Redactor, recording: Recording, wanted: _Wanted
 ) -> GiveResult:
     """Return the answer in a file, as if the tool had given it."""
     assert wanted.file is not None  # noqa: S101 -- no other choice was made
-    started = history[0].event
-    limits = started.limits if isinstance(started, RunStarted) else {}
-    answers = Answers(config, redact, Limits.from_payload(limits).result)
-    found = next((item.event for item in history if item.seq == wanted.seq), None)
+    answers = Answers(config, redact, recording.limits.result)
+    found = next((item.event for item in recording.own if item.seq == wanted.seq), None)
     invoked = found if isinstance(found, ToolInvoked) else None
     return GiveResult(answers.read(wanted.file, "--result", invoked))

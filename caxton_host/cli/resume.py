@@ -16,11 +16,10 @@ from .frame import Frame, as_json, local_actor
 from .interrupt import began, drive
 from .overrides import Overrides, overrides
 from .screen import complain, counted, note, patience, show, table
-from .told import Told, code_of, doubts
+from .told import Told, code_of
 
 if TYPE_CHECKING:
     from ..bootstrap import Running
-    from ..core.events import Recorded
     from ..recording import Recording
 
 __all__ = ["command", "go_on"]
@@ -78,12 +77,12 @@ async def _resume_one(told: Told, run: str) -> int:
 
     async with running(told.config, told.frame.paths()) as up:
         run_id = await up.store.find_run(run)
-        history = await go_on(told, up, run_id)
-    return told.ending(run_id, history)
+        recording = await go_on(told, up, run_id)
+    return told.ending(recording)
 
 
-async def go_on(told: Told, up: Running, run_id: str) -> list[Recorded]:
-    """Resume a run, see it to its end, and return its events."""
+async def go_on(told: Told, up: Running, run_id: str) -> Recording:
+    """Resume a run, see it to its end, and return what it did."""
     from ..recording import Recording
 
     recording = await Recording.load(run_id, up.store)
@@ -100,19 +99,17 @@ async def go_on(told: Told, up: Running, run_id: str) -> list[Recorded]:
                 run_id, actor=local_actor(), grant=grant, on_started=started
             )
     except Suspend as exc:
-        seq = next(
-            d.seq for d in doubts(recording.history) if d.invoked.call == exc.call
-        )
+        waiting = recording.journal().in_doubt
+        seq = next(doubt.seq for doubt in waiting if doubt.invoked.call == exc.call)
         raise Suspend(exc.call, str(exc), fix=told.resolving(run_id, seq)) from None
-    return await up.store.read(f"run/{run_id}")
+    return await Recording.load(run_id, up.store)
 
 
 def _todays(told: Told, recording: Recording) -> Grant:
     """Return what the operator grants the agent of a run now."""
     name = recording.started.agent
-    agent = told.config.agents.get(name)
     recorded = Grant.from_payload(recording.started.grants)
-    if agent is None and recorded.allow and not told.given.allow:
+    if name not in told.config.agents and recorded.allow and not told.given.allow:
         again = " ".join(
             f"--allow {shlex.quote(pattern.text)}"
             for rule in recorded.allow
@@ -123,7 +120,7 @@ def _todays(told: Told, recording: Recording) -> Grant:
             fix=f"{told.frame.command()} runs resume {recording.run_id} {again} "
             "and the --server options of its start",
         )
-    return told.given.added_to(agent.grant if agent else Grant(), told.config)
+    return told.todays(name)
 
 
 async def _resume_all(told: Told) -> int:
@@ -135,12 +132,12 @@ async def _resume_all(told: Told) -> int:
         async def one(run_id: str) -> RunSummary | CaxtonError:
             async with places:
                 try:
-                    history = await go_on(told, up, run_id)
+                    recording = await go_on(told, up, run_id)
                 except CaxtonError as exc:
                     return exc
-            run = summarise(run_id, history)
+            run = summarise(run_id, recording.own)
             if run.state == "suspended":
-                told.suspension(run, history)
+                told.suspension(recording)
             return run
 
         # Of those that are suspended, some may have had their word.

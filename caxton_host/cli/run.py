@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.calls import JSON
-from ..core.events import Recorded, RunCompleted
+from ..core.events import RunCompleted
 from ..core.names import is_server_name, nearest
 from ..core.summary import summarise
 from ..errors import BadBytes, ModuleRefused, NotFoundError, UsageError
@@ -26,6 +26,7 @@ from .told import Told
 if TYPE_CHECKING:
     from ..config import Agent, Config
     from ..host import RunRequest
+    from ..recording import Recording
 
 __all__ = ["command", "read_module"]
 
@@ -97,25 +98,25 @@ def command(
     config, request = _request(frame.load(), wanted)
     quiet = quiet or as_json
     try:
-        run_id, history = drive(
-            _run(frame, config, request, quiet=quiet), frame.command()
-        )
+        recording = drive(_run(frame, config, request, quiet=quiet), frame.command())
     except ModuleRefused as exc:
         named = _shown(_agent(config, target).module or Path(target))
         raise ModuleRefused(f"{named}: {exc}", fix=exc.fix) from None
     told = Told(frame=frame, config=config, given=given, quiet=quiet, as_json=as_json)
-    code = told.ending(run_id, history)
+    code = told.ending(recording)
     if not quiet:
-        _warn_of_output(request.module, history)
-    if code == 0 and fail_on_denied and summarise(run_id, history).calls["denied"]:
+        _warn_of_output(request.module, recording)
+    calls = summarise(recording.run_id, recording.own).calls
+    if code == 0 and fail_on_denied and calls["denied"]:
         code = FAILED
     ctx.exit(code)
 
 
 async def _run(
     frame: Frame, config: Config, request: RunRequest, *, quiet: bool
-) -> tuple[str, list[Recorded]]:
+) -> Recording:
     from ..bootstrap import running
+    from ..recording import Recording
 
     def started(run_id: str) -> None:
         began(run_id)
@@ -127,13 +128,13 @@ async def _run(
     with patience(f"running {request.agent}"):
         async with running(config, frame.paths(), start=needed) as up:
             run_id = await up.host.start(request, on_started=started)
-            return run_id, await up.store.read(f"run/{run_id}")
+            return await Recording.load(run_id, up.store)
 
 
-def _warn_of_output(module: bytes, history: Sequence[Recorded]) -> None:
+def _warn_of_output(module: bytes, recording: Recording) -> None:
     from ..manifests import output_mismatch
 
-    end = history[-1].event
+    end = recording.own[-1].event
     if isinstance(end, RunCompleted) and (wrong := output_mismatch(module, end.output)):
         note(f"warning: the output is not what the manifest promises: {wrong}")
 

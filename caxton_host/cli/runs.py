@@ -10,14 +10,10 @@ import click
 
 from ..core.attribution import call_of
 from ..core.calls import JSON, Completed, Denied, Failed, Outcome, Route
-from ..core.events import (
-    Recorded,
-    RunErased,
-    RunStarted,
-    ToolInvoked,
-    outcome_of,
-)
+from ..core.events import Recorded, RunErased, RunStarted, ToolInvoked
 from ..core.grants import Grant, Rule
+from ..core.names import run_of, stream_of
+from ..core.payloads import outcome_of
 from ..core.summary import RunSummary, summarise
 from ..errors import LogBrokenError, NotKeptError, UsageError
 from . import cancel, crash, diff, fork, resolve, resume
@@ -27,9 +23,10 @@ from .frame import Frame, as_json, wait
 from .report import call_lines, grant_for
 from .screen import complain, counted, note, on_terminal, plain, say, show, table
 from .show import moment
-from .told import doubts, resolving
+from .told import resolving
 
 if TYPE_CHECKING:
+    from ..core.journal import InDoubt
     from ..store.entries import RunRow
     from ..store.sql import SqlStore
 
@@ -187,7 +184,7 @@ def show_(frame: Frame, run: str, as_json: bool) -> None:
       caxton runs show 0198 --json
     """
     history = wait(history_of(frame, run))
-    summary = summarise(history[0].stream.removeprefix("run/"), history)
+    summary = summarise(run_of(history[0].stream), history)
     if summary.erased:
         _show_erased(summary, wait(_erasure(frame, summary)), as_json=as_json)
         return
@@ -206,13 +203,20 @@ def show_(frame: Frame, run: str, as_json: bool) -> None:
         say(f"error   {summary.error['kind']}: {plain(summary.error['message'])}")
     say(f"output  {plain(summary.output)}")
     if summary.state == "suspended":
-        for doubt in doubts(history):
+        for doubt in wait(_doubts(frame, summary.run_id)):
             note(f"to go on: {resolving(frame, summary.run_id, doubt.seq)}")
+
+
+async def _doubts(frame: Frame, run_id: str) -> list[InDoubt]:
+    from ..recording import Recording
+
+    async with frame.store() as store:
+        return (await Recording.load(run_id, store)).journal().in_doubt
 
 
 async def _erasure(frame: Frame, run: RunSummary) -> RunErased | None:
     async with frame.store() as store:
-        return (await store.erased()).get(f"run/{run.run_id}")
+        return (await store.erased()).get(stream_of(run.run_id))
 
 
 def _show_erased(run: RunSummary, erased: RunErased | None, *, as_json: bool) -> None:
@@ -355,7 +359,7 @@ def _document(
     call = found.invoked
     return {
         "$type": "caxton.explanation/v1",
-        "run_id": history[0].stream.removeprefix("run/"),
+        "run_id": run_of(history[0].stream),
         "seq": found.seq,
         "call": call.call,
         "name": call.name,

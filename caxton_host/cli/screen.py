@@ -22,6 +22,7 @@ from ..core.calls import JSON
 
 __all__ = [
     "Notes",
+    "clipped",
     "complain",
     "counted",
     "note",
@@ -75,6 +76,16 @@ def to_json(value: JSON, *, indent: int | None = None) -> str:
 
 def _harmless(char: str) -> bool:
     return char.isprintable() or unicodedata.category(char) == "Zs"
+
+
+def clipped(text: str, width: int) -> str:
+    """
+    Return *text*, or the beginning of it, in that many characters.
+
+    >>> clipped("weather", 7), clipped("whether", 6)
+    ('weather', 'whe...')
+    """
+    return text if len(text) <= width else f"{text[: width - 3]}..."
 
 
 def counted(number: int, noun: str) -> str:

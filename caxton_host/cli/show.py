@@ -17,14 +17,16 @@ from ..core.events import (
     ToolDenied,
     ToolFailed,
     ToolInvoked,
-    to_payload,
 )
-from .screen import plain
+from ..core.payloads import to_payload
+from .screen import clipped, plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["event_document", "line_document", "moment", "remark", "rows"]
+
+_WIDTH = 100
 
 
 def event_document(recorded: Recorded) -> dict[str, JSON]:
@@ -96,10 +98,6 @@ def remark(recorded: Recorded) -> str:  # noqa: PLR0911 -- a table of types
 def rows(history: Sequence[Recorded]) -> list[tuple[object, ...]]:
     """Return the table of a stream: seq, call, time, type, remark."""
     return [
-        (e.seq, call_of(e), moment(e.recorded_at), e.type, _cut(remark(e)))
+        (e.seq, call_of(e), moment(e.recorded_at), e.type, clipped(remark(e), _WIDTH))
         for e in history
     ]
-
-
-def _cut(text: str, width: int = 100) -> str:
-    return text if len(text) <= width else f"{text[: width - 3]}..."

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import click
 
-from ..core.events import ENDS, Recorded
-from ..errors import LogBrokenError, StoreError
+from ..core.events import Recorded
+from ..core.names import RUN, stream_of
+from ..core.runs import ENDS, GOING_ON
 from .frame import Frame, as_json, wait
-from .screen import plain, to_json
+from .screen import clipped, plain, to_json
 from .show import event_document, moment, remark
 
 if TYPE_CHECKING:
@@ -25,9 +25,7 @@ __all__ = ["PATIENCE", "tail"]
 #: How many seconds a database may be away from whoever follows it.
 PATIENCE = 60.0
 
-_POLL = 0.05
-
-_LAST = {kind for kind, state in ENDS.items() if state not in {"running", "suspended"}}
+_LAST = {kind for kind, state in ENDS.items() if state not in GOING_ON}
 _WIDTH = 100
 
 
@@ -81,42 +79,18 @@ async def _until_stopped(
         if task := asyncio.current_task():
             asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
         async with frame.store() as store:
-            stream = f"run/{await store.find_run(run)}" if run else None
+            stream = stream_of(await store.find_run(run)) if run else None
             if stream and await _is_over(store, stream):
                 follow = False
-            async with aclosing(_events(store, after, stream, follow)) as found:
+            events = store.tail(
+                after, stream=stream, follow=follow, patience=PATIENCE if follow else 0
+            )
+            async with aclosing(events) as found:
                 async for recorded, cursor in found:
-                    if run or everything or recorded.stream.startswith("run/"):
+                    if run or everything or recorded.stream.startswith(RUN):
                         click.echo(show(recorded, cursor))
                     if run and recorded.type in _LAST:
                         return
-
-
-async def _events(
-    store: SqlStore, after: str | None, stream: str | None, follow: bool
-) -> AsyncGenerator[tuple[Recorded, str]]:
-    """Yield what a tail does; who follows outlives a restart of the database."""
-    if after == "end":
-        after = await store.end(stream)
-    loop = asyncio.get_running_loop()
-    lost: float | None = None
-    while True:
-        try:
-            async with aclosing(
-                store.tail(after, stream=stream, follow=False)
-            ) as found:
-                async for recorded, after in found:
-                    yield recorded, after
-            lost = None
-        except LogBrokenError:
-            raise
-        except StoreError:
-            lost = lost or loop.time()
-            if not follow or loop.time() - lost > PATIENCE:
-                raise
-        if not follow:
-            return
-        await asyncio.sleep(_POLL)
 
 
 async def _is_over(store: SqlStore, stream: str) -> bool:
@@ -130,13 +104,12 @@ def _document(recorded: Recorded, cursor: str) -> str:
 
 def _line(recorded: Recorded, cursor: str) -> str:
     del cursor
-    text = plain(remark(recorded))
     return "  ".join(
         (
             moment(recorded.recorded_at),
-            plain(recorded.stream.removeprefix("run/")),
+            plain(recorded.stream.removeprefix(RUN)),
             str(recorded.seq),
             plain(recorded.type),
-            text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}...",
+            clipped(plain(remark(recorded)), _WIDTH),
         )
     )

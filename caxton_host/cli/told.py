@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..core.attribution import call_of
-from ..core.events import Recorded, ToolInvoked
-from ..core.journal import InDoubt, Journal
+from ..core.grants import Grant
 from ..core.summary import RunSummary, summarise
 from .exits import FAILED, SUSPENDED
 from .frame import Frame
 from .overrides import Overrides
 from .report import failure, report
-from .screen import complain, note, plain, say, show, to_json
+from .screen import clipped, complain, note, plain, say, show, to_json
 
 if TYPE_CHECKING:
     from ..config import Config
+    from ..recording import Recording
 
-__all__ = ["Told", "code_of", "doubts", "resolving"]
+__all__ = ["Told", "code_of", "resolving"]
 
 _WIDTH = 200
 
@@ -43,15 +41,15 @@ class Told:
     quiet: bool
     as_json: bool
 
-    def ending(self, run_id: str, history: Sequence[Recorded]) -> int:
+    def ending(self, recording: Recording) -> int:
         """Tell how a run went, and return the exit code that stands for it."""
         from ..bootstrap import server_names
 
-        run = summarise(run_id, history)
+        run = summarise(recording.run_id, recording.own)
         if not self.quiet:
             report(
                 run,
-                history,
+                recording.own,
                 configured=run.agent in self.config.agents,
                 servers=server_names(self.config),
             )
@@ -60,31 +58,33 @@ class Told:
         elif run.state == "completed" and run.output is not None:
             say(to_json(run.output))
         if run.state == "suspended":
-            self.suspension(run, history)
+            self.suspension(recording)
         failure(run)
         return code_of(run)
+
+    def todays(self, name: str) -> Grant:
+        """Return what the operator grants an agent now."""
+        agent = self.config.agents.get(name)
+        return self.given.added_to(agent.grant if agent else Grant(), self.config)
 
     def resolving(self, run_id: str, seq: int | None, choice: str = "--retry") -> str:
         """Return the command that resolves a call; see `resolving`."""
         return resolving(self.frame, run_id, seq, choice, self.given)
 
-    def suspension(self, run: RunSummary, history: Sequence[Recorded]) -> None:
+    def suspension(self, recording: Recording) -> None:
         """Tell what a suspended run waits for, and the commands that end it."""
-        waiting = doubts(history)
+        run_id, waiting = recording.run_id, recording.journal().in_doubt
         for doubt in waiting:
             call = doubt.invoked
-            params = plain(to_json(call.params))
-            note(
-                f"in doubt: call {call.call} (event {doubt.seq}) {call.name} "
-                f"{params if len(params) < _WIDTH else f'{params[:_WIDTH]}...'}"
-            )
+            params = clipped(plain(to_json(call.params)), _WIDTH)
+            note(f"in doubt: call {call.call} (event {doubt.seq}) {call.name} {params}")
             note("  it was sent; whether it happened is unknown. One of these goes on:")
             for choice in ("--retry", "--result FILE", "--fail", "--abort"):
-                note(f"  {self.resolving(run.run_id, doubt.seq, choice)}")
+                note(f"  {self.resolving(run_id, doubt.seq, choice)}")
         seq = waiting[0].seq if waiting else None
         complain(
-            f"run {run.run_id} is suspended",
-            f"find out whether it happened, then {self.resolving(run.run_id, seq)}",
+            f"run {run_id} is suspended",
+            f"find out whether it happened, then {self.resolving(run_id, seq)}",
         )
 
 
@@ -106,15 +106,3 @@ def code_of(run: RunSummary) -> int:
     if run.state == "suspended":
         return SUSPENDED
     return 0 if run.state == "completed" else FAILED
-
-
-def doubts(history: Sequence[Recorded]) -> list[InDoubt]:
-    """Return the calls of a run that are in doubt."""
-    journal, own = Journal(), set[int | None]({None})
-    for recorded in history:
-        if isinstance(recorded.event, ToolInvoked):
-            own.add(recorded.event.call)
-        # Of a call that a fork inherited, the outcome may stand here alone.
-        if recorded.event is not None and call_of(recorded) in own:
-            journal.apply(recorded.event, recorded.recorded_at, recorded.seq)
-    return journal.in_doubt

@@ -98,14 +98,16 @@ def say_signed(found: Verdict) -> None:
         )
 
 
-def refuse(found: Verdict) -> None:
-    """Tell why *found* is not intact."""
+def refuse(found: Verdict, *, bundled: bool) -> None:
+    """Tell why *found* is not intact, in a log or in a bundle."""
     if found.verdict == "broken":
         for fault in found.faults[1:]:
             note(f"also: {fault}")
         complain(
             str(found.faults[0]),
-            "restore the database from a copy, and see who may write it",
+            "ask who has the log for the bundle again, made with caxton audit export"
+            if bundled
+            else "restore the database from a copy, and see who may write it",
         )
         return
     if found.signer is None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from .calls import JSON, Completed, Denied, Outcome
-from .events import ApprovalRequested, Recorded, ToolInvoked, outcome_of
+from .events import ApprovalRequested, Recorded, ToolInvoked
+from .payloads import outcome_of
 
 __all__ = ["OUTCOMES", "Calls", "Line", "Wanted", "call_of", "how"]
 

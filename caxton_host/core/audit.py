@@ -10,7 +10,7 @@ if one of them is kept where the forger cannot write.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Literal, NamedTuple
@@ -193,11 +193,11 @@ class Chains:
                     Fault(kind="payload", message=_MISSING, stream=stream, seq=seq)
                 )
 
-    def check(self, rows: Iterable[tuple[Any, ...]]) -> None:
+    def check(self, rows: Collection[Sequence[Any]]) -> None:
         """Check more events: the fields of `Stored` of each, and what may follow."""
+        self.events += len(rows)
         heads, beginning = self._heads, (0, GENESIS)
         for row in rows:
-            self.events += 1
             stream, seq, type_, version, at, trace, span = row[:7]
             digest, hash_, salt, payload = row[7:11]
             head = heads.get(stream, beginning)

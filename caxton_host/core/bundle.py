@@ -28,6 +28,7 @@ from typing import Any, NoReturn, TypeVar, cast
 
 from ..errors import BadBytes
 from .chain import SALT_SIZE
+from .names import stream_of
 
 __all__ = [
     "MAX_HEADER",
@@ -303,7 +304,7 @@ def _header(value: dict[str, Any]) -> Header:
     if not parts or sum(part.events for part in parts) > MAX_EVENTS:
         _bad(where, f"no stream, or more than {MAX_EVENTS} events")
     run = _text(value["run"], where)
-    if parts[-1].stream != f"run/{run}":
+    if parts[-1].stream != stream_of(run):
         _bad(where, "the last stream is that of the run")
     return Header(
         run=run,

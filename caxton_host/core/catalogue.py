@@ -180,7 +180,7 @@ def routes_from_payload(payload: Mapping[str, JSON]) -> dict[str, Route]:
     """Return the routes that a ``RunStarted`` holds."""
     keys = ("server", "tool", "definition_sha256", "effect", "record")
     return {
-        name: Route(**{key: entry[key] for key in keys if key in entry})  # type: ignore[arg-type]
+        name: Route(**{key: entry[key] for key in keys if key in entry})  # type: ignore[arg-type]  # JSON
         for name, entry in payload.items()
         if isinstance(entry, dict)
     }

@@ -26,6 +26,7 @@ _BEGIN = bytes((0x98, 1))
 _NIL = b"\xc0"
 _NILS = _NIL + _NIL
 _LONG = struct.Struct(">BQ").pack
+_LATE = 1 << 32  # what takes eight bytes: a time, as a rule
 
 
 def payload_digest(salt: bytes, payload: bytes) -> bytes:
@@ -58,24 +59,20 @@ def envelope(  # noqa: PLR0913, PLR0917 -- its fields are what it binds
         ids = (_text(trace_id) if trace_id else _NIL) + (
             _text(span_id) if span_id else _NIL
         )
+    at = _LONG(0xCF, recorded_at) if recorded_at >= _LATE else _number(recorded_at)
     return b"".join(
-        (
-            _begin(stream),
-            _number(seq),
-            _kind(type_, schema_version),
-            _number(recorded_at),
-            ids,
-        )
+        (_begin(stream), _number(seq), _kind(type_, schema_version), at, ids)
     )
 
 
-# Streams and types come again with every event. By type as well: what is read from a
-# database may be a number of the same value, and was never written so.
-@lru_cache(maxsize=2048, typed=True)
+# Streams and types come again with every event.
+@lru_cache(maxsize=2048)
 def _begin(stream: str) -> bytes:
     return _BEGIN + _text(stream)
 
 
+# By type as well: what is read from a database may be a version of the same value, and
+# was never written so.
 @lru_cache(maxsize=256, typed=True)
 def _kind(type_: str, schema_version: int) -> bytes:
     return _text(type_) + _number(schema_version)
@@ -91,7 +88,7 @@ def _text(value: str) -> bytes:
 
 
 def _number(value: int) -> bytes:
-    if value >= 0x100000000:  # noqa: PLR2004 -- a time, as a rule
+    if value >= _LATE:
         return _LONG(0xCF, value)
     if value < 0x80:  # noqa: PLR2004 -- positive fixint
         return bytes((value,))

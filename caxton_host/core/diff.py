@@ -13,7 +13,6 @@ from typing import assert_never
 
 from .calls import JSON, Completed, Denied, Failed, Outcome
 from .events import (
-    ENDS,
     Event,
     Recorded,
     RunCancelled,
@@ -21,9 +20,11 @@ from .events import (
     RunFailed,
     RunSuspended,
     ToolInvoked,
-    outcome_of,
 )
 from .journal import first_difference
+from .names import run_of
+from .payloads import outcome_of
+from .runs import ENDS
 
 __all__ = ["CallDifference", "Diff", "Difference", "Place", "diff"]
 
@@ -161,8 +162,8 @@ def diff(a: Sequence[Recorded], b: Sequence[Recorded]) -> Diff:
     """
     one, other = _folded(a), _folded(b)
     return Diff(
-        a=_run_of(a[-1]),
-        b=_run_of(b[-1]),
+        a=run_of(a[-1].stream),
+        b=run_of(b[-1].stream),
         calls=[
             found
             for number in sorted(one.calls.keys() | other.calls.keys())
@@ -178,7 +179,7 @@ def _folded(history: Sequence[Recorded]) -> _Run:
     for recorded in history:
         event = recorded.event
         if isinstance(event, ToolInvoked):
-            place = Place(_run_of(recorded), recorded.seq)
+            place = Place(run_of(recorded.stream), recorded.seq)
             run.calls[event.call] = _Call(place, event)
         elif event is not None and (settled := outcome_of(event)):
             if call := run.calls.get(settled[0]):
@@ -264,7 +265,3 @@ def _differences(a: dict[str, JSON], b: dict[str, JSON]) -> list[Difference]:
 def _by_digest(path: str, a: str | None, b: str | None) -> list[Difference]:
     """Return how bytes differ that look alike: a secret, or another spelling."""
     return [] if a == b else [Difference(path, a, b)]
-
-
-def _run_of(recorded: Recorded) -> str:
-    return recorded.stream.removeprefix("run/")

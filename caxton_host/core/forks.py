@@ -13,11 +13,15 @@ from dataclasses import dataclass, replace
 
 from ..errors import UsageError
 from .calls import Route
-from .events import LogWritten, Recorded, RunStarted, ToolInvoked, outcome_of
+from .events import LogWritten, Recorded, RunStarted, ToolInvoked
 from .grants import Allowed, Grant, decide
 from .journal import Journal, Origin
+from .payloads import outcome_of
 
-__all__ = ["Inherited", "Point", "forking_point", "prefix"]
+__all__ = ["MAX_LINEAGE", "Inherited", "Point", "forking_point", "prefix"]
+
+#: How many runs a fork of a fork of a fork may come from.
+MAX_LINEAGE = 100
 
 _SHOWN = 6
 

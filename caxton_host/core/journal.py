@@ -19,15 +19,9 @@ from ..errors import (
     NotKeptError,
 )
 from .calls import JSON, Completed, Outcome, Route, ToolCall
-from .events import (
-    CallResolved,
-    Event,
-    LogWritten,
-    ToolInvoked,
-    ToolRetried,
-    outcome_of,
-)
+from .events import CallResolved, Event, LogWritten, ToolInvoked, ToolRetried
 from .grants import Allowed, Grant, decide
+from .payloads import outcome_of
 from .redact import same_but_masked
 
 __all__ = [

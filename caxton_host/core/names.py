@@ -6,14 +6,20 @@ import hashlib
 import re
 
 __all__ = [
+    "RUN",
     "clean_name",
     "exposed_name",
     "idempotency_key",
     "is_server_name",
     "is_tool_name",
     "nearest",
+    "run_of",
+    "stream_of",
     "uuid7",
 ]
+
+#: Streams of runs are named so; what follows is the run id.
+RUN = "run/"
 
 _SERVER = re.compile(r"[A-Za-z0-9](?:_?[A-Za-z0-9.-])*")
 _TOOL = re.compile(r"[A-Za-z0-9_.-]{1,128}")
@@ -76,9 +82,24 @@ def clean_name(raw: bytes, length: int = 128) -> str:
     if cut.isascii() and (text := cut.decode()).isprintable() and "\\" not in text:
         return text
     return "".join(
-        chr(byte) if 0x20 <= byte < 0x7F and byte != 0x5C else f"\\x{byte:02x}"  # noqa: PLR2004
+        chr(byte) if 0x20 <= byte < 0x7F and byte != 0x5C else f"\\x{byte:02x}"  # noqa: PLR2004 -- ASCII, no backslash
         for byte in cut
     )
+
+
+def stream_of(run_id: str) -> str:
+    """Return the stream of a run."""
+    return RUN + run_id
+
+
+def run_of(stream: str) -> str:
+    """
+    Return the run that has that stream, or ``""`` for another stream.
+
+    >>> run_of("run/0193"), run_of("host/0193")
+    ('0193', '')
+    """
+    return stream.removeprefix(RUN) if stream.startswith(RUN) else ""
 
 
 def idempotency_key(run_id: str, number: int) -> str:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
 from .calls import JSON, Completed, Failed
-from .events import CallResolved, Event, RunCancelled, RunSuspended, settled
+from .events import CallResolved, Event, RunCancelled, RunSuspended
+from .payloads import settled
 
 __all__ = [
     "Abort",

@@ -1,12 +1,26 @@
-"""What is known of a run besides its events."""
+"""What is known of a run besides its events, and the states that these make."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .calls import JSON
 
-__all__ = ["Request", "RunRow"]
+__all__ = ["ENDS", "GOING_ON", "Request", "RunRow"]
+
+#: What a run's state is after each of these events.
+ENDS: Mapping[str, str] = {
+    "RunStarted": "running",
+    "RunResumed": "running",
+    "RunSuspended": "suspended",
+    "RunCompleted": "completed",
+    "RunFailed": "failed",
+    "RunCancelled": "cancelled",
+}
+
+#: The states of a run that has not ended.
+GOING_ON = frozenset({"running", "suspended"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from .attribution import OUTCOMES, how
 from .calls import JSON
 from .events import (
-    ENDS,
     Recorded,
     RunCancelled,
     RunCompleted,
     RunFailed,
     RunStarted,
     ToolInvoked,
-    outcome_of,
 )
+from .payloads import outcome_of
+from .runs import ENDS
 
 __all__ = ["RunSummary", "summarise"]
 

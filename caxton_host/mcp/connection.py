@@ -293,8 +293,8 @@ def _sdk() -> tuple[type[ClientSession], type[Implementation]]:
     collecting = gc.isenabled()
     gc.disable()  # A sixth of the time: the SDK builds its models on import.
     try:
-        from mcp.client.session import ClientSession  # noqa: PLC0415
-        from mcp_types import Implementation  # noqa: PLC0415
+        from mcp.client.session import ClientSession  # noqa: PLC0415 -- see above
+        from mcp_types import Implementation  # noqa: PLC0415 -- see above
     finally:
         if collecting:
             gc.enable()

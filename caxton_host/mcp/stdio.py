@@ -135,7 +135,7 @@ def _tied_to_host() -> tuple[str, ...]:
         return ()
     prefix = (setpriv, "--pdeathsig", "KILL", "--")
     # Some systems have one that does less.
-    tried = subprocess.run([*prefix, setpriv, "--version"], capture_output=True)  # noqa: PLW1510, S603
+    tried = subprocess.run([*prefix, setpriv, "--version"], capture_output=True)  # noqa: PLW1510, S603 -- it may fail; no shell
     return () if tried.returncode else prefix
 
 

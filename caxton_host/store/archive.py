@@ -20,8 +20,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from ..core.calls import JSON
+from ..core.names import RUN
 from .engine import unreadable
-from .entries import RUN
 from .files import on_disk
 from .lineage import forks_first, parents
 from .schema import events, payloads, runs

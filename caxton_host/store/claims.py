@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..core.names import run_of
 from ..errors import BusyError
-from .commit import Driver
-from .entries import run_of
+from .commit import Driver, ask
 from .leases import Leases
 
 __all__ = ["Claim", "driven", "grown"]
 
-_OWNER = {
-    "sqlite": "SELECT owner FROM runs WHERE run_id = ?",
-    "postgresql": "SELECT owner FROM runs WHERE run_id = %s",
-}
+_OWNER = "SELECT owner FROM runs WHERE run_id = ?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,15 +23,12 @@ class Claim:
     Attributes:
         stream: Its name.
 
-        dialect: Of the database.
-
         host: Who claims it, if that has joined.
 
         driven: Whether this host writes the stream already.
     """
 
     stream: str
-    dialect: str
     leases: Leases
     host: str | None
     driven: Callable[[], bool]
@@ -47,7 +41,7 @@ class Claim:
             BusyError: A living host drives it.
         """
         run_id = run_of(self.stream)
-        row = driver.execute(_OWNER[self.dialect], (run_id,)).fetchone()
+        row = ask(driver, _OWNER, run_id).fetchone()
         owner = row[0] if row else None
         if owner is None:
             return
@@ -60,7 +54,7 @@ class Claim:
             raise driven(run_id, owner)
 
 
-def driven(run_id: str | None, owner: str) -> BusyError:
+def driven(run_id: str, owner: str) -> BusyError:
     """Return what is told to who wants a run that a living host drives."""
     return BusyError(
         f"{owner} drives run {run_id}",

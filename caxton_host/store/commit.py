@@ -8,16 +8,19 @@ and each of its groups is tried alone.
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, Protocol, TypeAlias
 
 from ..core.chain import GENESIS
-from ..core.events import ENDS, RunStarted
+from ..core.events import RunStarted
+from ..core.names import run_of
+from ..core.runs import ENDS
 from ..errors import CaxtonError, StoreError
 from ..ports import Refused, Reservation
-from .entries import Change, Draft, RunRow, change, run_of, spend, started
+from .entries import Change, Draft, RunRow, change, spend, started
 
 __all__ = [
     "Batch",
@@ -59,11 +62,18 @@ class Line:
 
 
 class Driver(Protocol):
-    """A connection of either driver, as far as they are alike."""
+    """A cursor of sqlite3 or a connection of psycopg, as far as they are alike."""
 
-    def execute(self, query: Any, params: Sequence[Any], /) -> Any:  # noqa: ANN401
+    def execute(self, query: Any, params: Sequence[Any], /) -> Any:  # noqa: ANN401 -- a cursor of either
         """Execute a statement, and return a cursor."""
         ...
+
+
+def ask(driver: Driver, statement: str, *params: object) -> Any:  # noqa: ANN401 -- a cursor
+    """Execute a statement of both databases, with a ``?`` for each parameter."""
+    if not isinstance(driver, sqlite3.Cursor):
+        statement = statement.replace("?", "%s")
+    return driver.execute(statement, params)
 
 
 @dataclass(slots=True, eq=False)
@@ -189,7 +199,7 @@ class Batch:
 
     def _project(self, stream: str, draft: Draft) -> None:
         run_id, event = run_of(stream), draft.event
-        if run_id is None:
+        if not run_id:
             return
         if isinstance(event, RunStarted):
             # What came before it changed nothing: there was no such run.

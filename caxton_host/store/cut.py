@@ -11,15 +11,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DBAPIError
 
 from ..core.calls import JSON
-from ..core.events import ENDS, Recorded, RunStarted, ToolCompleted
+from ..core.events import Recorded, RunStarted, ToolCompleted
+from ..core.names import run_of, stream_of
+from ..core.runs import ENDS, GOING_ON
+from ..recording import Recording
 from .engine import open_engine, unreadable
-from .entries import RUN
 from .migrate import prepare
 from .reader import Reader
 from .rows import Query
@@ -28,49 +31,44 @@ from .schema import blobs, events, payloads, runs
 __all__ = ["copy_cut"]
 
 _BATCH = 500
+_Part: TypeAlias = tuple[RunStarted, Sequence[Recorded]]
 _NOWHERE: Mapping[int, int] = {}
 
 
-async def copy_cut(source: Reader, history: Sequence[Recorded], target: Path) -> None:
+async def copy_cut(source: Reader, left: Recording, target: Path) -> None:
     """
-    Copy a run up to the last event of *history* into the new database *target*.
+    Copy what is *left* of a run into the new database *target*.
 
-    It is then in the state that this event left it in, and no host drives it. Runs
-    that it was forked from are copied whole.
+    It is then in the state that its last event left it in, and no host drives it.
+    Runs that it was forked from are copied whole.
 
     Args:
         source: Where the run is.
 
-        history: Its first events.
+        left: Its first events.
 
         target: A file that does not exist yet.
 
     Raises:
         StoreError: It cannot be read, or not be written.
     """
-    parts = [list(history)]
-    while fork := _started(parts[-1]).forked_from:
-        parts.append(await source.read(f"{RUN}{fork['run']}"))
     # A parent first: it was there first.
-    parts.reverse()
+    parts: list[_Part] = [
+        (one.started, await source.read(stream_of(one.run_id))) for one in left.lineage
+    ]
+    parts.append((left.started, left.own))
     await asyncio.to_thread(_copy, source.engine, parts, f"sqlite:///{target}")
 
 
-def _started(history: Sequence[Recorded]) -> RunStarted:
-    started = history[0].event
-    assert isinstance(started, RunStarted)  # noqa: S101 -- so every run begins
-    return started
-
-
-def _copy(source: sa.Engine, parts: Sequence[Sequence[Recorded]], url: str) -> None:
+def _copy(source: sa.Engine, parts: Sequence[_Part], url: str) -> None:
     engine = open_engine(url, write=True)
     try:
         prepare(engine)
         with source.connect() as old, engine.connect() as new:
             new.exec_driver_sql("BEGIN IMMEDIATE")
             copied = 0
-            for history in parts:
-                copied += _copy_run(old, new, history, copied)
+            for part in parts:
+                copied += _copy_run(old, new, part, copied)
             new.exec_driver_sql("COMMIT")
     except DBAPIError as exc:
         raise unreadable(exc) from None
@@ -78,23 +76,22 @@ def _copy(source: sa.Engine, parts: Sequence[Sequence[Recorded]], url: str) -> N
         engine.dispose()
 
 
-def _copy_run(
-    old: sa.Connection, new: sa.Connection, history: Sequence[Recorded], behind: int
-) -> int:
+def _copy_run(old: sa.Connection, new: sa.Connection, part: _Part, behind: int) -> int:
     """Copy a run behind that many events, and return how many it has."""
+    started, history = part
     stream, last = history[0].stream, history[-1].seq
     here = sa.and_(events.c.stream == stream, events.c.seq <= last)
     found = old.scalars(sa.select(events.c.position).where(here).order_by(events.c.seq))
     places = {place: number for number, place in enumerate(found, behind + 1)}
     _add(old, new, events, sa.select(events).where(here), places)
     _add(old, new, payloads, sa.select(payloads).join(events).where(here), places)
-    for digest in sorted(_digests(history)):
+    for digest in sorted(_digests(started, history)):
         _add(old, new, blobs, sa.select(blobs).where(blobs.c.sha256 == digest))
-    run_id = stream.removeprefix(RUN)
+    run_id = run_of(stream)
     row = old.execute(sa.select(runs).where(runs.c.run_id == run_id)).mappings().one()
     latest = next(one for one in reversed(history) if one.type in ENDS)
     state = ENDS[latest.type]
-    ended = None if state in {"running", "suspended"} else latest.recorded_at
+    ended = None if state in GOING_ON else latest.recorded_at
     now = {"state": state, "ended_at": ended, "owner": None}
     new.execute(sa.insert(runs), [{**row, **now}])
     return len(places)
@@ -118,9 +115,8 @@ def _placed(row: sa.RowMapping, places: Mapping[int, int]) -> dict[str, object]:
     return {**row, **at}
 
 
-def _digests(history: Sequence[Recorded]) -> set[str]:
+def _digests(started: RunStarted, history: Sequence[Recorded]) -> set[str]:
     """Return the digests of all that an execution of the run may ask for."""
-    started = _started(history)
     named: list[tuple[JSON, str]] = [
         (entry, "definition_sha256") for entry in started.catalogue.values()
     ]

@@ -44,8 +44,7 @@ def open_engine(url: str, *, write: bool) -> sa.Engine:
     """
     parsed = _parsed(url)
     if parsed.get_backend_name() != "sqlite":
-        # With the driver, which is an extra.
-        from .postgres import open_server  # noqa: PLC0415
+        from .postgres import open_server  # noqa: PLC0415 -- an extra
 
         return open_server(parsed, write=write)
     path = _path(parsed)

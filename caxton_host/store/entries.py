@@ -13,8 +13,10 @@ from typing import NamedTuple, TypeAlias
 
 from ..codec import encode
 from ..core.chain import SALT_SIZE, envelope, event_hash, payload_digest
-from ..core.events import ENDS, Event, RunResumed, RunStarted, to_payload
-from ..core.runs import RunRow
+from ..core.events import Event, RunResumed, RunStarted
+from ..core.names import RUN
+from ..core.payloads import to_payload
+from ..core.runs import ENDS, GOING_ON, RunRow
 from ..errors import BadBytes, NotFoundError, StoreError
 from ..ports import Clock, Refused, Reservation, Trace
 
@@ -29,7 +31,6 @@ __all__ = [
     "RunRow",
     "change",
     "chosen",
-    "run_of",
     "salts",
     "spend",
     "started",
@@ -38,14 +39,11 @@ __all__ = [
 #: Gives that many random bytes: `os.urandom`.
 Entropy: TypeAlias = Callable[[int], bytes]
 
-#: Streams of runs are named so; what follows is the run id.
-RUN = "run/"
 CONFLICT = "another host drives this run now"
 CONFLICT_FIX = "see what it does with `caxton events tail RUN`"
 
 _AT_ONCE = 256
 _LONGEST_NAME = 255
-_GOING_ON = frozenset({"running", "suspended"})
 _SHOWN = 5
 
 
@@ -176,16 +174,6 @@ class Change(NamedTuple):
         )
 
 
-def run_of(stream: str) -> str | None:
-    """
-    Return the run that has that stream.
-
-    >>> run_of("run/0193"), run_of("host/0193")
-    ('0193', None)
-    """
-    return stream.removeprefix(RUN) if stream.startswith(RUN) else None
-
-
 def started(run_id: str, draft: Draft, event: RunStarted) -> RunRow:
     """Return the row of a run that begins with *event*."""
     return RunRow(
@@ -209,7 +197,7 @@ def change(draft: Draft) -> Change:
     resumed = event if isinstance(event, RunResumed) else None
     return Change(
         state=state,
-        ended_at=None if state in _GOING_ON else draft.recorded_at,
+        ended_at=None if state in GOING_ON else draft.recorded_at,
         owner=resumed.host if resumed else None,
         epoch=resumed.epoch if resumed else None,
     )

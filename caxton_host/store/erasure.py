@@ -13,6 +13,7 @@ long as it was told to.
 
 from __future__ import annotations
 
+import sqlite3
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,12 +25,14 @@ from sqlalchemy.exc import DBAPIError
 
 from ..codec import decode_trusted
 from ..core.chain import GENESIS, SALT_SIZE, envelope, event_hash, payload_digest
-from ..core.events import RunErased, from_payload
+from ..core.events import RunErased
+from ..core.names import stream_of
+from ..core.payloads import from_payload
+from ..core.runs import GOING_ON
 from ..errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
-from .commit import Driver
-from .entries import RUN
+from .commit import Driver, ask
 from .lineage import heir_of, parent_in
-from .schema import events, payloads
+from .schema import ENVELOPE, events, payloads
 
 __all__ = [
     "Erasure",
@@ -41,7 +44,6 @@ __all__ = [
     "still_needed",
 ]
 
-_GOING_ON = frozenset({"running", "suspended"})
 _PATIENCE_MS = 10_000
 _TYPE = RunErased.__name__
 _WIPE = "PRAGMA secure_delete = ON"
@@ -55,13 +57,10 @@ class Erasure:
     Attributes:
         run_id: The run.
 
-        dialect: Of the database.
-
         done: Whether it deleted anything; it may be tried again.
     """
 
     run_id: str
-    dialect: str
     done: bool = False
 
     def __call__(self, driver: Driver) -> None:
@@ -75,31 +74,26 @@ class Erasure:
 
             UsageError: It goes on, or a fork of it does.
         """
-        if self.dialect == "sqlite":
-            driver.execute(_WIPE, ())
-        row = driver.execute(self._spelt(_STATE), (self.run_id,)).fetchone()
+        if isinstance(driver, sqlite3.Cursor):
+            driver.execute(_WIPE)
+        row = ask(driver, _STATE, self.run_id).fetchone()
         if row is None:
             raise no_run(self.run_id)
-        if row[0] in _GOING_ON:
+        if row[0] in GOING_ON:
             raise still_going(self.run_id, row[0])
-        going_on = (name for (name,) in driver.execute(_GOING_ON_NOW, ()).fetchall())
+        going_on = (name for (name,) in ask(driver, _GOING_ON).fetchall())
         if fork := heir_of(self.run_id, going_on, partial(self._parent, driver)):
             raise still_needed(self.run_id, fork)
-        deleted = driver.execute(self._spelt(_DELETE), (RUN + self.run_id,)).rowcount
+        deleted = ask(driver, _DELETE, stream_of(self.run_id)).rowcount
         if not deleted and not self.done:
             raise erased_before(self.run_id)
         self.done = True
         for statement in _FORGET:
-            driver.execute(self._spelt(statement), (self.run_id,))
+            ask(driver, statement, self.run_id)
 
     def _parent(self, driver: Driver, run_id: str) -> str | None:
-        row = driver.execute(self._spelt(_STARTED), (RUN + run_id,)).fetchone()
+        row = ask(driver, _STARTED, stream_of(run_id)).fetchone()
         return parent_in(*row) if row else None
-
-    def _spelt(self, statement: str) -> str:
-        if self.dialect == "sqlite":
-            return statement
-        return statement.replace("?", "%s")
 
 
 # A run that has ended stays so: nobody has to be kept from it.
@@ -107,8 +101,7 @@ _STATE = "SELECT state FROM runs WHERE run_id = ?"
 _DELETE = """\
 DELETE FROM payloads WHERE position IN (SELECT position FROM events WHERE stream = ?)"""
 
-_GOING_ON_NOW = """\
-SELECT run_id FROM runs WHERE state IN ('running', 'suspended') ORDER BY run_id"""
+_GOING_ON = "SELECT run_id FROM runs WHERE ended_at IS NULL ORDER BY run_id"
 _STARTED = """\
 SELECT e.type, e.schema_version, p.payload
 FROM events e JOIN payloads p ON p.position = e.position
@@ -160,13 +153,7 @@ def erased_runs(connection: sa.Connection) -> dict[str, RunErased]:
     query = (
         sa.select(
             before.c.hash,
-            events.c.stream,
-            events.c.seq,
-            events.c.type,
-            events.c.schema_version,
-            events.c.recorded_at,
-            events.c.trace_id,
-            events.c.span_id,
+            *ENVELOPE,
             events.c.hash,
             payloads.c.salt,
             payloads.c.payload,
@@ -185,7 +172,7 @@ def erased_runs(connection: sa.Connection) -> dict[str, RunErased]:
     found: dict[str, RunErased] = {}
     for previous, *row in connection.execute(query):
         if known := _sound(previous or GENESIS, row):
-            found[RUN + known.run] = known
+            found[stream_of(known.run)] = known
     return found
 
 

@@ -15,18 +15,16 @@ from ..codec import decode_trusted
 from ..core.bundle import Earlier, Header, Part, Sealed, write_bundle
 from ..core.calls import JSON
 from ..core.checkpoint import Note
+from ..core.forks import MAX_LINEAGE
+from ..core.names import stream_of
 from ..core.tree import consistency, inclusion, prove
 from ..errors import LogBrokenError, NotFoundError
 from .engine import unreadable
-from .entries import RUN
 from .reader import Reader
 from .rows import Columns, Query, rows
-from .schema import blobs, events, payloads, xid
+from .schema import ENVELOPE, blobs, events, payloads, xid
 
 __all__ = ["export"]
-
-#: A fork of a fork of a fork.
-MAX_LINEAGE = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,15 +125,10 @@ class _Export:
         return found
 
     def _stream(self, run_id: str, last: int | None) -> _Stream:
-        name = f"{RUN}{run_id}"
+        name = stream_of(run_id)
         query = (
             sa.select(
-                events.c.seq,
-                events.c.type,
-                events.c.schema_version,
-                events.c.recorded_at,
-                events.c.trace_id,
-                events.c.span_id,
+                *ENVELOPE[1:],
                 events.c.hash,
                 payloads.c.salt,
                 payloads.c.payload,

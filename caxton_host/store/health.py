@@ -10,8 +10,14 @@ from .engine import open_engine, unreadable
 
 __all__ = ["problems", "server"]
 
-_TABLES = ("events", "payloads", "blobs", "runs", "budgets", "requests", "hosts")
-_CHANGED = ("runs", "budgets", "requests", "hosts")
+# What docs/how-to/postgresql.md has granted.
+_NEEDED = {
+    "alembic_version": "SELECT",
+    **dict.fromkeys(("events", "payloads", "blobs", "checkpoints"), "SELECT INSERT"),
+    **dict.fromkeys(("runs", "budgets", "requests"), "SELECT INSERT UPDATE"),
+    "tree": "SELECT UPDATE",
+    "hosts": "SELECT INSERT UPDATE DELETE",
+}
 
 # As the connections of a host have them, whatever the server's defaults are.
 _SERVER = """\
@@ -24,10 +30,11 @@ SELECT current_setting('server_version') AS version,
   coalesce(has_schema_privilege(current_schema(), 'CREATE'), false) AS may_migrate"""
 
 _MAY_APPEND = " AND ".join(
-    [f"has_table_privilege('{table}', 'INSERT')" for table in _TABLES]
-    + [f"has_table_privilege('{table}', 'SELECT')" for table in _TABLES]
-    + [f"has_table_privilege('{table}', 'UPDATE')" for table in _CHANGED]
-    + ["has_table_privilege('hosts', 'DELETE')"]
+    [
+        f"has_table_privilege('{table}', '{privilege}')"
+        for table, privileges in _NEEDED.items()
+        for privilege in privileges.split()
+    ]
     + [
         f"has_sequence_privilege('{sequence}', 'USAGE')"
         for sequence in ("events_position_seq", "requests_id_seq")

@@ -36,10 +36,11 @@ import psycopg
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
+from ..core.names import run_of
 from ..errors import LeaseLost, StoreError
 from .commit import Driver, Line
 from .engine import said, unreadable
-from .entries import CONFLICT, CONFLICT_FIX, run_of
+from .entries import CONFLICT, CONFLICT_FIX
 
 __all__ = ["PostgresLeases", "elapsed"]
 
@@ -147,7 +148,7 @@ class PostgresLeases:
         owned = await self._there(self._renew_there)
         if owned is not None:
             for line in known:
-                if run_of(line.stream) not in {None, *owned}:
+                if run_of(line.stream) not in {"", *owned}:
                     line.error = LeaseLost(CONFLICT, fix=CONFLICT_FIX)
         self._extend(sent)
 

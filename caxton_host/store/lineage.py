@@ -8,9 +8,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from ..codec import decode_trusted
-from ..core.events import Event, RunStarted, from_payload
+from ..core.events import Event, RunStarted
+from ..core.names import RUN, run_of
+from ..core.payloads import from_payload
 from ..errors import LogBrokenError
-from .entries import RUN
 from .rows import rows
 from .schema import events, payloads
 
@@ -67,7 +68,7 @@ def parents(connection: sa.Connection) -> dict[str, str | None]:
     )
     found: dict[str, Any] = {}
     for stream, *started in rows(connection, query):
-        found[stream.removeprefix(RUN)] = parent_in(*started)
+        found[run_of(stream)] = parent_in(*started)
     return found
 
 

@@ -9,8 +9,9 @@ from typing import cast
 
 from ..core.attribution import Calls, Line, Wanted, call_of, how
 from ..core.calls import JSON
-from ..core.events import Recorded, ToolInvoked, outcome_of
-from .entries import run_of
+from ..core.events import Recorded, ToolInvoked
+from ..core.names import run_of
+from ..core.payloads import outcome_of
 from .reader import Reader
 
 __all__ = ["lines"]
@@ -59,7 +60,7 @@ def _line(
     who = cast("dict[str, JSON]", json.loads(actor)) if actor else None
     return Line(
         recorded=recorded,
-        run=run_of(recorded.stream),
+        run=run_of(recorded.stream) or None,
         agent=agent,
         actor=who or None,
         tool=tool,

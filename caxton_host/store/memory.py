@@ -7,21 +7,20 @@ from dataclasses import replace
 
 from ..core.calls import JSON
 from ..core.chain import GENESIS
-from ..core.events import ENDS, Event, Recorded, RunErased, RunStarted
-from ..core.runs import Request, RunRow
+from ..core.events import Event, Recorded, RunErased, RunStarted
+from ..core.names import RUN, run_of, stream_of
+from ..core.runs import ENDS, Request, RunRow
 from ..errors import LeaseLost, NotFoundError
 from ..ports import Clock, Refused, Reservation, Trace
 from .claims import driven, grown
 from .entries import (
     CONFLICT,
     CONFLICT_FIX,
-    RUN,
     Draft,
     Drafter,
     Entropy,
     change,
     chosen,
-    run_of,
     salts,
     spend,
     started,
@@ -161,7 +160,7 @@ class MemoryStore:
 
     def holds(self, stream: str, seq: int) -> bool:
         """Return whether who has written *seq* events of *stream* may send for it."""
-        row = self._runs.get(run_of(stream) or "")
+        row = self._runs.get(run_of(stream))
         owner = row.owner if row else None
         is_dead = owner in self._known and owner not in self.joined
         return not is_dead and len(self._streams.get(stream, ())) == seq
@@ -178,7 +177,7 @@ class MemoryStore:
             NotFoundError: It has no events.
         """
         log = await self.resume_log(stream, trace)
-        run_id = run_of(stream) or ""
+        run_id = run_of(stream)
         if owner := await self.owner(run_id):
             raise driven(run_id, owner)
         if len(self._streams[stream]) != after:
@@ -253,7 +252,7 @@ class MemoryStore:
             raise no_run(run_id)
         if row.ended_at is None:
             raise still_going(run_id, row.state)
-        line = self._streams[RUN + run_id]
+        line = self._streams[stream_of(run_id)]
         if line[0].event is None:
             raise erased_before(run_id)
         going_on = [row.run_id for row in self._runs.values() if row.ended_at is None]
@@ -280,7 +279,7 @@ class MemoryStore:
         return erased
 
     def _parent(self, run_id: str) -> str | None:
-        line = self._streams.get(RUN + run_id)
+        line = self._streams.get(stream_of(run_id))
         return parent_of(line[0].event) if line else None
 
     async def scrub(self) -> bool:
@@ -290,7 +289,7 @@ class MemoryStore:
     async def erased(self) -> dict[str, RunErased]:
         """Return what was erased, by the stream of the run."""
         known = [recorded.event for recorded in self._events]
-        return {RUN + e.run: e for e in known if isinstance(e, RunErased)}
+        return {stream_of(e.run): e for e in known if isinstance(e, RunErased)}
 
     def put(self, stream: str, seq: int, drafts: Sequence[Draft]) -> bool:
         """Add *drafts* to a stream of *seq* events, unless it has others."""
@@ -323,7 +322,7 @@ class MemoryStore:
 
     def _project(self, stream: str, draft: Draft) -> None:
         run_id = run_of(stream)
-        if run_id is None or draft.type not in ENDS:
+        if not run_id or draft.type not in ENDS:
             return
         if isinstance(draft.event, RunStarted):
             self._runs[run_id] = started(run_id, draft, draft.event)

@@ -11,20 +11,22 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from ..codec import decode_trusted, sha256
-from ..core.events import Event, Recorded, RunErased, from_payload
+from ..core.events import Event, Recorded, RunErased
+from ..core.names import RUN
+from ..core.payloads import from_payload
 from ..core.runs import RunRow
-from ..errors import LogBrokenError, NotFoundError
+from ..errors import LogBrokenError, NotFoundError, StoreError
 from .engine import unreadable
-from .entries import RUN, chosen
+from .entries import chosen
 from .erasure import erased_runs
 from .rows import Columns, Query, pages
-from .schema import blobs, events, payloads, runs
+from .schema import ENVELOPE, blobs, events, payloads, runs
 from .tail import Cursors
 
-__all__ = ["POLL", "Reader"]
+__all__ = ["Reader"]
 
 #: Seconds between two looks for more events.
-POLL = 0.05
+_POLL = 0.05
 
 _PAGE = 1000
 _LOOK = "run `caxton audit verify`"
@@ -33,13 +35,7 @@ _LAST_CHARACTER = "\U0010ffff"
 _RUN_FIELDS = [field.name for field in fields(RunRow)]
 _EVENTS = sa.select(
     events.c.position,
-    events.c.stream,
-    events.c.seq,
-    events.c.type,
-    events.c.schema_version,
-    events.c.recorded_at,
-    events.c.trace_id,
-    events.c.span_id,
+    *ENVELOPE,
     events.c.hash,
     payloads.c.payload,
 ).join_from(events, payloads, isouter=True)
@@ -136,7 +132,12 @@ class Reader:
                     yield _recorded(columns[:_WIDTH]), columns[-2], columns[-1]
 
     async def tail(
-        self, after: str | None = None, *, stream: str | None = None, follow: bool
+        self,
+        after: str | None = None,
+        *,
+        stream: str | None = None,
+        follow: bool,
+        patience: float = 0.0,
     ) -> AsyncGenerator[tuple[Recorded, str]]:
         """
         Yield each event once, with the cursor behind it, and miss none.
@@ -153,26 +154,44 @@ class Reader:
 
             follow: Wait for more. Without, return at the last one.
 
+            patience: Seconds that the database may be away.
+
         Raises:
             UsageError: *after* is no cursor of such a tail.
 
             LogBrokenError: An event is not what was written.
+
+            StoreError: The database is away for longer.
         """
         cursors = Cursors.of(self.engine.dialect.name, stream)
         place = cursors.parse(after)
         if after == "end":
-            (row,) = await asyncio.to_thread(self._rows, cursors.end())
+            (row,) = await self._patiently(cursors.end(), patience)
             place = cursors.place(tuple(row))
         while True:
             query = cursors.behind(_EVENTS, place).limit(_PAGE)
-            found = await asyncio.to_thread(self._rows, query)
+            found = await self._patiently(query, patience)
             for row in found:
                 place = cursors.place(row[_WIDTH:])
                 yield _recorded(row[:_WIDTH]), cursors.text(place)
             if len(found) < _PAGE:
                 if not follow:
                     return
-                await asyncio.sleep(POLL)
+                await asyncio.sleep(_POLL)
+
+    async def _patiently(
+        self, query: Query, patience: float
+    ) -> Sequence[sa.Row[*Columns]]:
+        clock = asyncio.get_running_loop().time
+        until = 0.0
+        while True:
+            try:
+                return await asyncio.to_thread(self._rows, query)
+            except StoreError as exc:
+                until = until or clock() + patience
+                if isinstance(exc, LogBrokenError) or clock() >= until:
+                    raise
+            await asyncio.sleep(_POLL)
 
     async def blob(self, sha256: str) -> bytes:
         """

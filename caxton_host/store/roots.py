@@ -17,6 +17,7 @@ from ..core.checkpoint import Checkpoint, Note, origin_of, parse_note
 from ..core.tree import Frontier
 from ..errors import BadBytes
 from ..signing import Judged, judge
+from .apart import Apart
 
 __all__ = ["Claim", "Roots", "claims"]
 
@@ -98,14 +99,18 @@ class Roots:
     Args:
         claims: In the order of their sizes.
 
+        tree: What grows.
+
         numbered: The positions of the log have no gaps.
     """
 
-    def __init__(self, claims: Iterator[Claim], *, numbered: bool) -> None:
+    def __init__(
+        self, claims: Iterator[Claim], tree: Frontier | Apart, *, numbered: bool
+    ) -> None:
         self._claims = claims
         self._next = next(claims, None)
         self._numbered = numbered
-        self._tree = Frontier()
+        self._tree = tree
         self._origin: str | None = None
         self._last = self._time = 0
         self._backwards = 0
@@ -161,7 +166,7 @@ class Roots:
         try:
             self._tree.extend(hashes)
         except TypeError:
-            whole = (one if isinstance(one, bytes) else b"" for one in hashes)
+            whole = [one if isinstance(one, bytes) else b"" for one in hashes]
             self._tree.extend(whole)
 
     def _number(self, positions: Sequence[int]) -> None:

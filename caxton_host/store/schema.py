@@ -11,9 +11,10 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql.base import ischema_names
 
-from ..core.events import ENDS
+from ..core.runs import ENDS
 
 __all__ = [
+    "ENVELOPE",
     "XID8",
     "blobs",
     "budgets",
@@ -60,6 +61,17 @@ events = sa.Table(
     sa.CheckConstraint("seq > 0", name="ck_events_seq"),
     sa.CheckConstraint("length(digest) = 32", name="ck_events_digest"),
     sa.CheckConstraint("length(hash) = 32", name="ck_events_hash"),
+)
+
+#: What a hash binds besides the digest, in the order of `core.chain.envelope`.
+ENVELOPE = (
+    events.c.stream,
+    events.c.seq,
+    events.c.type,
+    events.c.schema_version,
+    events.c.recorded_at,
+    events.c.trace_id,
+    events.c.span_id,
 )
 
 #: The only table whose rows may ever be deleted: by an erasure, itself an event.

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from ..core.calls import JSON
 from ..core.checkpoint import Note
 from ..core.events import Event, RunErased
+from ..core.names import run_of, stream_of
 from ..core.runs import RunRow
 from ..errors import BusyError, LeaseLost, NotFoundError, StoreError
 from ..ports import Clock, Trace
@@ -21,7 +22,7 @@ from .claims import Claim, driven, grown
 from .commit import Group, Line, Transactions
 from .commit_sqlite import SqliteCommitter
 from .engine import file_of, open_engine
-from .entries import RUN, Drafter, Entropy, run_of, salts
+from .entries import Drafter, Entropy, salts
 from .erasure import Erasure, no_run, scrub
 from .leases import FileLeases, Leases
 from .log import SqlLog
@@ -29,7 +30,6 @@ from .migrate import check, prepare
 from .requests import Requests
 from .schema import events, runs
 from .seals import Sealer, Sealing
-from .tail import Cursors
 from .tree_sqlite import SqliteSealer, SqliteTree
 from .writer import Writer
 
@@ -48,7 +48,7 @@ def _opened(
         writer = Writer(SqliteCommitter(engine, tree))
         return writer, SqliteSealer(writer, tree)
     from .commit_postgres import PostgresCommitter  # noqa: PLC0415 -- an extra
-    from .tree_postgres import PostgresTree  # noqa: PLC0415
+    from .tree_postgres import PostgresTree  # noqa: PLC0415 -- an extra
 
     return Writer(PostgresCommitter(engine)), PostgresTree(engine, clock, signer)
 
@@ -237,7 +237,6 @@ class SqlStore(Requests):
         line = Line(stream, (last.seq, last.hash))
         guard = Claim(
             stream=stream,
-            dialect=self.engine.dialect.name,
             leases=self._leases,
             host=self._host,
             driven=lambda: self._drives(stream),
@@ -252,8 +251,9 @@ class SqlStore(Requests):
         return self._log(drafter, line)
 
     async def _gone_on(self, stream: str) -> BusyError:
-        owner = await self.owner(run_of(stream) or "")
-        return driven(run_of(stream), owner) if owner else grown(stream)
+        run_id = run_of(stream)
+        owner = await self.owner(run_id)
+        return driven(run_id, owner) if owner else grown(stream)
 
     def _alone(self, group: Group) -> None:
         # Not over the connection of the writer: it would wait for other hosts.
@@ -290,7 +290,7 @@ class SqlStore(Requests):
             row
             for row in rows
             if row.owner not in living
-            or (row.owner == self._host and not self._drives(f"{RUN}{row.run_id}"))
+            or (row.owner == self._host and not self._drives(stream_of(row.run_id)))
         ]
 
     async def erase(
@@ -327,7 +327,7 @@ class SqlStore(Requests):
 
             StoreError: It could not be done, and nothing was.
         """
-        count = sa.select(sa.func.count()).where(events.c.stream == RUN + run_id)
+        count = sa.select(sa.func.count()).where(events.c.stream == stream_of(run_id))
         query = sa.select(runs.c.agent, count.scalar_subquery())
         rows = await asyncio.to_thread(self._rows, query.where(runs.c.run_id == run_id))
         if not rows:
@@ -347,7 +347,7 @@ class SqlStore(Requests):
             line=line,
             drafts=drafter.draft([*before, erased]),
             blobs={},
-            guard=Erasure(run_id=run_id, dialect=self.engine.dialect.name),
+            guard=Erasure(run_id=run_id),
         )
         await asyncio.to_thread(self._alone, group)
         return erased
@@ -364,12 +364,6 @@ class SqlStore(Requests):
         if self._writer is None:
             raise StoreError("the log is opened to read only")
         return self._writer
-
-    async def end(self, stream: str | None = None) -> str:
-        """Return the cursor behind every event that a tail could show now."""
-        cursors = Cursors.of(self.engine.dialect.name, stream)
-        (row,) = await asyncio.to_thread(self._rows, cursors.end())
-        return cursors.text(cursors.place(tuple(row)))
 
     @property
     def commits(self) -> int:

@@ -11,7 +11,12 @@ import asyncio
 import hashlib
 import sqlite3
 from collections.abc import Collection, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import (
+    AbstractContextManager,
+    closing,
+    contextmanager,
+    nullcontext,
+)
 from itertools import islice
 from typing import Any
 
@@ -20,6 +25,8 @@ from sqlalchemy.exc import DBAPIError
 
 from ..core.audit import Chains, Fault, Stored, Verdict
 from ..core.checkpoint import Note
+from ..core.tree import Frontier
+from .apart import Apart
 from .engine import unreadable
 from .entries import RUN
 from .erasure import erased_runs
@@ -31,6 +38,8 @@ from .schema import blobs, checkpoints, events, payloads, tree, xid
 __all__ = ["verify"]
 
 _AT_ONCE = 1000
+#: Events: what takes longer than to start a process.
+_LARGE = 50_000
 _WIDTH = len(Stored._fields)
 _HASH, _TIME = 8, 4
 
@@ -97,8 +106,9 @@ def _look(
         # Looked at first: what is signed meanwhile is not a log that was cut.
         closing(_claims(before)) as said,
         _connected(engine, lenient=lenient) as connection,
+        _tree(connection) as grown,
     ):
-        roots = Roots(claims(said, outside, trusted), numbered=not shared)
+        roots = Roots(claims(said, outside, trusted), grown, numbered=not shared)
         if stream is None:
             _whole(connection, order, chains, roots)
         else:
@@ -108,6 +118,13 @@ def _look(
             chains.excuse({name: one.events for name, one in known.items()})
         faults = [*chains.faults, *_blobs(connection)]
         return roots.verdict(chains, faults)
+
+
+def _tree(connection: sa.Connection) -> AbstractContextManager[Frontier | Apart]:
+    """Give a tree: for a small log one in this process, which has it at once."""
+    (last,) = next(rows(connection, sa.select(sa.func.max(events.c.position))))
+    large = isinstance(last, int) and last > _LARGE
+    return Apart() if large else nullcontext(Frontier())
 
 
 def _is_run(stream: str) -> bool:

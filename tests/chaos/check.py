@@ -15,8 +15,8 @@ from caxton_host.core.events import (
     ToolCompleted,
     ToolInvoked,
     ToolRetried,
-    outcome_of,
 )
+from caxton_host.core.payloads import outcome_of
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.verify import verify
 

@@ -18,8 +18,8 @@ from caxton_host.core.events import (
     RunFailed,
     RunResumed,
     RunSuspended,
-    to_payload,
 )
+from caxton_host.core.payloads import to_payload
 from caxton_host.errors import NotFoundError, StoreError
 from caxton_host.ports import Refused, Reservation
 from caxton_host.store.entries import salts

@@ -185,7 +185,8 @@ class Studio:
             if isinstance(one.event, ToolInvoked) and one.event.call == call
         ]
         target = self.folder / f"{self.name}-crashed.db"
-        await copy_cut(self.store, history[: end + later], target)
+        left = (await Recording.load(self.run_id, self.store)).until(end + later)
+        await copy_cut(self.store, left, target)
         async with opened(target) as store:
             yield replace(self, store=store, database=target)
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
+import anyio
 import pytest
+
+from caxton_host.clock import SystemClock
+from caxton_host.core.calls import JSON
+from caxton_host.store.sql import SqlStore
+from tests.unit.store.fakes import line, run_started
 
 from .guests import call, guest, log
 from .shell import Shell
@@ -101,17 +109,45 @@ def test_crash_never_parts_what_is_stored_together(ran: Shell) -> None:  # law 2
 
 
 @pytest.mark.parametrize(
-    ("at", "why"), [("10", "none with the number 10"), ("9", "ends the run")]
+    ("at", "why", "fix"),
+    [
+        ("10", "has no event 10", "name one of 1 to 9"),
+        ("9", "ends the run", "caxton events list"),
+    ],
 )
 def test_crash_that_leaves_nothing_to_do_is_refused(
-    ran: Shell, at: str, why: str
+    ran: Shell, at: str, why: str, fix: str
 ) -> None:
     target = ran.folder / "crashed.db"
     done = ran("runs", "simulate-crash", "@last", "--at", at, "-o", str(target))
     assert done.code == 2
     assert why in done.err
-    assert "caxton events list" in done.fix
+    assert fix in done.fix
     assert not target.exists()
+
+
+@pytest.mark.parametrize(
+    ("parent", "why"), [("2", "that is not here"), ("1", "has no end of runs")]
+)
+@pytest.mark.timeout(60)
+def test_run_whose_forks_have_no_beginning_is_refused(
+    shell: Shell, parent: str, why: str
+) -> None:
+    anyio.run(_forked, shell.folder / "log.db", parent)
+    command = ("runs", "simulate-crash", "1", "--at", "2", "-o", "crashed.db")
+    done = shell("--db", "sqlite:///log.db", *command)
+    assert done.code == 5
+    assert why in done.err
+    assert not (shell.folder / "crashed.db").exists()
+
+
+async def _forked(file: Path, parent: str) -> None:
+    fork: dict[str, JSON] = {"run": parent, "seq": 1, "hash": "00"}
+    started = replace(run_started(), forked_from=fork)
+    async with SqlStore.open(
+        f"sqlite:///{file}", clock=SystemClock(), entropy=os.urandom
+    ) as store:
+        await store.create("run/1").append(started, line(1))
 
 
 def test_file_that_is_there_is_never_written_over(ran: Shell) -> None:

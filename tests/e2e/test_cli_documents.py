@@ -21,11 +21,12 @@ TEXT, NUMBER, COUNT, FLAG, NULL = str, (int, float), int, bool, type(None)
 CALLS = dict.fromkeys(
     ("total", "ok", "tool_error", "denied", "failed", "in_doubt"), COUNT
 )
+ACTOR = {"kind": "local", "id": TEXT, "authenticated": FLAG}
 RUN: Mapping[str, Any] = {
     "$type": "caxton.run/v1",
     "run_id": TEXT,
     "agent": TEXT,
-    "actor": {"kind": "local", "id": TEXT, "authenticated": FLAG},
+    "actor": ACTOR,
     "module_sha256": TEXT,
     "state": TEXT,
     "output": object,
@@ -101,11 +102,41 @@ AUDIT: Mapping[str, Any] = {
     "first_bad": (NULL, {"stream": TEXT, "seq": COUNT}),
 }
 
+EXPORT: Mapping[str, Any] = {
+    "$type": "caxton.export/v1",
+    "run_id": TEXT,
+    "path": "run.caxton",
+    "bytes": COUNT,
+    "public_key": TEXT,
+    "not_kept": (NULL, TEXT),
+}
+ERASURE: Mapping[str, Any] = {
+    "$type": "caxton.erasure/v1",
+    "run_id": TEXT,
+    "agent": "weather",
+    "actor": ACTOR,
+    "reason": "asked",
+    "events": COUNT,
+    "scrubbed": True,
+}
+ARCHIVED: Mapping[str, Any] = {
+    "$type": "caxton.archived/v1",
+    "run_id": TEXT,
+    "agent": "weather",
+    "state": "completed",
+    "ended_at": COUNT,
+    "events": COUNT,
+    "bytes": COUNT,
+    "bundle": (NULL, TEXT),
+}
+
 
 def fits(value: object, shape: Any) -> bool:  # noqa: ANN401 -- a type, a value, or several
     """Return whether *value* is of that shape, with all its keys and no other."""
     if isinstance(shape, tuple):
         return any(fits(value, one) for one in shape)
+    if isinstance(shape, list) and isinstance(value, list):
+        return len(value) == len(shape) and all(map(fits, value, shape))
     if isinstance(shape, Mapping):
         return (
             isinstance(value, dict)
@@ -201,6 +232,20 @@ def test_an_audit(ran: Shell) -> None:
     of_one = ran("audit", "verify", "@last", "--json").document
     assert of_one["streams"] == 1
     assert of_one["events"] < document["events"]
+
+
+@pytest.mark.parametrize(
+    ("words", "shape"),
+    [
+        ("audit export @last -o run.caxton", EXPORT),
+        ("audit erase @last --reason asked", ERASURE),
+        ("db archive --to old --before 3000-01-01 --dry-run", [ARCHIVED]),
+        ("db archive --to old --before 3000-01-01", [ARCHIVED]),
+    ],
+)
+def test_what_leaves_the_log(ran: Shell, words: str, shape: object) -> None:
+    done = ran(*words.split(), "--json")
+    assert fits(done.document, shape), done.out
 
 
 def test_an_explanation(ran: Shell) -> None:

@@ -18,6 +18,7 @@ TUTORIALS = sorted((ROOT / "docs" / "tutorial").glob("*.md"))
 
 FLAGS = re.MULTILINE | re.DOTALL
 _BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", FLAGS)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
 #: .ci/run types these, in a fresh clone, or has them installed.
 _INSTALLS = (
     "python3 -m venv ",
@@ -120,6 +121,27 @@ def test_the_page_about_forks(shell: Shell) -> None:
     assert "first difference: call 3" in typed["caxton runs diff RUN @last"]
 
 
+def test_the_page_about_tests(shell: Shell) -> None:
+    page = ROOT / "docs" / "how-to" / "test-an-agent.md"
+    told: dict[str, str] = {}
+    code = ""
+    for language, _, text in blocks(page):
+        if language == "python":
+            code += text
+            shell.write("test_weather.py", code)
+        for line in commands(language, text):
+            if not line.startswith(_INSTALLS):
+                told[line] = type_in(shell, line)
+    assert "3 passed" in told["pytest --caxton-record=once"]
+    (shell.folder / "caxton.toml").unlink()
+    assert "3 passed" in type_in(shell, "pytest")
+    (cassette,) = shell.folder.glob("cassettes/test_weather/*.json")
+    changed = cassette.read_text("utf-8").replace("is anybody", "is anyone")
+    cassette.write_text(changed, encoding="utf-8")
+    (shown,) = (text for language, _, text in blocks(page) if language == "text")
+    assert shown in type_in(shell, "pytest", 1)
+
+
 def test_the_configuration_that_the_readme_shows_is_one(shell: Shell) -> None:
     demo = {"command": "python", "args": ["-m", "caxton_host.demo_server"]}
     for language, _, text in blocks(README):
@@ -133,3 +155,37 @@ def test_the_configuration_that_the_readme_shows_is_one(shell: Shell) -> None:
 def test_there_are_pages() -> None:
     assert TUTORIALS
     assert any(block.language == "toml" for block in blocks(README))
+
+
+def test_every_page_is_linked_and_every_link_leads_somewhere() -> None:
+    pages = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+    linked = {README}
+    for page in pages:
+        for target in _LINK.findall(page.read_text("utf-8")):
+            if "://" not in target:
+                found = (page.parent / target.partition("#")[0]).resolve()
+                assert found.exists(), f"{page.relative_to(ROOT)} leads to {target}"
+                linked.add(found)
+    assert {*pages} <= linked | {ROOT / "docs" / "index.md"}
+
+
+def test_every_decision_says_its_status_and_its_date() -> None:
+    pages = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
+    for page in pages:
+        title, _, status, *_ = page.read_text("utf-8").splitlines()
+        assert title.startswith(f"# {page.name[:4]}. ")
+        assert re.fullmatch(r"(Accepted|Replaced by \d{4}), \d{4}-\d\d-\d\d\.", status)
+    assert pages
+
+
+def test_the_decision_for_mcp_says_what_was_refused_and_where_to_read_on() -> None:
+    page = ROOT / "docs" / "decisions" / "0012-mcp-for-tools.md"
+    parts = dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", page.read_text(), FLAGS))
+    refused = re.findall(r"^- \*(.+?)\.\*\s+\w", parts["Refused"], re.MULTILINE)
+    assert refused == [
+        "Functions of the host, called directly",
+        "A tool protocol of our own",
+        "REST or GraphQL",
+        "WASI",
+    ]
+    assert len(_LINK.findall(parts["To read on"])) == 4

@@ -58,6 +58,8 @@ def _typed(elsewhere: Path, *command: str) -> str:
 def test_the_wheel_holds_agents_templates_sdk_and_migrations(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
+        (path,) = (name for name in names if name.endswith("/entry_points.txt"))
+        entries = archive.read(path).decode()
     shipped = {
         f"caxton_host/_{path.relative_to(ROOT).as_posix()}"
         for folder in ("agents", "migrations")
@@ -67,6 +69,7 @@ def test_the_wheel_holds_agents_templates_sdk_and_migrations(wheel: Path) -> Non
     assert "caxton_host/_agents/weather/weather.wasm" in shipped
     assert "caxton_host/_agents/templates/c/.gitignore" in shipped
     assert "caxton_host/py.typed" in names
+    assert "[pytest11]\ncaxton = caxton_host.pytest_plugin\n" in entries
     assert shipped <= names
     assert not [
         name for name in names if "__pycache__" in name or name.startswith("tests")

@@ -11,16 +11,11 @@ from hypothesis import strategies as st
 
 from caxton_host import codec
 from caxton_host.core.calls import JSON, Completed, Route
-from caxton_host.core.events import (
-    Event,
-    Recorded,
-    ToolDenied,
-    ToolInvoked,
-    outcome_of,
-)
+from caxton_host.core.events import Event, Recorded, ToolDenied, ToolInvoked
 from caxton_host.core.grants import Grant
 from caxton_host.core.journal import Journal
 from caxton_host.core.limits import Limits
+from caxton_host.core.payloads import outcome_of
 from caxton_host.door import RunDoor
 from caxton_host.gateway import Gateway
 from caxton_host.ports import Answer, Door, Ending, Guest, ToolRequest

@@ -9,14 +9,9 @@ from hypothesis import strategies as st
 
 from caxton_host import codec
 from caxton_host.core.calls import JSON
-from caxton_host.core.events import (
-    Recorded,
-    ToolDenied,
-    ToolInvoked,
-    from_payload,
-    to_payload,
-)
+from caxton_host.core.events import Recorded, ToolDenied, ToolInvoked
 from caxton_host.core.journal import Journal
+from caxton_host.core.payloads import from_payload, to_payload
 from caxton_host.door import RunDoor
 from caxton_host.gateway import Gateway
 from caxton_host.ports import Door, Ending, Guest

@@ -19,9 +19,9 @@ from caxton_host.core.events import (
     RunSuspended,
     ToolInvoked,
     ToolRetried,
-    outcome_of,
 )
 from caxton_host.core.names import idempotency_key
+from caxton_host.core.payloads import outcome_of
 from caxton_host.core.resolution import Abort, Fail, GiveResult, Resolution, Retry
 from caxton_host.errors import Suspend, UsageError
 from caxton_host.ports import Door, Ending, Guest, ToolRequest

@@ -19,10 +19,10 @@ from caxton_host.core.events import (
     ToolCompleted,
     ToolInvoked,
     ToolRetried,
-    outcome_of,
 )
 from caxton_host.core.limits import Limits
 from caxton_host.core.names import idempotency_key
+from caxton_host.core.payloads import outcome_of
 from caxton_host.core.resolution import Abort, Fail, GiveResult, Resolution, Retry
 from caxton_host.errors import BusyError, StoreError, Suspend, UsageError
 from caxton_host.host import Host, RunRequest

@@ -19,12 +19,12 @@ from caxton_host.core.events import (
     ToolFailed,
     ToolInvoked,
     ToolRetried,
-    settled,
 )
 from caxton_host.core.grants import Grant
 from caxton_host.core.journal import Journal
 from caxton_host.core.limits import Limits
 from caxton_host.core.names import idempotency_key
+from caxton_host.core.payloads import settled
 from caxton_host.door import RunDoor
 from caxton_host.errors import NondeterminismError, RunStopped, StoreError, Suspend
 from caxton_host.gateway import Gateway

@@ -17,6 +17,7 @@ from caxton_host.core.events import (
     ToolDenied,
     ToolInvoked,
 )
+from caxton_host.core.forks import MAX_LINEAGE
 from caxton_host.core.grants import Grant
 from caxton_host.core.limits import Limits
 from caxton_host.core.summary import summarise
@@ -28,7 +29,7 @@ from caxton_host.errors import (
 )
 from caxton_host.host import ForkRequest
 from caxton_host.ports import Answer, Door, Ending, Guest
-from caxton_host.recording import MAX_LINEAGE, Recording
+from caxton_host.recording import Recording
 from caxton_host.replay import Options, Replayed, replay
 from caxton_host.telemetry import NoTelemetry
 from caxton_host.testing import FakeSandbox, FakeTools, Script

@@ -25,11 +25,11 @@ from caxton_host.core.events import (
     ToolFailed,
     ToolInvoked,
     ToolRetried,
-    settled,
 )
 from caxton_host.core.grants import Grant
 from caxton_host.core.journal import Answered, Journal
 from caxton_host.core.names import idempotency_key
+from caxton_host.core.payloads import settled
 from caxton_host.core.redact import Redactor
 from caxton_host.errors import (
     LeaseLost,

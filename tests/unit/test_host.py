@@ -14,7 +14,6 @@ from caxton_host import codec
 from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.catalogue import Offered
 from caxton_host.core.events import (
-    ENDS,
     Event,
     LogWritten,
     RunCancelled,
@@ -27,6 +26,7 @@ from caxton_host.core.events import (
 from caxton_host.core.grants import Grant
 from caxton_host.core.limits import Limits
 from caxton_host.core.redact import Redactor
+from caxton_host.core.runs import ENDS
 from caxton_host.errors import (
     BusyError,
     ConfigError,
@@ -186,6 +186,20 @@ async def test_guest_is_given_what_the_log_holds() -> None:  # law 5
         "weather",
     ]
     assert tools[0].keys() == {"name", "description", "input_schema"}
+
+
+async def test_context_belongs_to_its_run_alone() -> None:
+    scene = Scene(calling())
+    given: list[JSON] = []
+    for name in ("Ada", "Grace"):
+        scene.request = replace(scene.request, context={"user": name})
+        given.append({**started(await scene.run()).context})
+
+    seen = [
+        {key: codec.decode_trusted(value) for key, value in guest.context.items()}
+        for guest in scene.sandbox.guests
+    ]
+    assert seen == given == [{"user": "Ada"}, {"user": "Grace"}]
 
 
 async def test_output_is_redacted_and_its_digest_is_of_what_was_said() -> None:

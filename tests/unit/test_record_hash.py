@@ -11,13 +11,8 @@ import pytest
 from caxton_host import codec
 from caxton_host.core.calls import JSON, Completed, cut
 from caxton_host.core.catalogue import Offered, pinned, routes_from_payload
-from caxton_host.core.events import (
-    RunStarted,
-    ToolCompleted,
-    ToolFailed,
-    ToolInvoked,
-    to_payload,
-)
+from caxton_host.core.events import RunStarted, ToolCompleted, ToolFailed, ToolInvoked
+from caxton_host.core.payloads import to_payload
 from caxton_host.core.resolution import Retry
 from caxton_host.core.servers import ToolOptions
 from caxton_host.errors import NotKeptError, SandboxError, ToolError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from caxton_host import codec
 from caxton_host.core.calls import JSON, Completed
-from caxton_host.core.events import to_payload
+from caxton_host.core.payloads import to_payload
 from caxton_host.core.redact import MASK, Redactor
 from caxton_host.errors import ToolError
 from caxton_host.ports import Door, Ending, Guest

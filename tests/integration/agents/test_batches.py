@@ -20,10 +20,10 @@ from caxton_host.core.events import (
     ToolCompleted,
     ToolInvoked,
     ToolRetried,
-    outcome_of,
 )
 from caxton_host.core.grants import Grant
 from caxton_host.core.limits import Limits
+from caxton_host.core.payloads import outcome_of
 from caxton_host.core.resolution import Retry
 from caxton_host.errors import ToolError
 from caxton_host.host import Host, RunRequest

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from caxton_host.core.calls import JSON
-from caxton_host.core.events import Recorded, RunCompleted, to_payload
+from caxton_host.core.events import Recorded, RunCompleted
 from caxton_host.core.grants import Grant
 from caxton_host.core.limits import Limits
+from caxton_host.core.payloads import to_payload
 from caxton_host.errors import ToolError
 from caxton_host.host import Host, RunRequest
 from caxton_host.manifests import read

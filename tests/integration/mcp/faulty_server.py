@@ -224,7 +224,7 @@ def serve(message: dict[str, Any]) -> None:
     say({"jsonrpc": "2.0", "id": number, "result": result})
 
 
-def start() -> None:
+def start() -> None:  # noqa: C901 -- a branch a mode
     if mode in {"dies_at_start", "dies_at_first_start"}:
         if first or mode == "dies_at_start":
             print("no luck,", os.environ.get("SECRET"), file=sys.stderr)  # noqa: T201
@@ -233,6 +233,9 @@ def start() -> None:
         time.sleep(3600)
     elif mode == "slow_start":
         time.sleep(1.5)
+    elif mode == "waits_for_another":
+        while len([*state.parent.glob("state*")]) < 2:
+            time.sleep(0.01)
     elif mode == "junk_at_start":
         write(b"welcome!\nloading...\n\xff\n")
     elif mode == "junk_for_ever":

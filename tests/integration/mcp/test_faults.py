@@ -215,6 +215,19 @@ async def test_a_server_that_dies_too_often_is_disabled(
     assert names(events).count("ServerRestarted") == 2
 
 
+async def test_a_healthy_while_starts_the_count_of_restarts_anew(
+    faulty: Faulty, events: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("caxton_host.mcp.supervisor._HEALTHY", 0.0)
+    restart = Restart(max_restarts=1, backoff=0.05)
+    async with faulty("dies_always", restart=restart) as tools:
+        for _ in range(4):
+            assert (await failing(tools)).sent == "unknown"
+        assert (await tools.call_tool(request("echo"))).message == "fine"
+    assert names(events).count("ServerRestarted") == 4
+    assert "ServerDisabled" not in names(events)
+
+
 async def test_without_restarts_a_dead_server_stays_down(
     faulty: Faulty, events: list[Event]
 ) -> None:

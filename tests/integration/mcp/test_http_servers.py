@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from caxton_host import __version__
 from caxton_host.core.redact import Redactor
 from caxton_host.core.servers import ServerConfig
 from caxton_host.demo_server import demo_server
@@ -172,6 +173,16 @@ async def test_every_request_says_what_the_protocol_and_the_operator_want(
         assert call["mcp-protocol-version"] == "2026-07-28"
         assert (call["mcp-method"], call["mcp-name"]) == ("tools/call", "echo")
         assert not any("mcp-session-id" in headers for headers in sent)
+
+
+async def test_an_old_server_is_greeted_once_by_name() -> None:
+    async with FaultyHttp(legacy=True) as server:
+        async with tools_of(server.url) as tools:
+            for _ in range(2):
+                await tools.call_tool(request("echo", server="web"))
+        [greeting] = server.told("initialize")
+        assert len(server.told("notifications/initialized")) == 1
+    assert greeting["clientInfo"] == {"name": "caxton-host", "version": __version__}
 
 
 async def test_a_password_in_an_address_is_not_recorded() -> None:

@@ -190,6 +190,41 @@ async def test_a_server_is_started_once_for_all_who_ask_at_the_same_time(
     assert len(noted(state, "start")) == 1
 
 
+async def test_servers_start_at_the_same_time(state: Path) -> None:
+    # Each of the two is ready only once the other has been started.
+    configs = {
+        name: ServerConfig(
+            name=name,
+            command=(
+                *(sys.executable, "-S", str(FAULTY), "waits_for_another"),
+                str(state.with_name(f"state-{name}")),
+            ),
+        )
+        for name in ("one", "two")
+    }
+    async with McpTools(configs, redact=Redactor()) as tools, asyncio.timeout(20):
+        offered = await tools.offered(["one", "two"])
+    assert {offer.server for offer in offered.offers} == {"one", "two"}
+
+
+async def test_a_server_that_is_down_is_told_and_the_others_are_offered(
+    state: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    command = (sys.executable, "-S", str(FAULTY), "sound", str(state))
+    configs = {
+        "crm": ServerConfig(name="crm", url="http://127.0.0.1:1/mcp", transport="http"),
+        "faulty": ServerConfig(name="faulty", command=command),
+    }
+    async with McpTools(configs, redact=Redactor()) as tools:
+        offered = await tools.offered(["crm", "faulty"])
+    assert {offer.server for offer in offered.offers} == {"faulty"}
+    [line] = [line for line in caplog.messages if line.startswith("MCP: failed")]
+    assert line.startswith(
+        "MCP: failed to initialize http://127.0.0.1:1/mcp, skipping: "
+    )
+    assert "To fix: check url and headers of [servers.crm]" in line
+
+
 @pytest.mark.parametrize("eager", [True, False])
 async def test_only_an_eager_server_starts_before_it_is_needed(
     faulty: Faulty, state: Path, events: list[Event], *, eager: bool

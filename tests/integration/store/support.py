@@ -9,12 +9,15 @@ from typing import Any
 import psycopg
 
 from caxton_host.clock import SystemClock
+from caxton_host.signing import Signer
 from caxton_host.store.commit_postgres import PostgresCommitter
 from caxton_host.store.sql import SqlStore
 
 
-def opened(url: str, *, write: bool = True) -> SqlStore:
-    return SqlStore.open(url, clock=SystemClock(), entropy=os.urandom, write=write)
+def opened(url: str, *, write: bool = True, signer: Signer | None = None) -> SqlStore:
+    return SqlStore.open(
+        url, clock=SystemClock(), entropy=os.urandom, write=write, signer=signer
+    )
 
 
 def committer(store: SqlStore) -> PostgresCommitter:

@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -301,16 +300,22 @@ def test_follower_of_a_database_that_stays_away_says_so(
     runs: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("caxton_host.cli.tail.PATIENCE", 0.2)
-    monkeypatch.setattr(SqlStore, "tail", _away)
+    tried = 0
+
+    def away(*_: object) -> None:
+        nonlocal tried
+        tried += 1
+        raise StoreError("it is away")
+
+    monkeypatch.setattr(SqlStore, "_rows", away)
 
     assert execute(["--db", runs, "events", "tail", "--follow"]) != 0
 
     assert "it is away" in capsys.readouterr().err
-
-
-async def _away(*_: object, **__: object) -> AsyncGenerator[None]:
-    raise StoreError("it is away")
-    yield
+    assert tried > 1
+    tried = 0
+    assert execute(["--db", runs, "events", "tail"]) != 0
+    assert tried == 1
 
 
 def test_status_of_a_file_has_no_server(

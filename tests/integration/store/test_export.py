@@ -21,8 +21,8 @@ from caxton_host.core.events import (
     RunCancelled,
     RunCompleted,
     ToolInvoked,
-    settled,
 )
+from caxton_host.core.payloads import settled
 from caxton_host.store.lines import lines
 from caxton_host.store.sql import SqlStore
 from tests.unit.store.fakes import FakeClock, FakeEntropy, line, run_started

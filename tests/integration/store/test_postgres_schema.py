@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 
 import psycopg
@@ -13,6 +14,7 @@ from psycopg import errors
 
 from caxton_host.codec import sha256
 from caxton_host.errors import StoreError
+from caxton_host.signing import Keyring
 from caxton_host.store import health, migrate, postgres, schema
 from caxton_host.store.engine import open_engine
 from caxton_host.store.verify import verify
@@ -172,7 +174,7 @@ GRANTS = (
 
 
 async def test_user_needs_the_documented_grants_to_append(
-    postgres: Server, postgres_url: str
+    postgres: Server, postgres_url: str, tmp_path: Path
 ) -> None:
     name = name_of(postgres_url)
     if not postgres.execute("SELECT 1 FROM pg_roles WHERE rolname = 'host'"):
@@ -192,7 +194,7 @@ async def test_user_needs_the_documented_grants_to_append(
         assert f"{grant} TO caxton;" in page
         postgres.execute(f"{grant} TO host", name)
 
-    async with opened(url) as store:
+    async with opened(url, signer=Keyring(tmp_path)) as store:
         await store.join("host/1")
         log = store.create("run/1")
         await log.append(run_started(), blobs={sha256(KEPT): KEPT})
@@ -200,9 +202,33 @@ async def test_user_needs_the_documented_grants_to_append(
         await store.answered(number, "refused")
         assert log.holds()
         assert len(await store.read("run/1")) == 1
+        assert (await store.seal()).checkpoint.size == 1
     told = health.server(url)
     assert told is not None
     assert told["may_append"] is True
+
+
+@pytest.mark.parametrize("grant", GRANTS)
+async def test_user_who_lacks_a_documented_grant_is_told(
+    postgres: Server, postgres_url: str, grant: str
+) -> None:
+    name = name_of(postgres_url)
+    postgres.execute(
+        "DO 'BEGIN CREATE ROLE scanty LOGIN; EXCEPTION WHEN duplicate_object THEN END'"
+    )
+    for each in GRANTS:
+        postgres.execute(f"{each} TO scanty", name)
+    what, where = grant.removeprefix("GRANT ").split(" ON ")
+    kind = "SEQUENCE" if where.startswith("SEQUENCE") else "TABLE"
+    places = where.removeprefix("SEQUENCE ").split(", ")
+
+    for place, privilege in product(places, what.split(", ")):
+        on = f"{privilege} ON {kind} {place}"
+        postgres.execute(f"REVOKE {on} FROM scanty", name)
+        told = health.server(postgres.url(name, user="scanty"))
+        assert told is not None
+        assert told["may_append"] is False, on
+        postgres.execute(f"GRANT {on} TO scanty", name)
 
 
 async def test_transactions_that_hold_tails_back_are_listed(postgres_url: str) -> None:

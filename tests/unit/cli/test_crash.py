@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from caxton_host.cli.crash import _left
@@ -13,8 +11,10 @@ from caxton_host.core.events import (
     LogWritten,
     Recorded,
     RunSuspended,
-    settled,
+    ToolInvoked,
 )
+from caxton_host.core.limits import Limits
+from caxton_host.core.payloads import settled
 from caxton_host.core.resolution import (
     Abort,
     Fail,
@@ -23,13 +23,31 @@ from caxton_host.core.resolution import (
     Retry,
     recorded_as,
 )
-from caxton_host.errors import UsageError
+from caxton_host.errors import NotKeptError, UsageError
+from caxton_host.recording import Recording
+from tests.unit.store.fakes import run_started
 
 WHO: dict[str, JSON] = {"kind": "local", "id": "ann", "authenticated": False}
 
 
-def recorded(*events: Event | None) -> list[Recorded]:
-    return [
+INVOKED = ToolInvoked(
+    call=1,
+    name="mcp__demo__pay",
+    server="demo",
+    tool="pay",
+    params={},
+    params_sha256="",
+    effect="unsafe",
+    rule="allow[1]",
+    idempotency_key="",
+    fuel=0,
+)
+
+
+def recorded(*events: Event) -> Recording:
+    """Return a run whose call 1 is event 2, and what follows."""
+    started = run_started()
+    own = [
         Recorded(
             position=seq,
             stream="run/1",
@@ -42,12 +60,15 @@ def recorded(*events: Event | None) -> list[Recorded]:
             hash=b"",
             event=event,
         )
-        for seq, event in enumerate(events, 1)
+        for seq, event in enumerate((started, INVOKED, *events), 1)
     ]
+    return Recording(run_id="1", history=own, own=own, started=started, limits=Limits())
 
 
-def seqs(history: Sequence[Recorded]) -> list[int]:
-    return [one.seq for one in history]
+def left(recording: Recording, at: int) -> list[int]:
+    found = _left(recording, at)
+    assert found.own == found.history
+    return [one.seq for one in found.own]
 
 
 WAITS = RunSuspended(reason="in_doubt", call=1)
@@ -55,36 +76,32 @@ WAITS = RunSuspended(reason="in_doubt", call=1)
 
 @pytest.mark.parametrize(
     ("resolution", "ends"),
-    [(Retry(), 2), (GiveResult(Completed(message="paid")), 3), (Fail(), 3)],
+    [(Retry(), 4), (GiveResult(Completed(message="paid")), 5), (Fail(), 5)],
 )
 def test_word_of_a_person_and_what_it_makes_of_the_call_stay_together(
     resolution: Resolution, ends: int
 ) -> None:
     events = recorded_as(1, resolution, WHO, "looked")
     history = recorded(WAITS, *events, WAITS)
-    assert seqs(_left(history, 2)) == [*range(1, ends + 1)]
+    assert left(history, 4) == [*range(1, ends + 1)]
 
 
-@pytest.mark.parametrize("at", [2, 3, 4])
+@pytest.mark.parametrize("at", [4, 5, 6])
 def test_crash_in_the_middle_of_an_abort_comes_after_the_end(at: int) -> None:
     history = recorded(WAITS, *recorded_as(1, Abort(), WHO, "enough"))
-    with pytest.raises(UsageError, match="event 4 ends the run"):
+    with pytest.raises(UsageError, match="event 6 ends the run"):
         _left(history, at)
 
 
 def test_last_line_of_a_log_and_its_mark_stay_together() -> None:
     line = LogWritten(n=1, level="info", text="a")
     history = recorded(line, LogWritten(n=2, level="truncated", text=""), line, line)
-    assert [len(_left(history, at)) for at in (1, 2, 3, 4)] == [2, 2, 3, 4]
-
-
-def test_run_whose_payload_was_erased_is_refused() -> None:
-    with pytest.raises(UsageError, match="event 2 of this run was erased"):
-        _left(recorded(WAITS, None, WAITS), 3)
+    assert [left(history, at)[-1] for at in (3, 4, 5, 6)] == [4, 4, 5, 6]
 
 
 def test_run_that_could_not_go_on_is_refused() -> None:
     kept = settled(1, cut(Completed(message="private")))
-    with pytest.raises(UsageError, match="event 2 keeps a digest"):
-        _left(recorded(WAITS, kept, WAITS), 3)
-    assert seqs(_left(recorded(WAITS, kept, WAITS), 1)) == [1]
+    with pytest.raises(NotKeptError, match=r"event 2.*keeps a digest") as refusal:
+        _left(recorded(WAITS, kept, WAITS), 5)
+    assert refusal.value.fix == "name an earlier event"
+    assert left(recorded(WAITS, kept, WAITS), 3) == [1, 2, 3]

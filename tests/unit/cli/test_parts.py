@@ -31,8 +31,8 @@ from caxton_host.core.events import (
     RunStarted,
     RunSuspended,
     ToolInvoked,
-    settled,
 )
+from caxton_host.core.payloads import settled
 from caxton_host.core.redact import Redactor
 from caxton_host.core.summary import summarise
 from caxton_host.errors import CaxtonError, UsageError

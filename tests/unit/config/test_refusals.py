@@ -107,6 +107,7 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
         ("[servers.webhook]", "servers.webhook", "reserved", "another name"),
         ("[servers.a__b]", "servers.a__b", "no name for a server", "letters"),
         ("[servers.'a/b']", 'servers."a/b"', "no name for a server", "letters"),
+        ("[servers.a]\nurl = ''", "servers.a.url", "no address", "https://"),
         ("[servers.a]\nurl = 'h'", "servers.a.url", "no address", "https://"),
         ("[servers.a]\nurl = 'http://h:x'", "servers.a.url", "no address", "https://"),
         ("[servers.a]\nurl = 'http://h/ x'", "servers.a.url", "no address", "https://"),

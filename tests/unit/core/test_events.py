@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from caxton_host import codec
 from caxton_host.core.calls import JSON, Completed, Denied, Failed
 from caxton_host.core.events import (
-    ENDS,
     EVENT_TYPES,
-    UPCASTERS,
     Event,
     LogWritten,
     RunStarted,
@@ -22,11 +20,15 @@ from caxton_host.core.events import (
     ToolCompleted,
     ToolInvoked,
     ToolProgress,
+)
+from caxton_host.core.payloads import (
+    UPCASTERS,
     from_payload,
     outcome_of,
     settled,
     to_payload,
 )
+from caxton_host.core.runs import ENDS
 from caxton_host.errors import LogBrokenError
 from tests.scene import JSON_VALUES
 

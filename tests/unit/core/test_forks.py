@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from caxton_host.core.calls import Completed
-from caxton_host.core.events import Event, LogWritten, settled
+from caxton_host.core.events import Event, LogWritten
 from caxton_host.core.forks import forking_point, prefix
+from caxton_host.core.payloads import settled
 from caxton_host.errors import UsageError
 
 from .test_diff import invoked, run

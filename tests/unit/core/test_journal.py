@@ -5,13 +5,7 @@ from __future__ import annotations
 import pytest
 
 from caxton_host.core.calls import JSON, Completed, ToolCall
-from caxton_host.core.events import (
-    LogWritten,
-    RunCompleted,
-    ToolInvoked,
-    ToolRetried,
-    settled,
-)
+from caxton_host.core.events import LogWritten, RunCompleted, ToolInvoked, ToolRetried
 from caxton_host.core.journal import (
     Answered,
     Fresh,
@@ -19,6 +13,7 @@ from caxton_host.core.journal import (
     Journal,
     first_difference,
 )
+from caxton_host.core.payloads import settled
 from caxton_host.errors import Divergence, LogBrokenError, NondeterminismError
 
 SUNNY = Completed(message="clear")

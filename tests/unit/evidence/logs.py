@@ -11,13 +11,8 @@ from caxton_host.core.bundle import Earlier, Header, Part, Sealed, write_bundle
 from caxton_host.core.calls import JSON
 from caxton_host.core.chain import GENESIS, envelope, event_hash, payload_digest
 from caxton_host.core.checkpoint import Checkpoint, Note, Signature, key_id, origin_of
-from caxton_host.core.events import (
-    Event,
-    LogWritten,
-    RunCompleted,
-    from_payload,
-    to_payload,
-)
+from caxton_host.core.events import Event, LogWritten, RunCompleted
+from caxton_host.core.payloads import from_payload, to_payload
 from caxton_host.core.tree import Frontier, consistency, prove
 from caxton_host.signing import Rotation
 

@@ -213,6 +213,17 @@ async def test_a_forger_who_also_removes_checkpoints_meets_those_kept_elsewhere(
     assert [fault.kind for fault in found.faults] == [kind]
 
 
+async def test_a_large_log_is_judged_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("caxton_host.store.verify._LARGE", 0)
+    first, last = await written(tmp_path)
+    assert (await checked(tmp_path, first, last)).verdict == "intact"
+    forge(tmp_path, edit_and_recompute)
+    found = await checked(tmp_path, first, last)
+    assert [fault.kind for fault in found.faults] == ["rewritten"]
+
+
 async def test_times_that_go_back_say_that_events_were_moved(tmp_path: Path) -> None:
     await written(tmp_path)
     forge(tmp_path, swap_times_too)

@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from . import codec
-from .core.calls import JSON, Completed, Effect
-from .core.catalogue import Offer, Offered
-from .core.limits import Limits
-from .core.names import exposed_name
-from .errors import ToolError
-from .ports import Door, Ending, Guest, Prepared, ToolRequest
+from .. import codec
+from ..core.calls import JSON, Completed, Effect
+from ..core.catalogue import Offer, Offered
+from ..core.limits import Limits
+from ..core.names import exposed_name
+from ..errors import ToolError
+from ..ports import Door, Ending, Guest, Prepared, ToolRequest
 
 __all__ = [
     "FakeClock",

@@ -1,0 +1,247 @@
+"""
+The standard library inside an agent: nothing in it sees what the log does not.
+
+A component has no clock, no randomness, no files and no sockets of its own; a function
+that reaches for one would trap, which no ``except`` catches. `install` replaces those
+functions before the author's modules are imported. While the agent is built they do
+what they always did, in a machine where the time stands still; from `seal` on, which
+is at the start of the run, they ask the host, or raise.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import io
+import os
+import random
+import sys
+import time
+import types
+from collections.abc import Callable, Mapping, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from typing import Any, NoReturn
+
+from ._bridge import Level, host
+from ._run import random_bytes
+
+__all__ = ["flush", "install", "install_late", "seal"]
+
+_NO_FILES = "an agent has no files of its own: call a tool that has"
+_NO_SOCKETS = "an agent has no network of its own: call a tool that has"
+_NO_LOOP = "an agent has no event loop: mcp_call_many calls several tools at once"
+_NO_THREADS = "an agent has one thread: nobody would end this wait"
+_NO_PROCESS = "an agent has no process of its own: raise SystemExit to end the run"
+
+#: Of the module posix: these touch nothing outside.
+_HARMLESS = {
+    "cpu_count",
+    "fspath",
+    "getcwd",
+    "getcwdb",
+    "getpid",
+    "putenv",
+    "strerror",
+    "umask",
+    "uname",
+    "unsetenv",
+}
+_ENDS = {"_exit", "abort"}
+
+_sealed = False
+_slept = 0
+
+
+def install() -> None:
+    """Replace what would reach outside. To be called before other imports."""
+    _replace_clocks()
+    _replace_randomness()
+    _replace_files()
+
+
+def seal() -> None:
+    """Have everything that was replaced ask the host from now on, or raise."""
+    global _sealed  # noqa: PLW0603 -- there is one run
+    _sealed = True
+    random.seed()
+    sys.stdin = io.StringIO()
+    sys.stdout = _Lines("info")
+    sys.stderr = _Lines("warning")
+    sys.meta_path[:] = [each for each in sys.meta_path if each is not PathFinder]
+    sys.meta_path.append(_Missing())
+
+
+def flush() -> None:
+    """Write out lines that were begun and not ended."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+# ---- Time --------------------------------------------------------------------
+
+
+def _nanoseconds() -> int:
+    return host().now() * 1_000 + _slept
+
+
+def _seconds() -> float:
+    micros, rest = divmod(_nanoseconds(), 1_000)
+    return micros / 1_000_000 + rest / 1_000_000_000
+
+
+def _sleep(seconds: float, /) -> None:
+    """Move the clocks of this module forward; nobody waits."""
+    global _slept  # noqa: PLW0603 -- there is one run
+    if seconds < 0:
+        raise ValueError("sleep length must be non-negative")
+    _slept += round(seconds * 1_000_000_000)
+
+
+def _replace_clocks() -> None:
+    for name in ("time", "monotonic", "perf_counter", "process_time"):
+        _replace(time, name, _seconds)
+        _replace(time, f"{name}_ns", _nanoseconds)
+    _replace(time, "clock_gettime", lambda _clock: _seconds())
+    _replace(time, "clock_gettime_ns", lambda _clock: _nanoseconds())
+    _replace(time, "sleep", _sleep)
+    for name in ("gmtime", "localtime", "ctime"):
+        _replace(time, name, _filled(getattr(time, name), 0, _seconds))
+    _replace(time, "asctime", _filled(time.asctime, 0, time.localtime))
+    _replace(time, "strftime", _filled(time.strftime, 1, time.localtime))
+
+
+def _filled(
+    function: Callable[..., Any], at: int, default: Callable[[], object]
+) -> Callable[..., Any]:
+    """Return *function*, with its argument *at* filled in where it is left out."""
+
+    def filled(*args: object) -> object:
+        given = [each for each in args[at:] if each is not None]
+        return function(*args[:at], *(given or [default()]))
+
+    return filled
+
+
+# ---- Randomness --------------------------------------------------------------
+
+
+def _replace_randomness() -> None:
+    _replace(os, "urandom", random_bytes)
+    random._urandom = os.urandom  # type: ignore[attr-defined] # noqa: SLF001 -- SystemRandom, and so secrets, draw from it
+    original = random.Random.seed
+
+    def seed(self: random.Random, a: Any = None, version: int = 2) -> None:  # noqa: ANN401 -- as it was
+        if a is None and type(self).random is random.Random.random:
+            a = int.from_bytes(os.urandom(8), "little")
+        original(self, a, version)
+
+    random.Random.seed = seed  # type: ignore[method-assign]
+    random.seed = random._inst.seed  # noqa: SLF001 -- the generator behind random.random()
+
+
+# ---- Files, sockets, processes -----------------------------------------------
+
+
+def _replace_files() -> None:
+    posix = sys.modules["posix"]
+    for name, value in list(vars(posix).items()):
+        if isinstance(value, types.BuiltinFunctionType) and name not in _HARMLESS:
+            if name.startswith("_path") or name == "urandom":
+                continue
+            why = _NO_PROCESS if name in _ENDS else _NO_FILES
+            _guard(posix, name, why)
+            if getattr(os, name, None) is value:
+                setattr(os, name, getattr(posix, name))
+    for module, name in ((io, "open"), (io, "open_code"), (sys.modules["_io"], "open")):
+        _guard(module, name, _NO_FILES)
+    sys.modules["builtins"].open = io.open  # type: ignore[attr-defined]
+
+
+def install_late() -> None:
+    """Replace parts of modules that only some agents import."""
+    modules: Mapping[str, Any] = sys.modules
+    if socket := modules.get("socket"):
+        for name in ("getaddrinfo", "gethostbyname", "socketpair"):
+            _guard(socket, name, _NO_SOCKETS)
+        _guard(socket.socket, "__init__", _NO_SOCKETS)
+    if asyncio := modules.get("asyncio"):
+        for module in (asyncio, asyncio.events, asyncio.runners.events):
+            _replace(module, "new_event_loop", _no_loop)
+    if threading := modules.get("threading"):
+        _replace(threading.Condition, "wait", _wait)
+
+
+def _no_loop() -> NoReturn:
+    raise RuntimeError(_NO_LOOP)
+
+
+def _wait(_condition: object, timeout: float | None = None) -> bool:
+    if timeout is None:
+        raise RuntimeError(_NO_THREADS)
+    _sleep(max(timeout, 0))
+    return False
+
+
+def _guard(owner: Any, name: str, why: str) -> None:  # noqa: ANN401 -- a module or class
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise PermissionError(errno.EPERM, why)
+
+    _replace(owner, name, refuse)
+
+
+def _replace(owner: Any, name: str, function: Callable[..., Any]) -> None:  # noqa: ANN401 -- as above
+    original = getattr(owner, name, None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def replaced(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 -- as it was
+        return (function if _sealed else original)(*args, **kwargs)
+
+    setattr(owner, name, replaced)
+
+
+# ---- What is printed, and what is imported -----------------------------------
+
+
+class _Lines(io.TextIOBase):
+    """A stream whose lines go to the run's log."""
+
+    encoding = "utf-8"
+
+    def __init__(self, level: Level) -> None:
+        self._level: Level = level
+        self._begun = ""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str, /) -> int:
+        *lines, self._begun = f"{self._begun}{text}".split("\n")
+        for line in lines:
+            self._log(line)
+        return len(text)
+
+    def flush(self) -> None:
+        if self._begun:
+            line, self._begun = self._begun, ""
+            self._log(line)
+
+    def _log(self, line: str) -> None:
+        host().log(self._level, line.encode(errors="replace").decode())
+
+
+class _Missing:
+    """Finds no module, and says why."""
+
+    def find_spec(
+        self,
+        name: str,
+        _path: Sequence[str] | None = None,
+        _target: types.ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        raise ModuleNotFoundError(
+            f"no module named {name!r} was imported when the agent was built: "
+            "import it at the top of the file",
+            name=name,
+        )

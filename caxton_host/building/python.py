@@ -1,0 +1,117 @@
+"""
+Python, by componentize-py: a component with the interpreter in it.
+
+The build imports the agent once, and keeps the memory that there is then. What that
+memory depends on is held still by ``still.c``, so that the same source gives the
+same bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from ..errors import UsageError
+from .shipped import find_shared
+from .tools import call
+
+__all__ = ["SOURCES", "compile"]
+
+SOURCES: tuple[str, ...] = ("agent.py",)
+
+_HERE = Path(__file__).parent
+_TOOLS = ("componentize_py", "ziglang")
+_MAX_FILES = 2_000
+_SKIPPED = {"__pycache__", "node_modules"}
+_SHIM_FLAGS = ("-shared", "-fPIC", "-O2", "-nostdlib", "-lc")
+
+# datetime and zoneinfo in Python instead of C: they ask the module time, whose
+# functions the SDK replaces.
+_ENTRY = """\
+import sys
+sys.modules["_datetime"] = sys.modules["_zoneinfo"] = None
+from caxton_agent import _still
+_still.install()
+from caxton_agent._component import load
+WitWorld = load({name!r})
+"""
+
+
+def compile(source: Path, module: Path, scratch: Path) -> None:
+    """Compile *source* to *module*, with the Python files in its folder."""
+    if any(find_spec(tool) is None for tool in _TOOLS):
+        raise UsageError(
+            "the builder of Python agents is not installed",
+            fix='pip install "caxton-host[python]"',
+        )
+    author, sdk, none = (scratch / name for name in ("author", "sdk", "none"))
+    _copy(source.parent, author)
+    _copy(find_shared("agents/sdk/python"), sdk)
+    entry = _ENTRY.format(name=source.stem)
+    (sdk / "caxton_component.py").write_text(entry, "utf-8")
+    # Where it looks for packages: otherwise in those of the machine.
+    (none / "lib" / "site-packages").mkdir(parents=True)
+    (scratch / "tmp").mkdir()
+    command = [sys.executable, "-I", str(_HERE / "componentize.py"), "--quiet"]
+    command += ["--wit-path", str(find_shared("agents/wit")), "--world", "agent"]
+    command += ["componentize", "--stub-wasi", "--output", str(module)]
+    command += ["--python-path", str(author), "--python-path", str(sdk)]
+    call(
+        [*command, "caxton_component"],
+        folder=scratch,
+        failed=f"{source.name} cannot be built",
+        fix=f"change {source.name}; what it imports has to be in its folder, in Python",
+        environ={
+            "LD_PRELOAD": str(_shim(scratch)),
+            "TMPDIR": str(scratch / "tmp"),
+            "VIRTUAL_ENV": str(none),
+        },
+    )
+
+
+def _shim(scratch: Path) -> Path:
+    library = scratch / "still.so"
+    cache = str(scratch / "cache")
+    command = [sys.executable, "-I", "-m", "ziglang", "cc", *_SHIM_FLAGS]
+    call(
+        [*command, "-o", str(library), str(_HERE / "still.c")],
+        folder=scratch,
+        failed="the build's own library cannot be compiled",
+        fix='pip install --force-reinstall "caxton-host[python]"',
+        environ={"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache},
+    )
+    return library
+
+
+def _copy(folder: Path, target: Path) -> None:
+    """
+    Copy the Python files of *folder*.
+
+    The build may write beside what it imports, and an agent that runs while it is
+    built sees no other file.
+    """
+    for count, file in enumerate(_sources(folder)):
+        if count == _MAX_FILES:
+            raise UsageError(
+                f"{folder} holds more than {_MAX_FILES:,} Python files",
+                fix="give the agent a folder of its own",
+            )
+        copy = target / file.relative_to(folder)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, copy)
+
+
+def _sources(folder: Path) -> Iterator[Path]:
+    for at, folders, files in os.walk(folder):
+        folders[:] = sorted(
+            name
+            for name in folders
+            if name not in _SKIPPED
+            and not name.startswith(".")
+            and not Path(at, name, "pyvenv.cfg").exists()
+        )
+        yield from (Path(at, name) for name in sorted(files) if name.endswith(".py"))

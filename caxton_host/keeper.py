@@ -1,0 +1,121 @@
+"""
+Whoever looks after the log: it is erased, archived and signed without a run.
+
+A host process too, with a stream of its own for what was done, but without a tool or
+a sandbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .actor import local_actor
+from .bootstrap import announced, host_started, new_stream, open_signed
+from .clock import SystemClock
+from .config import Config, Paths
+from .core.calls import JSON
+from .core.events import Event, KeyRotated, RunErased
+from .core.redact import Redactor
+from .errors import StoreError
+from .signing import Keyring, Rotation
+
+if TYPE_CHECKING:
+    from .store.archive import BundleWriter
+    from .store.sql import SqlStore
+
+__all__ = ["Keeper", "keeping", "record_rotation"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keeper:
+    """
+    Looks after the log, without a tool, a sandbox or a run.
+
+    Attributes:
+        stream: Of this process as a host: what it does is recorded there.
+
+        announced: What that stream begins with.
+
+        actor: Who does it.
+    """
+
+    store: SqlStore
+    keys: Keyring
+    stream: str
+    announced: tuple[Event, ...]
+    actor: dict[str, JSON]
+    redact: Redactor
+
+    async def erase(
+        self, run_id: str, reason: str, bundle: dict[str, JSON] | None = None
+    ) -> RunErased:
+        """Delete the payloads of a run that has ended; see `SqlStore.erase`."""
+        known = await self.store.read(self.stream)
+        return await self.store.erase(
+            run_id,
+            self.stream,
+            *(() if known else self.announced),
+            actor=self.actor,
+            reason=self.redact.text(reason),
+            bundle=bundle,
+        )
+
+    async def bundles(self) -> BundleWriter:
+        """Sign the log, and return what writes the bundles of runs that have ended."""
+        from .store.export import export  # noqa: PLC0415 -- 110 ms
+
+        note, key = await self.store.seal(), self.keys.public_key()
+
+        async def write(run_id: str, path: Path) -> None:
+            data = await export(self.store, run_id, note, key)
+            await asyncio.to_thread(_write_privately, path, data)
+
+        return write
+
+
+def _write_privately(path: Path, data: bytes) -> None:
+    path.touch(mode=0o600)
+    path.write_bytes(data)
+
+
+@contextlib.asynccontextmanager
+async def keeping(config: Config, paths: Paths) -> AsyncGenerator[Keeper]:
+    """Open the event store to look after it, and sign what was done."""
+    keys = Keyring(paths.state)
+    async with open_signed(config, keys) as store:
+        yield Keeper(
+            store=store,
+            keys=keys,
+            stream=new_stream(SystemClock()),
+            announced=announced(config, paths),
+            actor=local_actor(),
+            redact=Redactor(config.secrets),
+        )
+        # An erasure is a transaction of its own, which nobody signs by itself.
+        try:
+            await store.seal()
+        except StoreError as exc:
+            _log.warning("the log is not signed: %s", exc)
+
+
+async def record_rotation(
+    store: SqlStore, rotation: Rotation, actor: dict[str, JSON]
+) -> None:
+    """Record in a stream of its own that another key signs from here on."""
+    log = store.create(new_stream(SystemClock()))
+    await log.append(
+        host_started(rotation.public_key(), actor),
+        KeyRotated(
+            former=rotation.former.hex(),
+            public_key=rotation.public_key().hex(),
+            actor=actor,
+        ),
+    )

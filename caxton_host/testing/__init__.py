@@ -1,0 +1,35 @@
+"""
+Tests of agents, without a host, a database or a server.
+
+    run = run_agent("weather.wasm", tools={"weather": "Lima: 18 °C, fog"})
+    assert run.calls == [("weather", {"location": "Lima"})]
+
+The module is the real one, in the real sandbox, behind the real gateway. What a tool
+answers is a script (`scripted`), or was recorded once (`cassette`). With pytest, the
+fixtures of `caxton_host.pytest_plugin` do the rest. Beside that, here are the fakes
+of all ports (`fakes`).
+"""
+
+from __future__ import annotations
+
+from .answers import DENIED, Answer, Tool, failure, tool_error
+from .fakes import FakeClock, FakeEntropy, FakeSandbox, FakeTools, Script, offer
+from .harness import Harness, run_agent
+from .runs import AgentRun
+
+__all__ = [
+    "DENIED",
+    "AgentRun",
+    "Answer",
+    "FakeClock",
+    "FakeEntropy",
+    "FakeSandbox",
+    "FakeTools",
+    "Harness",
+    "Script",
+    "Tool",
+    "failure",
+    "offer",
+    "run_agent",
+    "tool_error",
+]

@@ -1,0 +1,121 @@
+"""Recording: one run on the servers of a configuration, as a cassette."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..bootstrap import open_tools, server_names
+from ..config import Agent, Config, load
+from ..core.names import nearest
+from ..core.redact import Redactor
+from ..errors import BadBytes, UsageError
+from ..ports import Sandbox
+from ..telemetry import NoTelemetry
+from .cassette import Cassette, write
+from .live import Scene, live
+from .reader import parse
+from .task import Task
+
+__all__ = ["Recorder"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorder:
+    """
+    Runs one agent of a configuration.
+
+    Attributes:
+        config: What was loaded. Its database is not used.
+
+        agent: The agent.
+    """
+
+    config: Config
+    agent: Agent
+
+    @classmethod
+    def of(
+        cls, path: Path | None, agent: str, environ: Mapping[str, str], cwd: Path
+    ) -> Recorder:
+        """
+        Return what records an agent.
+
+        Args:
+            path: The configuration, or ``None`` to look for one.
+
+            agent: Its name there.
+
+            environ: Where variables are looked up.
+
+            cwd: The folder to look in.
+
+        Raises:
+            UsageError: The configuration is broken, or has no such agent.
+        """
+        config = load(path, environ=environ, cwd=cwd)
+        if agent in config.agents:
+            return cls(config=config, agent=config.agents[agent])
+        known = ", ".join(sorted(config.agents)) or "none"
+        meant = nearest(agent, [*config.agents]) or next(iter(config.agents), None)
+        raise UsageError(
+            f"no agent {agent!r} to record; the configuration has: {known}",
+            fix=f"pass agent={meant!r}" if meant else f"add [agents.{agent}] to it",
+        )
+
+    async def record(
+        self, sandbox: Sandbox, module: bytes, task: Task
+    ) -> tuple[str, Cassette]:
+        """
+        Run the agent on the real servers, and return its cassette, as text too.
+
+        Raises:
+            UsageError: The run cannot be one.
+
+            CaxtonError: As of `Host.start`.
+        """
+        redact = Redactor(self.config.secrets)
+        connected = open_tools(self.config, redact, NoTelemetry(), lambda _: None)
+        async with connected as tools:
+            scene = Scene(
+                agent=self.agent.name,
+                tools=tools,
+                servers=server_names(self.config),
+                grant=self.agent.grant,
+                names=self.agent.names,
+                redact=redact,
+            )
+            history, blobs = await live(sandbox, module, scene, task)
+        text = write(history, blobs)
+        try:
+            return text, parse(text)
+        except BadBytes as exc:
+            raise UsageError(
+                f"the run is too much for a cassette: {exc}", fix="record less"
+            ) from None
+
+    def whole(self, task: Task) -> Task:
+        """
+        Return *task* with what the configuration says and the test does not.
+
+        Raises:
+            UsageError: A variable is required.
+        """
+        context = {**task.context}
+        for key, variable in self.config.context.items():
+            if key in context:
+                continue
+            if variable.required:
+                raise UsageError(
+                    f"the run variable {key!r} is required",
+                    fix=f"pass context={{{key!r}: ...}}",
+                )
+            if variable.default is not None:
+                context[key] = variable.default
+        return replace(
+            task,
+            context=context,
+            entry=task.entry or self.agent.entry,
+            limits=task.limits or self.agent.limits,
+        )

@@ -1,0 +1,262 @@
+"""
+Replaying a cassette, with the recorded agent or with another one.
+
+It may not do anything else. The first difference fails the test, and says what would
+have been right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from .. import codec
+from ..core.calls import JSON
+from ..core.events import (
+    Event,
+    RunCompleted,
+    RunFailed,
+    ToolInvoked,
+)
+from ..core.journal import first_difference
+from ..core.limits import Limits
+from ..core.redact import MASK, Redactor
+from ..door import LEVELS
+from ..drive import end_of
+from ..errors import BadBytes, Divergence, UnexpectedRun
+from ..ports import Answer, Door, Ending, Guest, Prepared, Sandbox
+from .cassette import ANEW, Cassette
+from .fakes import FakeClock, FakeEntropy
+from .runs import AgentRun, plain, run_of, shown
+from .task import Task
+
+__all__ = ["replayed"]
+
+_RUN = "cassette"
+_AROUND = 200
+_OTHERWISE = "in another order or encoding"
+
+
+async def replayed(
+    sandbox: Sandbox, module: bytes, cassette: Cassette, task: Task, name: str
+) -> AgentRun:
+    """
+    Execute a module over a cassette, and return what it did.
+
+    Args:
+        sandbox: Where.
+
+        module: Which.
+
+        cassette: What it did once.
+
+        task: What the test gives it.
+
+        name: How messages call the cassette.
+
+    Raises:
+        UnexpectedRun: It did something else, or was recorded with another task.
+
+        UsageError: The module is refused.
+    """
+    from ..replay import Options, replay  # noqa: PLC0415 -- 300 ms, with the store
+    from ..store.memory import MemoryStore  # noqa: PLC0415 -- the same
+    from ..telemetry import NoTelemetry  # noqa: PLC0415 -- the same
+
+    _check_task(cassette, task, name)
+    started = cassette.started
+    if task.limits:
+        started = replace(started, limits=task.limits.to_payload())
+    store = MemoryStore(clock=FakeClock(cassette.now), entropy=FakeEntropy())
+    log = store.create(f"run/{_RUN}")
+    events = [started, *cassette.events]
+    await log.append(*events, blobs=dict(cassette.definitions))
+    witness = _Witness(sandbox)
+    found = await replay(
+        _RUN,
+        store=store,
+        sandbox=witness,
+        telemetry=NoTelemetry(),
+        options=Options(against=module),
+    )
+    if found.divergence:
+        limits = Limits.from_payload(started.limits)
+        raise _unexpected(found.divergence, events, witness, limits, name)
+    return replace(run_of(cassette.events), logs=witness.logs)
+
+
+def _check_task(cassette: Cassette, task: Task, name: str) -> None:
+    """Refuse to compare with what was recorded of another task."""
+    started = cassette.started
+    recorded: dict[str, JSON] = {
+        "input": started.input,
+        "context": {k: v for k, v in started.context.items() if k in task.context},
+        "entry": started.entry,
+        "seed": int(started.seed, 16),
+        "now": cassette.now,
+    }
+    given: dict[str, JSON] = {
+        "input": task.input,
+        "context": dict(task.context),
+        "entry": task.entry or started.entry,
+        "seed": task.seed,
+        "now": task.micros,
+    }
+    found = first_difference(recorded, given)
+    # What was taken out of the recorded one is not known here.
+    if found and MASK not in str(found[1]):
+        raise UnexpectedRun(
+            f"{name} was recorded with another task: {_values(*found)}",
+            fix=ANEW,
+        )
+
+
+@dataclass(slots=True)
+class _Witness:
+    """A sandbox that remembers what was asked of it, and of the door."""
+
+    sandbox: Sandbox
+    asked: list[tuple[str, JSON]] = field(default_factory=list[tuple[str, JSON]])
+    logs: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    ending: Ending | None = None
+
+    async def prepare(self, module: bytes, limits: Limits, entry: str) -> Prepared:
+        """Check and compile a module."""
+        return await self.sandbox.prepare(module, limits, entry)
+
+    async def run(self, prepared: Prepared, guest: Guest, door: Door) -> Ending:
+        """Execute a guest."""
+        self.ending = await self.sandbox.run(prepared, guest, _Tap(self, door))
+        return self.ending
+
+    def ended(self, limits: Limits) -> str:
+        """Return how the agent ended, in words."""
+        if self.ending is None:
+            return "stopped by a limit"
+        return _end(end_of(self.ending, limits, Redactor()))
+
+    def ask(self, name: bytes | None, params: bytes) -> None:
+        """Note a call, however bad its bytes."""
+        try:
+            value: JSON = codec.decode(params, limit=len(params))
+        except BadBytes:
+            value = None
+        self.asked.append(((name or b"").decode(errors="replace"), value))
+
+
+@dataclass(frozen=True, slots=True)
+class _Tap:
+    """A door that tells what goes through it."""
+
+    witness: _Witness
+    door: Door
+
+    async def call(self, name: bytes, params: bytes, fuel: int) -> Answer:
+        """Carry out one tool call."""
+        self.witness.ask(name, params)
+        return await self.door.call(name, params, fuel)
+
+    async def call_many(self, batch: bytes, fuel: int) -> Answer:
+        """Carry out a batch of tool calls."""
+        try:
+            items = codec.split_batch(batch)
+        except BadBytes:
+            items = [(None, batch)]
+        for name, params in items:
+            self.witness.ask(name, params)
+        return await self.door.call_many(batch, fuel)
+
+    def log(self, level: int, text: bytes) -> None:
+        """Take a log line."""
+        word = LEVELS[min(max(level, 0), len(LEVELS) - 1)]
+        self.witness.logs.append((word, text.decode(errors="replace")))
+        self.door.log(level, text)
+
+
+def _unexpected(
+    found: Divergence,
+    events: Sequence[Event],
+    witness: _Witness,
+    limits: Limits,
+    name: str,
+) -> UnexpectedRun:
+    """Return a divergence in the words of a test."""
+    event, ended = events[found.seq - 1] if found.seq else None, witness.ended(limits)
+    if isinstance(event, ToolInvoked):
+        told = _of_call(found, event, witness.asked, ended)
+    elif event:
+        told = _of_end(found, event, ended)
+    else:
+        made = sum(isinstance(event, ToolInvoked) for event in events)
+        where = f"call {made + 1} is one more than was recorded"
+        told = _lines(where, "nothing", _asked(witness.asked[made]))
+    return UnexpectedRun(
+        f"the agent differs from {name}: {told}",
+        fix=f"mend the agent; or, if it is to do this, {ANEW}",
+        divergence=found,
+    )
+
+
+def _of_call(
+    found: Divergence,
+    event: ToolInvoked,
+    asked: Sequence[tuple[str, JSON]],
+    ended: str,
+) -> str:
+    where, recorded = f"call {event.call}", _asked((event.name, event.params))
+    if found.path == "$.name" and found.replayed is None:
+        return _lines(f"{where} was not made", recorded, ended)
+    if found.path == "$.name":
+        return _lines(
+            f"{where} is another one", recorded, _asked(asked[event.call - 1])
+        )
+    where += f", {event.name}"
+    if found.path == "$.params_sha256":
+        where += f", has the same parameters {_OTHERWISE}"
+        now = shown(asked[event.call - 1][1])
+        return _lines(where, shown(event.params), now)
+    return _values(f"{where}, {found.path}", found.recorded, found.replayed)
+
+
+def _of_end(found: Divergence, event: Event, ended: str) -> str:
+    if found.path == "$.type":
+        return _lines("the end is another one", _end(event), ended)
+    if found.path == "$.output_sha256":
+        where = f"the output has the same values {_OTHERWISE}"
+        return _lines(where, _end(event), ended)
+    return _values(f"the end, {found.path}", found.recorded, found.replayed)
+
+
+def _asked(call: tuple[str, JSON]) -> str:
+    return f"{plain(call[0])} {shown(call[1])}"
+
+
+def _lines(where: str, recorded: str, now: str) -> str:
+    return f"{plain(where)}\n  recorded: {recorded}\n  now:      {now}"
+
+
+def _values(where: str, recorded: JSON, now: JSON) -> str:
+    return _lines(where, *_apart(recorded, now))
+
+
+def _apart(recorded: JSON, now: JSON) -> tuple[str, str]:
+    """Return two values as they are shown; of long texts, where they part."""
+    old, new = repr(recorded), repr(now)
+    if max(len(old), len(new)) <= _AROUND * 2:
+        return old, new
+    pairs = enumerate(zip(old, new, strict=False))
+    at = next((i for i, (a, b) in pairs if a != b), min(len(old), len(new)))
+    start = max(at - _AROUND, 0)
+    return _cut(old, start, at), _cut(new, start, at)
+
+
+def _cut(text: str, start: int, at: int) -> str:
+    before, after = "…" if start else "", "…" if len(text) > at + _AROUND else ""
+    return f"{before}{text[start : at + _AROUND]}{after}"
+
+
+def _end(event: Event) -> str:
+    if isinstance(event, RunCompleted):
+        return f"completed, with {shown(event.output)}"
+    assert isinstance(event, RunFailed)  # noqa: S101 -- no other is in a cassette
+    return f"failed, {event.kind}: {plain(event.message)}"

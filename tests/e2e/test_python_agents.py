@@ -1,0 +1,152 @@
+"""The example agents in Python: built from source, run with real servers, replayed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from caxton_host.building import build_agent, find_shared
+
+from .shell import Shell, toml
+
+NPM = Path(__file__).resolve().parents[1] / "npm"
+MODEL = find_shared("agents/assistant/model_server.py")
+
+
+#: A build imports the agent, and its first run compiles the interpreter.
+pytestmark = pytest.mark.timeout(400)
+
+
+def _built(name: str, folder: Path) -> Path:
+    source = find_shared(f"agents/{name}")
+    return build_agent(source, into=folder, cache=folder / "cache").path
+
+
+@pytest.fixture(scope="session")
+def researcher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _built("researcher", tmp_path_factory.mktemp("researcher"))
+
+
+@pytest.fixture(scope="session")
+def assistant(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _built("assistant", tmp_path_factory.mktemp("assistant"))
+
+
+@pytest.fixture(scope="session")
+def filesystem(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Return the command of the filesystem server, as the lock has it."""
+    folder = tmp_path_factory.mktemp("npm")
+    for file in NPM.iterdir():
+        shutil.copy(file, folder)
+    subprocess.run(
+        ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"],
+        cwd=folder,
+        check=True,
+        timeout=100,
+    )
+    server = "node_modules/@modelcontextprotocol/server-filesystem/dist/index.js"
+    return ["node", str(folder / server)]
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "alpha.md").write_text("# Alpha\n\nWeather, weather and water.\n")
+    (folder / "beta.txt").write_text("Beta begins.\nWater follows.\n")
+    (folder / "picture.png").write_bytes(b"\x89PNG")
+    (folder / "deeper").mkdir()
+    (folder / "bad.md").symlink_to("/etc/hostname")
+    return folder
+
+
+def research(
+    shell: Shell, module: Path, command: list[str], notes: Path, *, writing: bool
+) -> Any:  # noqa: ANN401 -- the output
+    shutil.copy(module, shell.folder)
+    allow = ["files/list_directory", "files/read_text_file"]
+    write = "[[agents.researcher.allow]]\ntools = ['files/write_file']\ncalls = '1/run'"
+    text = toml(
+        {
+            "servers.files": {"command": command[0], "args": [command[1], str(notes)]},
+            "agents.researcher": {"module": "researcher.wasm"},
+        },
+        f"[[agents.researcher.allow]]\ntools = {allow}",
+        write if writing else "",
+    )
+    shell.write("caxton.toml", text)
+    done = shell("run", "researcher", "-i", f'{{"folder": "{notes}"}}', "--json")
+    assert done.code == 0, done.err
+    return done.document["output"]
+
+
+def test_the_researcher_reads_a_folder_and_writes_one_file(
+    shell: Shell, researcher: Path, filesystem: list[str], notes: Path
+) -> None:
+    output = research(shell, researcher, filesystem, notes, writing=True)
+    path = notes / "SUMMARY.md"
+    assert output == {
+        "read": ["alpha.md", "beta.txt"],
+        "unread": {"bad.md": "tool_error"},
+        "written": str(path),
+    }
+    title, _, often, _, *files = path.read_text().splitlines()
+    assert title == "# notes"
+    assert often.startswith("2 files on ")
+    assert often.endswith("often: water, weather, alpha, begins, beta.")
+    assert files == [
+        "- alpha.md: Alpha (3 lines)",
+        "- beta.txt: Beta begins. (2 lines)",
+    ]
+    shutil.rmtree(notes)
+    replayed = shell("replay", "@last")  # law 3
+    assert replayed.out.startswith("identical")
+
+
+def test_a_researcher_that_may_not_write_says_what_it_would_have(
+    shell: Shell, researcher: Path, filesystem: list[str], notes: Path
+) -> None:
+    output = research(shell, researcher, filesystem, notes, writing=False)
+    assert output["problem"] == "not_granted"
+    assert output["summary"].startswith("# notes\n")
+    assert not (notes / "SUMMARY.md").exists()
+
+
+@pytest.mark.parametrize("mailing", [False, True])
+def test_the_assistant_answers_in_rounds_and_takes_no_for_an_answer(
+    shell: Shell, assistant: Path, *, mailing: bool
+) -> None:
+    shutil.copy(assistant, shell.folder)
+    demo = {"command": sys.executable, "args": ["-m", "caxton_host.demo_server"]}
+    agent = {"module": "assistant.wasm"}
+    more = {"names": {"mcp__mail__send": "demo/echo"}} if mailing else {}
+    allow = ["model/complete", "demo/get_weather"] + ["demo/echo"] * mailing
+    text = toml(
+        {
+            "servers.model": {"command": sys.executable, "args": [str(MODEL)]},
+            "servers.demo": demo,
+            "agents.assistant": {**agent, **more},
+        },
+        f"[[agents.assistant.allow]]\ntools = {allow}",
+    )
+    shell.write("caxton.toml", text)
+    question = '{"question": "What is it like in Lima and Tokyo?"}'
+    done = shell("run", "assistant", "-i", question, "--json")
+    assert done.code == 0, done.err
+    output = done.document["output"]
+    weather = {"tool": "mcp__demo__get_weather", "status": "ok"}
+    assert output["rounds"] == 3
+    assert output["used"][:2] == [weather, weather]
+    assert output["used"][2]["tool"] == "mcp__mail__send"
+    assert output["answer"].startswith("Lima: 18 °C, fog; Tokyo: 16 °C, clear; and ")
+    if not mailing:
+        assert output["used"][2]["status"] == "denied"
+        assert output["answer"].endswith("I was not allowed to tell anybody.")
+        assert shell.types().count("ToolDenied") == 1
+    shell.write("caxton.toml", text.replace("model_server.py", "gone.py"))
+    assert shell("replay", "@last").out.startswith("identical")  # law 3

@@ -1,0 +1,3 @@
+class Err(Exception):  # noqa: N818 -- as it is
+    value: object
+    def __init__(self, value: object) -> None: ...

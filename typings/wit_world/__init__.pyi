@@ -1,0 +1,4 @@
+from typing import Protocol
+
+class WitWorld(Protocol):
+    def run(self) -> None: ...

@@ -69,9 +69,7 @@ def test_the_wheel_holds_agents_templates_sdk_and_migrations(wheel: Path) -> Non
     assert "caxton_host/_agents/weather/weather.wasm" in shipped
     assert "caxton_host/_agents/templates/c/.gitignore" in shipped
     assert {"caxton_host/py.typed", "caxton_agent/py.typed"} <= names
-    assert "[pytest11]
-caxton = caxton_host.pytest_plugin
-" in entries
+    assert "[pytest11]\ncaxton = caxton_host.pytest_plugin\n" in entries
     assert shipped <= names
     assert not [
         name for name in names if "__pycache__" in name or name.startswith("tests")

@@ -136,7 +136,7 @@ def _replace_randomness() -> None:
     original = random.Random.seed
 
     def seed(self: random.Random, a: Any = None, version: int = 2) -> None:  # noqa: ANN401 -- as it was
-        if a is None and type(self).random is random.Random.random:
+        if a is None:
             a = int.from_bytes(os.urandom(8), "little")
         original(self, a, version)
 
@@ -173,7 +173,7 @@ def install_late() -> None:
         for name in ("select", "poll"):
             _guard(select, name, _NO_SOCKETS)
     if asyncio := modules.get("asyncio"):
-        for module in (asyncio, asyncio.events, asyncio.runners.events):
+        for module in (asyncio, asyncio.events):
             _replace(module, "new_event_loop", _no_loop)
     if threading := modules.get("threading"):
         _replace(threading.Condition, "wait", _wait)

@@ -25,7 +25,8 @@ from tests.scene import rule
 from .conftest import LANGUAGES
 
 #: What is in an event and may differ: how it was built, and how much that costs.
-_OF_THE_BUILD = ("module_sha256", "abi", "engine", "fuel", "duration_us")
+#: Limits, because components get more memory.
+_OF_THE_BUILD = ("module_sha256", "abi", "engine", "limits", "fuel", "duration_us")
 ANSWERS: dict[tuple[str, str], Any] = {
     ("demo", "get_weather"): "Oslo: 3 °C, snow",
     ("webhook", "forecast"): ToolError("timeout", "unknown", "no answer in 5 s"),

@@ -11,7 +11,7 @@ from tests.javascript import install
 #: Languages that are built to core modules, which a bare engine runs.
 CORE = ("c", "rust")
 #: Every language that the example is written in.
-LANGUAGES = (*CORE, "javascript")
+LANGUAGES = (*CORE, "python", "javascript")
 
 
 @pytest.fixture(scope="session")

@@ -48,6 +48,10 @@ _HARMLESS = {
 }
 _ENDS = {"_exit", "abort"}
 
+_CLOCK = types.SimpleNamespace(
+    implementation="caxton", monotonic=True, adjustable=False, resolution=1e-6
+)
+
 _sealed = False
 _slept = 0
 
@@ -104,6 +108,7 @@ def _replace_clocks() -> None:
     _replace(time, "clock_gettime", lambda _clock: _seconds())
     _replace(time, "clock_gettime_ns", lambda _clock: _nanoseconds())
     _replace(time, "sleep", _sleep)
+    _replace(time, "get_clock_info", lambda _name: _CLOCK)
     for name in ("gmtime", "localtime", "ctime"):
         _replace(time, name, _filled(getattr(time, name), 0, _seconds))
     _replace(time, "asctime", _filled(time.asctime, 0, time.localtime))
@@ -164,6 +169,9 @@ def install_late() -> None:
         for name in ("getaddrinfo", "gethostbyname", "socketpair"):
             _guard(socket, name, _NO_SOCKETS)
         _guard(socket.socket, "__init__", _NO_SOCKETS)
+    if select := modules.get("select"):
+        for name in ("select", "poll"):
+            _guard(select, name, _NO_SOCKETS)
     if asyncio := modules.get("asyncio"):
         for module in (asyncio, asyncio.events, asyncio.runners.events):
             _replace(module, "new_event_loop", _no_loop)

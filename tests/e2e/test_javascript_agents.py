@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from caxton_host.building import build_agent, find_shared
+from tests.javascript import install
 
-from ..javascript import install
 from .shell import Shell
 
 ECHO = ("--server", "demo=python -m caxton_host.demo_server", "--allow", "demo/echo")
@@ -79,11 +79,7 @@ def test_the_weather_in_javascript_is_the_weather_in_c(
 ) -> None:
     module = agent(find_shared("agents/weather/weather.js").read_text())
     assert shell("init").code == 0
-    for given in (
-        [],
-        ["--input", '{"location": "Zürich"}'],
-        ["--input", '{"location": 5}'],
-    ):
+    for given in ([], ["--input", '{"location": 5}']):
         ran: list[list[dict[str, Any]]] = []
         for content in (
             find_shared("agents/weather/weather.wasm").read_bytes(),

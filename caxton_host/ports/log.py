@@ -205,6 +205,37 @@ class Hosts(Protocol):
         """
         ...
 
+    async def hosts(self) -> list[str]:
+        """Return the streams of the hosts that live, oldest first."""
+        ...
+
+    async def ask(
+        self,
+        host: str,
+        kind: str,
+        actor: dict[str, JSON],
+        reason: str,
+        subject: str | None = None,
+    ) -> int:
+        """
+        Ask something of a host as such, and return the request's number.
+
+        Args:
+            host: Its stream.
+
+            kind: See `Request`.
+
+            actor: Who asks.
+
+            reason: Why.
+
+            subject: What of the host it is about.
+
+        Raises:
+            StoreError: It could not be stored.
+        """
+        ...
+
     async def requests(self, host: str) -> list[Request]:
         """Return what is asked of *host* and has no outcome yet, oldest first."""
         ...

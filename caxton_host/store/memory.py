@@ -132,6 +132,7 @@ class MemoryStore:
         self.joined: set[str] = set()
         self._known: set[str] = set()
         self._requests: dict[int, Request] = {}
+        self._asked: dict[int, str] = {}
         self._outcomes: dict[int, str] = {}
 
     def create(self, stream: str, trace: Trace | None = None) -> MemoryLog:
@@ -212,13 +213,43 @@ class MemoryStore:
         )
         return number
 
+    async def hosts(self) -> list[str]:
+        """Return the streams of the hosts that live, oldest first."""
+        return sorted(self.joined)
+
+    async def ask(
+        self,
+        host: str,
+        kind: str,
+        actor: dict[str, JSON],
+        reason: str,
+        subject: str | None = None,
+    ) -> int:
+        """Ask something of a host as such, and return the request's number."""
+        number = len(self._requests) + 1
+        self._asked[number] = host
+        self._requests[number] = Request(
+            id=number,
+            run_id=None,
+            kind=kind,
+            actor=actor,
+            reason=reason,
+            subject=subject,
+        )
+        return number
+
     async def requests(self, host: str) -> list[Request]:
         """Return what is asked of *host* and has no outcome yet, oldest first."""
         return [
             request
             for number, request in self._requests.items()
-            if number not in self._outcomes and self._runs[request.run_id].owner == host
+            if number not in self._outcomes and self._addressee(request) == host
         ]
+
+    def _addressee(self, request: Request) -> str | None:
+        if request.run_id is None:
+            return self._asked[request.id]
+        return self._runs[request.run_id].owner
 
     async def answered(self, request_id: int, outcome: str) -> None:
         """Note what came of a request, unless somebody has."""

@@ -277,6 +277,10 @@ class SqlStore(Requests):
         living = await asyncio.to_thread(self._leases.living, {host})
         return host if host in living else None
 
+    async def hosts(self) -> list[str]:
+        """Return the streams of the hosts that live, oldest first."""
+        return sorted(await asyncio.to_thread(self._leases.hosts))
+
     async def idle(self) -> list[RunRow]:
         """
         Return the runs under way that no living host drives, oldest first.

@@ -9,6 +9,7 @@ import pytest
 
 from caxton_host.core.calls import JSON
 from caxton_host.core.events import RunCancelled, RunStarted, RunSuspended, ToolFailed
+from caxton_host.core.runs import Request
 from caxton_host.errors import (
     BusyError,
     NotFoundError,
@@ -84,6 +85,40 @@ async def test_request_of_a_kind_from_the_future_is_refused() -> None:
     assert await scene.store.outcome(number) == (
         "refused: the host does not know this kind of request"
     )
+
+
+async def test_host_that_drives_nothing_does_what_is_asked_of_itself() -> None:
+    scene = Scene(calling())
+    store = scene.store
+    asked: list[Request] = []
+
+    async def reload(request: Request) -> str:
+        asked.append(request)
+        if request.subject:
+            raise UsageError("line 3: unknown key")
+        return "reloaded"
+
+    await store.join(HOST)
+    numbers = [
+        await store.ask(HOST, "reload", BOB, "new keys"),
+        await store.ask(HOST, "reload", BOB, "", "crm"),
+        await store.ask(HOST, "cancel", BOB, ""),
+    ]
+    kinds = {"reload": reload}
+    under_way = scene.host.under_way
+    async with watching(store, HOST, under_way, every=0.001, kinds=kinds):
+
+        async def answered() -> bool:
+            return all([await store.outcome(number) for number in numbers])
+
+        await until(answered)
+
+    assert [await store.outcome(number) for number in numbers] == [
+        "reloaded",
+        "failed: line 3: unknown key",
+        "refused: the host does not know this kind of request",
+    ]
+    assert [(one.actor, one.reason) for one in asked] == [(BOB, "new keys"), (BOB, "")]
 
 
 async def test_first_of_two_requests_is_the_one_that_is_recorded() -> None:

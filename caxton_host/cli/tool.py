@@ -47,7 +47,7 @@ def list_(frame: Frame, server: str | None, as_json: bool) -> None:
       caxton tool list
       caxton tool list --server time --json
     """
-    from ..bootstrap import server_names
+    from ..tooling import server_names
 
     config = frame.load()
     names = server_names(config)
@@ -117,7 +117,7 @@ def call(
       caxton tool call time/get_current_time timezone=UTC
       caxton tool call crm/search '{"query": "Ada", "limit": 3}'
     """
-    from ..bootstrap import server_names
+    from ..tooling import server_names
 
     server, slash, name = tool.partition("/")
     if not slash:

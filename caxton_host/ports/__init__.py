@@ -19,7 +19,7 @@ from .log import (
     Trace,
 )
 from .sandbox import Answer, Door, Ending, Guest, Prepared, Sandbox
-from .tools import ToolClient, ToolRequest
+from .tools import Progress, RunScope, ToolClient, ToolRequest, ToolSource
 from .watch import Clock, Span, Telemetry
 
 __all__ = [
@@ -31,10 +31,12 @@ __all__ = [
     "Guest",
     "Hosts",
     "Prepared",
+    "Progress",
     "Refused",
     "Request",
     "Reservation",
     "RunRow",
+    "RunScope",
     "Sandbox",
     "SharedStore",
     "Span",
@@ -42,5 +44,6 @@ __all__ = [
     "Telemetry",
     "ToolClient",
     "ToolRequest",
+    "ToolSource",
     "Trace",
 ]

@@ -161,7 +161,6 @@ class Host:
         prepared = await self.sandbox.prepare(
             request.module, request.limits, request.entry
         )
-        check_input(request.module, request.input)
         wanted = request.grant.servers(known)
         named = [server for server, _ in request.names.values()]
         offered = await tools.offered(
@@ -172,6 +171,7 @@ class Host:
         )
         setting = self._setting(prepared, offered)
         started = started_as(request, setting, catalogue, self.redact)
+        check_input(request.module, started.input)
         with self.telemetry.run(request.agent, run_id, "live") as span:
             definitions = {
                 offer.definition_sha256: offer.definition

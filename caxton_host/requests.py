@@ -114,7 +114,9 @@ class UnderWay:
             if run.asked:
                 task.uncancel()
             run.over.set()
-            del self._runs[run_id]
+            # One whose log has failed may be under way anew before it is over.
+            if self._runs.get(run_id) is run:
+                del self._runs[run_id]
             if not self._runs:
                 self._some.clear()
 

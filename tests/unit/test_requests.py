@@ -17,7 +17,7 @@ from caxton_host.errors import (
     UsageError,
 )
 from caxton_host.ports import Door, Ending, Guest
-from caxton_host.requests import cancel_idle, watching
+from caxton_host.requests import UnderWay, cancel_idle, watching
 from caxton_host.store.memory import MemoryStore
 from caxton_host.testing import FakeClock, FakeEntropy
 from tests.scene import Scene, calling, ended, pack, types
@@ -250,3 +250,27 @@ async def test_run_that_its_host_let_go_of_is_asked_again_until_it_ends(
     assert await scene.store.outcome(numbers[0]) is None
     assert "the server is away" in caplog.text
     assert "the disk is full" in caplog.text
+
+
+async def test_run_that_goes_on_here_after_its_log_failed_can_still_be_cancelled() -> (
+    None
+):
+    store, under_way = MemoryStore(clock=FakeClock(), entropy=FakeEntropy()), UnderWay()
+    over, done = asyncio.Event(), RunCancelled(actor=BOB, reason="")
+
+    async def first() -> None:
+        async with under_way.run("r", store.create("run/1"), BOB) as run:
+            run.end = done
+            await over.wait()
+
+    task = asyncio.create_task(first())
+    await under_way.wait()
+    async with under_way.run("r", store.create("run/2"), BOB) as again:
+        over.set()
+        await task
+        asking = asyncio.create_task(under_way.cancel("r", done))
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.sleep(10)
+        raise asyncio.CancelledError
+    assert await asking == again.end == done
+    assert await under_way.cancel("r", done) is None

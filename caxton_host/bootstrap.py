@@ -17,6 +17,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from . import __version__
+from .acceptance import Accepting
 from .actor import local_actor
 from .clock import SystemClock
 from .config import Config, Paths
@@ -124,7 +125,12 @@ async def running(
             queue = log.queue
             host = Host(
                 store=store,
-                tools=tools,
+                tools=Accepting(
+                    source=tools,
+                    definitions=store,
+                    actor=local_actor(),
+                    on_event=log.queue,
+                ),
                 sandbox=sandbox,
                 clock=clock,
                 entropy=secrets.token_bytes,

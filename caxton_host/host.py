@@ -167,7 +167,11 @@ class Host:
             [name for name in known if name in {*wanted, *named}]
         )
         catalogue = catalogue_for(
-            request.grant, request.names, offered.offers, offered.options
+            request.grant,
+            request.names,
+            offered.offers,
+            offered.options,
+            offered.accepted,
         )
         setting = self._setting(prepared, offered)
         started = started_as(request, setting, catalogue, self.redact)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from ..core.runs import Request, RunRow
 from .log import (
+    Definitions,
     EventLog,
     Hosts,
     Refused,
@@ -25,6 +26,7 @@ from .watch import Clock, Span, Telemetry
 __all__ = [
     "Answer",
     "Clock",
+    "Definitions",
     "Door",
     "Ending",
     "EventLog",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import replace
 
+from ..codec import sha256
 from ..core.calls import JSON
 from ..core.chain import GENESIS
 from ..core.events import Event, Recorded, RunErased, RunStarted
@@ -133,6 +134,7 @@ class MemoryStore:
         self._known: set[str] = set()
         self._requests: dict[int, Request] = {}
         self._asked: dict[int, str] = {}
+        self._accepted: dict[tuple[str, str], str] = {}
         self._outcomes: dict[int, str] = {}
 
     def create(self, stream: str, trace: Trace | None = None) -> MemoryLog:
@@ -258,6 +260,26 @@ class MemoryStore:
     async def outcome(self, request_id: int) -> str | None:
         """Return what came of a request, or ``None`` as long as nothing did."""
         return self._outcomes.get(request_id)
+
+    async def accepted(self, servers: Collection[str]) -> dict[tuple[str, str], str]:
+        """Return the digests of accepted definitions, by ``(server, tool)``."""
+        return {
+            key: value for key, value in self._accepted.items() if key[0] in servers
+        }
+
+    async def accept(
+        self,
+        definitions: Mapping[tuple[str, str], bytes],
+        actor: dict[str, JSON],
+        *,
+        anew: bool = False,
+    ) -> None:
+        """Accept *definitions* of tools, and keep them by digest."""
+        del actor
+        digests = {key: sha256(data) for key, data in definitions.items()}
+        self.blobs |= {digests[key]: data for key, data in definitions.items()}
+        old = {} if anew else self._accepted
+        self._accepted |= {**digests, **{k: v for k, v in old.items() if k in digests}}
 
     async def erase(
         self,

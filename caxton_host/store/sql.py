@@ -21,13 +21,13 @@ from ..signing import Signer
 from .claims import Claim, driven, grown
 from .commit import Group, Line, Transactions
 from .commit_sqlite import SqliteCommitter
+from .definitions import Definitions
 from .engine import file_of, open_engine
 from .entries import Drafter, Entropy, salts
 from .erasure import Erasure, no_run, scrub
 from .leases import FileLeases, Leases
 from .log import SqlLog
 from .migrate import check, prepare
-from .requests import Requests
 from .schema import events, runs
 from .seals import Sealer, Sealing
 from .tree_sqlite import SqliteSealer, SqliteTree
@@ -73,7 +73,7 @@ def _leases(
     return PostgresLeases(engine, lines, lease)
 
 
-class SqlStore(Requests):
+class SqlStore(Definitions):
     """
     See `caxton_host.ports.Store`. Belongs to one event loop; close it at the end.
 

@@ -43,7 +43,7 @@ class Told:
 
     def ending(self, recording: Recording) -> int:
         """Tell how a run went, and return the exit code that stands for it."""
-        from ..bootstrap import server_names
+        from ..tooling import server_names
 
         run = summarise(recording.run_id, recording.own)
         if not self.quiet:

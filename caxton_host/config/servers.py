@@ -170,6 +170,7 @@ _SERVER: f.Fields = {
     "trust_annotations": ("trust_annotations", f.flag),
     "max_result": ("max_result", f.size),
     "concurrency": ("concurrency", f.number),
+    "on_tool_change": ("on_tool_change", f.choice("refuse", "accept")),
     "tools": ("tools", f.mapped(f.tables(_TOOL, ToolOptions))),
     "public": ("", f.ignored),
     "enabled": ("", f.flag),

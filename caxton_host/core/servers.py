@@ -8,9 +8,12 @@ from typing import Literal, TypeAlias
 
 from .calls import Effect, Record
 
-__all__ = ["Restart", "ServerConfig", "ToolOptions", "Transport"]
+__all__ = ["OnToolChange", "Restart", "ServerConfig", "ToolOptions", "Transport"]
 
 Transport: TypeAlias = Literal["stdio", "http", "sse"]
+
+#: What becomes of a tool that is not the one that was accepted.
+OnToolChange: TypeAlias = Literal["refuse", "accept"]
 
 _MIB = 1024 * 1024
 
@@ -94,6 +97,9 @@ class ServerConfig:
         concurrency: Calls at a time.
 
         tools: Options by the server's own tool names.
+
+        on_tool_change: Whether runs that begin later see a tool that has changed,
+            before a person accepts it.
     """
 
     name: str
@@ -113,3 +119,4 @@ class ServerConfig:
     max_result: int = _MIB
     concurrency: int = 16
     tools: Mapping[str, ToolOptions] = field(default_factory=dict[str, ToolOptions])
+    on_tool_change: OnToolChange = "refuse"

@@ -85,6 +85,7 @@ def _offer(config: ServerConfig, name: str, entry: dict[str, JSON]) -> Offer:
         effect=options.effect or _hinted(config, entry.get("annotations")),
         overridden=bool(options.description),
         record=options.record,
+        on_change=config.on_tool_change,
     )
 
 

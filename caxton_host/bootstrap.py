@@ -34,7 +34,7 @@ from .ports import Sandbox
 from .requests import watching
 from .signing import Keyring, Signer, secret
 from .telemetry import NoTelemetry, OtelTelemetry, connect
-from .tooling import Tooling, server_names
+from .tooling import LateEras, Tooling, server_names
 
 if TYPE_CHECKING:
     from .store.sql import SqlStore
@@ -100,19 +100,24 @@ async def running(
         # Opened first and closed first, so it has a stack of its own: what a server
         # tells at its end is still to be stored.
         async with contextlib.AsyncExitStack() as servers:
+            eras = LateEras()
             tooling = Tooling(
                 redact=redact,
                 telemetry=telemetry,
                 on_event=lambda event: queue(event),  # noqa: PLW0108 -- it changes below
                 start=start,
+                eras=eras,
             )
             tools = await servers.enter_async_context(
                 Generations(tooling.open, server_names)
             )
+            # No server waits for a store that could not be opened.
+            servers.callback(eras.settle, None)
             await tools.publish(config)
             store = await stack.enter_async_context(
                 open_signed(config, Keyring(paths.state), telemetry.anchor_failed)
             )
+            eras.settle(store)
             sandbox = await stack.enter_async_context(
                 open_sandbox(paths, config.places)
             )

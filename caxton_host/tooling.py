@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import nullcontext
@@ -15,13 +16,13 @@ from .core.events import Event
 from .core.redact import Redactor
 from .core.webhooks import SERVER as WEBHOOK
 from .errors import ToolError
-from .ports import RunScope, ToolClient, ToolRequest
+from .ports import Era, Eras, RunScope, ToolClient, ToolRequest
 from .telemetry import NoTelemetry, OtelTelemetry, TracedTools
 
 if TYPE_CHECKING:
     from .mcp import McpTools, Pool
 
-__all__ = ["Routed", "Tooling", "open_tools", "server_names"]
+__all__ = ["LateEras", "Routed", "Tooling", "open_tools", "server_names"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,30 @@ def server_names(config: Config) -> tuple[str, ...]:
     return (*config.servers, *((WEBHOOK,) if config.webhooks else ()))
 
 
+class LateEras:
+    """Those of a store that is opened while the first servers start."""
+
+    def __init__(self) -> None:
+        self._eras: asyncio.Future[Eras | None] = (
+            asyncio.get_running_loop().create_future()
+        )
+
+    def settle(self, eras: Eras | None) -> None:
+        """Take the store, or none if it cannot be opened."""
+        if not self._eras.done():
+            self._eras.set_result(eras)
+
+    async def era(self, key: str) -> Era | None:
+        """Return what the server with that *key* spoke lately, if it was met."""
+        eras = await asyncio.shield(self._eras)
+        return await eras.era(key) if eras else None
+
+    async def learn_era(self, key: str, era: Era) -> None:
+        """Remember what a server speaks."""
+        if eras := await asyncio.shield(self._eras):
+            await eras.learn_era(key, era)
+
+
 @dataclass(slots=True, kw_only=True)
 class Tooling:
     """
@@ -81,12 +106,15 @@ class Tooling:
         on_event: Is told what happens to servers.
 
         start: Servers that are started at once, whatever the configuration says.
+
+        eras: Where it is remembered what servers speak.
     """
 
     redact: Redactor
     telemetry: OtelTelemetry | NoTelemetry
     on_event: Callable[[Event], None]
     start: Collection[str] = ()
+    eras: Eras | None = None
     _pool: Pool | None = field(default=None, init=False)
 
     @contextlib.asynccontextmanager
@@ -137,6 +165,7 @@ class Tooling:
             trace_context=self.telemetry.headers,
             proxy=config.proxy,
             pool=self._pool,
+            eras=self.eras,
         )
 
 

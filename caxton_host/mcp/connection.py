@@ -11,7 +11,7 @@ import asyncio
 import gc
 import math
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -220,15 +220,16 @@ async def connect(
     config: ServerConfig,
     redact: Redactor,
     *,
-    legacy: bool = False,
+    legacy: Callable[[], Awaitable[bool]] | None = None,
     proxy: str | None = None,
 ) -> AsyncGenerator[Connection]:
     """
     Start or reach a server and keep it for as long as the block lasts.
 
     Enter and leave it in one task: the SDK's session ends where it began. A server
-    known to be *legacy* is not asked for a protocol of 2026 or later. One that has
-    a URL is reached through the *proxy*, if there is one.
+    known to be *legacy*, which is found out while it starts, is not asked for a
+    protocol of 2026 or later. One that has a URL is reached through the *proxy*, if
+    there is one.
 
     Raises:
         ServerUnavailable: It did not come up within its ``start_timeout``.
@@ -238,7 +239,8 @@ async def connect(
         try:
             async with asyncio.timeout(config.start_timeout):
                 session = await stack.enter_async_context(_session(link.peer))
-                await _negotiate(session, legacy=legacy or config.transport == "sse")
+                known = config.transport == "sse" or (legacy and await legacy())
+                await _negotiate(session, legacy=bool(known))
                 connection = Connection(config, redact, link.peer, session)
                 link.peer.settled(connection.protocol, legacy=connection.legacy)
                 await connection.refresh(math.inf)

@@ -16,7 +16,7 @@ from ..core.events import Event
 from ..core.redact import Redactor
 from ..core.servers import ServerConfig
 from ..errors import ServerUnavailable, ToolError
-from ..ports import ToolRequest
+from ..ports import Eras, ToolRequest
 from .catalogue import check_names
 from .supervisor import Server
 
@@ -81,7 +81,8 @@ class McpTools:
     An asynchronous context manager: leaving it ends every server. What
     *trace_context* returns at the time of a call goes along in its ``_meta``: W3C's.
     Servers that have a URL are reached through the *proxy*, if there is one. Those of
-    a *pool* are shared with other clients of it.
+    a *pool* are shared with other clients of it. What they speak is remembered in
+    *eras*.
     """
 
     def __init__(  # noqa: PLR0913 -- what a server takes, and who else has it
@@ -93,6 +94,7 @@ class McpTools:
         trace_context: Callable[[], Mapping[str, str]] = dict,
         proxy: str | None = None,
         pool: Pool | None = None,
+        eras: Eras | None = None,
     ) -> None:
         self._shared = pool or Pool()
         self._eager = [name for name, config in servers.items() if config.eager]
@@ -102,7 +104,15 @@ class McpTools:
             key: self._shared.take(
                 key,
                 servers[name],
-                partial(Server, servers[name], redact, tell, trace_context, proxy),
+                partial(
+                    Server,
+                    servers[name],
+                    redact,
+                    tell,
+                    trace_context,
+                    proxy=proxy,
+                    eras=eras,
+                ),
             )
             for name, key in self._keys.items()
         }

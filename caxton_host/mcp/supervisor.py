@@ -28,8 +28,9 @@ from ..core.events import (
 from ..core.redact import Redactor
 from ..core.servers import ServerConfig, ToolOptions
 from ..errors import CaxtonError, ServerUnavailable, ToolError
-from ..ports import ToolRequest
+from ..ports import Era, Eras, ToolRequest
 from .connection import Connection, connect
+from .memory import Memory
 from .stdio import shown
 
 __all__ = ["Server"]
@@ -56,13 +57,15 @@ class Server:
         problem: Why it is down, if it is and was tried.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- what it is, and whom it tells
         self,
         config: ServerConfig,
         redact: Redactor,
         emit: Callable[[Event], None],
         trace_context: Callable[[], Mapping[str, str]],
+        *,
         proxy: str | None = None,
+        eras: Eras | None = None,
     ) -> None:
         self.config = config
         self.problem: ServerUnavailable | None = None
@@ -77,7 +80,7 @@ class Server:
         self._wanted = asyncio.Event()
         self._disabled = False
         self._restarts = 0
-        self._legacy = False
+        self._memory = Memory(config, self._digest(), eras)
         self._known: dict[str, Offer] = {}
 
     # -- for runs --------------------------------------------------------------
@@ -194,6 +197,7 @@ class Server:
         if self._owner is not None:
             self._owner.cancel()
             await asyncio.wait([self._owner])
+        await self._memory.close()
 
     async def _own(self) -> None:
         try:
@@ -218,7 +222,7 @@ class Server:
                 async with connect(
                     self.config,
                     self._redact,
-                    legacy=self._legacy,
+                    legacy=self._memory.legacy,
                     proxy=self._proxy,
                 ) as connection:
                     lived = await self._live(connection)
@@ -232,7 +236,7 @@ class Server:
         """Stay until the connection ends, and return how many seconds it lasted."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        self._legacy = connection.legacy
+        self._memory.learn(Era(connection.protocol, connection.legacy))
         self._current, self.problem = connection, None
         self._emit(
             ServerConnected(
@@ -252,7 +256,7 @@ class Server:
 
     def _failed(self, problem: ServerUnavailable) -> float:
         self.problem = problem
-        self._legacy = False
+        self._memory.forget()
         self._settle(None)
         return self._again(0) if self._restarts else self.config.restart.backoff
 

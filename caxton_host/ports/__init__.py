@@ -11,6 +11,8 @@ from __future__ import annotations
 from ..core.runs import Request, RunRow
 from .log import (
     Definitions,
+    Era,
+    Eras,
     EventLog,
     Hosts,
     Refused,
@@ -29,6 +31,8 @@ __all__ = [
     "Definitions",
     "Door",
     "Ending",
+    "Era",
+    "Eras",
     "EventLog",
     "Guest",
     "Hosts",

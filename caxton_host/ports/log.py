@@ -12,6 +12,8 @@ from ..core.runs import Request, RunRow
 
 __all__ = [
     "Definitions",
+    "Era",
+    "Eras",
     "EventLog",
     "Hosts",
     "Refused",
@@ -286,5 +288,42 @@ class Definitions(Protocol):
         ...
 
 
-class SharedStore(Store, Hosts, Definitions, Protocol):
+@dataclass(frozen=True, slots=True)
+class Era:
+    """
+    What a server spoke when it was met last.
+
+    Attributes:
+        protocol: The version.
+
+        legacy: It is one of before 2026, with a handshake.
+    """
+
+    protocol: str
+    legacy: bool
+
+
+class Eras(Protocol):
+    """What servers speak, remembered from one host to the next."""
+
+    async def era(self, key: str) -> Era | None:
+        """
+        Return what the server with that *key* spoke lately, if it was met.
+
+        Raises:
+            StoreError: That cannot be read.
+        """
+        ...
+
+    async def learn_era(self, key: str, era: Era) -> None:
+        """
+        Remember what a server speaks.
+
+        Raises:
+            StoreError: It could not be stored.
+        """
+        ...
+
+
+class SharedStore(Store, Hosts, Definitions, Eras, Protocol):
     """A store that knows its hosts, and what they have learnt."""

@@ -10,7 +10,14 @@ from typing import Protocol
 from ..core.calls import JSON, Completed
 from ..core.catalogue import Offered
 
-__all__ = ["Progress", "RunScope", "ToolClient", "ToolRequest", "ToolSource", "ignore"]
+__all__ = [
+    "Progress",
+    "RunScope",
+    "ToolClient",
+    "ToolRequest",
+    "ToolSource",
+    "ignore",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

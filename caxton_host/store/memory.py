@@ -12,7 +12,7 @@ from ..core.events import Event, Recorded, RunErased, RunStarted
 from ..core.names import RUN, run_of, stream_of
 from ..core.runs import ENDS, Request, RunRow
 from ..errors import LeaseLost, NotFoundError
-from ..ports import Clock, Refused, Reservation, Trace
+from ..ports import Clock, Era, Refused, Reservation, Trace
 from .claims import driven, grown
 from .entries import (
     CONFLICT,
@@ -136,6 +136,7 @@ class MemoryStore:
         self._asked: dict[int, str] = {}
         self._accepted: dict[tuple[str, str], str] = {}
         self._outcomes: dict[int, str] = {}
+        self._eras: dict[str, Era] = {}
 
     def create(self, stream: str, trace: Trace | None = None) -> MemoryLog:
         """Return the log of a stream that has no events yet."""
@@ -280,6 +281,14 @@ class MemoryStore:
         self.blobs |= {digests[key]: data for key, data in definitions.items()}
         old = {} if anew else self._accepted
         self._accepted |= {**digests, **{k: v for k, v in old.items() if k in digests}}
+
+    async def era(self, key: str) -> Era | None:
+        """Return what the server with that *key* spoke, if it was met."""
+        return self._eras.get(key)
+
+    async def learn_era(self, key: str, era: Era) -> None:
+        """Remember what a server speaks."""
+        self._eras[key] = era
 
     async def erase(
         self,

@@ -21,9 +21,9 @@ from ..signing import Signer
 from .claims import Claim, driven, grown
 from .commit import Group, Line, Transactions
 from .commit_sqlite import SqliteCommitter
-from .definitions import Definitions
 from .engine import file_of, open_engine
 from .entries import Drafter, Entropy, salts
+from .eras import Eras
 from .erasure import Erasure, no_run, scrub
 from .leases import FileLeases, Leases
 from .log import SqlLog
@@ -73,7 +73,7 @@ def _leases(
     return PostgresLeases(engine, lines, lease)
 
 
-class SqlStore(Definitions):
+class SqlStore(Eras):
     """
     See `caxton_host.ports.Store`. Belongs to one event loop; close it at the end.
 

@@ -300,6 +300,16 @@ def test_a_server_that_fails_a_call_is_an_outcome_and_the_next_call_works(
     assert not [*processes(str(demo.folder))]
 
 
+def test_an_old_server_is_probed_by_the_first_process_only(demo: Shell) -> None:
+    faulty(demo, "legacy_ignores")
+    for _ in range(3):
+        assert run(demo, ACT).code == 0
+    told = (demo.folder / "state").read_text().splitlines()
+    methods = [line.split()[1] for line in told if line.startswith("told ")]
+    assert methods.count("server/discover") == 1
+    assert methods.count("notifications/initialized") == 3
+
+
 def test_a_server_that_cannot_start_leaves_its_calls_unsent(demo: Shell) -> None:
     state = {"command": "no-such-program"}
     demo.write(

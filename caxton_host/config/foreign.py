@@ -244,10 +244,11 @@ def _renamed(values: Mapping[str, Any], words: _Words, at: At) -> dict[str, Any]
         here = at.key(key)
         if key.endswith("_ms"):
             amount = f.number(value, here)
-            if amount:  # None at all is how AVA switches one off.
-                whole = amount % 1000 == 0
-                text = f"{amount // 1000}s" if whole else f"{amount}ms"
-                found[_RENAMED.get(key, key)] = text
+            if not amount:
+                words.found.notes.append(f"{here.where} is no time at all and left out")
+                continue
+            text = f"{amount}ms" if amount % 1000 else f"{amount // 1000}s"
+            found[_RENAMED.get(key, key)] = text
         elif isinstance(value, (bool, int)):
             found[_RENAMED.get(key, key)] = value
         else:

@@ -336,6 +336,15 @@ async def test_what_can_be_understood_is_an_answer(mode: str) -> None:
         assert await it.works()
 
 
+async def test_posts_that_are_never_answered_do_not_pile_up() -> None:
+    # law 9
+    async with scene("mute") as it, asyncio.timeout(20):
+        for _ in range(15):
+            assert all(await asyncio.gather(*(it.works("echo") for _ in range(16))))
+            assert it.server.connections <= 64 + 2 * 16
+        await until(lambda: it.server.gone > 15 * 16 - 64 - 16)
+
+
 async def test_a_server_hears_that_nobody_waits_any_more() -> None:
     async with scene("never") as it:
         call = asyncio.create_task(it.tools.call_tool(request("act")))

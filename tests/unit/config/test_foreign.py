@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import tomllib
 from typing import Any
 
@@ -15,7 +16,7 @@ from caxton_host.config import Foreign, append_servers, import_foreign
 from caxton_host.config.servers import server_keys, tool_keys
 from caxton_host.config.toml_text import comment, value_text
 from caxton_host.core.servers import Restart
-from caxton_host.errors import ConfigError
+from caxton_host.errors import ConfigError, UsageError
 
 from .conftest import Folder
 
@@ -214,6 +215,29 @@ def test_the_switch_for_all_servers_switches_each_one(folder: Folder) -> None:
     assert folder.load().servers == {}
 
 
+def test_a_server_of_ava_may_have_an_address(folder: Folder) -> None:
+    found = translated(
+        folder,
+        "ava",
+        """
+        mcp:
+          servers:
+            old:
+              transport: sse
+              url: https://tools.example.com/sse
+              headers: {Authorization: "Bearer ${TOKEN:-none}"}
+              defaults: {timeout_ms: 0}
+        """,
+    )
+    assert servers_of(found)["old"] == {
+        "transport": "sse",
+        "url": "https://tools.example.com/sse",
+        "headers": {"Authorization": "Bearer ${env:TOKEN:-none}"},
+    }
+    [said] = found.notes
+    assert "timeout_ms is no time at all" in said
+
+
 def test_what_this_version_does_not_know_is_a_comment(folder: Folder) -> None:
     found = translated(
         folder, "ava", "mcp: {servers: {a: {command: x, defaults: {odd: 1}, more: 2}}}"
@@ -297,6 +321,16 @@ def test_a_number_in_base_60_takes_no_time_by_its_square(folder: Folder) -> None
     # law 9: PyYAML would take a minute for it.
     text = "a: " + "1:" * 400_000 + "1\nmcp: {servers: {b: {command: x}}}"
     assert translated(folder, "ava", text).servers == ["b"]
+
+
+def test_yaml_without_its_parser_says_what_to_install(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(UsageError, match="PyYAML is not installed") as caught:
+        translated(folder, "ava", AVA)
+    assert "caxton-host[yaml]" in caught.value.fix
+    assert translated(folder, "signalwire", SIGNALWIRE).servers == ["crm"]
 
 
 def test_a_server_that_is_there_already_is_not_written_over(folder: Folder) -> None:

@@ -107,7 +107,8 @@ def write(history: Sequence[Recorded], blobs: Mapping[str, bytes]) -> str:
 def _differing(
     values: Mapping[str, JSON], usual: Mapping[str, JSON]
 ) -> dict[str, JSON]:
-    return {key: value for key, value in values.items() if usual.get(key) != value}
+    # None is what is usual, whatever that is.
+    return {key: v for key, v in values.items() if v not in {None, usual.get(key)}}
 
 
 def _tools(started: RunStarted, blobs: Mapping[str, bytes]) -> list[JSON]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from . import reload
 from .frame import Frame, as_json
 from .screen import counted, note, say, show, to_json
 
@@ -16,13 +17,17 @@ __all__ = ["command"]
 @click.group("config")
 def command() -> None:
     """
-    Show what the configuration says, and translate that of other systems.
+    Show what the configuration says, have hosts read it again, and translate others.
 
     \b
     Examples:
       caxton config show
       caxton config import --from ava ai-agent.yaml
+      caxton config reload
     """
+
+
+command.add_command(reload.command)
 
 
 @command.command("show")

@@ -41,6 +41,10 @@ class Told:
     quiet: bool
     as_json: bool
 
+    def again(self) -> Config:
+        """Read the configuration again, with what the command line added."""
+        return self.given.servers_in(self.frame.load())
+
     def ending(self, recording: Recording) -> int:
         """Tell how a run went, and return the exit code that stands for it."""
         from ..tooling import server_names

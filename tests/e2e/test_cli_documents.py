@@ -277,6 +277,7 @@ def test_every_document_says_what_it_is(ran: Shell) -> None:
         "completion bash",
         "config import --from ava ava.json",
         "config show",
+        "config reload",
         "db status",
         "db migrate",
         "doctor",

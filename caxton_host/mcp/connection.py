@@ -25,6 +25,7 @@ from ..errors import ServerUnavailable, ToolError
 from . import stdio
 from .catalogue import offers_of
 from .results import completed
+from .serverlog import LogFile
 from .texts import plain
 from .wire import Answer, Link, Wire
 
@@ -222,19 +223,21 @@ async def connect(
     *,
     legacy: bool = False,
     proxy: str | None = None,
+    log: LogFile | None = None,
 ) -> AsyncGenerator[Connection]:
     """
     Start or reach a server and keep it for as long as the block lasts.
 
     Enter and leave it in one task: the SDK's session ends where it began. A server
     known to be *legacy* is not asked for a protocol of 2026 or later. One that has
-    a URL is reached through the *proxy*, if there is one.
+    a URL is reached through the *proxy*, if there is one. What one with a command says
+    to people goes to *log*.
 
     Raises:
         ServerUnavailable: It did not come up within its ``start_timeout``.
     """
     async with AsyncExitStack() as stack:
-        link = await stack.enter_async_context(_link(config, redact, proxy))
+        link = await stack.enter_async_context(_link(config, redact, proxy, log))
         try:
             async with asyncio.timeout(config.start_timeout):
                 session = await stack.enter_async_context(_session(link.peer))
@@ -250,7 +253,7 @@ async def connect(
 
 @asynccontextmanager
 async def _link(
-    config: ServerConfig, redact: Redactor, proxy: str | None
+    config: ServerConfig, redact: Redactor, proxy: str | None, log: LogFile | None
 ) -> AsyncGenerator[Link]:
     if config.transport == "sse":
         raise ServerUnavailable(
@@ -265,7 +268,7 @@ async def _link(
         async with streamable.connect(config, config.url, proxy) as link:
             yield link
     elif config.command:
-        async with stdio.connect(config, redact) as link:
+        async with stdio.connect(config, redact, log) as link:
             yield link
     else:
         raise ServerUnavailable(

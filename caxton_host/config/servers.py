@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from ..core.calls import JSON
 from ..core.names import is_server_name, is_tool_name
-from ..core.servers import Restart, ServerConfig, ToolOptions
+from ..core.servers import BreakerOptions, Restart, ServerConfig, ToolOptions
 from ..core.webhooks import SERVER, Webhook, placeholders
 from ..errors import UsageError
 from . import fields as f
@@ -127,6 +127,12 @@ _RESTART: f.Fields = {
     "backoff_ms": ("backoff", f.milliseconds),
 }
 
+_BREAKER: f.Fields = {
+    "failures": ("failures", f.number),
+    "pause": ("pause", f.duration),
+    "pause_ms": ("pause", f.milliseconds),
+}
+
 _MESSAGE: f.Fields = {
     "message_field": ("message_field", f.text),
     "message_template": ("message_template", f.text),
@@ -162,6 +168,7 @@ _SERVER: f.Fields = {
     "timeout_ms": ("timeout", f.milliseconds),
     "start_timeout": ("start_timeout", f.duration),
     "restart": ("restart", f.tables(_RESTART, Restart)),
+    "breaker": ("breaker", f.tables(_BREAKER, BreakerOptions)),
     "required": ("required", f.flag),
     "start": ("eager", _start),
     "trust_annotations": ("trust_annotations", f.flag),

@@ -73,6 +73,7 @@ def _server(server: ServerConfig, mask: Callable[[str], str]) -> dict[str, JSON]
         "timeout": server.timeout,
         "start_timeout": server.start_timeout,
         "restart": asdict(server.restart),
+        "breaker": asdict(server.breaker),
         "required": server.required,
         "start": "eager" if server.eager else "lazy",
         "trust_annotations": server.trust_annotations,

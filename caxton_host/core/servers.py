@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from .calls import Effect, Record
 
-__all__ = ["Restart", "ServerConfig", "ToolOptions", "Transport"]
+__all__ = ["BreakerOptions", "Restart", "ServerConfig", "ToolOptions", "Transport"]
 
 Transport: TypeAlias = Literal["stdio", "http", "sse"]
 
@@ -67,6 +67,21 @@ class Restart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerOptions:
+    """
+    When a server that fails is asked no more for a while.
+
+    Attributes:
+        failures: How often in a row it did not answer; 0: it is asked for ever.
+
+        pause: Seconds until one call is let through, to see.
+    """
+
+    failures: int = 5
+    pause: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
     """
     One tool server.
@@ -103,6 +118,7 @@ class ServerConfig:
     timeout: float = 30.0
     start_timeout: float = 20.0
     restart: Restart = field(default_factory=Restart)
+    breaker: BreakerOptions = field(default_factory=BreakerOptions)
     required: bool = False
     eager: bool = False
     trust_annotations: bool = False

@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
 from ..codec import canonical, sha256
@@ -30,6 +29,7 @@ from ..core.servers import ServerConfig, ToolOptions
 from ..errors import CaxtonError, ServerUnavailable, ToolError
 from ..ports import ToolRequest
 from .connection import Connection, connect
+from .gate import Gate, by
 from .serverlog import LogFile
 from .stdio import shown
 
@@ -46,7 +46,6 @@ _PATIENCE = 5.0
 
 _KEY = "io.caxton/idempotency-key"
 _NO_OPTIONS = ToolOptions()
-_T = TypeVar("_T")
 
 
 class Server:
@@ -74,7 +73,7 @@ class Server:
         self._trace_context = trace_context
         self._proxy = proxy
         self._log = log
-        self._slots = asyncio.Semaphore(config.concurrency)
+        self._gate = Gate(config, self._emit)
         self._current: Connection | None = None
         self._attempt: asyncio.Future[Connection | None] | None = None
         self._owner: asyncio.Task[None] | None = None
@@ -91,14 +90,10 @@ class Server:
         options = self.config.tools.get(request.tool, _NO_OPTIONS)
         seconds = options.timeout or self.config.timeout
         deadline = asyncio.get_running_loop().time() + seconds
-        if self._slots.locked():
-            await _by(deadline, self._slots.acquire(), seconds)
-        else:
-            await self._slots.acquire()
-        try:
+        async with self._gate.entered(deadline, seconds):
             connection = self._current
             if connection is None or not connection.ready:
-                connection = await _by(deadline, self._ready(deadline), seconds)
+                connection = await by(deadline, self._ready(deadline), seconds)
             _check_pin(connection, request)
             meta: dict[str, JSON] = {_KEY: request.idempotency_key}
             meta.update(self._trace_context())
@@ -106,8 +101,6 @@ class Server:
             if options.key_argument:
                 params = {**params, options.key_argument: request.idempotency_key}
             return await connection.call(request.tool, params, meta, deadline)
-        finally:
-            self._slots.release()
 
     async def _ready(self, deadline: float) -> Connection:
         connection = await self._connected()
@@ -126,7 +119,7 @@ class Server:
         seconds = self.config.start_timeout + _PATIENCE
         deadline = asyncio.get_running_loop().time() + seconds
         try:
-            connection = await _by(deadline, self._ready(deadline), seconds)
+            connection = await by(deadline, self._ready(deadline), seconds)
             return list(connection.offers.values())
         except ToolError as exc:
             problem = self.problem or ServerUnavailable(str(exc))
@@ -327,13 +320,3 @@ def _check_pin(connection: Connection, request: ToolRequest) -> None:
         raise ToolError(
             "changed", "no", "the tool is not the one that the run was shown"
         )
-
-
-async def _by(deadline: float, awaitable: Awaitable[_T], seconds: float) -> _T:
-    try:
-        async with asyncio.timeout_at(deadline):
-            return await awaitable
-    except TimeoutError:
-        raise ToolError(
-            "timeout", "no", f"the server was not ready for it within {seconds:g} s"
-        ) from None

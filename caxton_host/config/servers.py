@@ -120,6 +120,10 @@ def _start(value: object, at: At) -> bool:
     return bool(f.choice("eager", "lazy")(value, at) == "eager")
 
 
+def _health(value: object, at: At) -> float:
+    return 0.0 if value == "off" else f.duration(value, at)
+
+
 _RESTART: f.Fields = {
     "enabled": ("enabled", f.flag),
     "max_restarts": ("max_restarts", f.number),
@@ -169,6 +173,7 @@ _SERVER: f.Fields = {
     "start_timeout": ("start_timeout", f.duration),
     "restart": ("restart", f.tables(_RESTART, Restart)),
     "breaker": ("breaker", f.tables(_BREAKER, BreakerOptions)),
+    "health": ("health", _health),
     "required": ("required", f.flag),
     "start": ("eager", _start),
     "trust_annotations": ("trust_annotations", f.flag),
@@ -232,6 +237,9 @@ def server(values: object, at: At, name: str | None = None) -> ServerConfig:
         at.key("url").warn("is not https, so its headers can be read on the way")
     if found.get("concurrency") == 0:
         raise at.key("concurrency").error("is none", fix="write 1 or more")
+    if "url" in found:
+        # Somebody else looks after it, and each look is a request.
+        found.setdefault("health", 0.0)
     if command:
         found["command"] = (*command, *words)
         found["cwd"] = str(found.get("cwd", at.source.folder))

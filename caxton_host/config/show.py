@@ -74,6 +74,7 @@ def _server(server: ServerConfig, mask: Callable[[str], str]) -> dict[str, JSON]
         "start_timeout": server.start_timeout,
         "restart": asdict(server.restart),
         "breaker": asdict(server.breaker),
+        "health": server.health or "off",
         "required": server.required,
         "start": "eager" if server.eager else "lazy",
         "trust_annotations": server.trust_annotations,

@@ -95,6 +95,9 @@ class ServerConfig:
 
         start_timeout: Seconds the server may take until its tools are listed.
 
+        health: Seconds of rest after which it is asked whether it still answers; 0:
+            never.
+
         required: Nothing runs without it.
 
         eager: Start it with the host, not with the first call.
@@ -119,6 +122,7 @@ class ServerConfig:
     start_timeout: float = 20.0
     restart: Restart = field(default_factory=Restart)
     breaker: BreakerOptions = field(default_factory=BreakerOptions)
+    health: float = 30.0
     required: bool = False
     eager: bool = False
     trust_annotations: bool = False

@@ -105,6 +105,25 @@ class Connection:
         """Wait until the server is gone, and return why."""
         return str(await self._peer.ended())
 
+    def lose(self, why: str) -> None:
+        """End the connection."""
+        self._peer.lose("transport", why)
+
+    async def ping(self, deadline: float) -> bool:
+        """Return whether the server says anything before the *deadline*."""
+        from mcp.shared.exceptions import MCPError  # noqa: PLC0415 -- loaded by now
+
+        # Since 2026 there is no ping.
+        method = "ping" if self.legacy else "server/discover"
+        params = {"_meta": self._meta} if self._meta else None
+        try:
+            await self._peer.request(method, params, deadline)
+        except MCPError:
+            return True
+        except ToolError as exc:
+            return exc.sent == "yes"
+        return True
+
     async def writable(self) -> None:
         """Wait until the server has read what it was sent."""
         await self._peer.writable()

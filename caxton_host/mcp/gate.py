@@ -30,7 +30,13 @@ class Gate:
         self._config = config
         self._emit = emit
         self._slots = asyncio.Semaphore(config.concurrency)
+        self._inside = 0
+        self._left = 0.0
         self.breaker = Breaker(config.breaker)
+
+    def rested(self) -> float:
+        """Return for how many seconds no call is in."""
+        return 0.0 if self._inside else _now() - self._left
 
     @asynccontextmanager
     async def entered(self, deadline: float, seconds: float) -> AsyncGenerator[None]:
@@ -59,6 +65,7 @@ class Gate:
         if not self.breaker.admits(began):
             raise self._refused()
         outcome: Outcome = "given_up"
+        self._inside += 1
         try:
             yield
             outcome = "answered"
@@ -66,6 +73,8 @@ class Gate:
             outcome = "failed" if exc.kind in _TROUBLE else "answered"
             raise
         finally:
+            self._inside -= 1
+            self._left = _now()
             self._ended(outcome, began)
 
     def _ended(self, outcome: Outcome, began: float) -> None:

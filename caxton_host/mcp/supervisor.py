@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 from ..codec import canonical, sha256
@@ -30,6 +31,7 @@ from ..errors import CaxtonError, ServerUnavailable, ToolError
 from ..ports import ToolRequest
 from .connection import Connection, connect
 from .gate import Gate, by
+from .health import watch
 from .serverlog import LogFile
 from .stdio import shown
 
@@ -243,10 +245,26 @@ class Server:
         )
         self._learn(connection)
         self._settle(connection)
-        reason = await connection.ended()
+        async with self._watched(connection):
+            reason = await connection.ended()
         self._current, self.problem = None, ServerUnavailable(reason)
         self._emit(ServerLost(server=self.config.name, reason=reason))
         return loop.time() - began
+
+    @asynccontextmanager
+    async def _watched(self, connection: Connection) -> AsyncGenerator[None]:
+        if not self.config.health:
+            yield
+            return
+        watcher = asyncio.create_task(
+            watch(connection, self.config.health, self._gate.rested),
+            name=f"health of {self.config.name}",
+        )
+        try:
+            yield
+        finally:
+            watcher.cancel()
+            await asyncio.wait([watcher])
 
     def _failed(self, problem: ServerUnavailable) -> float:
         self.problem = problem

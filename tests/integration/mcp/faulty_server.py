@@ -138,6 +138,9 @@ def act(number: int, arguments: dict[str, Any]) -> None:  # noqa: C901, PLR0912,
         case "late":
             time.sleep(0.5)
             answer(number)
+        case "hangs_later":
+            answer(number)
+            time.sleep(3600)
         case "stops_reading":
             time.sleep(3600)
         case "closes_input":

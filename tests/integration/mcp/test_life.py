@@ -7,11 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.core.events import BreakerClosed, BreakerOpened, Event
-from caxton_host.core.servers import BreakerOptions, Restart
+from caxton_host.core.events import (
+    BreakerClosed,
+    BreakerOpened,
+    Event,
+    ServerConnected,
+    ServerLost,
+    ServerRestarted,
+)
+from caxton_host.core.redact import Redactor
+from caxton_host.core.servers import BreakerOptions, Restart, ServerConfig
 from caxton_host.errors import ToolError
+from caxton_host.mcp import McpTools
 
 from .conftest import SECRET, Faulty, noted, request, until
+from .faulty_http import FaultyHttp
 
 
 async def test_what_a_server_writes_for_people_is_kept_without_secrets(
@@ -97,3 +107,50 @@ async def test_calls_that_wait_for_a_place_learn_that_a_server_failed(
         failed = await asyncio.gather(*calls, return_exceptions=True)
     assert [getattr(one, "sent", one) for one in failed] == ["unknown", "no", "no"]
     assert len(noted(state, "call act")) == 1
+
+
+async def test_a_server_that_hangs_while_nobody_asks_it_is_started_again(
+    faulty: Faulty, events: list[Event]
+) -> None:
+    async with faulty("hangs_later", health=0.05) as tools:
+        assert (await tools.call_tool(request("act"))).message == "fine"
+        await until(lambda: ServerRestarted(server="faulty", attempt=1) in events)
+        assert (await tools.call_tool(request("act"))).message == "fine"
+    lost = ServerLost(server="faulty", reason="the server does not answer")
+    assert events.index(lost) == 1
+
+
+@pytest.mark.parametrize("mode", ["sound", "legacy"])
+async def test_any_answer_is_a_sign_of_life(
+    faulty: Faulty, state: Path, events: list[Event], mode: str
+) -> None:
+    # The old one answers a ping with an error.
+    async with faulty(mode, health=0.02) as tools:
+        await tools.offered(["faulty"])
+        await until(lambda: mode == "sound" or len(noted(state, "told ping")) > 4)
+        await asyncio.sleep(0.2)
+        assert (await tools.call_tool(request("echo"))).message == "fine"
+    assert [type(event) for event in events] == [ServerConnected]
+
+
+async def test_a_server_at_work_is_let_alone(
+    faulty: Faulty, events: list[Event]
+) -> None:
+    async with faulty("late", health=0.05) as tools:
+        assert (await tools.call_tool(request("act"))).message == "fine"
+    assert [type(event) for event in events] == [ServerConnected]
+
+
+async def test_a_web_server_is_asked_as_well_if_that_is_wanted(
+    events: list[Event],
+) -> None:
+    async with FaultyHttp("sound") as server:
+        config = ServerConfig(name="web", url=server.url, transport="http", health=0.02)
+        async with McpTools(
+            {"web": config}, redact=Redactor(), on_event=events.append
+        ) as tools:
+            await tools.offered(["web"])
+            await until(lambda: len(server.told("server/discover")) > 4)
+            await server.stop()
+            await until(lambda: len(events) == 2)
+    assert isinstance(events[1], ServerLost)

@@ -256,8 +256,17 @@ def test_spellings_of_other_systems_are_aliases(folder: Folder) -> None:
 def test_a_server_says_how_it_is_watched(folder: Folder) -> None:
     config = folder.load(
         "[servers.a]\ncommand = 'x'\nbreaker = { failures = 2, pause = '1m' }\n"
+        "health = '5s'\n[servers.b]\ncommand = 'x'\nhealth = 'off'\n"
+        "[servers.web]\nurl = 'https://x'\n[servers.net]\nurl = 'https://x'\n"
+        "health = '1m'\n"
     )
     server = config.servers["a"]
+    assert {n: s.health for n, s in config.servers.items()} == {
+        "a": 5.0,
+        "b": 0.0,
+        "web": 0.0,
+        "net": 60.0,
+    }
     assert server.breaker == BreakerOptions(failures=2, pause=60.0)
 
 

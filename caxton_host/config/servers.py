@@ -179,6 +179,7 @@ _SERVER: f.Fields = {
     "trust_annotations": ("trust_annotations", f.flag),
     "max_result": ("max_result", f.size),
     "concurrency": ("concurrency", f.number),
+    "rate": ("rate", f.rate),
     "tools": ("tools", f.mapped(f.tables(_TOOL, ToolOptions))),
     "public": ("", f.ignored),
     "enabled": ("", f.flag),

@@ -80,6 +80,7 @@ def _server(server: ServerConfig, mask: Callable[[str], str]) -> dict[str, JSON]
         "trust_annotations": server.trust_annotations,
         "max_result": server.max_result,
         "concurrency": server.concurrency,
+        "rate": server.rate and server.rate._asdict(),
         "tools": {name: _given(asdict(tool)) for name, tool in server.tools.items()},
     }
     return shown

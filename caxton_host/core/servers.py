@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from .calls import Effect, Record
 
-__all__ = ["BreakerOptions", "Restart", "ServerConfig", "ToolOptions", "Transport"]
+__all__ = [
+    "BreakerOptions",
+    "Rate",
+    "Restart",
+    "ServerConfig",
+    "ToolOptions",
+    "Transport",
+]
 
 Transport: TypeAlias = Literal["stdio", "http", "sse"]
 
@@ -81,6 +88,20 @@ class BreakerOptions:
     pause: float = 30.0
 
 
+class Rate(NamedTuple):
+    """
+    How often something may happen.
+
+    Attributes:
+        number: So often at once.
+
+        seconds: After these, as often again; bit by bit.
+    """
+
+    number: int
+    seconds: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
     """
@@ -108,6 +129,8 @@ class ServerConfig:
 
         concurrency: Calls at a time.
 
+        rate: Calls in a time; more of them wait.
+
         tools: Options by the server's own tool names.
     """
 
@@ -128,4 +151,5 @@ class ServerConfig:
     trust_annotations: bool = False
     max_result: int = _MIB
     concurrency: int = 16
+    rate: Rate | None = None
     tools: Mapping[str, ToolOptions] = field(default_factory=dict[str, ToolOptions])

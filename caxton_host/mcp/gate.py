@@ -11,6 +11,7 @@ from ..core.events import BreakerClosed, BreakerOpened, Event
 from ..core.servers import ServerConfig
 from ..errors import ToolError
 from .breaker import Breaker, Outcome
+from .bucket import Bucket
 
 __all__ = ["Gate", "by"]
 
@@ -30,6 +31,7 @@ class Gate:
         self._config = config
         self._emit = emit
         self._slots = asyncio.Semaphore(config.concurrency)
+        self._bucket = Bucket(*config.rate) if config.rate else None
         self._inside = 0
         self._left = 0.0
         self.breaker = Breaker(config.breaker)
@@ -49,6 +51,8 @@ class Gate:
         """
         if self.breaker.refuses(_now()):
             raise self._refused()
+        if self._bucket:
+            await self._in_turn(self._bucket, deadline)
         if self._slots.locked():
             await by(deadline, self._slots.acquire(), seconds)
         else:
@@ -58,6 +62,22 @@ class Gate:
                 yield
         finally:
             self._slots.release()
+
+    async def _in_turn(self, bucket: Bucket, deadline: float) -> None:
+        wait = bucket.reserve(_now(), deadline)
+        if wait is None:
+            raise ToolError(
+                "timeout",
+                "no",
+                f"the rate of the server {self._config.name} leaves no room for it "
+                "in time",
+            )
+        if wait:
+            try:
+                await asyncio.sleep(wait)
+            except asyncio.CancelledError:
+                bucket.give_back()
+                raise
 
     @asynccontextmanager
     async def _watched(self) -> AsyncGenerator[None]:

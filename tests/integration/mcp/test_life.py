@@ -16,7 +16,13 @@ from caxton_host.core.events import (
     ServerRestarted,
 )
 from caxton_host.core.redact import Redactor
-from caxton_host.core.servers import BreakerOptions, Restart, ServerConfig
+from caxton_host.core.servers import (
+    BreakerOptions,
+    Rate,
+    Restart,
+    ServerConfig,
+    ToolOptions,
+)
 from caxton_host.errors import ToolError
 from caxton_host.mcp import McpTools
 
@@ -154,3 +160,40 @@ async def test_a_web_server_is_asked_as_well_if_that_is_wanted(
             await server.stop()
             await until(lambda: len(events) == 2)
     assert isinstance(events[1], ServerLost)
+
+
+async def test_calls_follow_one_another_no_faster_than_the_rate_of_a_server(
+    faulty: Faulty, state: Path
+) -> None:
+    loop = asyncio.get_running_loop()
+    rate = Rate(number=2, seconds=0.4)
+    async with faulty("sound", rate=rate, timeout=10.0) as tools:
+        await tools.offered(["faulty"])
+        began = loop.time()
+        await asyncio.gather(*(tools.call_tool(request("echo")) for _ in range(5)))
+        assert loop.time() - began >= 0.6
+    assert len(noted(state, "call echo")) == 5
+
+
+async def test_a_call_that_would_be_too_late_is_not_made_and_holds_up_no_other(
+    faulty: Faulty, state: Path
+) -> None:
+    rate = Rate(number=1, seconds=60.0)
+    hurried = {"act": ToolOptions(timeout=10.0)}
+    async with faulty("sound", rate=rate, tools=hurried, timeout=100.0) as tools:
+        await tools.call_tool(request("echo"))
+        with pytest.raises(ToolError, match="rate of the server") as caught:
+            await tools.call_tool(request("act"))
+        assert (caught.value.kind, caught.value.sent) == ("timeout", "no")
+        gate = next(iter(tools._pool.values()))._gate
+        for _ in range(3):
+            waits = asyncio.create_task(tools.call_tool(request("echo")))
+            await asyncio.sleep(0.01)
+            waits.cancel()
+            await asyncio.wait([waits])
+        assert gate.breaker.failures == 0
+        waits = asyncio.create_task(tools.call_tool(request("echo")))
+        await asyncio.sleep(0.01)
+        assert not waits.done()
+        waits.cancel()
+    assert len(noted(state, "call ")) == 1

@@ -11,7 +11,7 @@ import pytest
 from caxton_host.config import Agent, Config, ContextVar, Paths, load, load_log
 from caxton_host.core.limits import Limits
 from caxton_host.core.places import Places
-from caxton_host.core.servers import BreakerOptions, Restart, ToolOptions
+from caxton_host.core.servers import BreakerOptions, Rate, Restart, ToolOptions
 from caxton_host.errors import ConfigError
 
 from .conftest import Folder
@@ -256,7 +256,7 @@ def test_spellings_of_other_systems_are_aliases(folder: Folder) -> None:
 def test_a_server_says_how_it_is_watched(folder: Folder) -> None:
     config = folder.load(
         "[servers.a]\ncommand = 'x'\nbreaker = { failures = 2, pause = '1m' }\n"
-        "health = '5s'\n[servers.b]\ncommand = 'x'\nhealth = 'off'\n"
+        "health = '5s'\nrate = '60/min'\n[servers.b]\ncommand = 'x'\nhealth = 'off'\n"
         "[servers.web]\nurl = 'https://x'\n[servers.net]\nurl = 'https://x'\n"
         "health = '1m'\n"
     )
@@ -267,6 +267,8 @@ def test_a_server_says_how_it_is_watched(folder: Folder) -> None:
         "web": 0.0,
         "net": 60.0,
     }
+    assert server.rate == Rate(number=60, seconds=60.0)
+    assert config.servers["b"].rate is None
     assert server.breaker == BreakerOptions(failures=2, pause=60.0)
 
 

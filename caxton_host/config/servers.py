@@ -129,6 +129,8 @@ _RESTART: f.Fields = {
     "max_restarts": ("max_restarts", f.number),
     "backoff": ("backoff", f.duration),
     "backoff_ms": ("backoff", f.milliseconds),
+    "reset_after": ("reset_after", f.duration),
+    "reset_after_ms": ("reset_after", f.milliseconds),
 }
 
 _BREAKER: f.Fields = {

@@ -66,11 +66,14 @@ class Restart:
         max_restarts: How often in a row. A healthy while starts the count anew.
 
         backoff: Seconds before the second restart; doubled for each further one.
+
+        reset_after: Seconds that are a healthy while.
     """
 
     enabled: bool = True
     max_restarts: int = 5
     backoff: float = 1.0
+    reset_after: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,6 +73,7 @@ class Connection:
         self._peer = peer
         self._loop = asyncio.get_running_loop()
         self._meta = _meta_of(session)
+        self._told = _capabilities(session)
         self._listed = -1
         self._good_until = 0.0
         self._listing = asyncio.Lock()
@@ -139,7 +140,7 @@ class Connection:
             if not self.stale:
                 return False
             now = self._peer.changes
-            entries = await self._list(deadline)
+            entries = await self._list(deadline) if "tools" in self._told else []
             self.offers, self.left_out = offers_of(self._config, entries, self._redact)
             if self._config.url is not None and not self.legacy:
                 self._mirror()
@@ -261,9 +262,13 @@ async def connect(
             async with asyncio.timeout(config.start_timeout):
                 session = await stack.enter_async_context(_session(link.peer))
                 await _negotiate(session, legacy=legacy)
+                _check_usable(config, session)
                 connection = Connection(config, redact, link.peer, session)
                 link.peer.settled(connection.protocol, legacy=connection.legacy)
                 await connection.refresh(math.inf)
+        except ServerUnavailable:
+            link.peer.lose("transport", "the server is of no use")
+            raise
         except Exception as exc:  # noqa: BLE001 -- what hostile bytes make the SDK raise
             link.peer.lose("transport", "the server did not come up")
             raise _unavailable(config, redact, link, exc) from None
@@ -346,6 +351,21 @@ async def _negotiate(session: ClientSession, *, legacy: bool) -> None:
 
 def _agreed(tasks: list[asyncio.Task[Any]]) -> bool:
     return any(task.done() and task.exception() is None for task in tasks)
+
+
+def _capabilities(session: ClientSession) -> frozenset[str]:
+    """Return what the server says it has, of what is used here."""
+    told = session.server_capabilities
+    names = ("tools", "resources")
+    return frozenset(name for name in names if getattr(told, name, None) is not None)
+
+
+def _check_usable(config: ServerConfig, session: ClientSession) -> None:
+    if not _capabilities(session):
+        raise ServerUnavailable(
+            "no usable capability: it has neither tools nor resources",
+            fix=f"remove [servers.{config.name}], or correct the server",
+        )
 
 
 def _unavailable(

@@ -18,6 +18,7 @@ from ..errors import ServerUnavailable, ToolError
 from ..ports import ToolRequest
 from .catalogue import check_names
 from .serverlog import LogFile
+from .status import ServerStatus
 from .supervisor import Server
 
 __all__ = ["McpTools"]
@@ -120,6 +121,10 @@ class McpTools:
         if key is None:
             raise ToolError("transport", "no", f"there is no server {request.server}")
         return await self._pool[key].call(request)
+
+    def status(self) -> tuple[ServerStatus, ...]:
+        """Return how each server does."""
+        return tuple(server.status() for server in self._pool.values())
 
     def problem(self, server: str) -> ServerUnavailable | None:
         """Return why *server* is down, as far as known; ``None`` if it is not."""

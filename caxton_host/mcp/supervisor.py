@@ -33,14 +33,13 @@ from .connection import Connection, connect
 from .gate import Gate, by
 from .health import watch
 from .serverlog import LogFile
+from .status import Latency, ServerStatus
 from .stdio import shown
 
 __all__ = ["Server"]
 
 logger = logging.getLogger(__name__)
 
-#: Seconds after which a server counts as healthy, whatever it did before.
-_HEALTHY = 60.0
 _LONGEST_BACKOFF = 60.0
 
 #: Seconds that a run waits for a server beyond its time to start.
@@ -84,6 +83,8 @@ class Server:
         self._restarts = 0
         self._legacy = False
         self._known: dict[str, Offer] = {}
+        self._generation = 0
+        self._latency = Latency()
 
     # -- for runs --------------------------------------------------------------
 
@@ -102,7 +103,9 @@ class Server:
             params = request.params
             if options.key_argument:
                 params = {**params, options.key_argument: request.idempotency_key}
-            return await connection.call(request.tool, params, meta, deadline)
+            done = await connection.call(request.tool, params, meta, deadline)
+        self._latency.add(done.duration_us)
+        return done
 
     async def _ready(self, deadline: float) -> Connection:
         connection = await self._connected()
@@ -149,6 +152,22 @@ class Server:
             "version": now.version if now and up else None,
             "protocol": now.protocol if now and up else None,
         }
+
+    def status(self) -> ServerStatus:
+        """Return how it does."""
+        now = self._current if self._current and self._current.alive else None
+        return ServerStatus(
+            server=self.config.name,
+            up=now is not None,
+            protocol=now.protocol if now else None,
+            latency_us=self._latency.median,
+            restarts=self._restarts,
+            disabled=self._disabled,
+            breaker=self._gate.breaker.state,
+            generation=self._generation,
+            tools=len(self._known),
+            problem=str(self.problem) if self.problem else None,
+        )
 
     def _address(self) -> str:
         if self.config.url is not None:
@@ -278,7 +297,7 @@ class Server:
         if self.config.url is not None:
             # Not ours to start: it is asked again when it is needed, and not before.
             return 0
-        if lived >= _HEALTHY:
+        if lived >= restart.reset_after:
             self._restarts = 0
         if not restart.enabled or self._restarts >= restart.max_restarts:
             self._disabled = True
@@ -306,6 +325,10 @@ class Server:
             logger.warning("MCP: %s: left out %s", self.config.name, why)
         old, new = self._known, dict(connection.offers)
         self._known = new
+        self._generation += old != new or not self._generation
+        for tool in sorted(new.keys() - old.keys()):
+            exposed, name = new[tool].exposed, self.config.name
+            logger.info("MCP: registered tool %s (%s/%s)", exposed, name, tool)
         if old and old != new:
             self._emit(
                 ToolsChanged(

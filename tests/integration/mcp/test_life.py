@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from caxton_host.core.servers import (
 )
 from caxton_host.errors import ToolError
 from caxton_host.mcp import McpTools
+from caxton_host.mcp.status import ServerStatus
 
 from .conftest import SECRET, Faulty, noted, request, until
 from .faulty_http import FaultyHttp
@@ -197,3 +199,65 @@ async def test_a_call_that_would_be_too_late_is_not_made_and_holds_up_no_other(
         assert not waits.done()
         waits.cancel()
     assert len(noted(state, "call ")) == 1
+
+
+@pytest.mark.parametrize("mode", ["without_tools", "legacy_without_tools"])
+async def test_a_server_that_has_resources_alone_is_not_asked_for_tools(
+    faulty: Faulty, state: Path, mode: str
+) -> None:
+    async with faulty(mode, required=True) as tools:
+        offered = await tools.offered(["faulty"])
+    assert offered.offers == ()
+    assert offered.servers["faulty"]["name"] is not None
+    assert noted(state, "listed") == []
+
+
+@pytest.mark.parametrize(
+    "mode", ["without_tools_of_no_use", "legacy_without_tools_of_no_use"]
+)
+async def test_a_server_without_a_capability_that_is_used_here_is_skipped(
+    faulty: Faulty, caplog: pytest.LogCaptureFixture, mode: str
+) -> None:
+    async with faulty(mode) as tools:
+        assert (await tools.offered(["faulty"])).offers == ()
+    [line] = caplog.messages
+    assert re.search("failed to initialize .*, skipping: no usable capability", line)
+
+
+async def test_each_tool_is_told_once_by_both_its_names(
+    faulty: Faulty, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "caxton_host")
+    renamed = {"echo": ToolOptions(expose_as="again")}
+    async with faulty("changes", tools=renamed) as tools:
+        await tools.offered(["faulty"])
+        await tools.call_tool(request("act"))
+        await tools.offered(["faulty"])
+    assert [line for line in caplog.messages if "registered" in line] == [
+        "MCP: registered tool mcp__faulty__act (faulty/act)",
+        "MCP: registered tool again (faulty/echo)",
+    ]
+
+
+async def test_a_server_tells_how_it_does(faulty: Faulty) -> None:
+    async with faulty("changes", restart=Restart(enabled=False)) as tools:
+        [before] = tools.status()
+        assert (before.up, before.generation, before.latency_us) == (False, 0, None)
+        await tools.call_tool(request("act"))
+        await tools.offered(["faulty"])
+        [now] = tools.status()
+        assert now == ServerStatus(
+            server="faulty",
+            up=True,
+            protocol="2026-07-28",
+            latency_us=now.latency_us,
+            restarts=0,
+            disabled=False,
+            breaker="closed",
+            generation=2,
+            tools=2,
+            problem=None,
+        )
+        assert now.latency_us
+    [after] = tools.status()
+    assert (after.up, after.protocol, after.disabled) == (False, None, True)

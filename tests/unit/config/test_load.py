@@ -256,7 +256,8 @@ def test_spellings_of_other_systems_are_aliases(folder: Folder) -> None:
 def test_a_server_says_how_it_is_watched(folder: Folder) -> None:
     config = folder.load(
         "[servers.a]\ncommand = 'x'\nbreaker = { failures = 2, pause = '1m' }\n"
-        "health = '5s'\nrate = '60/min'\n[servers.b]\ncommand = 'x'\nhealth = 'off'\n"
+        "health = '5s'\nrate = '60/min'\n"
+        "restart.reset_after = '10s'\n[servers.b]\ncommand = 'x'\nhealth = 'off'\n"
         "[servers.web]\nurl = 'https://x'\n[servers.net]\nurl = 'https://x'\n"
         "health = '1m'\n"
     )
@@ -267,6 +268,7 @@ def test_a_server_says_how_it_is_watched(folder: Folder) -> None:
         "web": 0.0,
         "net": 60.0,
     }
+    assert server.restart == Restart(reset_after=10.0)
     assert server.rate == Rate(number=60, seconds=60.0)
     assert config.servers["b"].rate is None
     assert server.breaker == BreakerOptions(failures=2, pause=60.0)

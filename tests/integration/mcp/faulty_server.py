@@ -250,9 +250,10 @@ def start() -> None:  # noqa: C901 -- a branch a mode
             write(b"welcome!\n")
     elif mode == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    elif mode in {"grandchild", "grandchild_of_dead"}:
+    elif mode.startswith("grandchild"):
         command = [sys.executable, "-S", "-c", "import time; time.sleep(3600)"]
-        subprocess.Popen([*command, str(state)])
+        apart = mode == "grandchild_apart"
+        subprocess.Popen([*command, str(state)], start_new_session=apart)
 
 
 start()

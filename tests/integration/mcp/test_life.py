@@ -286,7 +286,13 @@ def held() -> tuple[set[int], int, int]:
 async def test_a_hundred_starts_and_ends_leave_nothing_behind(
     state: Path,
 ) -> None:
-    modes = ("sound", "grandchild", "grandchild_of_dead", "killed", "dies_at_start")
+    modes = (
+        "sound",
+        "grandchild",
+        "grandchild_apart",
+        "grandchild_of_dead",
+        "dies_at_start",
+    )
 
     async def cycle(number: int) -> None:
         mode, mark = modes[number % len(modes)], f"{state}-{number:04}"

@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from caxton_host.bootstrap import Routed, Running
+from caxton_host.bootstrap import Running
 from caxton_host.door import RunDoor
 from caxton_host.gateway import Gateway
 from caxton_host.sandbox.link import Link
 from caxton_host.store.commit import Transactions
 from caxton_host.store.entries import Draft, Drafter
+from caxton_host.tooling import Routed
 
 from . import scale
 from .page import Figure, Section

@@ -280,7 +280,7 @@ def _echo() -> bytes:
 
 
 def _request(live: Running, module: bytes, **given: JSON) -> RunRequest:
-    agent = live.config.agents["echo"]
+    agent = live.tools.config.agents["echo"]
     return RunRequest(
         agent="echo",
         module=module,

@@ -112,6 +112,7 @@ async def running(
                 on_event=lambda event: queue(event),  # noqa: PLW0108 -- it changes below
                 start=start,
                 eras=eras,
+                logs=paths.logs,
             )
             tools = await servers.enter_async_context(
                 Generations(tooling.open, server_names)

@@ -20,6 +20,8 @@ from .ports import Era, Eras, RunScope, ToolClient, ToolRequest
 from .telemetry import NoTelemetry, OtelTelemetry, TracedTools
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .mcp import McpTools, Pool
 
 __all__ = ["LateEras", "Routed", "Tooling", "open_tools", "server_names"]
@@ -108,6 +110,8 @@ class Tooling:
         start: Servers that are started at once, whatever the configuration says.
 
         eras: Where it is remembered what servers speak.
+
+        logs: The folder in which is kept what servers say to people.
     """
 
     redact: Redactor
@@ -115,6 +119,7 @@ class Tooling:
     on_event: Callable[[Event], None]
     start: Collection[str] = ()
     eras: Eras | None = None
+    logs: Path | None = None
     _pool: Pool | None = field(default=None, init=False)
 
     @contextlib.asynccontextmanager
@@ -166,6 +171,7 @@ class Tooling:
             proxy=config.proxy,
             pool=self._pool,
             eras=self.eras,
+            logs=self.logs,
         )
 
 
@@ -175,8 +181,10 @@ async def open_tools(
     redact: Redactor,
     telemetry: OtelTelemetry | NoTelemetry,
     on_event: Callable[[Event], None],
+    *,
+    logs: Path | None = None,
 ) -> AsyncGenerator[Routed | TracedTools]:
     """Bring up the tools of one configuration. See `Tooling`."""
-    tooling = Tooling(redact=redact, telemetry=telemetry, on_event=on_event)
+    tooling = Tooling(redact=redact, telemetry=telemetry, on_event=on_event, logs=logs)
     async with tooling.open(config) as tools:
         yield tools

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -18,6 +19,8 @@ from ..core.servers import ServerConfig
 from ..errors import ServerUnavailable, ToolError
 from ..ports import Eras, ToolRequest
 from .catalogue import check_names
+from .serverlog import LogFile
+from .status import ServerStatus
 from .supervisor import Server
 
 __all__ = ["McpTools", "Pool"]
@@ -80,9 +83,9 @@ class McpTools:
 
     An asynchronous context manager: leaving it ends every server. What
     *trace_context* returns at the time of a call goes along in its ``_meta``: W3C's.
-    Servers that have a URL are reached through the *proxy*, if there is one. Those of
-    a *pool* are shared with other clients of it. What they speak is remembered in
-    *eras*.
+    Servers that have a URL are reached through the *proxy*, if there is one; what the
+    others say to people is kept in the folder *logs*, a file each. Those of a *pool*
+    are shared with other clients of it. What they speak is remembered in *eras*.
     """
 
     def __init__(  # noqa: PLR0913 -- what a server takes, and who else has it
@@ -95,6 +98,7 @@ class McpTools:
         proxy: str | None = None,
         pool: Pool | None = None,
         eras: Eras | None = None,
+        logs: Path | None = None,
     ) -> None:
         self._shared = pool or Pool()
         self._eager = [name for name, config in servers.items() if config.eager]
@@ -112,6 +116,7 @@ class McpTools:
                     trace_context,
                     proxy=proxy,
                     eras=eras,
+                    log=LogFile(logs, name) if logs else None,
                 ),
             )
             for name, key in self._keys.items()
@@ -168,6 +173,10 @@ class McpTools:
         if key is None:
             raise ToolError("transport", "no", f"there is no server {request.server}")
         return await self._pool[key].call(request)
+
+    def status(self) -> tuple[ServerStatus, ...]:
+        """Return how each server does."""
+        return tuple(server.status() for server in self._pool.values())
 
     def problem(self, server: str) -> ServerUnavailable | None:
         """Return why *server* is down, as far as known; ``None`` if it is not."""

@@ -1,11 +1,11 @@
 """
 A server as a child process: how it is started, read, and surely ended.
 
-Never through a shell; in a session of its own, so that its children end with it;
-with an environment that holds next to nothing of the host's. On Linux the kernel
-ends it with the host, even a killed one (`setpriv --pdeathsig`, where there is one:
-a child cannot set this before its own exec). Elsewhere its standard input ends, and
-a server that ignores this stays.
+Never through a shell; in a session of its own, so that its children end with it, and
+on Linux those that went into others too; with an environment that holds next to
+nothing of the host's. On Linux the kernel ends it with the host, even a killed one
+(`setpriv --pdeathsig`, where there is one: a child cannot set this before its own
+exec). Elsewhere its standard input ends, and a server that ignores this stays.
 """
 
 from __future__ import annotations
@@ -23,10 +23,13 @@ from functools import cache
 from pathlib import Path
 from typing import cast
 
+from ..clock import SystemClock
 from ..core.redact import Redactor
 from ..core.servers import ServerConfig
 from ..errors import ServerUnavailable, ToolError
+from .descendants import descendants, end
 from .jsonrpc import Peer
+from .serverlog import LogFile, ServerLog
 from .texts import plain
 from .wire import Link, longest
 
@@ -82,9 +85,11 @@ def withheld(host: Mapping[str, str], configured: Mapping[str, str]) -> list[str
 
 
 @asynccontextmanager
-async def connect(config: ServerConfig, redact: Redactor) -> AsyncGenerator[Link]:
+async def connect(
+    config: ServerConfig, redact: Redactor, log: LogFile | None = None
+) -> AsyncGenerator[Link]:
     """
-    Run a server for as long as the block lasts.
+    Run a server for as long as the block lasts. What it says to people goes to *log*.
 
     Raises:
         ServerUnavailable: There is no such program, or it cannot be run.
@@ -93,9 +98,11 @@ async def connect(config: ServerConfig, redact: Redactor) -> AsyncGenerator[Link
     argv = _argv(config, env)
     loop = asyncio.get_running_loop()
     limit = longest(config)
+    words = ServerLog(log.append if log else _unheard, redact, SystemClock())
+    words.note(f"started: {shown(config, redact)}")
     try:
         _, child = await loop.subprocess_exec(
-            lambda: _Child(limit, redact),
+            lambda: _Child(limit, redact, words),
             *argv,
             env=env,
             cwd=config.cwd,
@@ -110,6 +117,10 @@ async def connect(config: ServerConfig, redact: Redactor) -> AsyncGenerator[Link
         yield Link(child.peer, child.last_words)
     finally:
         await child.stop()
+
+
+def _unheard(_lines: str) -> None:
+    """Keep nothing of what a server says to people."""
 
 
 def _argv(config: ServerConfig, env: Mapping[str, str]) -> list[str]:
@@ -168,8 +179,9 @@ class _Valve:
 class _Child(asyncio.SubprocessProtocol):
     """The process, as the event loop sees it."""
 
-    def __init__(self, limit: int, redact: Redactor) -> None:
+    def __init__(self, limit: int, redact: Redactor, words: ServerLog) -> None:
         self._redact = redact
+        self._words = words
         self._loop = asyncio.get_running_loop()
         self._exited = asyncio.Event()
         self._closed = asyncio.Event()
@@ -198,6 +210,7 @@ class _Child(asyncio.SubprocessProtocol):
             self._cut = self._cut or len(self._said) > _STDERR_KEPT
             del self._said[:-_STDERR_KEPT]
             self._noise.spend(len(data))
+            self._words.feed(data)
             return
         self.peer.feed(data)
         if self.peer.unsolicited:
@@ -225,6 +238,7 @@ class _Child(asyncio.SubprocessProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
         self._ended()
+        self._words.end()
         self._closed.set()
 
     def pause_writing(self) -> None:
@@ -264,6 +278,8 @@ class _Child(asyncio.SubprocessProtocol):
         """End the process and all it started, politely at first."""
         grace = _SHORT_GRACE if self.peer.lost else GRACE
         self.peer.lose("transport", "the host ends")
+        alive = not self._exited.is_set()
+        below = descendants(self._process.get_pid()) if alive else []
         try:
             self._stdin.close()
             for number in (signal.SIGTERM, signal.SIGKILL):
@@ -275,6 +291,7 @@ class _Child(asyncio.SubprocessProtocol):
         finally:
             if not self._exited.is_set():
                 self._signal(signal.SIGKILL)
+            end(below)
             self._process.close()
         await self._closed.wait()
 

@@ -216,10 +216,9 @@ async def test_a_server_that_dies_too_often_is_disabled(
 
 
 async def test_a_healthy_while_starts_the_count_of_restarts_anew(
-    faulty: Faulty, events: list[Event], monkeypatch: pytest.MonkeyPatch
+    faulty: Faulty, events: list[Event]
 ) -> None:
-    monkeypatch.setattr("caxton_host.mcp.supervisor._HEALTHY", 0.0)
-    restart = Restart(max_restarts=1, backoff=0.05)
+    restart = Restart(max_restarts=1, backoff=0.05, reset_after=0.0)
     async with faulty("dies_always", restart=restart) as tools:
         for _ in range(4):
             assert (await failing(tools)).sent == "unknown"
@@ -258,14 +257,16 @@ async def test_secrets_are_taken_out_of_answers(faulty: Faulty) -> None:
     assert "[redacted]" in answer.message
 
 
-@pytest.mark.parametrize("mode", ["stubborn", "grandchild", "never"])
+@pytest.mark.parametrize(
+    "mode", ["stubborn", "grandchild", "grandchild_apart", "never"]
+)
 async def test_nothing_is_left_running(
     faulty: Faulty, state: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("caxton_host.mcp.stdio.GRACE", 0.2)
     async with faulty(mode) as tools:
         await tools.call_tool(request("echo"))
-        assert len(processes(str(state))) == (2 if mode == "grandchild" else 1)
+        assert len(processes(str(state))) == 1 + mode.startswith("grandchild")
     # The fixture looks for what is left.
 
 

@@ -25,12 +25,13 @@ log and the tools it is given refuse everything else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from .core.calls import (
     JSON,
+    REPEATABLE,
     Completed,
     Denied,
     Failed,
@@ -39,6 +40,7 @@ from .core.calls import (
     Sent,
     ToolCall,
     cut,
+    likelier,
 )
 from .core.events import Event, ToolInvoked, ToolRetried
 from .core.grants import Allowed, Grant, decide
@@ -52,8 +54,11 @@ from .ports import EventLog, Refused, ToolClient, ToolRequest
 
 __all__ = ["Gateway", "checked", "spent", "stopped"]
 
-_REPEATABLE = frozenset({"read", "idempotent", "keyed"})
 _NOWHERE = Route(server="", tool="")
+
+
+async def _at_once(_: float) -> None:
+    """Wait no time at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +83,8 @@ class Gateway:
         redact: Takes configured secrets out of what is recorded.
 
         max_result: Bytes of the largest answer that the run takes.
+
+        wait: Lets so many seconds pass before a call is sent again.
     """
 
     run_id: str
@@ -88,6 +95,7 @@ class Gateway:
     tools: ToolClient
     redact: Redactor = field(default_factory=Redactor)
     max_result: int = field(default_factory=lambda: Limits().result)
+    wait: Callable[[float], Awaitable[None]] = _at_once
 
     async def call(self, call: ToolCall) -> Answered:
         """
@@ -220,7 +228,7 @@ class Gateway:
         # tool's effect class, or a person, may repeat it; and today's grants.
         route = self.routes.get(call.name, _NOWHERE)
         effects = {known.invoked.effect, route.effect}
-        if not (known.resolved or effects <= _REPEATABLE):
+        if not (known.resolved or effects <= REPEATABLE):
             raise Suspend(call.number, f"call {call.number} is in doubt")
         today = self.journal.today
         if today is not None and not today.may_ever(route):
@@ -236,8 +244,29 @@ class Gateway:
         )
 
     async def forward(self, call: ToolCall, attempt: int) -> Completed | Failed:
-        """Send a call whose intent, or whose retry, is durable; return the outcome."""
+        """
+        Send a call whose intent, or whose retry, is durable; return the outcome.
+
+        It is sent again as often as its route says. Each time is recorded first.
+        """
         route = self.routes[call.name]
+        sent: Sent = "no" if attempt == 1 else "unknown"
+        sends = 1
+        while True:
+            try:
+                done = await self._send(call, route, attempt)
+            except ToolError as exc:
+                sent = likelier(sent, exc.sent)
+                if not route.retry.again(route.effect, exc.kind, sent, sends=sends):
+                    return self._failed(route, exc, sent)
+            else:
+                return self._taken(
+                    done if attempt == 1 else replace(done, attempts=attempt)
+                )
+            sends, attempt = sends + 1, attempt + 1
+            await self._record_retry(call, route, attempt, sends, sent)
+
+    async def _send(self, call: ToolCall, route: Route, attempt: int) -> Completed:
         request = ToolRequest(
             run_id=self.run_id,
             call=call.number,
@@ -255,21 +284,43 @@ class Gateway:
                 fix=f"caxton runs resume {self.run_id}, once no host drives it",
             )
         try:
-            done = await self.tools.call_tool(request)
-        except ToolError as exc:
-            text = self.redact.text(str(exc))
-            if route.record == "hash" and exc.kind == "protocol":
-                text = "the server refused the call"  # its words may be the answer
-            return Failed(kind=exc.kind, sent=exc.sent, message=text)
+            return await self.tools.call_tool(request)
+        except ToolError:
+            raise
         except BaseException:
             # The run is stopped while the tool works: closed, so that an open
             # call means one thing only, and its effect is left open.
             self.settle(call, stopped("unknown"))
             raise
+
+    async def _record_retry(
+        self, call: ToolCall, route: Route, attempt: int, sends: int, sent: Sent
+    ) -> None:
+        """Make durable that a call is sent once more, when its time has come."""
+        retry = ToolRetried(call=call.number, attempt=attempt, reason="transport")
+        key = idempotency_key(self.run_id, call.number)
+        try:
+            await self.wait(route.retry.pause(key, sends - 1))
+            await self.log.append(retry)
+        except Exception:
+            raise
+        except BaseException:
+            # The run is stopped between two sends: what is known is of the first.
+            self.settle(call, stopped(sent))
+            raise
+        self.journal.apply(retry, self.log.recorded_at)
+
+    def _failed(self, route: Route, exc: ToolError, sent: Sent) -> Failed:
+        text = self.redact.text(str(exc))
+        if route.record == "hash" and exc.kind == "protocol":
+            text = "the server refused the call"  # its words may be the answer
+        return Failed(kind=exc.kind, sent=sent, message=text)
+
+    def _taken(self, done: Completed) -> Completed | Failed:
         if done.bytes > self.max_result:
             text = f"the answer has {done.bytes} bytes, of {self.max_result} allowed"
             return Failed(kind="too_large", sent="yes", message=text)
-        return done if attempt == 1 else replace(done, attempts=attempt)
+        return done
 
     def settle(self, call: ToolCall, outcome: Outcome, *before: Event) -> Answered:
         """Queue *before* and the event that closes the call."""

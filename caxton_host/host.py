@@ -11,6 +11,7 @@ Nothing of a run leaves the host before the events that it depends on are durabl
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -436,6 +437,7 @@ class Host:
             tools=self.tools,
             redact=self.redact,
             max_result=limits.result,
+            wait=asyncio.sleep,
         )
 
     async def _drive(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from ..core.calls import JSON
+from ..core.calls import JSON, Retry
 from ..core.names import is_server_name, is_tool_name
-from ..core.servers import Restart, ServerConfig, ToolOptions
+from ..core.servers import USUAL, Restart, ServerConfig, ToolOptions
 from ..core.webhooks import SERVER, Webhook, placeholders
 from ..errors import UsageError
 from . import fields as f
@@ -37,6 +38,7 @@ _TRANSPORTS = {
 }
 _EFFECT = f.choice("read", "idempotent", "keyed", "unsafe")
 _RECORD = f.choice("full", "hash")
+_MOST_ATTEMPTS = 10
 _SENDS_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
@@ -127,6 +129,23 @@ _RESTART: f.Fields = {
     "backoff_ms": ("backoff", f.milliseconds),
 }
 
+
+def _attempts(value: object, at: At) -> int:
+    found = f.number(value, at)
+    if not 1 <= found <= _MOST_ATTEMPTS:
+        raise at.error(
+            f"is not 1 to {_MOST_ATTEMPTS}", fix="write 1 to send a call once"
+        )
+    return found
+
+
+_RETRY: f.Fields = {
+    "attempts": ("attempts", _attempts),
+    "backoff": ("backoff", f.duration),
+    "backoff_ms": ("backoff", f.milliseconds),
+}
+_RETRIED = f.tables(_RETRY, partial(Retry, attempts=USUAL.attempts))
+
 _MESSAGE: f.Fields = {
     "message_field": ("message_field", f.text),
     "message_template": ("message_template", f.text),
@@ -142,6 +161,7 @@ _TOOL: f.Fields = {
     "timeout": ("timeout", f.duration),
     "timeout_ms": ("timeout", f.milliseconds),
     "record": ("record", _RECORD),
+    "retry": ("retry", _RETRIED),
     **_MESSAGE,
 }
 
@@ -167,6 +187,7 @@ _SERVER: f.Fields = {
     "trust_annotations": ("trust_annotations", f.flag),
     "max_result": ("max_result", f.size),
     "concurrency": ("concurrency", f.number),
+    "retry": ("retry", _RETRIED),
     "tools": ("tools", f.mapped(f.tables(_TOOL, ToolOptions))),
     "public": ("", f.ignored),
     "enabled": ("", f.flag),
@@ -272,6 +293,7 @@ _WEBHOOK: f.Fields = {
     "allow_private": ("allow_private", f.flag),
     "max_result": ("max_result", f.size),
     "record": ("record", _RECORD),
+    "retry": ("retry", _RETRIED),
     "public": ("", f.ignored),
     **_MESSAGE,
 }

@@ -12,6 +12,7 @@ from ..errors import FailureKind, Sent
 
 __all__ = [
     "JSON",
+    "REPEATABLE",
     "Completed",
     "Denied",
     "Effect",
@@ -19,10 +20,12 @@ __all__ = [
     "FailureKind",
     "Outcome",
     "Record",
+    "Retry",
     "Route",
     "Sent",
     "ToolCall",
     "cut",
+    "likelier",
     "reply",
 ]
 
@@ -68,6 +71,76 @@ class ToolCall:
     over: str = field(default="", compare=False)
 
 
+#: What repeating a call of that effect does is what calling it once does.
+REPEATABLE: frozenset[Effect] = frozenset({"read", "idempotent", "keyed"})
+
+#: What is not there yet may be there later; anything else fails the same way again.
+_PASSING: frozenset[FailureKind] = frozenset({"transport", "timeout"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """
+    How often a call that failed is sent again, if its effect allows it.
+
+    Attributes:
+        attempts: How often it is sent in all.
+
+        backoff: Seconds before the second send; doubled for each further one.
+    """
+
+    attempts: int = 1
+    backoff: float = 0.2
+
+    def again(
+        self, effect: Effect, kind: FailureKind, sent: Sent, *, sends: int
+    ) -> bool:
+        """
+        Return whether a call that failed is sent again.
+
+        Args:
+            effect: Of its tool.
+
+            kind: How it failed.
+
+            sent: Whether any of its sends may have reached the server.
+
+            sends: How many there were.
+
+        >>> Retry(attempts=2).again("unsafe", "timeout", "unknown", sends=1)
+        False
+        """
+        if sends >= self.attempts or kind not in _PASSING:
+            return False
+        return sent == "no" or effect in REPEATABLE
+
+    def pause(self, key: str, sends: int) -> float:
+        """
+        Return how many seconds to wait before the next send.
+
+        Calls that failed together are not to be sent together, so half of it hangs
+        on the *key* of the call.
+        """
+        share = int.from_bytes(sha256(f"{key} {sends}".encode()).digest()[:4]) / 2**32
+        pause = self.backoff * 2.0 ** min(sends - 1, 16)
+        return min(pause, _LONGEST_PAUSE) * (0.5 + share / 2)
+
+
+_LONGEST_PAUSE = 60.0
+
+_LIKELIER: Mapping[Sent, int] = {"no": 0, "unknown": 1, "yes": 2}
+
+
+def likelier(one: Sent, other: Sent) -> Sent:
+    """
+    Return whether a server may have acted, of what is known of two sends.
+
+    >>> likelier("unknown", "no")
+    'unknown'
+    """
+    return one if _LIKELIER[one] >= _LIKELIER[other] else other
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
     """
@@ -84,6 +157,8 @@ class Route:
         effect: What repeating a call may do, by the operator's word.
 
         record: What the log keeps of its answers.
+
+        retry: How often a call is sent.
     """
 
     server: str
@@ -91,6 +166,7 @@ class Route:
     definition_sha256: str | None = None
     effect: Effect = "unsafe"
     record: Record = "full"
+    retry: Retry = field(default_factory=Retry)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -154,7 +154,8 @@ class ToolRetried(Event):
     Attributes:
         attempt: 2 for the second send, and so on.
 
-        reason: ``transport``, ``resolved`` or ``resumed``.
+        reason: ``transport``: the send before it failed, in a way that allows
+            another one; ``resolved`` or ``resumed``.
     """
 
     call: int

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from .calls import Effect, Record
+from .calls import REPEATABLE, Effect, Record, Retry
 
-__all__ = ["Restart", "ServerConfig", "ToolOptions", "Transport"]
+__all__ = ["USUAL", "Restart", "ServerConfig", "ToolOptions", "Transport"]
 
 Transport: TypeAlias = Literal["stdio", "http", "sse"]
 
@@ -38,6 +38,8 @@ class ToolOptions:
         timeout: Seconds a call may take in all, instead of the server's.
 
         record: What the log keeps of its answers.
+
+        retry: How often a call is sent, instead of what the server says.
     """
 
     expose_as: str | None = None
@@ -48,6 +50,18 @@ class ToolOptions:
     message_template: str | None = None
     timeout: float | None = None
     record: Record = "full"
+    retry: Retry | None = None
+
+    def retrying(self, effect: Effect) -> Retry:
+        """Return how often a call of a tool with that effect is sent."""
+        if self.retry is not None:
+            return self.retry
+        return USUAL if effect in REPEATABLE else _ONCE
+
+
+#: How often a call that may be repeated is sent, where nobody says otherwise.
+USUAL = Retry(attempts=3)
+_ONCE = Retry()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +105,9 @@ class ServerConfig:
         concurrency: Calls at a time.
 
         tools: Options by the server's own tool names.
+
+        retry: How often a call is sent; ``None``: three times, if its effect allows
+            it to be repeated, and else once.
     """
 
     name: str
@@ -109,3 +126,12 @@ class ServerConfig:
     max_result: int = _MIB
     concurrency: int = 16
     tools: Mapping[str, ToolOptions] = field(default_factory=dict[str, ToolOptions])
+    retry: Retry | None = None
+
+    def options(self, tool: str) -> ToolOptions:
+        """Return what holds for a tool: its own options, or those of the server."""
+        said = self.tools.get(tool, _UNSAID)
+        return replace(said, retry=said.retry or self.retry)
+
+
+_UNSAID = ToolOptions()

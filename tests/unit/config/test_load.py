@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from caxton_host.config import Agent, Config, ContextVar, Paths, load, load_log
+from caxton_host.core.calls import Retry
 from caxton_host.core.limits import Limits
 from caxton_host.core.places import Places
 from caxton_host.core.servers import Restart, ToolOptions
@@ -78,6 +79,34 @@ def test_servers_are_read(example: Config, folder: Folder) -> None:
             expose_as="lookup", effect="read", message_field="customer.name"
         )
     }
+
+
+def test_retries_are_those_of_the_tool_of_the_server_or_of_the_effect(
+    folder: Folder,
+) -> None:
+    config = folder.load(
+        """
+        [servers.a]
+        command = "a"
+        retry = { attempts = 5, backoff = "1s" }
+        [servers.a.tools.once]
+        retry = { attempts = 1 }
+        [servers.a.tools.slowly]
+        retry = { backoff_ms = 50 }
+        [servers.b]
+        command = "b"
+        [webhooks.hook]
+        url = "https://example.com/"
+        retry = { attempts = 2 }
+        """
+    )
+    a, b = config.servers["a"], config.servers["b"]
+    assert a.options("any").retrying("unsafe") == Retry(attempts=5, backoff=1.0)
+    assert a.options("once").retrying("read") == Retry(attempts=1)
+    assert a.options("slowly").retrying("read") == Retry(attempts=3, backoff=0.05)
+    assert b.options("any").retrying("read") == Retry(attempts=3)
+    assert b.options("any").retrying("unsafe") == Retry(attempts=1)
+    assert config.webhooks["hook"].retry == Retry(attempts=2)
 
 
 def test_origin_of_each_server_is_known(example: Config, folder: Folder) -> None:

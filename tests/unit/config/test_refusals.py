@@ -89,6 +89,8 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
         (SERVER + "max_result = '5'", "servers.a.max_result", "not a size", "MB"),
         (SERVER + "required = 1", "servers.a.required", "true or false", "true"),
         (SERVER + "concurrency = 0", "servers.a.concurrency", "none", "1 or more"),
+        (SERVER + "retry = { attempts = 0 }", "servers.a.retry.attempts", "10", "1"),
+        (SERVER + "retry = { attempts = 11 }", "servers.a.retry.attempts", "10", "1"),
         (SERVER + "concurrency = -1", "servers.a.concurrency", "range", "0"),
         (SERVER + "concurrency = true", "servers.a.concurrency", "whole", "20"),
         (SERVER + "env = { A = 1 }", "servers.a.env.A", "wanted a text", '"'),

@@ -23,7 +23,7 @@ from .config import Config, Paths
 from .core.calls import JSON, Completed
 from .core.catalogue import Offered
 from .core.checkpoint import Note
-from .core.events import ConfigLoaded, Event, HostStarted
+from .core.events import ConfigLoaded, Event, HostStarted, ToolProgress
 from .core.names import uuid7
 from .core.places import Places
 from .core.redact import Redactor
@@ -31,6 +31,7 @@ from .core.webhooks import SERVER as WEBHOOK
 from .errors import LogBrokenError, StoreError, ToolError, UsageError
 from .host import Admission, Host
 from .ports import Sandbox, ToolClient, ToolRequest
+from .progress import unwatched
 from .requests import watching
 from .signing import Keyring, Signer, secret
 from .telemetry import NoTelemetry, OtelTelemetry, TracedTools, connect
@@ -115,6 +116,7 @@ async def running(
     environ: Mapping[str, str] = os.environ,
     *,
     start: Collection[str] = (),
+    watch: Callable[[ToolProgress], None] = unwatched,
 ) -> AsyncGenerator[Running]:
     """
     Bring up a host, and take it down in the end.
@@ -127,6 +129,8 @@ async def running(
         environ: Where telemetry is looked for.
 
         start: Servers that will be needed: they start while the rest does.
+
+        watch: Called with what is told of a call while it lasts.
     """
     redact = Redactor(config.secrets)
     async with contextlib.AsyncExitStack() as stack:
@@ -169,6 +173,7 @@ async def running(
                 servers=server_names(config),
                 redact=redact,
                 admission=Admission(config.places.runs),
+                watch=watch,
             )
             async with watching(store, stream, host.under_way):
                 yield Running(

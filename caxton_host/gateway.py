@@ -42,7 +42,7 @@ from .core.calls import (
     cut,
     likelier,
 )
-from .core.events import Event, ToolInvoked, ToolRetried
+from .core.events import Event, ToolInvoked, ToolProgress, ToolRetried
 from .core.grants import Allowed, Grant, decide
 from .core.journal import Answered, Fresh, InDoubt, Journal
 from .core.limits import Limits
@@ -51,6 +51,7 @@ from .core.payloads import settled
 from .core.redact import Redactor
 from .errors import LeaseLost, RunStopped, Suspend, ToolError
 from .ports import EventLog, Refused, ToolClient, ToolRequest
+from .progress import Reports, unwatched
 
 __all__ = ["Gateway", "checked", "spent", "stopped"]
 
@@ -85,6 +86,8 @@ class Gateway:
         max_result: Bytes of the largest answer that the run takes.
 
         wait: Lets so many seconds pass before a call is sent again.
+
+        watch: Called with what is told of a call while it lasts.
     """
 
     run_id: str
@@ -96,6 +99,7 @@ class Gateway:
     redact: Redactor = field(default_factory=Redactor)
     max_result: int = field(default_factory=lambda: Limits().result)
     wait: Callable[[float], Awaitable[None]] = _at_once
+    watch: Callable[[ToolProgress], None] = unwatched
 
     async def call(self, call: ToolCall) -> Answered:
         """
@@ -267,6 +271,13 @@ class Gateway:
             await self._record_retry(call, route, attempt, sends, sent)
 
     async def _send(self, call: ToolCall, route: Route, attempt: int) -> Completed:
+        reports = Reports(
+            log=self.log,
+            redact=self.redact,
+            call=call.number,
+            watch=self.watch,
+            quiet=route.record == "hash",
+        )
         request = ToolRequest(
             run_id=self.run_id,
             call=call.number,
@@ -276,6 +287,7 @@ class Gateway:
             definition_sha256=route.definition_sha256,
             idempotency_key=idempotency_key(self.run_id, call.number),
             attempt=attempt,
+            on_progress=reports.take,
         )
         if not self.log.holds():
             # Its intent stays open: who takes the run over finds it in doubt.
@@ -292,6 +304,8 @@ class Gateway:
             # call means one thing only, and its effect is left open.
             self.settle(call, stopped("unknown"))
             raise
+        finally:
+            reports.end()
 
     async def _record_retry(
         self, call: ToolCall, route: Route, attempt: int, sends: int, sent: Sent

@@ -17,7 +17,14 @@ from dataclasses import dataclass, field, replace
 
 from .core.calls import JSON, Route
 from .core.catalogue import Offered, catalogue_for, pinned, routes_from_payload
-from .core.events import Event, RunFailed, RunResumed, RunStarted, RunSuspended
+from .core.events import (
+    Event,
+    RunFailed,
+    RunResumed,
+    RunStarted,
+    RunSuspended,
+    ToolProgress,
+)
 from .core.forks import forking_point
 from .core.grants import Grant
 from .core.journal import Journal
@@ -43,6 +50,7 @@ from .ports import (
     ToolClient,
     Trace,
 )
+from .progress import unwatched
 from .recording import Recording, guest_for
 from .requests import UnderWay
 from .starts import (
@@ -91,6 +99,8 @@ class Host:
         servers: Every server that a grant may speak of.
 
         entropy: Returns that many random bytes.
+
+        watch: Called with what is told of a call while it lasts.
     """
 
     store: Store
@@ -104,6 +114,7 @@ class Host:
     redact: Redactor = field(default_factory=Redactor)
     admission: Admission = field(default_factory=Admission)
     under_way: UnderWay = field(default_factory=UnderWay)
+    watch: Callable[[ToolProgress], None] = unwatched
 
     async def start(
         self,
@@ -438,6 +449,7 @@ class Host:
             redact=self.redact,
             max_result=limits.result,
             wait=asyncio.sleep,
+            watch=self.watch,
         )
 
     async def _drive(

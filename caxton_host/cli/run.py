@@ -21,7 +21,7 @@ from .frame import Frame, as_json, local_actor
 from .interrupt import began, drive
 from .overrides import Overrides, check_text, overrides
 from .screen import note, patience
-from .told import Told
+from .told import Told, progressed
 
 if TYPE_CHECKING:
     from ..config import Agent, Config
@@ -116,6 +116,7 @@ async def _run(
     frame: Frame, config: Config, request: RunRequest, *, quiet: bool
 ) -> Recording:
     from ..bootstrap import running
+    from ..progress import unwatched
     from ..recording import Recording
 
     def started(run_id: str) -> None:
@@ -126,7 +127,8 @@ async def _run(
     needed = {server for server, _ in request.names.values()}
     needed.update(request.grant.servers(config.servers))
     with patience(f"running {request.agent}"):
-        async with running(config, frame.paths(), start=needed) as up:
+        watch = unwatched if quiet else progressed
+        async with running(config, frame.paths(), start=needed, watch=watch) as up:
             run_id = await up.host.start(request, on_started=started)
             return await Recording.load(run_id, up.store)
 

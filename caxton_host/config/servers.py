@@ -146,6 +146,21 @@ _RETRY: f.Fields = {
 }
 _RETRIED = f.tables(_RETRY, partial(Retry, attempts=USUAL.attempts))
 
+
+def _threshold(value: object, at: At) -> float:
+    return 0.0 if value is False else f.duration(value, at)
+
+
+def _threshold_ms(value: object, at: At) -> float:
+    return f.milliseconds(value, at) if value else 0.0
+
+
+_SLOW: f.Fields = {
+    "slow_response_threshold": ("slow_response_threshold", _threshold),
+    "slow_response_threshold_ms": ("slow_response_threshold", _threshold_ms),
+    "slow_response_message": ("slow_response_message", f.text),
+}
+
 _MESSAGE: f.Fields = {
     "message_field": ("message_field", f.text),
     "message_template": ("message_template", f.text),
@@ -162,6 +177,7 @@ _TOOL: f.Fields = {
     "timeout_ms": ("timeout", f.milliseconds),
     "record": ("record", _RECORD),
     "retry": ("retry", _RETRIED),
+    **_SLOW,
     **_MESSAGE,
 }
 
@@ -188,6 +204,7 @@ _SERVER: f.Fields = {
     "max_result": ("max_result", f.size),
     "concurrency": ("concurrency", f.number),
     "retry": ("retry", _RETRIED),
+    **_SLOW,
     "tools": ("tools", f.mapped(f.tables(_TOOL, ToolOptions))),
     "public": ("", f.ignored),
     "enabled": ("", f.flag),

@@ -79,6 +79,8 @@ def _server(server: ServerConfig, mask: Callable[[str], str]) -> dict[str, JSON]
         "max_result": server.max_result,
         "concurrency": server.concurrency,
         "retry": _retry(server.retry),
+        "slow_response_threshold": server.slow_response_threshold,
+        "slow_response_message": server.slow_response_message,
         "tools": {name: _given(asdict(tool)) for name, tool in server.tools.items()},
     }
     return shown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from .calls import REPEATABLE, Effect, Record, Retry
 
@@ -40,6 +40,11 @@ class ToolOptions:
         record: What the log keeps of its answers.
 
         retry: How often a call is sent, instead of what the server says.
+
+        slow_response_threshold: Seconds after which a call is told to be slow; 0 is
+            never.
+
+        slow_response_message: What is told then; ``{tool}`` is the name of the tool.
     """
 
     expose_as: str | None = None
@@ -51,6 +56,8 @@ class ToolOptions:
     timeout: float | None = None
     record: Record = "full"
     retry: Retry | None = None
+    slow_response_threshold: float | None = None
+    slow_response_message: str | None = None
 
     def retrying(self, effect: Effect) -> Retry:
         """Return how often a call of a tool with that effect is sent."""
@@ -108,6 +115,10 @@ class ServerConfig:
 
         retry: How often a call is sent; ``None``: three times, if its effect allows
             it to be repeated, and else once.
+
+        slow_response_threshold: As for a tool.
+
+        slow_response_message: As for a tool.
     """
 
     name: str
@@ -127,11 +138,19 @@ class ServerConfig:
     concurrency: int = 16
     tools: Mapping[str, ToolOptions] = field(default_factory=dict[str, ToolOptions])
     retry: Retry | None = None
+    slow_response_threshold: float = 2.0
+    slow_response_message: str = "Still working on {tool}..."
 
     def options(self, tool: str) -> ToolOptions:
         """Return what holds for a tool: its own options, or those of the server."""
         said = self.tools.get(tool, _UNSAID)
-        return replace(said, retry=said.retry or self.retry)
+        own: dict[str, Any] = {
+            name: getattr(self, name) for name in _SHARED if getattr(said, name) is None
+        }
+        return replace(said, **own)
 
 
 _UNSAID = ToolOptions()
+
+#: What a server says for all its tools, unless one says otherwise.
+_SHARED = ("retry", "slow_response_threshold", "slow_response_message")

@@ -20,10 +20,12 @@ from .. import __version__
 from ..core.calls import JSON, Completed
 from ..core.catalogue import Offer
 from ..core.redact import Redactor
-from ..core.servers import ServerConfig, ToolOptions
+from ..core.servers import ServerConfig
 from ..errors import ServerUnavailable, ToolError
+from ..ports import Progress, ignore
 from . import stdio
 from .catalogue import offers_of
+from .reports import Heard
 from .results import completed
 from .texts import plain
 from .wire import Answer, Link, Wire
@@ -45,7 +47,6 @@ _PAGES = 100
 _TOOLS = 1_000
 _LIST_BYTES = 1024 * 1024
 
-_NO_OPTIONS = ToolOptions()
 _NAME_LENGTH = 128
 
 
@@ -168,11 +169,14 @@ class Connection:
         params: dict[str, JSON],
         deadline: float,
         headers: Mapping[str, str] | None = None,
+        on_progress: Heard | None = None,
     ) -> Answer:
         from mcp.shared.exceptions import MCPError  # noqa: PLC0415 -- loaded by now
 
         try:
-            return await self._peer.request(method, params, deadline, headers=headers)
+            return await self._peer.request(
+                method, params, deadline, headers=headers, on_progress=on_progress
+            )
         except MCPError as exc:
             said = plain(exc.error.message, self._redact)
             raise ToolError(
@@ -180,13 +184,18 @@ class Connection:
             ) from None
 
     async def call(
-        self, tool: str, params: dict[str, JSON], meta: dict[str, JSON], deadline: float
+        self,
+        tool: str,
+        params: dict[str, JSON],
+        meta: dict[str, JSON],
+        deadline: float,
+        tell: Callable[[Progress], None] = ignore,
     ) -> Completed:
         """
         Call a tool once.
 
         What *meta* holds goes along, for servers that know it. The *deadline* is
-        on the clock of the event loop.
+        on the clock of the event loop. How far the server is, is told to *tell*.
 
         Raises:
             ToolError: There is no answer, or none that can be used.
@@ -198,6 +207,7 @@ class Connection:
             {"name": tool, "arguments": params, "_meta": {**self._meta, **meta}},
             deadline,
             mirrored(params) if mirrored else None,
+            Heard(tell, self._redact),
         )
         if answer.size > self._config.max_result:
             raise ToolError(
@@ -208,7 +218,7 @@ class Connection:
             )
         return completed(
             answer.result,
-            self._config.tools.get(tool, _NO_OPTIONS),
+            self._config.options(tool),
             self._redact,
             size=answer.size,
             duration_us=round((self._loop.time() - began) * 1_000_000),

@@ -20,6 +20,7 @@ from ..codec import load_json
 from ..core.calls import JSON, FailureKind
 from ..errors import BadBytes, ToolError
 from .lines import Lines, Overlong
+from .reports import Heard, progress_of, tokened
 from .wire import Answer
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class Peer:
         self._loop = asyncio.get_running_loop()
         self._last_id = 0
         self._pending: dict[int, asyncio.Future[Answer]] = {}
+        self._heard: dict[int, Heard] = {}
         self._given_up: dict[int, None] = {}
         self._lines = Lines(limit)
         self._writable = asyncio.Event()
@@ -95,7 +97,7 @@ class Peer:
 
     # -- asking ----------------------------------------------------------------
 
-    async def request(
+    async def request(  # noqa: PLR0913 -- as the protocol has it
         self,
         method: str,
         params: Mapping[str, Any] | None,
@@ -103,6 +105,7 @@ class Peer:
         *,
         cancellable: bool = True,
         headers: Mapping[str, str] | None = None,
+        on_progress: Heard | None = None,
     ) -> Answer:
         """
         Ask, and return the answer that comes before *deadline*.
@@ -121,8 +124,23 @@ class Peer:
             raise ToolError(why.kind, "no", str(why))
         self._last_id = number = self._last_id + 1
         message: dict[str, Any] = {"jsonrpc": "2.0", "id": number, "method": method}
+        if on_progress:
+            params = tokened(params, number)
+            self._heard[number] = on_progress
         if params is not None:
             message["params"] = params
+        try:
+            return await self._answer(message, number, deadline, cancellable)
+        finally:
+            self._heard.pop(number, None)
+
+    async def _answer(
+        self,
+        message: Mapping[str, Any],
+        number: int,
+        deadline: float,
+        cancellable: bool,  # noqa: FBT001 -- as it came
+    ) -> Answer:
         line = _line_of(message)
         future: asyncio.Future[Answer] = self._loop.create_future()
         self._pending[number] = future
@@ -314,6 +332,10 @@ class Peer:
         if "id" not in message:
             if method == "notifications/tools/list_changed":
                 self.changes += 1
+            elif told := progress_of(message):
+                number, params = told
+                if heard := self._heard.get(number):
+                    heard(params)
             return
         reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
         if method == "ping":

@@ -27,6 +27,7 @@ from ..errors import ServerUnavailable, ToolError
 from .jsonrpc import METHOD_NOT_FOUND, encode
 from .judge import Mark, message_of, outcome, refusal_of
 from .posts import Posts, Reply, UnreachableError, status_text
+from .reports import Heard, progress_of, tokened
 from .sse import Events
 from .wire import Answer, Link, longest
 
@@ -80,6 +81,7 @@ class HttpPeer:
         self._session: str | None = None
         self._protocol: str | None = None
         self._legacy = True
+        self._heard: dict[int, Heard] = {}
         self._chores: set[asyncio.Task[None]] = set()
         self._over = asyncio.Event()
         self._since = 0.0
@@ -91,7 +93,7 @@ class HttpPeer:
 
     # -- asking ----------------------------------------------------------------
 
-    async def request(
+    async def request(  # noqa: PLR0913 -- as the protocol has it
         self,
         method: str,
         params: Mapping[str, Any] | None,
@@ -99,6 +101,7 @@ class HttpPeer:
         *,
         cancellable: bool = True,
         headers: Mapping[str, str] | None = None,
+        on_progress: Heard | None = None,
     ) -> Answer:
         """
         Ask, and return the answer that comes before *deadline*.
@@ -115,6 +118,9 @@ class HttpPeer:
             raise ToolError(self.lost.kind, "no", str(self.lost))
         self._last_id = number = self._last_id + 1
         message: dict[str, Any] = {"jsonrpc": "2.0", "id": number, "method": method}
+        if on_progress:
+            params = tokened(params, number)
+            self._heard[number] = on_progress
         if params is not None:
             message["params"] = params
         named = self._named(method, params) | dict(headers or {})
@@ -137,6 +143,7 @@ class HttpPeer:
             raise
         finally:
             self._asking -= 1
+            self._heard.pop(number, None)
             await self._let_go()
 
     def _named(self, method: str, params: Mapping[str, Any] | None) -> dict[str, str]:
@@ -283,6 +290,10 @@ class HttpPeer:
         if "id" not in message:
             if method == "notifications/tools/list_changed":
                 self.changes += 1
+            elif told := progress_of(message):
+                number, params = told
+                if heard := self._heard.get(number):
+                    heard(params)
             return
         if not self._legacy:
             raise ToolError("protocol", "yes", "the server asks instead of answering")

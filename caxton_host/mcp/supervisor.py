@@ -30,6 +30,7 @@ from ..core.servers import ServerConfig, ToolOptions
 from ..errors import CaxtonError, ServerUnavailable, ToolError
 from ..ports import ToolRequest
 from .connection import Connection, connect
+from .reports import announced
 from .stdio import shown
 
 __all__ = ["Server"]
@@ -44,7 +45,6 @@ _LONGEST_BACKOFF = 60.0
 _PATIENCE = 5.0
 
 _KEY = "io.caxton/idempotency-key"
-_NO_OPTIONS = ToolOptions()
 _T = TypeVar("_T")
 
 
@@ -84,7 +84,11 @@ class Server:
 
     async def call(self, request: ToolRequest) -> Completed:
         """Make a call within its one deadline. See `McpTools.call_tool`."""
-        options = self.config.tools.get(request.tool, _NO_OPTIONS)
+        options = self.config.options(request.tool)
+        with announced(options, request.tool, request.on_progress):
+            return await self._call(request, options)
+
+    async def _call(self, request: ToolRequest, options: ToolOptions) -> Completed:
         seconds = options.timeout or self.config.timeout
         deadline = asyncio.get_running_loop().time() + seconds
         if self._slots.locked():
@@ -101,7 +105,9 @@ class Server:
             params = request.params
             if options.key_argument:
                 params = {**params, options.key_argument: request.idempotency_key}
-            return await connection.call(request.tool, params, meta, deadline)
+            return await connection.call(
+                request.tool, params, meta, deadline, request.on_progress
+            )
         finally:
             self._slots.release()
 

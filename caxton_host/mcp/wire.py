@@ -20,6 +20,8 @@ if TYPE_CHECKING:
         OnRequest,
     )
 
+    from .reports import Heard
+
 __all__ = ["Answer", "Link", "Wire", "longest"]
 
 _ENVELOPE = 64 * 1024
@@ -61,7 +63,7 @@ class Wire(Protocol):
         """Whether the server has read what was sent before."""
         ...
 
-    async def request(
+    async def request(  # noqa: PLR0913 -- as the protocol has it
         self,
         method: str,
         params: Mapping[str, Any] | None,
@@ -69,8 +71,13 @@ class Wire(Protocol):
         *,
         cancellable: bool = True,
         headers: Mapping[str, str] | None = None,
+        on_progress: Heard | None = None,
     ) -> Answer:
-        """Ask, and return the answer; *headers* are for HTTP alone."""
+        """
+        Ask, and return the answer; *headers* are for HTTP alone.
+
+        With *on_progress* the server is asked to tell how far it is.
+        """
         ...
 
     def settled(self, protocol: str, *, legacy: bool) -> None:

@@ -19,7 +19,7 @@ from .log import (
     Trace,
 )
 from .sandbox import Answer, Door, Ending, Guest, Prepared, Sandbox
-from .tools import ToolClient, ToolRequest
+from .tools import Progress, ToolClient, ToolRequest, ignore
 from .watch import Clock, Span, Telemetry
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Guest",
     "Hosts",
     "Prepared",
+    "Progress",
     "Refused",
     "Request",
     "Reservation",
@@ -43,4 +44,5 @@ __all__ = [
     "ToolClient",
     "ToolRequest",
     "Trace",
+    "ignore",
 ]

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..core.calls import JSON, Completed
 from ..core.catalogue import Offered
 
-__all__ = ["ToolClient", "ToolRequest"]
+__all__ = ["Progress", "ToolClient", "ToolRequest", "ignore"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """
+    How far a call is.
+
+    Attributes:
+        progress: Grows with each report of a server; ``None`` where it is not the
+            server that reports.
+
+        total: What it grows to, if the server knows.
+    """
+
+    progress: float | None = None
+    total: float | None = None
+    message: str | None = None
+
+
+def ignore(_: Progress) -> None:
+    """Do nothing with a report that nobody waits for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +51,8 @@ class ToolRequest:
         idempotency_key: The same over every attempt of this call.
 
         attempt: 1 for the first send.
+
+        on_progress: Called with each report, from the event loop.
     """
 
     run_id: str
@@ -40,6 +63,9 @@ class ToolRequest:
     definition_sha256: str | None
     idempotency_key: str
     attempt: int = 1
+    on_progress: Callable[[Progress], None] = field(
+        default=ignore, compare=False, repr=False
+    )
 
 
 class ToolClient(Protocol):

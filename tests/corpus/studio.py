@@ -21,7 +21,15 @@ from caxton_host.core.resolution import Resolution
 from caxton_host.core.summary import summarise
 from caxton_host.errors import SandboxError, ToolError
 from caxton_host.host import ForkRequest, Host, RunRequest
-from caxton_host.ports import Door, Ending, Guest, Prepared, Sandbox, ToolRequest
+from caxton_host.ports import (
+    Door,
+    Ending,
+    Guest,
+    Prepared,
+    Progress,
+    Sandbox,
+    ToolRequest,
+)
 from caxton_host.recording import Recording
 from caxton_host.replay import replay
 from caxton_host.sandbox import WasmSandbox
@@ -60,7 +68,7 @@ class Tools:
     waiting: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def offered(self, servers: Collection[str]) -> Offered:
-        names = [*EFFECTS, *_ANSWERS, "wipe", "wait"]
+        names = [*EFFECTS, *_ANSWERS, "wipe", "wait", "tells"]
         return Offered(
             offers=tuple(
                 replace(offer("demo", tool), effect=EFFECTS.get(tool, "unsafe"))
@@ -70,6 +78,9 @@ class Tools:
         )
 
     async def call_tool(self, request: ToolRequest) -> Completed:
+        if request.tool == "tells":
+            for step in (1, 2):
+                request.on_progress(Progress(progress=step, total=2, message="so far"))
         if request.tool == "wait":
             self.waiting.set()
             await asyncio.Event().wait()

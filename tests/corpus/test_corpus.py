@@ -27,7 +27,7 @@ from .scenes import SCENES
 _NOT_OF_A_RUN = {
     *("HostStarted", "ConfigLoaded", "ServerConnected", "ServerLost", "ToolsChanged"),
     *("ServerRestarted", "ServerDisabled", "GrantChanged", "KeyRotated", "RunErased"),
-    *("ApprovalRequested", "ApprovalDecided", "ToolProgress"),
+    *("ApprovalRequested", "ApprovalDecided"),
 }
 
 

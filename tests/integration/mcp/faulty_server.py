@@ -78,6 +78,29 @@ def ask(message: dict[str, Any]) -> dict[str, Any]:
     return reply
 
 
+def tell(token: object, **said: object) -> None:
+    method = "notifications/progress"
+    params = {"progressToken": token, **said}
+    say({"jsonrpc": "2.0", "method": method, "params": params})
+
+
+def report(number: int, token: int) -> None:
+    """Tell how far it is: badly, well, too fast, of others, and too late."""
+    odd: tuple[object, ...] = (None, True, "1", [])
+    for bad in odd:
+        say({"jsonrpc": "2.0", "method": "notifications/progress", "params": bad})
+        tell(token, progress=bad)
+    tell(token + 1, progress=1, message="of nobody")
+    tell(str(token), progress=1)
+    said = f"{os.environ.get('SECRET')}\n\x1b[31m" + "x" * 5000
+    tell(token, progress=1, total=4, message=said)
+    tell(token, progress=2, message="too soon")
+    time.sleep(0.2)
+    tell(token, progress=3, total="many", message=7)
+    answer(number)
+    tell(token, progress=4, message="too late")
+
+
 def act(number: int, arguments: dict[str, Any]) -> None:  # noqa: C901, PLR0912, PLR0915
     match mode:
         case "dies":
@@ -162,9 +185,12 @@ def act(number: int, arguments: dict[str, Any]) -> None:  # noqa: C901, PLR0912,
             schema["title"] = "another one"
             say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
             answer(number)
+        case "reports" | "legacy_reports":
+            report(number, arguments.pop("token"))
         case "tells_environment":
             answer(number, json.dumps(dict(os.environ)))
         case "tells_arguments":
+            del arguments["token"]
             answer(number, json.dumps(arguments))
         case _:
             answer(number)
@@ -175,7 +201,8 @@ def call(number: int, params: dict[str, Any]) -> None:
     if params["name"] == "act" and (first or mode == "dies_always"):
         if mode == "dies_always":
             os._exit(4)
-        act(number, params.get("arguments", {}))
+        token = params.get("_meta", {}).get("progressToken")
+        act(number, params.get("arguments", {}) | {"token": token})
         return
     answer(number, str(params.get("arguments", {}).get("text", "fine")))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,11 @@ import pytest
 from caxton_host import codec
 from caxton_host.core.calls import JSON, Completed, Effect, Failed, ToolCall
 from caxton_host.core.catalogue import catalogue_for
-from caxton_host.core.events import Event, ToolRetried
+from caxton_host.core.events import Event, ToolProgress, ToolRetried
 from caxton_host.core.grants import Grant
 from caxton_host.core.journal import Journal
 from caxton_host.core.redact import Redactor
-from caxton_host.core.servers import ToolOptions
+from caxton_host.core.servers import ServerConfig, ToolOptions
 from caxton_host.gateway import Gateway
 from caxton_host.mcp import McpTools
 from caxton_host.store.memory import MemoryLog, MemoryStore
@@ -23,6 +24,7 @@ from caxton_host.testing import FakeClock, FakeEntropy
 from tests.scene import rule
 
 from .conftest import SECRET, Faulty, noted
+from .faulty_http import FaultyHttp
 
 
 def tool_call(tool: str = "act", **params: JSON) -> ToolCall:
@@ -78,6 +80,71 @@ async def test_a_call_that_a_server_died_of_is_sent_again_and_recorded(
     first, second = map(json.loads, noted(state, "call act "))
     key = "io.caxton/idempotency-key"
     assert first[key] == second[key]
+
+
+# -- told meanwhile ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["reports", "legacy_reports"])
+async def test_what_a_server_tells_of_a_call_is_recorded_within_bounds(
+    faulty: Faulty, mode: str
+) -> None:  # laws 8 and 9
+    async with faulty(mode) as tools:
+        gate, log = await gate_to(tools)
+        shown: list[ToolProgress] = []
+        outcome = (await replace(gate, watch=shown.append).call(tool_call())).outcome
+        await gate.call(replace(tool_call("echo"), number=2))
+    assert isinstance(outcome, Completed)
+    assert types(log.events)[:4] == [
+        "ToolInvoked",
+        "ToolProgress",
+        "ToolProgress",
+        "ToolCompleted",
+    ]
+    first, second = shown
+    assert log.events[1:3] == shown
+    assert (first.call, first.progress, first.total) == (1, 1.0, 4.0)
+    assert first.message.startswith(r"[redacted]\n\x1b[31mxxx")
+    assert len(first.message) == 500
+    assert second == ToolProgress(call=1, message="", progress=3.0)
+    assert "ToolProgress" not in types(log.events)[4:]  # nothing once it is settled
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+async def test_progress_over_http_belongs_to_the_request_that_it_names(
+    legacy: bool,  # noqa: FBT001 -- a parameter
+) -> None:
+    async with FaultyHttp("reports", legacy=legacy) as server:
+        config = ServerConfig(name="faulty", url=server.url, transport="http")
+        async with McpTools({"faulty": config}, redact=Redactor()) as tools:
+            gate, log = await gate_to(tools)
+            await gate.call(tool_call())
+    assert log.events[1] == ToolProgress(call=1, message="half", progress=1.0)
+    assert types(log.events) == ["ToolInvoked", "ToolProgress", "ToolCompleted"]
+
+
+async def test_a_slow_call_is_told_once_in_the_words_of_its_tool(
+    faulty: Faulty,
+) -> None:
+    said = act(slow_response_threshold=0.05, slow_response_message="One moment, {tool}")
+    async with faulty("late", tools=said, slow_response_message="of all") as tools:
+        gate, log = await gate_to(tools)
+        await gate.call(tool_call())
+    assert log.events[1] == ToolProgress(call=1, message="One moment, act")
+    assert types(log.events) == ["ToolInvoked", "ToolProgress", "ToolCompleted"]
+
+
+async def test_a_call_is_told_to_be_slow_in_the_words_of_its_server_or_not_at_all(
+    faulty: Faulty,
+) -> None:
+    async with faulty("late", slow_response_threshold=0.05) as tools:
+        gate, log = await gate_to(tools)
+        await gate.call(tool_call())
+    assert log.events[1] == ToolProgress(call=1, message="Still working on act...")
+    async with faulty("late", slow_response_threshold=0.0) as tools:
+        gate, log = await gate_to(tools)
+        await gate.call(tool_call())
+    assert types(log.events) == ["ToolInvoked", "ToolCompleted"]
 
 
 async def test_a_call_that_may_have_happened_is_not_sent_again(

@@ -12,7 +12,7 @@ from caxton_host.config import Agent, Config, ContextVar, Paths, load, load_log
 from caxton_host.core.calls import Retry
 from caxton_host.core.limits import Limits
 from caxton_host.core.places import Places
-from caxton_host.core.servers import Restart, ToolOptions
+from caxton_host.core.servers import Restart, ServerConfig, ToolOptions
 from caxton_host.errors import ConfigError
 
 from .conftest import Folder
@@ -107,6 +107,31 @@ def test_retries_are_those_of_the_tool_of_the_server_or_of_the_effect(
     assert b.options("any").retrying("read") == Retry(attempts=3)
     assert b.options("any").retrying("unsafe") == Retry(attempts=1)
     assert config.webhooks["hook"].retry == Retry(attempts=2)
+
+
+def test_slow_calls_are_told_as_tool_or_server_say(folder: Folder) -> None:
+    config = folder.load(
+        """
+        [servers.a]
+        command = "a"
+        slow_response_threshold_ms = 500
+        slow_response_message = "One moment"
+        [servers.a.tools.never]
+        slow_response_threshold_ms = 0
+        [servers.a.tools.late]
+        slow_response_threshold = "5s"
+        [servers.a.tools.silent]
+        slow_response_threshold = false
+        """
+    )
+    a = config.servers["a"]
+    thresholds = [
+        a.options(tool).slow_response_threshold
+        for tool in ("any", "never", "late", "silent")
+    ]
+    assert thresholds == [0.5, 0, 5, 0]
+    assert a.options("late").slow_response_message == "One moment"
+    assert ServerConfig(name="b").options("any").slow_response_threshold == 2
 
 
 def test_origin_of_each_server_is_known(example: Config, folder: Folder) -> None:

@@ -325,10 +325,11 @@ class Gateway:
         self.journal.apply(retry, self.log.recorded_at)
 
     def _failed(self, route: Route, exc: ToolError, sent: Sent) -> Failed:
-        text = self.redact.text(str(exc))
+        text, code = self.redact.text(str(exc)), exc.code
         if route.record == "hash" and exc.kind == "protocol":
-            text = "the server refused the call"  # its words may be the answer
-        return Failed(kind=exc.kind, sent=sent, message=text)
+            # Its words may be the answer, and so may its number.
+            text, code = "the server refused the call", None
+        return Failed(kind=exc.kind, sent=sent, message=text, code=code)
 
     def _taken(self, done: Completed) -> Completed | Failed:
         if done.bytes > self.max_result:

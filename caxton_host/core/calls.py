@@ -224,11 +224,17 @@ def cut(done: Completed) -> Completed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The tool was to be asked, and no answer of its own came back."""
+    """
+    The tool was to be asked, and no answer of its own came back.
+
+    Attributes:
+        code: That of the server's own error, or ``None``.
+    """
 
     kind: FailureKind
     sent: Sent
     message: str
+    code: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,18 +281,23 @@ def reply(outcome: Outcome) -> tuple[int, Mapping[str, JSON]]:
             "tool_error", "tool_error", outcome.message, outcome.data
         )
     if isinstance(outcome, Failed):
-        return FAILED, _problem("failed", outcome.kind, outcome.message)
+        return FAILED, _problem(
+            "failed", outcome.kind, outcome.message, server_code=outcome.code
+        )
     if outcome.code == "bad_request":
         return BAD_REQUEST, _problem("bad_request", "bad_request", outcome.message)
     return DENIED, _problem("denied", outcome.code, outcome.message)
 
 
 def _problem(
-    status: str, code: str, message: str, data: JSON = None
+    status: str,
+    code: str,
+    message: str,
+    data: JSON = None,
+    *,
+    server_code: int | None = None,
 ) -> Mapping[str, JSON]:
-    return {
-        "status": status,
-        "message": message,
-        "data": data,
-        "error": {"code": code, "message": message},
-    }
+    error: dict[str, JSON] = {"code": code, "message": message}
+    if server_code is not None:
+        error["server_code"] = server_code
+    return {"status": status, "message": message, "data": data, "error": error}

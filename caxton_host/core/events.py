@@ -201,6 +201,7 @@ class ToolFailed(Event):
     kind: str
     sent: str
     message: str
+    code: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,6 +43,7 @@ _PROBE = 1.0
 #: Seconds that a list is good for over HTTP, where no word of a change need come.
 _LIST_SECONDS = 60.0
 
+_CALL = "tools/call"
 _PAGES = 100
 _TOOLS = 1_000
 _LIST_BYTES = 1024 * 1024
@@ -179,8 +180,10 @@ class Connection:
             )
         except MCPError as exc:
             said = plain(exc.error.message, self._redact)
+            if method != _CALL or not said:
+                said = f"the server refused {method}: {said}"
             raise ToolError(
-                "protocol", "yes", f"the server refused {method}: {said}"
+                "protocol", "yes", said, code=exc.error.code or None
             ) from None
 
     async def call(
@@ -203,7 +206,7 @@ class Connection:
         began = self._loop.time()
         mirrored = self._mirrored.get(tool)
         answer = await self._ask(
-            "tools/call",
+            _CALL,
             {"name": tool, "arguments": params, "_meta": {**self._meta, **meta}},
             deadline,
             mirrored(params) if mirrored else None,
@@ -218,6 +221,7 @@ class Connection:
             )
         return completed(
             answer.result,
+            tool,
             self._config.options(tool),
             self._redact,
             size=answer.size,

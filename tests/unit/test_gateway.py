@@ -20,6 +20,7 @@ from caxton_host.core.calls import (
     Route,
     Sent,
     ToolCall,
+    reply,
 )
 from caxton_host.core.events import (
     Event,
@@ -32,7 +33,7 @@ from caxton_host.core.events import (
 from caxton_host.core.grants import Grant
 from caxton_host.core.journal import Answered, Journal
 from caxton_host.core.names import idempotency_key
-from caxton_host.core.payloads import settled
+from caxton_host.core.payloads import outcome_of, settled
 from caxton_host.core.redact import Redactor
 from caxton_host.errors import (
     LeaseLost,
@@ -229,6 +230,23 @@ async def test_failing_tool_is_an_outcome() -> None:
 
     assert outcome == Failed(kind="timeout", sent="unknown", message="no answer in 5 s")
     assert scene.log.events[-1] == settled(1, outcome)
+
+
+async def test_error_of_a_server_keeps_its_words_and_its_number() -> None:
+    refusal = ToolError("protocol", "yes", "no such city", code=-32602)
+    scene = Scene(tools(refusal))
+
+    outcome = (await scene.gate.call(WEATHER)).outcome
+
+    assert outcome == Failed(
+        kind="protocol", sent="yes", message="no such city", code=-32602
+    )
+    assert outcome_of(scene.log.events[-1]) == (1, outcome)  # law 5
+    assert reply(outcome)[1]["error"] == {
+        "code": "protocol",
+        "message": "no such city",
+        "server_code": -32602,
+    }
 
 
 async def test_budget_counts_what_was_allowed_and_denies_beyond() -> None:

@@ -137,6 +137,8 @@ def act(number: int, arguments: dict[str, Any]) -> None:  # noqa: C901, PLR0912,
             say({"jsonrpc": "2.0", "id": number, "error": error})
         case "no_content":
             say({"jsonrpc": "2.0", "id": number, "result": {"content": "text"}})
+        case "nothing":
+            say({"jsonrpc": "2.0", "id": number, "result": {}})
         case "large":
             answer(number, "x" * 3_000_000)
         case "large_id_last":

@@ -12,7 +12,7 @@ import pytest
 from caxton_host import codec
 from caxton_host.core.calls import JSON, Completed, Effect, Failed, ToolCall
 from caxton_host.core.catalogue import catalogue_for
-from caxton_host.core.events import Event, ToolProgress, ToolRetried
+from caxton_host.core.events import Event, ToolFailed, ToolProgress, ToolRetried
 from caxton_host.core.grants import Grant
 from caxton_host.core.journal import Journal
 from caxton_host.core.redact import Redactor
@@ -80,6 +80,30 @@ async def test_a_call_that_a_server_died_of_is_sent_again_and_recorded(
     first, second = map(json.loads, noted(state, "call act "))
     key = "io.caxton/idempotency-key"
     assert first[key] == second[key]
+
+
+# -- in whose words -------------------------------------------------------------
+
+
+async def test_a_refusal_is_told_in_the_words_of_the_server_with_its_number(
+    faulty: Faulty,
+) -> None:
+    async with faulty("refuses") as tools:
+        gate, log = await gate_to(tools)
+        outcome = (await gate.call(tool_call())).outcome
+    assert isinstance(outcome, Failed)
+    assert outcome.message.startswith("bad [redacted]")
+    assert (outcome.kind, outcome.code) == ("protocol", -32602)
+    assert isinstance(log.events[-1], ToolFailed)
+    assert log.events[-1].code == -32602
+
+
+async def test_an_empty_answer_is_told_to_be_one(faulty: Faulty) -> None:
+    async with faulty("nothing") as tools:
+        gate, _ = await gate_to(tools)
+        outcome = (await gate.call(tool_call())).outcome
+    assert isinstance(outcome, Completed)
+    assert (outcome.message, outcome.data) == ("MCP tool returned no result.", None)
 
 
 # -- told meanwhile ------------------------------------------------------------

@@ -341,7 +341,8 @@ class Gateway:
         """Queue *before* and the event that closes the call."""
         kept = self._kept(call, outcome)
         events = (*before, settled(call.number, kept))
-        self.log.queue(*events)
+        blobs = kept.contents if isinstance(kept, Completed) else None
+        self.log.queue(*events, blobs=blobs)
         at = self.log.recorded_at
         for event in events:
             self.journal.apply(event, at)

@@ -155,6 +155,10 @@ def _threshold_ms(value: object, at: At) -> float:
     return f.milliseconds(value, at) if value else 0.0
 
 
+def _blobs_over(value: object, at: At) -> int | None:
+    return None if value is False else f.size(value, at)
+
+
 _SLOW: f.Fields = {
     "slow_response_threshold": ("slow_response_threshold", _threshold),
     "slow_response_threshold_ms": ("slow_response_threshold", _threshold_ms),
@@ -202,6 +206,7 @@ _SERVER: f.Fields = {
     "start": ("eager", _start),
     "trust_annotations": ("trust_annotations", f.flag),
     "max_result": ("max_result", f.size),
+    "blobs_over": ("blobs_over", _blobs_over),
     "concurrency": ("concurrency", f.number),
     "retry": ("retry", _RETRIED),
     **_SLOW,

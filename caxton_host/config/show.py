@@ -77,6 +77,7 @@ def _server(server: ServerConfig, mask: Callable[[str], str]) -> dict[str, JSON]
         "start": "eager" if server.eager else "lazy",
         "trust_annotations": server.trust_annotations,
         "max_result": server.max_result,
+        "blobs_over": server.blobs_over,
         "concurrency": server.concurrency,
         "retry": _retry(server.retry),
         "slow_response_threshold": server.slow_response_threshold,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -190,6 +191,8 @@ class Completed:
         bytes: Size of the answer on the wire.
 
         cut: Not the answer itself, but what the log keeps of it. See `cut`.
+
+        contents: The bytes of the blobs, by digest, until they are in the log.
     """
 
     is_error: bool = False
@@ -200,6 +203,9 @@ class Completed:
     attempts: int = 1
     bytes: int = 0
     cut: bool = False
+    contents: Mapping[str, builtins.bytes] = field(
+        default_factory=dict[str, builtins.bytes], compare=False, repr=False
+    )
 
 
 def cut(done: Completed) -> Completed:
@@ -219,7 +225,7 @@ def cut(done: Completed) -> Completed:
         separators=(",", ":"),
     ).encode()
     kept: JSON = {"$cut": {"sha256": sha256(text).hexdigest(), "bytes": len(text)}}
-    return replace(done, message="", data=kept, blobs=(), cut=True)
+    return replace(done, message="", data=kept, blobs=(), contents={}, cut=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -109,6 +109,9 @@ class ServerConfig:
 
         max_result: Bytes of one answer.
 
+        blobs_over: Binary parts of an answer that have more bytes are kept by digest,
+            apart from it; ``None``: none is.
+
         concurrency: Calls at a time.
 
         tools: Options by the server's own tool names.
@@ -135,6 +138,7 @@ class ServerConfig:
     eager: bool = False
     trust_annotations: bool = False
     max_result: int = _MIB
+    blobs_over: int | None = 64 * 1024
     concurrency: int = 16
     tools: Mapping[str, ToolOptions] = field(default_factory=dict[str, ToolOptions])
     retry: Retry | None = None

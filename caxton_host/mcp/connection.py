@@ -24,6 +24,7 @@ from ..core.servers import ServerConfig
 from ..errors import ServerUnavailable, ToolError
 from ..ports import Progress, ignore
 from . import stdio
+from .blobs import set_apart
 from .catalogue import offers_of
 from .reports import Heard
 from .results import completed
@@ -219,7 +220,7 @@ class Connection:
                 f"the answer has {answer.size} bytes, "
                 f"of {self._config.max_result} allowed",
             )
-        return completed(
+        done = completed(
             answer.result,
             tool,
             self._config.options(tool),
@@ -227,6 +228,7 @@ class Connection:
             size=answer.size,
             duration_us=round((self._loop.time() - began) * 1_000_000),
         )
+        return set_apart(done, self._config.blobs_over, self._redact)
 
 
 @asynccontextmanager

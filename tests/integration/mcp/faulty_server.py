@@ -9,6 +9,7 @@ process only: the next one answers. `echo` is always sound.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -137,6 +138,24 @@ def act(number: int, arguments: dict[str, Any]) -> None:  # noqa: C901, PLR0912,
             say({"jsonrpc": "2.0", "id": number, "error": error})
         case "no_content":
             say({"jsonrpc": "2.0", "id": number, "result": {"content": "text"}})
+        case "pictures":
+            picture = base64.b64encode(bytes(range(256)) * 400).decode()
+            secret = b"\xff\x00" * 50_000 + os.environ["SECRET"].encode().hex().encode()
+            said = [
+                {"type": "image", "data": picture, "mimeType": "image/png"},
+                {"type": "image", "data": picture, "mimeType": "image/png"},
+                {"type": "image", "data": "AA==", "mimeType": "image/png"},
+                {"type": "audio", "data": "no base64 " * 9000},
+                {
+                    "type": "resource",
+                    "resource": {
+                        "uri": "file:///x",
+                        "blob": base64.b64encode(secret).decode(),
+                    },
+                },
+                {"type": "text", "text": "look"},
+            ]
+            say({"jsonrpc": "2.0", "id": number, "result": {"content": said}})
         case "nothing":
             say({"jsonrpc": "2.0", "id": number, "result": {}})
         case "large":

@@ -12,18 +12,25 @@ import pytest
 from caxton_host import codec
 from caxton_host.core.calls import JSON, Completed, Effect, Failed, ToolCall
 from caxton_host.core.catalogue import catalogue_for
-from caxton_host.core.events import Event, ToolFailed, ToolProgress, ToolRetried
+from caxton_host.core.events import (
+    Event,
+    ToolCompleted,
+    ToolFailed,
+    ToolProgress,
+    ToolRetried,
+)
 from caxton_host.core.grants import Grant
 from caxton_host.core.journal import Journal
 from caxton_host.core.redact import Redactor
 from caxton_host.core.servers import ServerConfig, ToolOptions
+from caxton_host.errors import NotFoundError
 from caxton_host.gateway import Gateway
 from caxton_host.mcp import McpTools
 from caxton_host.store.memory import MemoryLog, MemoryStore
 from caxton_host.testing import FakeClock, FakeEntropy
 from tests.scene import rule
 
-from .conftest import SECRET, Faulty, noted
+from .conftest import SECRET, Faulty, noted, request
 from .faulty_http import FaultyHttp
 
 
@@ -53,6 +60,10 @@ async def gate_to(tools: McpTools) -> tuple[Gateway, MemoryLog]:
         redact=Redactor([SECRET]),
     )
     return gateway, log
+
+
+def store_of(log: MemoryLog) -> MemoryStore:
+    return log._store
 
 
 def types(events: Sequence[Event]) -> list[str]:
@@ -104,6 +115,65 @@ async def test_an_empty_answer_is_told_to_be_one(faulty: Faulty) -> None:
         outcome = (await gate.call(tool_call())).outcome
     assert isinstance(outcome, Completed)
     assert (outcome.message, outcome.data) == ("MCP tool returned no result.", None)
+
+
+# -- kept apart ----------------------------------------------------------------
+
+
+async def test_large_binary_parts_are_kept_by_digest_for_log_and_agent(
+    faulty: Faulty,
+) -> None:  # law 5
+    async with faulty("pictures") as tools:
+        gate, log = await gate_to(tools)
+        outcome = (await gate.call(tool_call())).outcome
+        await log.append()
+    assert isinstance(outcome, Completed)
+    assert isinstance(outcome.data, dict)
+    content = outcome.data["content"]
+    assert isinstance(content, list)
+    one, two, small, odd, inner, text = content
+    picture = bytes(range(256)) * 400
+    named = {
+        "sha256": codec.sha256(picture),
+        "bytes": 102400,
+        "media_type": "image/png",
+    }
+    assert one == two == {"type": "image", "data": named, "mimeType": "image/png"}
+    assert small == {"type": "image", "data": "AA==", "mimeType": "image/png"}
+    assert odd == {"type": "audio", "data": "no base64 " * 9000}
+    assert isinstance(inner, dict)
+    assert isinstance(inner["resource"], dict)
+    blob = inner["resource"]["blob"]
+    assert isinstance(blob, dict)
+    assert blob["media_type"] == "application/octet-stream"
+    assert text == {"type": "text", "text": "look"}
+    assert outcome.blobs == (named, blob)
+    event = log.events[-1]
+    assert isinstance(event, ToolCompleted)
+    assert (event.data, event.blobs) == (outcome.data, outcome.blobs)
+    assert await store_of(log).blob(str(named["sha256"])) == picture
+    kept = await store_of(log).blob(str(blob["sha256"]))
+    assert kept == b"\xff\x00" * 50_000 + b"[redacted]"  # law 8
+
+
+@pytest.mark.parametrize("over", [None, 1024 * 1024])
+async def test_binary_parts_stay_where_the_operator_wants_that(
+    faulty: Faulty, over: int | None
+) -> None:
+    async with faulty("pictures", blobs_over=over) as tools:
+        done = await tools.call_tool(request("act"))
+    assert (done.blobs, done.contents) == ((), {})
+
+
+async def test_of_an_answer_that_is_not_kept_no_blob_is_kept(faulty: Faulty) -> None:
+    async with faulty("pictures", tools=act(record="hash")) as tools:
+        gate, log = await gate_to(tools)
+        outcome = (await gate.call(tool_call())).outcome
+        await log.append()
+    assert isinstance(outcome, Completed)
+    assert len(outcome.blobs) == 2
+    with pytest.raises(NotFoundError):
+        await store_of(log).blob(str(outcome.blobs[0]["sha256"]))
 
 
 # -- told meanwhile ------------------------------------------------------------

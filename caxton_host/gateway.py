@@ -41,6 +41,7 @@ from .core.calls import (
     ToolCall,
     cut,
     likelier,
+    shortened,
 )
 from .core.events import Event, ToolInvoked, ToolProgress, ToolRetried
 from .core.grants import Allowed, Grant, decide
@@ -265,7 +266,7 @@ class Gateway:
                     return self._failed(route, exc, sent)
             else:
                 return self._taken(
-                    done if attempt == 1 else replace(done, attempts=attempt)
+                    route, done if attempt == 1 else replace(done, attempts=attempt)
                 )
             sends, attempt = sends + 1, attempt + 1
             await self._record_retry(call, route, attempt, sends, sent)
@@ -331,8 +332,10 @@ class Gateway:
             text, code = "the server refused the call", None
         return Failed(kind=exc.kind, sent=sent, message=text, code=code)
 
-    def _taken(self, done: Completed) -> Completed | Failed:
+    def _taken(self, route: Route, done: Completed) -> Completed | Failed:
         if done.bytes > self.max_result:
+            if route.over_limit == "cut":
+                return shortened(done, self.max_result)
             text = f"the answer has {done.bytes} bytes, of {self.max_result} allowed"
             return Failed(kind="too_large", sent="yes", message=text)
         return done

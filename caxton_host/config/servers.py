@@ -39,6 +39,7 @@ _TRANSPORTS = {
 _EFFECT = f.choice("read", "idempotent", "keyed", "unsafe")
 _RECORD = f.choice("full", "hash")
 _MOST_ATTEMPTS = 10
+_OVER_LIMIT = f.choice("fail", "cut")
 _SENDS_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
@@ -159,7 +160,9 @@ def _blobs_over(value: object, at: At) -> int | None:
     return None if value is False else f.size(value, at)
 
 
-_SLOW: f.Fields = {
+_SHARED: f.Fields = {
+    "retry": ("retry", _RETRIED),
+    "over_limit": ("over_limit", _OVER_LIMIT),
     "slow_response_threshold": ("slow_response_threshold", _threshold),
     "slow_response_threshold_ms": ("slow_response_threshold", _threshold_ms),
     "slow_response_message": ("slow_response_message", f.text),
@@ -180,8 +183,7 @@ _TOOL: f.Fields = {
     "timeout": ("timeout", f.duration),
     "timeout_ms": ("timeout", f.milliseconds),
     "record": ("record", _RECORD),
-    "retry": ("retry", _RETRIED),
-    **_SLOW,
+    **_SHARED,
     **_MESSAGE,
 }
 
@@ -208,8 +210,7 @@ _SERVER: f.Fields = {
     "max_result": ("max_result", f.size),
     "blobs_over": ("blobs_over", _blobs_over),
     "concurrency": ("concurrency", f.number),
-    "retry": ("retry", _RETRIED),
-    **_SLOW,
+    **_SHARED,
     "tools": ("tools", f.mapped(f.tables(_TOOL, ToolOptions))),
     "public": ("", f.ignored),
     "enabled": ("", f.flag),

@@ -80,6 +80,7 @@ def _server(server: ServerConfig, mask: Callable[[str], str]) -> dict[str, JSON]
         "blobs_over": server.blobs_over,
         "concurrency": server.concurrency,
         "retry": _retry(server.retry),
+        "over_limit": server.over_limit,
         "slow_response_threshold": server.slow_response_threshold,
         "slow_response_message": server.slow_response_message,
         "tools": {name: _given(asdict(tool)) for name, tool in server.tools.items()},

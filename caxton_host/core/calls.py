@@ -20,6 +20,7 @@ __all__ = [
     "Failed",
     "FailureKind",
     "Outcome",
+    "OverLimit",
     "Record",
     "Retry",
     "Route",
@@ -28,6 +29,7 @@ __all__ = [
     "cut",
     "likelier",
     "reply",
+    "shortened",
 ]
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
@@ -71,6 +73,9 @@ class ToolCall:
     fault: str = field(default="", compare=False)
     over: str = field(default="", compare=False)
 
+
+#: What becomes of an answer that is too large: none, or a digest in its place.
+OverLimit: TypeAlias = Literal["fail", "cut"]
 
 #: What repeating a call of that effect does is what calling it once does.
 REPEATABLE: frozenset[Effect] = frozenset({"read", "idempotent", "keyed"})
@@ -160,6 +165,8 @@ class Route:
         record: What the log keeps of its answers.
 
         retry: How often a call is sent.
+
+        over_limit: What becomes of an answer that is too large.
     """
 
     server: str
@@ -168,6 +175,7 @@ class Route:
     effect: Effect = "unsafe"
     record: Record = "full"
     retry: Retry = field(default_factory=Retry)
+    over_limit: OverLimit = "fail"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +234,26 @@ def cut(done: Completed) -> Completed:
     ).encode()
     kept: JSON = {"$cut": {"sha256": sha256(text).hexdigest(), "bytes": len(text)}}
     return replace(done, message="", data=kept, blobs=(), contents={}, cut=True)
+
+
+#: Characters that are left of the message of an answer that is cut.
+_MESSAGE = 64 * 1024
+
+
+def shortened(done: Completed, limit: int) -> Completed:
+    """
+    Return what is left of an answer that has more than *limit* bytes.
+
+    Its message is kept, as far as it goes. In the place of its data stands the digest
+    of the whole, as `cut` has it; here the agent sees no more either.
+
+    >>> shortened(Completed(message="clear", data=[1]), 3).message
+    'cle'
+    """
+    short = done.message[: min(limit, _MESSAGE)]
+    if isinstance(done.data, dict) and done.data.keys() == {"$cut"}:
+        return replace(done, message=short)
+    return replace(cut(done), message=short, cut=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

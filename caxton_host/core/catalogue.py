@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 from ..errors import ConfigError
-from .calls import JSON, Effect, Record, Retry, Route
+from .calls import JSON, Effect, OverLimit, Record, Retry, Route
 from .grants import Grant
 from .names import exposed_name
 from .servers import ToolOptions
@@ -46,6 +46,8 @@ class Offer:
         record: What the log keeps of its answers.
 
         retry: How often a call is sent.
+
+        over_limit: What becomes of an answer that is too large.
     """
 
     server: str
@@ -59,6 +61,7 @@ class Offer:
     overridden: bool = False
     record: Record = "full"
     retry: Retry = field(default_factory=Retry)
+    over_limit: OverLimit = "fail"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +122,8 @@ class Catalogue:
                 entry["record"] = route.record
             if route.retry != _ONCE:
                 entry["retry"] = {**asdict(route.retry)}
+            if route.over_limit != "fail":
+                entry["over_limit"] = route.over_limit
             if offer := self.visible.get(name):
                 entry["visible"] = True
                 if offer.overridden:
@@ -170,6 +175,7 @@ def catalogue_for(
                 effect=offer.effect if offer else effect,
                 record=offer.record if offer else said.record,
                 retry=offer.retry if offer else said.retrying(effect),
+                over_limit=offer.over_limit if offer else said.over_limit or "fail",
             )
             if name in routes:
                 taken = routes[name]
@@ -186,7 +192,7 @@ def catalogue_for(
 
 def routes_from_payload(payload: Mapping[str, JSON]) -> dict[str, Route]:
     """Return the routes that a ``RunStarted`` holds."""
-    keys = ("server", "tool", "definition_sha256", "effect", "record")
+    keys = ("server", "tool", "definition_sha256", "effect", "record", "over_limit")
     return {
         name: Route(
             **{key: entry[key] for key in keys if key in entry},  # type: ignore[arg-type]  # JSON

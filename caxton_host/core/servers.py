@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from .calls import REPEATABLE, Effect, Record, Retry
+from .calls import REPEATABLE, Effect, OverLimit, Record, Retry
 
 __all__ = ["USUAL", "Restart", "ServerConfig", "ToolOptions", "Transport"]
 
@@ -41,6 +41,8 @@ class ToolOptions:
 
         retry: How often a call is sent, instead of what the server says.
 
+        over_limit: What becomes of an answer that is too large.
+
         slow_response_threshold: Seconds after which a call is told to be slow; 0 is
             never.
 
@@ -56,6 +58,7 @@ class ToolOptions:
     timeout: float | None = None
     record: Record = "full"
     retry: Retry | None = None
+    over_limit: OverLimit | None = None
     slow_response_threshold: float | None = None
     slow_response_message: str | None = None
 
@@ -119,6 +122,8 @@ class ServerConfig:
         retry: How often a call is sent; ``None``: three times, if its effect allows
             it to be repeated, and else once.
 
+        over_limit: As for a tool.
+
         slow_response_threshold: As for a tool.
 
         slow_response_message: As for a tool.
@@ -142,6 +147,7 @@ class ServerConfig:
     concurrency: int = 16
     tools: Mapping[str, ToolOptions] = field(default_factory=dict[str, ToolOptions])
     retry: Retry | None = None
+    over_limit: OverLimit = "fail"
     slow_response_threshold: float = 2.0
     slow_response_message: str = "Still working on {tool}..."
 
@@ -153,8 +159,14 @@ class ServerConfig:
         }
         return replace(said, **own)
 
+    @property
+    def cuts(self) -> bool:
+        """Whether an answer that is too large may be cut."""
+        tools = self.tools.values()
+        return "cut" in {self.over_limit, *(tool.over_limit for tool in tools)}
+
 
 _UNSAID = ToolOptions()
 
 #: What a server says for all its tools, unless one says otherwise.
-_SHARED = ("retry", "slow_response_threshold", "slow_response_message")
+_SHARED = ("retry", "over_limit", "slow_response_threshold", "slow_response_message")

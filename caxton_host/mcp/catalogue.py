@@ -86,6 +86,7 @@ def _offer(config: ServerConfig, name: str, entry: dict[str, JSON]) -> Offer:
         overridden=bool(options.description),
         record=options.record,
         retry=options.retrying(effect),
+        over_limit=options.over_limit or "fail",
     )
 
 

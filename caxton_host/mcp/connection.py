@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import math
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
-from ..core.calls import JSON, Completed
+from ..codec import decode_trusted
+from ..core.calls import JSON, Completed, shortened
 from ..core.catalogue import Offer
 from ..core.redact import Redactor
-from ..core.servers import ServerConfig
-from ..errors import ServerUnavailable, ToolError
+from ..core.schemas import Schema, bounded
+from ..core.servers import ServerConfig, ToolOptions
+from ..errors import BadBytes, ServerUnavailable, ToolError
 from ..ports import Progress, ignore
+from ..schemas import mismatch
 from . import stdio
 from .blobs import set_apart
 from .catalogue import offers_of
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
     from mcp_types import Implementation
 
 __all__ = ["Connection", "connect"]
+
+logger = logging.getLogger(__name__)
 
 #: A server that has not answered the newest handshake by now is offered the old one
 #: as well. Nothing is lost if it is only slow to start: the first yes counts.
@@ -78,6 +84,7 @@ class Connection:
         self._listed = -1
         self._good_until = 0.0
         self._listing = asyncio.Lock()
+        self._promises: Mapping[str, Schema] = {}
         self._mirrored: dict[str, Callable[[Mapping[str, Any]], dict[str, str]]] = {}
         self.name = plain(info.name if info else "", redact, _NAME_LENGTH)
         self.version = plain(info.version if info else "", redact, _NAME_LENGTH)
@@ -126,9 +133,49 @@ class Connection:
             self.offers, self.left_out = offers_of(self._config, entries, self._redact)
             if self._config.url is not None and not self.legacy:
                 self._mirror()
+            self._promises = dict(self._promised())
             self._listed = now
             self._good_until = self._loop.time() + _LIST_SECONDS
             return True
+
+    def _promised(self) -> Iterator[tuple[str, Schema]]:
+        """Yield what the tools promise of their answers, where that can be checked."""
+        for name, offer in self.offers.items():
+            schema = decode_trusted(offer.definition).get("outputSchema")
+            if not isinstance(schema, dict):
+                continue
+            try:
+                yield name, bounded(schema)
+            except BadBytes as exc:
+                self._unchecked(name, exc)
+
+    def _unchecked(self, tool: str, why: BadBytes) -> None:
+        said = plain(str(why), self._redact, 200)
+        where = f"{self._config.name}/{tool}"
+        logger.warning("MCP: the answer of %s is not checked: %s", where, said)
+
+    def _check(
+        self, tool: str, result: Mapping[str, JSON], options: ToolOptions
+    ) -> None:
+        """Compare an answer with what the tool promised, unless it is an error."""
+        promise = self._promises.get(tool)
+        if promise is None or result.get("isError"):
+            return
+        why = "it has no structuredContent"
+        if "structuredContent" in result:
+            try:
+                wrong = mismatch(promise, result["structuredContent"])
+            except BadBytes as exc:
+                self._unchecked(tool, exc)
+                return
+            if wrong is None:
+                return
+            why = plain(str(wrong), self._redact, 300)
+        if options.record == "hash":
+            why = "which is not kept"  # a key that is wrong may be of the answer
+        raise ToolError(
+            "invalid_result", "yes", f"the answer is not what {tool} promises: {why}"
+        )
 
     def _mirror(self) -> None:
         """Learn which parameters a call repeats in its headers, since 2026."""
@@ -213,21 +260,24 @@ class Connection:
             mirrored(params) if mirrored else None,
             Heard(tell, self._redact),
         )
-        if answer.size > self._config.max_result:
+        options, most = self._config.options(tool), self._config.max_result
+        if answer.size > most and options.over_limit != "cut":
             raise ToolError(
                 "too_large",
                 "yes",
-                f"the answer has {answer.size} bytes, "
-                f"of {self._config.max_result} allowed",
+                f"the answer has {answer.size} bytes, of {most} allowed",
             )
+        self._check(tool, answer.result, options)
         done = completed(
             answer.result,
             tool,
-            self._config.options(tool),
+            options,
             self._redact,
             size=answer.size,
             duration_us=round((self._loop.time() - began) * 1_000_000),
         )
+        if answer.size > most:
+            return shortened(done, most)
         return set_apart(done, self._config.blobs_over, self._redact)
 
 

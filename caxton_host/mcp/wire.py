@@ -27,6 +27,9 @@ __all__ = ["Answer", "Link", "Wire", "longest"]
 _ENVELOPE = 64 * 1024
 _PAGE = 1024 * 1024
 
+#: How much longer an answer may be that is cut, and not refused.
+_CUT = 4
+
 
 class Answer(NamedTuple):
     """
@@ -140,4 +143,6 @@ class Link(NamedTuple):
 
 def longest(config: ServerConfig) -> int:
     """Return the bytes of a message: a result and its envelope, or a page of tools."""
-    return max(config.max_result, _PAGE) + _ENVELOPE
+    # What is cut has to be read first.
+    result = config.max_result * (_CUT if config.cuts else 1)
+    return max(result, _PAGE) + _ENVELOPE

@@ -20,7 +20,9 @@ from caxton_host.core.calls import (
     Route,
     Sent,
     ToolCall,
+    cut,
     reply,
+    shortened,
 )
 from caxton_host.core.events import (
     Event,
@@ -625,6 +627,20 @@ async def test_answer_over_the_limit_of_the_run_is_a_failure() -> None:  # law 9
     assert isinstance(answer.outcome, Failed)
     assert (answer.outcome.kind, answer.outcome.sent) == ("too_large", "yes")
     assert isinstance(scene.log.events[-1], ToolFailed)
+
+
+async def test_answer_over_the_limit_is_cut_where_the_operator_wants_that() -> None:
+    done = Completed(message="a long one", data={"content": ["long"]}, bytes=101)
+    scene = Scene(tools=tools(done))
+    routes = {"weather": replace(WEATHER_ROUTE, over_limit="cut")}
+    gate = replace(scene.gate, max_result=6, routes=routes)
+
+    outcome = (await gate.call(WEATHER)).outcome
+
+    kept = cut(done).data
+    assert outcome == replace(done, message="a long", data=kept)
+    again = shortened(replace(done, data=kept), 3)
+    assert (again.message, again.data) == ("a l", kept)  # not a digest of a digest
 
 
 # -- sent again ------------------------------------------------------------------

@@ -51,7 +51,14 @@ def answer(number: object, text: str = "fine") -> None:
 
 
 def tool(name: str, description: str = "does it") -> dict[str, Any]:
-    return {"name": name, "description": description, "inputSchema": schema}
+    told = {"name": name, "description": description, "inputSchema": schema}
+    if mode == "promises" and name == "act":
+        sky = {"enum": ["clear"]}
+        promise = {"type": "object", "properties": {"sky": sky}, "required": ["sky"]}
+        return {**told, "outputSchema": promise}
+    if mode == "promises_endlessly" and name == "act":
+        return {**told, "outputSchema": {"type": "object", "not": {"$ref": "#"}}}
+    return told
 
 
 def listed(cursor: str | None) -> dict[str, Any]:
@@ -156,6 +163,8 @@ def act(number: int, arguments: dict[str, Any]) -> None:  # noqa: C901, PLR0912,
                 {"type": "text", "text": "look"},
             ]
             say({"jsonrpc": "2.0", "id": number, "result": {"content": said}})
+        case "promises" | "promises_endlessly":
+            say({"jsonrpc": "2.0", "id": number, "result": arguments["result"]})
         case "nothing":
             say({"jsonrpc": "2.0", "id": number, "result": {}})
         case "large":

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from caxton_host import codec
-from caxton_host.core.calls import JSON, Completed, Effect, Failed, ToolCall
+from caxton_host.core.calls import JSON, Completed, Effect, Failed, ToolCall, cut
 from caxton_host.core.catalogue import catalogue_for
 from caxton_host.core.events import (
     Event,
@@ -21,9 +21,10 @@ from caxton_host.core.events import (
 )
 from caxton_host.core.grants import Grant
 from caxton_host.core.journal import Journal
+from caxton_host.core.payloads import outcome_of
 from caxton_host.core.redact import Redactor
 from caxton_host.core.servers import ServerConfig, ToolOptions
-from caxton_host.errors import NotFoundError
+from caxton_host.errors import NotFoundError, ToolError
 from caxton_host.gateway import Gateway
 from caxton_host.mcp import McpTools
 from caxton_host.store.memory import MemoryLog, MemoryStore
@@ -174,6 +175,102 @@ async def test_of_an_answer_that_is_not_kept_no_blob_is_kept(faulty: Faulty) -> 
     assert len(outcome.blobs) == 2
     with pytest.raises(NotFoundError):
         await store_of(log).blob(str(outcome.blobs[0]["sha256"]))
+
+
+# -- too large ------------------------------------------------------------------
+
+
+async def test_an_answer_that_is_too_large_is_cut_where_that_is_wanted(
+    faulty: Faulty,
+) -> None:
+    text = "x" * 2000
+    async with faulty("sound", max_result=1000, over_limit="cut") as tools:
+        gate, log = await gate_to(tools)
+        outcome = (await gate.call(tool_call("echo", text=text))).outcome
+    assert isinstance(outcome, Completed)
+    whole = {"content": [{"type": "text", "text": text}]}
+    kept = cut(Completed(message=text, data=whole)).data
+    assert (outcome.message, outcome.data, outcome.cut) == (text[:1000], kept, False)
+    assert outcome_of(log.events[-1]) == (1, outcome)  # law 5
+
+
+async def test_one_tool_may_be_cut_and_the_others_fail(faulty: Faulty) -> None:
+    options = {"echo": ToolOptions(over_limit="cut")}
+    async with faulty("large", max_result=1024 * 1024, tools=options) as tools:
+        with pytest.raises(ToolError, match="of 1048576 allowed"):
+            await tools.call_tool(request("act"))
+        done = await tools.call_tool(request("echo", {"text": "y" * 3_000_000}))
+        assert done.message == "y" * 64 * 1024
+        with pytest.raises(ToolError, match="a line of over"):
+            await tools.call_tool(request("echo", {"text": "y" * 5_000_000}))
+
+
+# -- promised -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("result", "why"),
+    [
+        ({"structuredContent": {"sky": "purple"}}, r"\$\.sky: "),
+        ({"structuredContent": {}}, r"\$: .*sky"),
+        ({"structuredContent": {"sky": 7}, "isError": False}, r"\$\.sky: "),
+        ({"content": []}, "no structuredContent"),
+    ],
+)
+async def test_an_answer_that_breaks_its_promise_is_an_invalid_result(
+    faulty: Faulty, result: dict[str, JSON], why: str
+) -> None:
+    async with faulty("promises") as tools:
+        with pytest.raises(
+            ToolError, match=f"not what act promises: .*{why}"
+        ) as caught:
+            await tools.call_tool(request("act", {"result": result}))
+    assert (caught.value.kind, caught.value.sent) == ("invalid_result", "yes")
+    assert "purple" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        {"structuredContent": {"sky": "clear", "more": 1}},
+        {"content": [], "isError": True},
+    ],
+)
+async def test_an_answer_that_keeps_its_promise_or_is_an_error_is_taken(
+    faulty: Faulty, result: dict[str, JSON]
+) -> None:
+    async with faulty("promises") as tools:
+        done = await tools.call_tool(request("act", {"result": result}))
+    assert done.is_error == bool(result.get("isError"))
+
+
+async def test_what_is_wrong_is_not_told_of_an_answer_that_is_not_kept(
+    faulty: Faulty,
+) -> None:
+    async with faulty("promises", tools=act(record="hash")) as tools:
+        with pytest.raises(ToolError, match="promises: which is not kept"):
+            await tools.call_tool(request("act", {"result": {"structuredContent": {}}}))
+
+
+async def test_a_promise_without_a_bound_is_not_interpreted(
+    faulty: Faulty, caplog: pytest.LogCaptureFixture
+) -> None:  # law 9
+    async with faulty("promises_endlessly") as tools:
+        done = await tools.call_tool(
+            request("act", {"result": {"structuredContent": {"a": 1}}})
+        )
+    assert done.message == "act returned 1 field"
+    assert "faulty/act is not checked: '#' refers to itself" in caplog.text
+
+
+async def test_an_answer_too_large_for_its_promise_is_taken_unchecked(
+    faulty: Faulty, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:  # law 9
+    monkeypatch.setattr("caxton_host.core.schemas._STEPS", 20)
+    async with faulty("promises") as tools:
+        result: JSON = {"structuredContent": {"sky": [*range(50)]}}
+        await tools.call_tool(request("act", {"result": result}))
+    assert "faulty/act is not checked: the value is too large" in caplog.text
 
 
 # -- told meanwhile ------------------------------------------------------------

@@ -109,6 +109,27 @@ def test_retries_are_those_of_the_tool_of_the_server_or_of_the_effect(
     assert config.webhooks["hook"].retry == Retry(attempts=2)
 
 
+def test_what_is_too_large_is_said_for_server_and_tool(folder: Folder) -> None:
+    config = folder.load(
+        """
+        [servers.a]
+        command = "a"
+        blobs_over = false
+        [servers.a.tools.big]
+        over_limit = "cut"
+        [servers.b]
+        command = "b"
+        over_limit = "cut"
+        blobs_over = "1 MiB"
+        """
+    )
+    a, b = config.servers["a"], config.servers["b"]
+    assert (a.blobs_over, b.blobs_over) == (None, 1024 * 1024)
+    assert [s.options("any").over_limit for s in (a, b)] == ["fail", "cut"]
+    assert a.options("big").over_limit == "cut"
+    assert (a.cuts, b.cuts, ServerConfig(name="c").cuts) == (True, True, False)
+
+
 def test_slow_calls_are_told_as_tool_or_server_say(folder: Folder) -> None:
     config = folder.load(
         """

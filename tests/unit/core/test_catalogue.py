@@ -121,7 +121,10 @@ def test_routes_are_read_back_as_they_were_recorded() -> None:
     catalogue = catalogue_for(
         ALL,
         OWN,
-        [replace(WEATHER, retry=Retry(attempts=4)), replace(ECHO, effect="keyed")],
+        [
+            replace(WEATHER, retry=Retry(attempts=4), over_limit="cut"),
+            replace(ECHO, effect="keyed"),
+        ],
     )
     stored = codec.decode_trusted(codec.encode(catalogue.to_payload()))
 

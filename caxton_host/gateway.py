@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import assert_never
 
 from .core.calls import (
@@ -50,7 +51,7 @@ from .core.limits import Limits
 from .core.names import idempotency_key
 from .core.payloads import settled
 from .core.redact import Redactor
-from .errors import LeaseLost, RunStopped, Suspend, ToolError
+from .errors import LeaseLost, RunStopped, StoreError, Suspend, ToolError
 from .ports import EventLog, Refused, ToolClient, ToolRequest
 from .progress import Reports, unwatched
 
@@ -61,6 +62,17 @@ _NOWHERE = Route(server="", tool="")
 
 async def _at_once(_: float) -> None:
     """Wait no time at all."""
+
+
+@dataclass(slots=True)
+class _Sends:
+    """How often a call was sent, whoever wanted it."""
+
+    attempt: int
+
+    def counted(self, done: Completed) -> Completed:
+        """Return an answer that knows how often it was asked for."""
+        return done if self.attempt == 1 else replace(done, attempts=self.attempt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,22 +268,20 @@ class Gateway:
         """
         route = self.routes[call.name]
         sent: Sent = "no" if attempt == 1 else "unknown"
-        sends = 1
-        while True:
+        sends = _Sends(attempt)
+        for tries in count(1):
             try:
-                done = await self._send(call, route, attempt)
+                done = await self._send(call, route, sends)
             except ToolError as exc:
                 sent = likelier(sent, exc.sent)
-                if not route.retry.again(route.effect, exc.kind, sent, sends=sends):
+                if not route.retry.again(route.effect, exc.kind, sent, sends=tries):
                     return self._failed(route, exc, sent)
             else:
-                return self._taken(
-                    route, done if attempt == 1 else replace(done, attempts=attempt)
-                )
-            sends, attempt = sends + 1, attempt + 1
-            await self._record_retry(call, route, attempt, sends, sent)
+                return self._taken(route, sends.counted(done))
+            await self._send_again(call, route, sends, tries, sent)
+        raise AssertionError  # pragma: no cover -- the loop returns or raises
 
-    async def _send(self, call: ToolCall, route: Route, attempt: int) -> Completed:
+    async def _send(self, call: ToolCall, route: Route, sends: _Sends) -> Completed:
         reports = Reports(
             log=self.log,
             redact=self.redact,
@@ -279,6 +289,12 @@ class Gateway:
             watch=self.watch,
             quiet=route.record == "hash",
         )
+        self._check_lease(call)
+
+        async def asked_for() -> None:
+            await self._record_send(call, sends, "input")
+            self._check_lease(call)
+
         request = ToolRequest(
             run_id=self.run_id,
             call=call.number,
@@ -287,18 +303,13 @@ class Gateway:
             params=call.params or {},
             definition_sha256=route.definition_sha256,
             idempotency_key=idempotency_key(self.run_id, call.number),
-            attempt=attempt,
+            attempt=sends.attempt,
             on_progress=reports.take,
+            on_resend=asked_for,
         )
-        if not self.log.holds():
-            # Its intent stays open: who takes the run over finds it in doubt.
-            raise LeaseLost(
-                f"the lease of this host ran out before call {call.number} was sent",
-                fix=f"caxton runs resume {self.run_id}, once no host drives it",
-            )
         try:
             return await self.tools.call_tool(request)
-        except ToolError:
+        except (ToolError, StoreError):
             raise
         except BaseException:
             # The run is stopped while the tool works: closed, so that an open
@@ -308,21 +319,33 @@ class Gateway:
         finally:
             reports.end()
 
-    async def _record_retry(
-        self, call: ToolCall, route: Route, attempt: int, sends: int, sent: Sent
+    def _check_lease(self, call: ToolCall) -> None:
+        if not self.log.holds():
+            # Its intent stays open: who takes the run over finds it in doubt.
+            raise LeaseLost(
+                f"the lease of this host ran out before call {call.number} was sent",
+                fix=f"caxton runs resume {self.run_id}, once no host drives it",
+            )
+
+    async def _send_again(
+        self, call: ToolCall, route: Route, sends: _Sends, tries: int, sent: Sent
     ) -> None:
         """Make durable that a call is sent once more, when its time has come."""
-        retry = ToolRetried(call=call.number, attempt=attempt, reason="transport")
         key = idempotency_key(self.run_id, call.number)
         try:
-            await self.wait(route.retry.pause(key, sends - 1))
-            await self.log.append(retry)
+            await self.wait(route.retry.pause(key, tries))
+            await self._record_send(call, sends, "transport")
         except Exception:
             raise
         except BaseException:
             # The run is stopped between two sends: what is known is of the first.
             self.settle(call, stopped(sent))
             raise
+
+    async def _record_send(self, call: ToolCall, sends: _Sends, reason: str) -> None:
+        sends.attempt += 1
+        retry = ToolRetried(call=call.number, attempt=sends.attempt, reason=reason)
+        await self.log.append(retry)
         self.journal.apply(retry, self.log.recorded_at)
 
     def _failed(self, route: Route, exc: ToolError, sent: Sent) -> Failed:

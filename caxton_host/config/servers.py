@@ -39,6 +39,7 @@ _TRANSPORTS = {
 _EFFECT = f.choice("read", "idempotent", "keyed", "unsafe")
 _RECORD = f.choice("full", "hash")
 _MOST_ATTEMPTS = 10
+_ELICITATION = f.choice("refuse", "defaults")
 _OVER_LIMIT = f.choice("fail", "cut")
 _SENDS_BODY = frozenset({"POST", "PUT", "PATCH"})
 
@@ -209,6 +210,7 @@ _SERVER: f.Fields = {
     "trust_annotations": ("trust_annotations", f.flag),
     "max_result": ("max_result", f.size),
     "blobs_over": ("blobs_over", _blobs_over),
+    "elicitation": ("elicitation", _ELICITATION),
     "concurrency": ("concurrency", f.number),
     **_SHARED,
     "tools": ("tools", f.mapped(f.tables(_TOOL, ToolOptions))),

@@ -78,6 +78,7 @@ def _server(server: ServerConfig, mask: Callable[[str], str]) -> dict[str, JSON]
         "trust_annotations": server.trust_annotations,
         "max_result": server.max_result,
         "blobs_over": server.blobs_over,
+        "elicitation": server.elicitation,
         "concurrency": server.concurrency,
         "retry": _retry(server.retry),
         "over_limit": server.over_limit,

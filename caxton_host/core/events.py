@@ -155,7 +155,8 @@ class ToolRetried(Event):
         attempt: 2 for the second send, and so on.
 
         reason: ``transport``: the send before it failed, in a way that allows
-            another one; ``resolved`` or ``resumed``.
+            another one; ``input``: the server answered that it needs another one;
+            ``resolved`` or ``resumed``.
     """
 
     call: int

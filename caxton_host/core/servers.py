@@ -8,7 +8,17 @@ from typing import Any, Literal, TypeAlias
 
 from .calls import REPEATABLE, Effect, OverLimit, Record, Retry
 
-__all__ = ["USUAL", "Restart", "ServerConfig", "ToolOptions", "Transport"]
+__all__ = [
+    "USUAL",
+    "Elicitation",
+    "Restart",
+    "ServerConfig",
+    "ToolOptions",
+    "Transport",
+]
+
+#: What a server gets that asks a person something.
+Elicitation: TypeAlias = Literal["refuse", "defaults"]
 
 Transport: TypeAlias = Literal["stdio", "http", "sse"]
 
@@ -115,6 +125,9 @@ class ServerConfig:
         blobs_over: Binary parts of an answer that have more bytes are kept by digest,
             apart from it; ``None``: none is.
 
+        elicitation: ``defaults``: a form that it asks a person to fill is answered
+            with its own defaults, and not refused.
+
         concurrency: Calls at a time.
 
         tools: Options by the server's own tool names.
@@ -144,6 +157,7 @@ class ServerConfig:
     trust_annotations: bool = False
     max_result: int = _MIB
     blobs_over: int | None = 64 * 1024
+    elicitation: Elicitation = "refuse"
     concurrency: int = 16
     tools: Mapping[str, ToolOptions] = field(default_factory=dict[str, ToolOptions])
     retry: Retry | None = None

@@ -12,10 +12,10 @@ import gc
 import logging
 import math
 import os
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from .. import __version__
 from ..codec import decode_trusted
@@ -25,13 +25,14 @@ from ..core.redact import Redactor
 from ..core.schemas import Schema, bounded
 from ..core.servers import ServerConfig, ToolOptions
 from ..errors import BadBytes, ServerUnavailable, ToolError
-from ..ports import Progress, ignore
+from ..ports import Progress, ignore, unrecorded
 from ..schemas import mismatch
 from . import stdio
 from .blobs import set_apart
 from .catalogue import offers_of
 from .reports import Heard
 from .results import completed
+from .rounds import ROUNDS, carried
 from .texts import plain
 from .wire import Answer, Link, Wire
 
@@ -51,6 +52,9 @@ _PROBE = 1.0
 _LIST_SECONDS = 60.0
 
 _CALL = "tools/call"
+#: Seconds until a server that wants nothing but time is asked again.
+_SOONEST, _LATEST = 0.05, 0.25
+
 _PAGES = 100
 _TOOLS = 1_000
 _LIST_BYTES = 1024 * 1024
@@ -80,7 +84,7 @@ class Connection:
         self._redact = redact
         self._peer = peer
         self._loop = asyncio.get_running_loop()
-        self._meta = _meta_of(session)
+        self._meta = _meta_of(session, config)
         self._listed = -1
         self._good_until = 0.0
         self._listing = asyncio.Lock()
@@ -145,7 +149,7 @@ class Connection:
             if not isinstance(schema, dict):
                 continue
             try:
-                yield name, bounded(schema)
+                yield name, bounded(cast("dict[str, JSON]", schema))
             except BadBytes as exc:
                 self._unchecked(name, exc)
 
@@ -234,31 +238,68 @@ class Connection:
                 "protocol", "yes", said, code=exc.error.code or None
             ) from None
 
-    async def call(
+    async def _last(
+        self,
+        params: dict[str, JSON],
+        deadline: float,
+        headers: Mapping[str, str] | None,
+        heard: Heard,
+        again: Callable[[], Awaitable[None]],
+    ) -> Answer:
+        """Ask until nothing more is wanted, all within one deadline."""
+        more: dict[str, JSON] = {}
+        for number in range(ROUNDS + 1):
+            try:
+                answer = await self._ask(
+                    _CALL, {**params, **more}, deadline, headers, heard
+                )
+            except ToolError as exc:
+                if not number or exc.sent != "no":
+                    raise
+                # What it did in the rounds before is not known.
+                raise ToolError(exc.kind, "unknown", str(exc)) from None
+            if self.legacy:
+                return answer
+            wanted = carried(answer.result, self._config.elicitation)
+            if wanted is None:
+                return answer
+            more = wanted
+            if "inputResponses" not in more:
+                await asyncio.sleep(min(_SOONEST * 2**number, _LATEST))
+            if self._loop.time() >= deadline:
+                raise ToolError("timeout", "unknown", "the server asks for ever more")
+            if number < ROUNDS:
+                await again()
+        why = f"the tool asks for more input after {ROUNDS} rounds"
+        raise ToolError("invalid_result", "yes", why)
+
+    async def call(  # noqa: PLR0913, PLR0917 -- what is sent, and who hears of it
         self,
         tool: str,
         params: dict[str, JSON],
         meta: dict[str, JSON],
         deadline: float,
         tell: Callable[[Progress], None] = ignore,
+        again: Callable[[], Awaitable[None]] = unrecorded,
     ) -> Completed:
         """
         Call a tool once.
 
         What *meta* holds goes along, for servers that know it. The *deadline* is
-        on the clock of the event loop. How far the server is, is told to *tell*.
+        on the clock of the event loop. How far the server is, is told to *tell*, and
+        *again* is awaited before each further send that it asks for.
 
         Raises:
             ToolError: There is no answer, or none that can be used.
         """
         began = self._loop.time()
         mirrored = self._mirrored.get(tool)
-        answer = await self._ask(
-            _CALL,
+        answer = await self._last(
             {"name": tool, "arguments": params, "_meta": {**self._meta, **meta}},
             deadline,
             mirrored(params) if mirrored else None,
             Heard(tell, self._redact),
+            again,
         )
         options, most = self._config.options(tool), self._config.max_result
         if answer.size > most and options.over_limit != "cut":
@@ -301,9 +342,10 @@ async def connect(
     """
     async with AsyncExitStack() as stack:
         link = await stack.enter_async_context(_link(config, redact, proxy))
+        link.peer.elicitation = config.elicitation
         try:
             async with asyncio.timeout(config.start_timeout):
-                session = await stack.enter_async_context(_session(link.peer))
+                session = await stack.enter_async_context(_session(link.peer, config))
                 await _negotiate(session, legacy=legacy)
                 connection = Connection(config, redact, link.peer, session)
                 link.peer.settled(connection.protocol, legacy=connection.legacy)
@@ -340,12 +382,14 @@ async def _link(
 
 
 @asynccontextmanager
-async def _session(peer: Wire) -> AsyncGenerator[ClientSession]:
+async def _session(peer: Wire, config: ServerConfig) -> AsyncGenerator[ClientSession]:
     # Half a second, the first time, while the server starts as well.
     session_type, info_type = await asyncio.to_thread(_sdk)
     session = session_type(
         dispatcher=peer,
         client_info=info_type(name="caxton-host", version=__version__),
+        # That there is one is told to the server; it is the peer that answers.
+        elicitation_callback=_never if config.elicitation == "defaults" else None,
     )
     await session.__aenter__()
     try:
@@ -353,6 +397,11 @@ async def _session(peer: Wire) -> AsyncGenerator[ClientSession]:
     finally:
         # Told of an exception, it would wrap it in a group.
         await session.__aexit__(None, None, None)
+
+
+async def _never(context: Any, params: Any) -> NoReturn:  # noqa: ANN401 -- the SDK's
+    del context, params
+    raise AssertionError  # pragma: no cover -- no request of a server comes this far
 
 
 def _sdk() -> tuple[type[ClientSession], type[Implementation]]:
@@ -426,7 +475,7 @@ def _unavailable(
     )
 
 
-def _meta_of(session: ClientSession) -> dict[str, JSON]:
+def _meta_of(session: ClientSession, config: ServerConfig) -> dict[str, JSON]:
     """Return what every request of a protocol without a handshake carries."""
     if session.discover_result is None:
         return {}
@@ -435,5 +484,7 @@ def _meta_of(session: ClientSession) -> dict[str, JSON]:
     return {
         mcp_types.PROTOCOL_VERSION_META_KEY: session.protocol_version,
         mcp_types.CLIENT_INFO_META_KEY: {"name": "caxton-host", "version": __version__},
-        mcp_types.CLIENT_CAPABILITIES_META_KEY: {},
+        mcp_types.CLIENT_CAPABILITIES_META_KEY: (
+            {"elicitation": {"form": {}}} if config.elicitation == "defaults" else {}
+        ),
     }

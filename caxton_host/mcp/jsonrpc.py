@@ -18,9 +18,11 @@ from anyio import TASK_STATUS_IGNORED
 
 from ..codec import load_json
 from ..core.calls import JSON, FailureKind
+from ..core.servers import Elicitation
 from ..errors import BadBytes, ToolError
 from .lines import Lines, Overlong
 from .reports import Heard, progress_of, tokened
+from .rounds import answered
 from .wire import Answer
 
 if TYPE_CHECKING:
@@ -91,6 +93,7 @@ class Peer:
         self.broken = False
         self.strict = False
         self.changes = 0
+        self.elicitation: Elicitation = "refuse"
         self.unsolicited = 0
         self.junk = 0
         self.late = 0
@@ -340,8 +343,10 @@ class Peer:
         reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
         if method == "ping":
             reply["result"] = {}
+        elif said := answered(method, message.get("params"), self.elicitation):
+            reply["result"] = said
         else:
-            # No sampling, no roots, no elicitation: an agent host offers none.
+            # No sampling, no roots; and elicitation where the operator wants it.
             reply["error"] = {"code": METHOD_NOT_FOUND, "message": "not supported"}
         if self._writable.is_set():
             self._send(reply)

@@ -22,12 +22,13 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.jsonrpc import HEADER_MISMATCH, UNSUPPORTED_PROTOCOL_VERSION
 
 from ..core.calls import JSON, FailureKind
-from ..core.servers import ServerConfig
+from ..core.servers import Elicitation, ServerConfig
 from ..errors import ServerUnavailable, ToolError
 from .jsonrpc import METHOD_NOT_FOUND, encode
 from .judge import Mark, message_of, outcome, refusal_of
 from .posts import Posts, Reply, UnreachableError, status_text
 from .reports import Heard, progress_of, tokened
+from .rounds import answered
 from .sse import Events
 from .wire import Answer, Link, longest
 
@@ -90,6 +91,7 @@ class HttpPeer:
         self.broken = False
         self.ready = True
         self.changes = 0
+        self.elicitation: Elicitation = "refuse"
 
     # -- asking ----------------------------------------------------------------
 
@@ -300,8 +302,10 @@ class HttpPeer:
         reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
         if method == "ping":
             reply["result"] = {}
+        elif said := answered(method, message.get("params"), self.elicitation):
+            reply["result"] = said
         else:
-            # No sampling, no roots, no elicitation: an agent host offers none.
+            # No sampling, no roots; and elicitation where the operator wants it.
             reply["error"] = {"code": METHOD_NOT_FOUND, "message": "not supported"}
         self._tell(reply)
 

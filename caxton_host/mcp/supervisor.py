@@ -106,7 +106,12 @@ class Server:
             if options.key_argument:
                 params = {**params, options.key_argument: request.idempotency_key}
             return await connection.call(
-                request.tool, params, meta, deadline, request.on_progress
+                request.tool,
+                params,
+                meta,
+                deadline,
+                request.on_progress,
+                request.on_resend,
             )
         finally:
             self._slots.release()

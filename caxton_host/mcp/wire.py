@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from anyio import TASK_STATUS_IGNORED
 
 from ..core.calls import JSON, FailureKind
-from ..core.servers import ServerConfig
+from ..core.servers import Elicitation, ServerConfig
 from ..errors import ToolError
 
 if TYPE_CHECKING:
@@ -51,10 +51,13 @@ class Wire(Protocol):
         lost: Why nothing can be asked any more, or ``None``.
 
         changes: How often the tools may have become others.
+
+        elicitation: What the server gets that asks a person something.
     """
 
     lost: ToolError | None
     changes: int
+    elicitation: Elicitation
 
     @property
     def broken(self) -> bool:

@@ -19,7 +19,7 @@ from .log import (
     Trace,
 )
 from .sandbox import Answer, Door, Ending, Guest, Prepared, Sandbox
-from .tools import Progress, ToolClient, ToolRequest, ignore
+from .tools import Progress, ToolClient, ToolRequest, ignore, unrecorded
 from .watch import Clock, Span, Telemetry
 
 __all__ = [
@@ -45,4 +45,5 @@ __all__ = [
     "ToolRequest",
     "Trace",
     "ignore",
+    "unrecorded",
 ]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..core.calls import JSON, Completed
 from ..core.catalogue import Offered
 
-__all__ = ["Progress", "ToolClient", "ToolRequest", "ignore"]
+__all__ = ["Progress", "ToolClient", "ToolRequest", "ignore", "unrecorded"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,10 @@ def ignore(_: Progress) -> None:
     """Do nothing with a report that nobody waits for."""
 
 
+async def unrecorded() -> None:
+    """Do nothing before a further send: there is no log."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolRequest:
     """
@@ -52,6 +56,9 @@ class ToolRequest:
 
         attempt: 1 for the first send.
 
+        on_resend: Awaited before each send after the first that the server itself
+            asked for. What it raises ends the run.
+
         on_progress: Called with each report, from the event loop.
     """
 
@@ -63,6 +70,9 @@ class ToolRequest:
     definition_sha256: str | None
     idempotency_key: str
     attempt: int = 1
+    on_resend: Callable[[], Awaitable[None]] = field(
+        default=unrecorded, compare=False, repr=False
+    )
     on_progress: Callable[[Progress], None] = field(
         default=ignore, compare=False, repr=False
     )

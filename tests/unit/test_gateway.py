@@ -816,6 +816,49 @@ async def test_run_that_is_stopped_between_two_sends_says_what_is_known_of_the_f
     assert (end.kind, end.sent, len(scene.tools.asked)) == ("cancelled", sent, 1)
 
 
+# -- rounds ---------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Asking(FakeTools):
+    """Tools that ask to be asked again before they answer."""
+
+    rounds: int = 2
+
+    async def call_tool(self, request: ToolRequest) -> Completed:
+        done = await super(Asking, self).call_tool(request)
+        for _ in range(self.rounds):
+            await request.on_resend()
+        return done
+
+
+async def test_round_that_a_server_asks_for_is_a_send() -> None:  # law 2
+    scene = Scene(Asking(tools().answers))
+
+    outcome = (await scene.gate.call(WEATHER)).outcome
+
+    assert outcome == replace(OUTCOME, attempts=3)
+    assert scene.log.events[1:3] == [
+        ToolRetried(call=1, attempt=2, reason="input"),
+        ToolRetried(call=1, attempt=3, reason="input"),
+    ]
+    assert scene.log.durable == 3
+
+
+async def test_round_is_not_begun_once_the_lease_is_lost() -> None:  # law 7
+    class Lapsed(MemoryLog):
+        def holds(self) -> bool:
+            return len(self.events) < 3
+
+    scene = Scene(Asking(tools().answers), log=log_of(Lapsed))
+
+    with pytest.raises(LeaseLost):
+        await scene.gate.call(WEATHER)
+
+    assert len(scene.gate.journal.in_doubt) == 1  # it is open, whoever takes it over
+    assert len(scene.log.events) == 3
+
+
 # -- leases --------------------------------------------------------------------
 
 

@@ -109,6 +109,52 @@ def report(number: int, token: int) -> None:
     tell(token, progress=4, message="too late")
 
 
+FORM = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "default": "Ann"}, "age": {}},
+    "required": ["name"],
+}
+STATE = "\u00fc \u0000 {}"
+
+
+def wants(method: str = "elicitation/create", **params: object) -> dict[str, Any]:
+    given = {"message": "who?", "requestedSchema": FORM, **params}
+    return {"one": {"method": method, "params": given}}
+
+
+def ask_for_more(number: int, params: dict[str, Any]) -> None:  # noqa: C901 -- a branch a mode
+    """Answer in rounds, as 2026-07-28 has it."""
+    state, said = params.get("requestState"), params.get("inputResponses")
+    more: dict[str, Any] = {"resultType": "input_required"}
+    match mode:
+        case "rounds_by_state" if state != STATE + "2":
+            more["requestState"] = STATE + str(int((state or STATE + "0")[-1]) + 1)
+        case "rounds_with_form" if not said:
+            more |= {"inputRequests": wants(), "requestState": STATE}
+        case "rounds_with_a_url" if not said:
+            more["inputRequests"] = wants(mode="url")
+        case "rounds_that_want_all" if not said:
+            form = {**FORM, "required": ["name", "age"]}
+            more["inputRequests"] = wants(requestedSchema=form)
+        case "rounds_with_a_sample" if not said:
+            more["inputRequests"] = wants("sampling/createMessage")
+        case "rounds_without_end":
+            more["requestState"] = STATE
+        case "rounds_for_nothing":
+            pass
+        case "rounds_and_out":
+            if state:
+                os._exit(3)
+            more["requestState"] = STATE
+        case "rounds_of_no_shape":
+            more |= {"requestState": 7, "inputRequests": []}
+        case _:
+            known = {key: params[key] for key in params if key != "_meta"}
+            answer(number, json.dumps(known))
+            return
+    say({"jsonrpc": "2.0", "id": number, "result": more})
+
+
 def act(number: int, arguments: dict[str, Any]) -> None:  # noqa: C901, PLR0912, PLR0915
     match mode:
         case "dies":
@@ -211,6 +257,11 @@ def act(number: int, arguments: dict[str, Any]) -> None:  # noqa: C901, PLR0912,
             refused = ask({**request, "params": params})
             pong = ask({"jsonrpc": "2.0", "id": 7, "method": "ping"})
             answer(number, json.dumps([refused, pong]))
+        case "legacy_elicits":
+            request = {"jsonrpc": "2.0", "id": "e1", "method": "elicitation/create"}
+            url = ask({**request, "params": {"mode": "url", "requestedSchema": FORM}})
+            form = ask({**request, "params": {"requestedSchema": FORM}})
+            answer(number, json.dumps([form, url]))
         case "changes":
             schema["title"] = "another one"
             say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
@@ -228,6 +279,9 @@ def act(number: int, arguments: dict[str, Any]) -> None:  # noqa: C901, PLR0912,
 
 def call(number: int, params: dict[str, Any]) -> None:
     note(f"call {params['name']} {json.dumps(params.get('_meta', {}))}")
+    if params["name"] == "act" and mode.startswith("rounds"):
+        ask_for_more(number, params)
+        return
     if params["name"] == "act" and (first or mode == "dies_always"):
         if mode == "dies_always":
             os._exit(4)

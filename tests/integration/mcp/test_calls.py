@@ -188,7 +188,7 @@ async def test_an_answer_that_is_too_large_is_cut_where_that_is_wanted(
         gate, log = await gate_to(tools)
         outcome = (await gate.call(tool_call("echo", text=text))).outcome
     assert isinstance(outcome, Completed)
-    whole = {"content": [{"type": "text", "text": text}]}
+    whole: JSON = {"content": [{"type": "text", "text": text}]}
     kept = cut(Completed(message=text, data=whole)).data
     assert (outcome.message, outcome.data, outcome.cut) == (text[:1000], kept, False)
     assert outcome_of(log.events[-1]) == (1, outcome)  # law 5
@@ -271,6 +271,103 @@ async def test_an_answer_too_large_for_its_promise_is_taken_unchecked(
         result: JSON = {"structuredContent": {"sky": [*range(50)]}}
         await tools.call_tool(request("act", {"result": result}))
     assert "faulty/act is not checked: the value is too large" in caplog.text
+
+
+# -- in rounds -----------------------------------------------------------------
+
+
+async def test_each_round_that_a_server_asks_for_is_recorded_before_it_is_sent(
+    faulty: Faulty, state: Path
+) -> None:  # law 2
+    async with faulty("rounds_by_state") as tools:
+        gate, log = await gate_to(tools)
+        outcome = (await gate.call(tool_call(n=1))).outcome
+    assert isinstance(outcome, Completed)
+    assert outcome.attempts == 3
+    assert log.events[1:3] == [
+        ToolRetried(call=1, attempt=2, reason="input"),
+        ToolRetried(call=1, attempt=3, reason="input"),
+    ]
+    assert types(log.events)[3:] == ["ToolCompleted"]
+    assert json.loads(outcome.message) == {
+        "name": "act",
+        "arguments": {"n": 1},
+        "requestState": "\u00fc \u0000 {}2",
+    }
+    assert len(noted(state, "call act ")) == 3
+
+
+async def test_a_form_is_answered_with_its_defaults_where_that_is_wanted(
+    faulty: Faulty,
+) -> None:
+    async with faulty("rounds_with_form", elicitation="defaults") as tools:
+        done = await tools.call_tool(request("act"))
+    said = json.loads(done.message)
+    assert said["requestState"] == "\u00fc \u0000 {}"
+    assert said["inputResponses"] == {
+        "one": {"action": "accept", "content": {"name": "Ann"}}
+    }
+    async with faulty("rounds_that_want_all", elicitation="defaults") as tools:
+        done = await tools.call_tool(request("act"))
+    said = json.loads(done.message)
+    assert said["inputResponses"] == {"one": {"action": "decline"}}
+    assert "requestState" not in said
+
+
+@pytest.mark.parametrize(
+    ("mode", "elicitation", "why"),
+    [
+        ("rounds_with_form", "refuse", "elicitation/create, and an agent has none"),
+        ("rounds_with_a_sample", "refuse", "sampling/createMessage, and an agent"),
+        ("rounds_with_a_sample", "defaults", "sampling/createMessage, and an agent"),
+        ("rounds_with_a_url", "defaults", "elicitation/create, and an agent"),
+        ("rounds_for_nothing", "refuse", "does not say which"),
+        ("rounds_of_no_shape", "refuse", "does not say which"),
+        ("rounds_without_end", "refuse", "after 10 rounds"),
+    ],
+)
+async def test_what_an_agent_has_not_is_refused(
+    faulty: Faulty, mode: str, elicitation: str, why: str
+) -> None:  # law 9
+    async with faulty(mode, elicitation=elicitation) as tools:
+        gate, log = await gate_to(tools)
+        outcome = (await gate.call(tool_call())).outcome
+    assert isinstance(outcome, Failed)
+    assert (outcome.kind, outcome.sent) == ("invalid_result", "yes")
+    assert why in outcome.message
+    rounds = 10 if mode == "rounds_without_end" else 0
+    assert types(log.events).count("ToolRetried") == rounds
+
+
+async def test_rounds_have_one_deadline(faulty: Faulty) -> None:
+    async with faulty("rounds_without_end", timeout=0.3) as tools:
+        await tools.offered(["faulty"])
+        with pytest.raises(ToolError, match=r"ever more|in time") as caught:
+            await tools.call_tool(request("act"))
+    assert (caught.value.kind, caught.value.sent) == ("timeout", "unknown")
+
+
+async def test_a_server_that_dies_between_rounds_may_have_acted(faulty: Faulty) -> None:
+    async with faulty("rounds_and_out") as tools:
+        gate, log = await gate_to(tools)
+        outcome = (await gate.call(tool_call())).outcome
+    assert isinstance(outcome, Failed)
+    assert (outcome.kind, outcome.sent) == ("transport", "unknown")
+    assert types(log.events) == ["ToolInvoked", "ToolRetried", "ToolFailed"]  # law 7
+
+
+@pytest.mark.parametrize("elicitation", ["refuse", "defaults"])
+async def test_an_old_server_that_asks_a_person_gets_defaults_or_a_refusal(
+    faulty: Faulty, elicitation: str
+) -> None:
+    async with faulty("legacy_elicits", elicitation=elicitation) as tools:
+        done = await tools.call_tool(request("act"))
+    form, url = json.loads(done.message)
+    assert url["error"]["code"] == -32601
+    if elicitation == "defaults":
+        assert form["result"] == {"action": "accept", "content": {"name": "Ann"}}
+    else:
+        assert form["error"]["code"] == -32601
 
 
 # -- told meanwhile ------------------------------------------------------------

@@ -203,7 +203,9 @@ def load_json(data: bytes | str, *, limit: int, nodes: int = RESULT_NODES) -> JS
     if size > limit:
         raise BadBytes(f"{size} bytes, of {limit} allowed")
     try:
-        value = json.loads(data, object_pairs_hook=_map, parse_constant=_no_constant)
+        if isinstance(data, bytes):
+            data = data.decode(json.detect_encoding(data), "surrogatepass")
+        value = _strict(data)
     except BadBytes:
         raise
     except (ValueError, RecursionError) as exc:
@@ -239,8 +241,7 @@ def to_json(data: bytes) -> bytes:
     >>> to_json(b"\x81\xa1n\x01")
     b'{"n":1}'
     """
-    value = decode_trusted(data)
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return _to_json(decode_trusted(data)).encode()
 
 
 def batch_from_json(data: bytes, limit: int) -> bytes:
@@ -258,12 +259,7 @@ def batch_from_json(data: bytes, limit: int) -> bytes:
     if len(data) > limit:
         raise BadBytes(f"{len(data)} bytes, of {limit} allowed")
     try:
-        items = json.loads(
-            _utf8(data),
-            object_pairs_hook=_map_or_bytes,
-            parse_int=_number_or_bytes,
-            parse_constant=str.encode,
-        )
+        items = _lenient(_utf8(data))
         return msgpack.packb(items, use_bin_type=True, unicode_errors="surrogatepass")
     except (ValueError, RecursionError) as exc:
         raise BadBytes(f"not JSON: {_reason(exc)}") from None
@@ -352,3 +348,13 @@ def _check(item: object) -> None:
             raise BadBytes("a number has more than 64 bits")
     elif item is not None:
         raise BadBytes("bytes and times are not values")
+
+
+# Made once: to make one takes longer than to read a short text with it.
+_strict = json.JSONDecoder(object_pairs_hook=_map, parse_constant=_no_constant).decode
+_lenient = json.JSONDecoder(
+    object_pairs_hook=_map_or_bytes,
+    parse_int=_number_or_bytes,
+    parse_constant=str.encode,
+).decode
+_to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

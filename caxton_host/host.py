@@ -155,7 +155,6 @@ class Host:
         prepared = await self.sandbox.prepare(
             request.module, request.limits, request.entry
         )
-        check_input(request.module, request.input)
         wanted = request.grant.servers(self.servers)
         named = [server for server, _ in request.names.values()]
         offered = await self.tools.offered(
@@ -166,6 +165,7 @@ class Host:
         )
         setting = self._setting(prepared, offered)
         started = started_as(request, setting, catalogue, self.redact)
+        check_input(request.module, started.input)
         run_id = uuid7(self.clock.now(), self.entropy(10))
         with self.telemetry.run(request.agent, run_id, "live") as span:
             definitions = {

@@ -84,12 +84,13 @@ class CaxtonCassette:
         self._runs += 1
         mode = self._config.getoption("caxton_record")
         if mode == "all" or (mode == "once" and not path.exists()):
-            config = self._config.getoption("caxton_config")
+            named = self._config.getoption("caxton_config")
+            typed_in = self._config.invocation_params.dir
             return self._harness.record(
                 module,
                 path,
                 agent=agent,
-                config=Path(config) if config else None,
+                config=typed_in / named if named else None,
                 cwd=self._config.rootpath,
                 **given,
             )

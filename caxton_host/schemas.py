@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Mismatch", "check", "mismatch"]
 
 #: Bytes of one compiled regular expression.
-_PATTERN = 64 * 1024
+_PATTERN = 256 * 1024
 _SHOWN = 200
 
 

@@ -68,6 +68,7 @@ def component(  # noqa: PLR0913 -- by name
     imports: dict[str, str] | None = None,
     around: str = "",
     result: str = "i32",
+    levels: str = LEVELS,
 ) -> bytes:
     """
     Return a component.
@@ -88,9 +89,13 @@ def component(  # noqa: PLR0913 -- by name
         around: What else the component declares.
 
         result: What the entry point returns to that, or nothing.
+
+        levels: The cases of a log line's level.
     """
     return _assembled(
-        _text(run, before, memory, entry, interface, imports or {}, around, result)
+        _text(
+            run, before, memory, entry, interface, imports or {}, around, result, levels
+        )
     )
 
 
@@ -108,6 +113,7 @@ def _text(  # noqa: PLR0913, PLR0917 -- as above
     imports: dict[str, str],
     around: str,
     result: str,
+    levels: str,
 ) -> str:
     types = {name: one for name, (one, _) in FUNCTIONS.items()} | imports
     declared = "\n".join(
@@ -130,7 +136,7 @@ def _text(  # noqa: PLR0913, PLR0917 -- as above
     returns, good = (f"(result {result})", GOOD) if result else ("", "")
     return f"""(component
       (import "{interface}" (instance $host
-        (type $names (enum {LEVELS}))
+        (type $names (enum {levels}))
         (export "level" (type $level (eq $names)))
         {declared}))
       (core module $libc

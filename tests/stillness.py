@@ -32,6 +32,8 @@ STILL: Mapping[str, str] = {
     "time.ctime(), time.asctime()": r"\('Tue Nov 14 22:13:20 2023', 'Tue Nov .*'\)",
     "time.strftime('%Y-%m-%d')": "'2023-11-14'",
     "time.strftime('%Y', time.gmtime(0))": "'1970'",
+    "time.get_clock_info('time').monotonic": "True",
+    "select.select([], [], [], 0)": _SOCKETS,
     "time.sleep(-1)": "ValueError: sleep length must be non-negative",
     "datetime.datetime.now()": r"datetime\.datetime\(2023, 11, 14, .*20, 123456\)",
     "datetime.datetime.now(datetime.UTC).isoformat()": r"'.*\.123456\+00:00'",
@@ -43,6 +45,7 @@ STILL: Mapping[str, str] = {
     "uuid.uuid4()": r"UUID\('01020304-0506-4708-8102-030405060708'\)",
     "random.Random(7).random()": r"0\.32383276483316237",
     "random.Random().random() == random.Random().random()": "True",
+    "type('R', (random.Random,), {'random': lambda _: 0.5})().random()": r"0\.5",
     "random.seed(7), random.random()": r"\(None, 0\.32383276483316237\)",
     "random.SystemRandom().getrandbits(16)": str(0x0102),
     "open('x')": _FILES,
@@ -98,4 +101,9 @@ COMPONENT: Mapping[str, str] = {
 }
 
 #: What nothing can turn into an exception: it ends the run.
-TRAPS = ("compile('x =', 'f', 'exec')", "json.loads('[' * 100_000)")
+TRAPS = (
+    "compile('x =', 'f', 'exec')",
+    "json.loads('[' * 100_000)",
+    "(lambda lock: (lock.acquire(), lock.acquire(timeout=1)))(threading.Lock())",
+    "_io.FileIO('x')",
+)

@@ -26,9 +26,15 @@ def frozen(library: str, extra: str, scratch: Path) -> Mapping[str, str]:
 
         scratch: As for `Language.compile`.
 
+    Returns:
+        Nothing where there is no LD_PRELOAD. What is built there works, and differs
+        from one build to the next.
+
     Raises:
         UsageError: There is no compiler.
     """
+    if sys.platform != "linux":
+        return {}
     if find_spec("ziglang") is None:
         raise UsageError(
             "a compiler that the build needs is not installed",

@@ -9,6 +9,7 @@ so that what is built depends on no path.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -39,7 +40,7 @@ _FAILED = f"{_TOOL} failed"
 _ENTRY = "caxton-entry.js"
 _ENTRY_TEXT = """\
 import {{ start }} from "caxton";
-import * as agent from "./{name}";
+import * as agent from {name};
 export const run = start(agent);
 """
 
@@ -59,7 +60,9 @@ def compile(source: Path, module: Path, scratch: Path) -> None:
     sdk.mkdir(parents=True, exist_ok=True)
     for file in ("caxton.js", "package.json"):
         shutil.copyfile(find_shared(f"agents/sdk/javascript/{file}"), sdk / file)
-    (root / _ENTRY).write_text(_ENTRY_TEXT.format(name=source.name), "utf-8")
+    (root / _ENTRY).write_text(
+        _ENTRY_TEXT.format(name=json.dumps(f"./{source.name}")), "utf-8"
+    )
     wit = find_shared("agents/wit/caxton-agent.wit")
     command = [node, str(tool / "cli.mjs"), *_FLAGS]
     command += ["--wit", str(wit), "--js", _ENTRY, "--output", str(module)]
@@ -133,8 +136,9 @@ def _modules(folder: Path) -> Iterator[Path]:
             name for name in sorted(folders) if name[0] != "." and name not in _SKIPPED
         ]
         for name in sorted(files):
-            if name[0] != "." and Path(name).suffix in _SUFFIXES:
-                yield Path(place, name)
+            path = Path(place, name)
+            if name[0] != "." and path.suffix in _SUFFIXES and path.is_file():
+                yield path
 
 
 def _readable(said: str, root: Path) -> str:

@@ -58,4 +58,5 @@ def new_agent(name: str, lang: str, folder: Path) -> Path:
 def _files(lang: str) -> list[Path]:
     """Return the files of a template, and those of its SDK that editors read."""
     template, sdk = find_shared(f"agents/templates/{lang}"), f"agents/sdk/{lang}"
-    return sorted([*template.iterdir(), *find_shared(sdk).glob("*.d.ts")])
+    found = [*template.iterdir(), *find_shared(sdk).glob("*.d.ts")]
+    return sorted(one for one in found if one.is_file())  # pip leaves a __pycache__

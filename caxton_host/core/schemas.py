@@ -28,11 +28,14 @@ _REFUSED = frozenset({"$id", "$dynamicRef", "$recursiveRef", "$vocabulary"})
 #: At most so many levels and values, once every reference is written out.
 _LEVELS = 100
 _VALUES = 10_000
+#: Regular expressions; to compile one takes up to 10 milliseconds.
+_PATTERNS = 100
 
 #: A value compared with a value of the schema: 0.1 microseconds. At most half a second.
 _STEPS = 5_000_000
-#: A character compared with a pattern: at most 2.5 microseconds.
-_CHARACTERS = 1_000_000
+#: A character compared with a regular expression: at most 16 microseconds, as an error
+#: is found twice. At most two seconds.
+_CHARACTERS = 125_000
 
 
 class _Size(NamedTuple):
@@ -114,6 +117,8 @@ class _Count:
             patterns += size.patterns
         if values > _VALUES:
             raise BadBytes(f"it has more than {_VALUES:,} values, references followed")
+        if patterns > _PATTERNS:
+            raise BadBytes(f"it has more than {_PATTERNS} regular expressions")
         return _Size(values, patterns)
 
     def _referred(self, reference: str, level: int) -> _Size:

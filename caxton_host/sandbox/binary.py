@@ -12,10 +12,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NoReturn
+from typing import Literal
 
-from ..core.names import clean_name
 from ..errors import ModuleRefused
+from .reader import Reader, bound
 
 __all__ = [
     "HEADER",
@@ -25,8 +25,6 @@ __all__ = [
     "Import",
     "ModuleInfo",
     "ModuleParser",
-    "Reader",
-    "bound",
     "parse_module",
 ]
 
@@ -42,7 +40,6 @@ MAX_TABLES = 100
 MAX_MEMORIES = 100
 MAX_GLOBALS = 10_000
 MAX_SEGMENTS = 10_000
-MAX_NAME = 1_000
 MAX_BODY = 1024 * 1024
 MAX_LOCALS = 2_000
 MAX_LOCAL_GROUPS = 100_000
@@ -70,11 +67,17 @@ _ORDER = {id_: at for at, id_ in enumerate((1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 10, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
-    """How many of some things a module may have. In components, there are more."""
+    """
+    How many of some things a module may have. In components, there are more.
+
+    Attributes:
+        types: Whether to tell the types of its imports and exports.
+    """
 
     imports: int = MAX_IMPORTS
     exports: int = MAX_EXPORTS
     functions: int = MAX_FUNCTIONS
+    types: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,74 +179,6 @@ def parse_module(module: bytes) -> ModuleInfo:
     )
 
 
-class Reader:
-    """A cursor that never leaves its part of the module."""
-
-    __slots__ = ("_data", "_end", "position")
-
-    def __init__(self, data: bytes, start: int, end: int) -> None:
-        self._data = data
-        self._end = end
-        self.position = start
-
-    @property
-    def left(self) -> int:
-        """How many bytes are left."""
-        return self._end - self.position
-
-    def fail(self, what: str) -> NoReturn:
-        """Refuse the module, for what is wrong here."""
-        raise ModuleRefused(
-            f"the module is not well-formed: {what} at byte {self.position}",
-            fix="build it again: the file is damaged, or needs a newer WebAssembly",
-        )
-
-    def byte(self) -> int:
-        """Return the next byte."""
-        if not self.left:
-            self.fail("cut off")
-        self.position += 1
-        return self._data[self.position - 1]
-
-    def u32(self) -> int:
-        """Return the next number (LEB128)."""
-        value = 0
-        for shift in range(0, 35, 7):
-            byte = self.byte()
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:  # noqa: PLR2004 -- the continuation bit of LEB128
-                break
-        else:
-            self.fail("a number of more than five bytes")
-        if value >> 32:
-            self.fail("a number over 32 bits")
-        return value
-
-    def take(self, size: int) -> bytes:
-        """Return the next *size* bytes."""
-        if size > self.left:
-            self.fail("cut off")
-        self.position += size
-        return self._data[self.position - size : self.position]
-
-    def part(self, size: int) -> Reader:
-        """Return a reader of the next *size* bytes, and step over them."""
-        if size > self.left:
-            self.fail("cut off")
-        self.position += size
-        return Reader(self._data, self.position - size, self.position)
-
-    def name(self) -> str:
-        """Return the next name, escaped."""
-        return clean_name(self.take(self.count("bytes in a name", MAX_NAME)), MAX_NAME)
-
-    def count(self, what: str, maximum: int) -> int:
-        """Return the next number, if it is no more than it may be."""
-        count = self.u32()
-        bound(what, count, maximum)
-        return count
-
-
 class ModuleParser:
     """
     What has been declared so far. One method a section, found by its number.
@@ -285,6 +220,7 @@ class ModuleParser:
         for _ in range(MAX_SECTIONS):
             if not reader.left:
                 break
+            reader.saw(1)
             number = reader.byte()
             section = reader.part(reader.u32())
             if number == 0:
@@ -304,13 +240,13 @@ class ModuleParser:
             reader.fail("functions without code")
 
     def _types(self, reader: Reader) -> None:
-        for _ in range(reader.count("types", MAX_TYPES)):
+        for _ in range(reader.items("types", MAX_TYPES)):
             if reader.byte() != 0x60:  # noqa: PLR2004 -- a function type
                 reader.fail("a type that is no function's")
             self.types.append((_values(reader), _values(reader)))
 
     def _imports(self, reader: Reader) -> None:
-        for _ in range(reader.count("imports", self.caps.imports)):
+        for _ in range(reader.items("imports", self.caps.imports)):
             module, name = reader.name(), reader.name()
             number = reader.byte()
             signature = ""
@@ -337,6 +273,8 @@ class ModuleParser:
         return index
 
     def _signature(self, index: int) -> str:
+        if not self.caps.types:
+            return ""
         parameters, results = (
             ", ".join(_VALUES[value] for value in values)
             for values in self.types[index]
@@ -344,22 +282,22 @@ class ModuleParser:
         return f"({parameters}) -> {results or '()'}"
 
     def _functions(self, reader: Reader) -> None:
-        self.defined = reader.count("functions", self.caps.functions)
+        self.defined = reader.items("functions", self.caps.functions)
         for _ in range(self.defined):
             self._function(reader)
 
     def _tables(self, reader: Reader) -> None:
-        count = reader.count("tables", MAX_TABLES)
+        count = reader.items("tables", MAX_TABLES)
         self.tables += [_table(reader) for _ in range(count)]
 
     def _memories(self, reader: Reader) -> None:
-        count = reader.count("memories", MAX_MEMORIES)
+        count = reader.items("memories", MAX_MEMORIES)
         self.memories += [_limits(reader) for _ in range(count)]
         if any(memory.minimum > _PAGES for memory in self.memories):
             reader.fail("a memory of more than 4 GiB")
 
     def _exports(self, reader: Reader) -> None:
-        for _ in range(reader.count("exports", self.caps.exports)):
+        for _ in range(reader.items("exports", self.caps.exports)):
             name, number, index = reader.name(), reader.byte(), reader.u32()
             if number >= len(_KINDS):
                 reader.fail("an export of an unknown kind")
@@ -387,7 +325,7 @@ class ModuleParser:
             )
 
     def _locals(self, body: Reader) -> int:
-        groups = body.u32()
+        groups = body.items("groups of local variables", MAX_LOCAL_GROUPS)
         self.local_groups += groups
         bound("groups of local variables", self.local_groups, MAX_LOCAL_GROUPS)
         total = 0
@@ -395,15 +333,6 @@ class ModuleParser:
             total += body.u32()
             _values(body, 1)
         return total
-
-
-def bound(what: str, number: int, maximum: int) -> None:
-    """Refuse a module that has more of something than it may."""
-    if number > maximum:
-        raise ModuleRefused(
-            f"the module has too many {what}: {number:,}, at most {maximum:,}",
-            fix="build it optimized for size (-Os), or split it into several agents",
-        )
 
 
 def _values(reader: Reader, count: int | None = None) -> bytes:

@@ -22,9 +22,8 @@ from .binary import (
     Import,
     ModuleInfo,
     ModuleParser,
-    Reader,
-    bound,
 )
+from .reader import Reader, bound
 
 __all__ = ["parse_component"]
 
@@ -39,7 +38,7 @@ MAX_EXPORTS = 1_000
 MAX_MEMORIES = 100
 MAX_TABLES = 1_000
 MAX_FUNCTIONS = 100_000
-_INSIDE = Caps(imports=10_000, exports=10_000, functions=50_000)
+_INSIDE = Caps(imports=10_000, exports=10_000, functions=50_000, types=False)
 
 _CUSTOM, _MODULE, _COMPONENT, _ALIAS, _TYPE, _IMPORT, _EXPORT = 0, 1, 4, 6, 7, 10, 11
 _LAST = 12
@@ -131,7 +130,7 @@ class _Parser:
         bound("functions", self.functions, MAX_FUNCTIONS)
 
     def _declared(self, number: int, reader: Reader, *, outermost: bool) -> None:
-        count = reader.count("items in one section", MAX_ITEMS)
+        count = reader.items("items in one section", MAX_ITEMS)
         self._items += count
         bound("items", self._items, MAX_ITEMS)
         if outermost and number in {_TYPE, _ALIAS, _IMPORT, _EXPORT}:
@@ -235,7 +234,7 @@ def _type(reader: Reader, depth: int) -> _Interface | None:
 
 def _interface(reader: Reader, depth: int, *, component: bool) -> _Interface | None:
     exports: dict[str, str] = {}
-    for _ in range(reader.count("items in one type", MAX_ITEMS)):
+    for _ in range(reader.items("items in one type", MAX_ITEMS)):
         match reader.byte():
             case 1:
                 _type(reader, depth + 1)
@@ -253,7 +252,7 @@ def _interface(reader: Reader, depth: int, *, component: bool) -> _Interface | N
 
 
 def _function(reader: Reader) -> None:
-    for _ in range(reader.count("parameters of one function", MAX_ITEMS)):
+    for _ in range(reader.items("parameters of one function", MAX_ITEMS)):
         reader.name()
         _value(reader)
     if reader.byte() == 0:
@@ -287,25 +286,25 @@ def _optional_index(reader: Reader) -> None:
 
 
 def _fields(reader: Reader) -> None:
-    for _ in range(reader.count("fields of one type", MAX_ITEMS)):
+    for _ in range(reader.items("fields of one type", MAX_ITEMS)):
         reader.name()
         _value(reader)
 
 
 def _cases(reader: Reader) -> None:
-    for _ in range(reader.count("cases of one type", MAX_ITEMS)):
+    for _ in range(reader.items("cases of one type", MAX_ITEMS)):
         reader.name()
         _optional(reader)
         _optional_index(reader)
 
 
 def _values(reader: Reader) -> None:
-    for _ in range(reader.count("values of one type", MAX_ITEMS)):
+    for _ in range(reader.items("values of one type", MAX_ITEMS)):
         _value(reader)
 
 
 def _labels(reader: Reader) -> None:
-    for _ in range(reader.count("labels of one type", MAX_ITEMS)):
+    for _ in range(reader.items("labels of one type", MAX_ITEMS)):
         reader.name()
 
 

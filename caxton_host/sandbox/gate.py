@@ -17,8 +17,9 @@ from ..core.limits import COMPONENT, Limits, is_component
 from ..core.names import clean_name, nearest
 from ..errors import ModuleRefused
 from . import interface
-from .binary import HEADER, MAX_NAME, Import, ModuleInfo, parse_module
+from .binary import HEADER, Import, ModuleInfo, parse_module
 from .component_binary import parse_component
+from .reader import MAX_NAME
 
 __all__ = ["HOST_FUNCTIONS", "NAMESPACE", "check", "inspect"]
 

@@ -105,7 +105,6 @@ class Harness:
             UsageError: The module or the script is refused.
         """
         __tracebackhide__ = True
-
         task = Task(**given)
 
         async def work(sandbox: Sandbox) -> AgentRun:
@@ -161,7 +160,6 @@ class Harness:
             ServerUnavailable: A required server is down.
         """
         __tracebackhide__ = True
-
         wanted = Task(**given)
 
         async def work(sandbox: Sandbox) -> AgentRun:
@@ -199,7 +197,6 @@ class Harness:
             UsageError: The cassette or the module is refused.
         """
         __tracebackhide__ = True
-
         task = Task(**given)
 
         async def work(sandbox: Sandbox) -> AgentRun:

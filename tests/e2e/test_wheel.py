@@ -68,7 +68,7 @@ def test_the_wheel_holds_agents_templates_sdk_and_migrations(wheel: Path) -> Non
     }
     assert "caxton_host/_agents/weather/weather.wasm" in shipped
     assert "caxton_host/_agents/templates/c/.gitignore" in shipped
-    assert "caxton_host/py.typed" in names
+    assert {"caxton_host/py.typed", "caxton_agent/py.typed"} <= names
     assert "[pytest11]\ncaxton = caxton_host.pytest_plugin\n" in entries
     assert shipped <= names
     assert not [
@@ -88,7 +88,7 @@ def test_the_installed_package_finds_what_it_ships(elsewhere: Path) -> None:
         assert Path(path).is_relative_to(elsewhere)
 
 
-@pytest.mark.parametrize("lang", ["c", "rust"])
+@pytest.mark.parametrize("lang", ["c", "python", "rust"])
 def test_an_agent_is_made_and_built_without_the_checkout(
     elsewhere: Path, lang: str
 ) -> None:

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from caxton_host.building import build_agent, find_shared
+from tests.javascript import install
 
 #: Languages that are built to core modules, which a bare engine runs.
 CORE = ("c", "rust")
 #: Every language that the example is written in.
-LANGUAGES = (*CORE,)
+LANGUAGES = (*CORE, "python", "javascript")
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +47,8 @@ def weathers(
     tmp_path_factory: pytest.TempPathFactory, zig_cache: Path
 ) -> dict[str, bytes]:
     """Return the example agent in each language, by language."""
-    folder = find_shared("agents/weather")
+    folder = install(tmp_path_factory.mktemp("sources")) / "weather"
+    shutil.copytree(find_shared("agents/weather"), folder)
     into = tmp_path_factory.mktemp("weather")
     return {
         lang: build_agent(

@@ -13,7 +13,7 @@ with contextlib.suppress(ImportError):
 
 NAMES = """
 ast asyncio base64 collections dataclasses datetime decimal difflib functools hashlib
-html io itertools json logging math os pathlib random re secrets shutil socket
+html io itertools json logging math os pathlib random re secrets select shutil socket
 statistics string subprocess sys tempfile textwrap threading time urllib.parse uuid zlib
 """
 for each in NAMES.split():

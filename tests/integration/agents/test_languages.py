@@ -24,8 +24,12 @@ from tests.scene import rule
 
 from .conftest import LANGUAGES
 
-#: What is in an event and may differ: how it was built, and how much that costs.
-_OF_THE_BUILD = ("module_sha256", "abi", "engine", "fuel", "duration_us")
+#: A component is compiled twice, and a machine may be busy.
+pytestmark = pytest.mark.timeout(400)
+
+#: What is in an event and may differ: how it was built, how much that costs, and how
+#: much a component may have.
+_OF_THE_BUILD = ("module_sha256", "abi", "engine", "fuel", "duration_us", "limits")
 ANSWERS: dict[tuple[str, str], Any] = {
     ("demo", "get_weather"): "Oslo: 3 °C, snow",
     ("webhook", "forecast"): ToolError("timeout", "unknown", "no answer in 5 s"),
@@ -70,19 +74,26 @@ def _told(history: list[Recorded]) -> list[tuple[str, dict[str, JSON]]]:
     return told
 
 
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return two folders for artifacts: compiling a component takes long."""
+    return tmp_path_factory.mktemp("here"), tmp_path_factory.mktemp("there")
+
+
 @pytest.mark.parametrize("value", [None, {"location": "Oslo"}, {"location": ""}])
 async def test_all_languages_leave_the_same_log_and_replay_anywhere(
-    weathers: dict[str, bytes], value: JSON, tmp_path: Path
+    weathers: dict[str, bytes], value: JSON, elsewhere: tuple[Path, Path]
 ) -> None:
     told: dict[str, Any] = {}
+    here, there = elsewhere
     for lang, module in weathers.items():
         store = MemoryStore(clock=FakeClock(), entropy=FakeEntropy())
-        async with WasmSandbox(tmp_path / lang, bytes(32)) as sandbox:
+        async with WasmSandbox(here, bytes(32)) as sandbox:
             run_id, history = await _run(module, value, sandbox, store)
         assert isinstance(history[-1].event, RunCompleted)
         told[lang] = _told(history)
-        # Other workers, and no artifact of before.
-        async with WasmSandbox(tmp_path / f"{lang} again", bytes(32)) as sandbox:
+        # Other workers, and no artifact of those.
+        async with WasmSandbox(there, bytes(32)) as sandbox:
             again = await replay(
                 run_id, store=store, sandbox=sandbox, telemetry=NoTelemetry()
             )

@@ -22,7 +22,9 @@ from caxton_host.sandbox import WasmSandbox
 from tests.stillness import COMPONENT, NOW, STILL, TRAPS
 
 EVALUATOR = Path(__file__).with_name("evaluator.py")
-#: What those of an interpreter that a test starts draw from is not the run's.
+#: A build imports the agent, and its first run compiles the interpreter.
+pytestmark = pytest.mark.timeout(400)
+#: What a run draws is not what the table has, which is for one fixed word.
 _DRAWN = re.compile(r"urandom|secrets|uuid|random")
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from caxton_host.building import build_agent, new_agent
-
-from ...javascript import install
+from tests.javascript import install
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from caxton_host.building import build_agent, find_shared, javascript, new_agent
+from caxton_host.building.frozen import frozen
 from caxton_host.errors import UsageError
 
 from .component import Machine, ok, problem
@@ -69,7 +70,7 @@ def test_the_same_source_gives_the_same_bytes_in_another_folder(
     files: Files, build: Build
 ) -> None:
     one = build(files(SEVERAL, "one/mine"))
-    other = files({"zzz.txt": "x", **dict(reversed(SEVERAL.items()))}, "o ther/mine")
+    other = files({"zzz.txt": "x", **dict(reversed(SEVERAL.items()))}, "two words/mine")
     (other / "agent.js").touch()
     os.utime(other / "lib" / "words.js", (1, 1))
     assert build(other).read_bytes() == one.read_bytes()
@@ -176,6 +177,14 @@ def test_a_missing_compiler_is_answered_with_the_extra_that_has_it(
     with pytest.raises(UsageError, match="a compiler") as caught:
         build_agent(files({"agent.js": NOTHING}))
     assert caught.value.fix == 'pip install "caxton-host[javascript]"'
+
+
+def test_a_system_that_cannot_preload_builds_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert frozen("a library", "javascript", tmp_path) == {}
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_tool_that_hangs_is_not_blamed_on_the_agent(

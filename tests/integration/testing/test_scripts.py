@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -320,6 +323,20 @@ def test_a_module_that_is_none_is_refused(
     with pytest.raises(UsageError) as error:
         caxton_agent(b"no module")
     assert fix_of(error)
+
+
+def test_an_interrupt_stops_the_agent(caxton_agent: CaxtonAgent) -> None:
+    limits = Limits(fuel=1 << 60, compute=100)
+    usual = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR1))
+    timer.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            caxton_agent(guest(then=SPINS), limits=limits)
+    finally:
+        timer.join()
+        signal.signal(signal.SIGUSR1, usual)
+    assert caxton_agent(ASKS, tools={"ask": "still here"}).output == "asked"
 
 
 async def test_an_asynchronous_test_may_run_agents(caxton_agent: CaxtonAgent) -> None:

@@ -84,3 +84,12 @@ def test_an_error_of_the_compiler_is_shown(agent: Path) -> None:
     with pytest.raises(UsageError, match="cannot find value `nothing`") as caught:
         build_agent(agent)
     assert caught.value.fix.startswith("change agent.rs")
+
+
+def test_an_agent_may_have_several_files(agent: Path) -> None:
+    (agent / "agent.rs").write_text(
+        "mod words; caxton::agent!(run);"
+        "fn run() -> Result<(), String> { caxton::output(words::HELLO); Ok(()) }"
+    )
+    (agent / "words.rs").write_text('pub const HELLO: &str = "hello, and well met";')
+    assert b"hello, and well met" in build_agent(agent).path.read_bytes()

@@ -30,6 +30,25 @@ def test_fingerprint_names_the_version_and_all_that_changes_code() -> None:
     assert len({one.fingerprint for one in [SETTINGS, *changed]}) == 5
 
 
+# law 5: recorded runs name it, and are compared by fuel under the same engine only.
+def test_engine_of_core_modules_is_the_one_that_logs_name() -> None:
+    core = replace(SETTINGS, memory=64 << 20)
+    assert core.fingerprint == "wasmtime-50.0.1/8d36a82c"
+    component = replace(core, component=True)
+    assert component.fingerprint != core.fingerprint
+    assert EngineSettings.from_json(component.to_json()) == component
+    assert "component" not in core.to_json()
+
+
+def test_components_have_a_larger_memory_and_stack() -> None:
+    core, component = settings_for(Limits()), settings_for(Limits(), component=True)
+    assert (core.memory, component.memory) == (64 << 20, 256 << 20)
+    assert core.stack < component.stack
+    assert settings_for(Limits(memory=PAGE), component=True).memory == PAGE
+    assert not core.switches["memory_init_cow"]
+    assert component.switches["memory_init_cow"]
+
+
 def test_settings_survive_the_way_to_a_child() -> None:
     assert EngineSettings.from_json(SETTINGS.to_json()) == SETTINGS
 

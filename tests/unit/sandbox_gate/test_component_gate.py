@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import time
 
 import pytest
 import wasmtime
@@ -252,6 +253,37 @@ def test_modules_inside_may_have_more_than_an_agent_that_is_one() -> None:
     assert "too many functions" in refusal(
         built(*[section(MODULE, inner)] * (most + 1))
     )
+
+
+def _modules(inner: bytes) -> bytes:
+    """Return a component of 4 MB that is full of that module."""
+    whole = section(MODULE, HEADER + inner)
+    return built(*[whole] * min(1_000, 4_000_000 // len(whole)))
+
+
+_TYPES = section(1, leb(10_000) + b"\x60\0\0" * 10_000)
+_WIDE = section(1, b"\1\x60" + leb(1_000) + b"\x7f" * 1_000 + b"\0")
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        _TYPES,
+        section(0, b"\1a") * 900,
+        _WIDE + section(2, leb(9_000) + (b"\0" * 4) * 9_000),
+        section(1, b"\1\x60\0\0")
+        + section(3, b"\1\0")
+        + section(
+            10, b"\1" + leb(180_004) + leb(90_000) + b"\0\x7f" * 90_000 + b"\x0b"
+        ),
+        section(5, b"\0") + section(7, b"\0"),
+    ],
+)
+def test_many_modules_take_no_longer_than_one_large_one(inner: bytes) -> None:
+    data = _modules(inner)
+    began = time.process_time()
+    judge(data)
+    assert time.process_time() - began < 10  # it is about one; without a bound, 60
 
 
 @pytest.mark.parametrize(

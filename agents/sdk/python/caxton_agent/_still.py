@@ -48,6 +48,10 @@ _HARMLESS = {
 }
 _ENDS = {"_exit", "abort"}
 
+_CLOCK = types.SimpleNamespace(
+    implementation="caxton", monotonic=True, adjustable=False, resolution=1e-6
+)
+
 _sealed = False
 _slept = 0
 
@@ -104,6 +108,7 @@ def _replace_clocks() -> None:
     _replace(time, "clock_gettime", lambda _clock: _seconds())
     _replace(time, "clock_gettime_ns", lambda _clock: _nanoseconds())
     _replace(time, "sleep", _sleep)
+    _replace(time, "get_clock_info", lambda _name: _CLOCK)
     for name in ("gmtime", "localtime", "ctime"):
         _replace(time, name, _filled(getattr(time, name), 0, _seconds))
     _replace(time, "asctime", _filled(time.asctime, 0, time.localtime))
@@ -131,7 +136,7 @@ def _replace_randomness() -> None:
     original = random.Random.seed
 
     def seed(self: random.Random, a: Any = None, version: int = 2) -> None:  # noqa: ANN401 -- as it was
-        if a is None and type(self).random is random.Random.random:
+        if a is None:
             a = int.from_bytes(os.urandom(8), "little")
         original(self, a, version)
 
@@ -164,8 +169,11 @@ def install_late() -> None:
         for name in ("getaddrinfo", "gethostbyname", "socketpair"):
             _guard(socket, name, _NO_SOCKETS)
         _guard(socket.socket, "__init__", _NO_SOCKETS)
+    if select := modules.get("select"):
+        for name in ("select", "poll"):
+            _guard(select, name, _NO_SOCKETS)
     if asyncio := modules.get("asyncio"):
-        for module in (asyncio, asyncio.events, asyncio.runners.events):
+        for module in (asyncio, asyncio.events):
             _replace(module, "new_event_loop", _no_loop)
     if threading := modules.get("threading"):
         _replace(threading.Condition, "wait", _wait)

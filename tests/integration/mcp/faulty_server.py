@@ -138,7 +138,7 @@ def ask_for_more(number: int, params: dict[str, Any]) -> None:  # noqa: C901 -- 
             more["inputRequests"] = wants(requestedSchema=form)
         case "rounds_with_a_sample" if not said:
             more["inputRequests"] = wants("sampling/createMessage")
-        case "rounds_without_end":
+        case "rounds_without_end" | "rounds_and_gone":
             more["requestState"] = STATE
         case "rounds_for_nothing":
             pass
@@ -153,6 +153,8 @@ def ask_for_more(number: int, params: dict[str, Any]) -> None:  # noqa: C901 -- 
             answer(number, json.dumps(known))
             return
     say({"jsonrpc": "2.0", "id": number, "result": more})
+    if mode == "rounds_and_gone":
+        os._exit(3)
 
 
 def act(number: int, arguments: dict[str, Any]) -> None:  # noqa: C901, PLR0912, PLR0915

@@ -23,7 +23,7 @@ from caxton_host.core.grants import Grant
 from caxton_host.core.journal import Journal
 from caxton_host.core.payloads import outcome_of
 from caxton_host.core.redact import Redactor
-from caxton_host.core.servers import ServerConfig, ToolOptions
+from caxton_host.core.servers import Restart, ServerConfig, ToolOptions
 from caxton_host.errors import NotFoundError, ToolError
 from caxton_host.gateway import Gateway
 from caxton_host.mcp import McpTools
@@ -347,8 +347,11 @@ async def test_rounds_have_one_deadline(faulty: Faulty) -> None:
     assert (caught.value.kind, caught.value.sent) == ("timeout", "unknown")
 
 
-async def test_a_server_that_dies_between_rounds_may_have_acted(faulty: Faulty) -> None:
-    async with faulty("rounds_and_out") as tools:
+@pytest.mark.parametrize("mode", ["rounds_and_out", "rounds_and_gone"])
+async def test_a_server_that_dies_between_rounds_may_have_acted(
+    faulty: Faulty, mode: str
+) -> None:
+    async with faulty(mode, restart=Restart(enabled=False)) as tools:
         gate, log = await gate_to(tools)
         outcome = (await gate.call(tool_call())).outcome
     assert isinstance(outcome, Failed)
@@ -433,6 +436,28 @@ async def test_a_call_is_told_to_be_slow_in_the_words_of_its_server_or_not_at_al
         gate, log = await gate_to(tools)
         await gate.call(tool_call())
     assert types(log.events) == ["ToolInvoked", "ToolCompleted"]
+
+
+@pytest.mark.parametrize("mode", ["closes", "ends_events", "resets", "breaks"])
+@pytest.mark.parametrize("effect", ["read", "unsafe"])
+async def test_a_call_over_http_that_broke_off_is_sent_again_if_it_may_be(
+    mode: str, effect: Effect
+) -> None:  # laws 2 and 7
+    async with FaultyHttp(mode) as server:
+        config = ServerConfig(
+            name="faulty", url=server.url, transport="http", tools=act(effect=effect)
+        )
+        async with McpTools({"faulty": config}, redact=Redactor()) as tools:
+            gate, log = await gate_to(tools)
+            outcome = (await gate.call(tool_call())).outcome
+        sent = len(server.told("tools/call"))
+    if effect == "read":
+        assert isinstance(outcome, Completed)
+        assert (outcome.attempts, sent) == (2, 2)
+        assert types(log.events) == ["ToolInvoked", "ToolRetried", "ToolCompleted"]
+    else:
+        assert isinstance(outcome, Failed)
+        assert (outcome.kind, outcome.sent, sent) == ("transport", "unknown", 1)
 
 
 async def test_a_call_that_may_have_happened_is_not_sent_again(

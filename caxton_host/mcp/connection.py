@@ -14,7 +14,7 @@ import math
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from .. import __version__
@@ -81,6 +81,7 @@ class Connection:
     ) -> None:
         info = session.server_info
         self._config = config
+        self._options = lru_cache(_TOOLS)(config.options)
         self._redact = redact
         self._peer = peer
         self._loop = asyncio.get_running_loop()
@@ -301,7 +302,7 @@ class Connection:
             Heard(tell, self._redact),
             again,
         )
-        options, most = self._config.options(tool), self._config.max_result
+        options, most = self._options(tool), self._config.max_result
         if answer.size > most and options.over_limit != "cut":
             raise ToolError(
                 "too_large",

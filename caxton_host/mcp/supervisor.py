@@ -11,6 +11,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -47,6 +48,9 @@ _PATIENCE = 5.0
 _KEY = "io.caxton/idempotency-key"
 _T = TypeVar("_T")
 
+#: Of how many it is remembered what the operator says.
+_TOOLS = 1_000
+
 
 class Server:
     """
@@ -66,6 +70,7 @@ class Server:
     ) -> None:
         self.config = config
         self.problem: ServerUnavailable | None = None
+        self._options = lru_cache(_TOOLS)(config.options)
         self._redact = redact
         self._on_event = emit
         self._trace_context = trace_context
@@ -84,7 +89,7 @@ class Server:
 
     async def call(self, request: ToolRequest) -> Completed:
         """Make a call within its one deadline. See `McpTools.call_tool`."""
-        options = self.config.options(request.tool)
+        options = self._options(request.tool)
         with announced(options, request.tool, request.on_progress):
             return await self._call(request, options)
 

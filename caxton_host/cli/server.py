@@ -251,9 +251,9 @@ async def tools_of(
     config: Config, names: Collection[str], *, required: bool = True
 ) -> AsyncGenerator[ToolClient]:
     """Bring up the client of the servers called *names*."""
-    from ..bootstrap import open_tools
     from ..core.redact import Redactor
     from ..telemetry import NoTelemetry
+    from ..tooling import open_tools
 
     servers = {
         name: replace(server, required=required)

@@ -49,9 +49,13 @@ class Told:
         """What tells of a call while it lasts."""
         return unwatched if self.quiet or self.as_json else progressed
 
+    def again(self) -> Config:
+        """Read the configuration again, with what the command line added."""
+        return self.given.servers_in(self.frame.load())
+
     def ending(self, recording: Recording) -> int:
         """Tell how a run went, and return the exit code that stands for it."""
-        from ..bootstrap import server_names
+        from ..tooling import server_names
 
         run = summarise(recording.run_id, recording.own)
         if not self.quiet:

@@ -10,6 +10,7 @@ import click
 from ..core.calls import JSON, Completed
 from ..core.names import nearest
 from ..errors import NotFoundError, ToolError, UsageError
+from . import accept
 from .exits import FAILED
 from .frame import Frame, as_json, wait
 from .screen import complain, patience, pour, show, table, to_json
@@ -24,7 +25,7 @@ __all__ = ["command"]
 @click.group("tool")
 def command() -> None:
     """
-    List and call tools.
+    List, call and accept tools.
 
     \b
     Examples:
@@ -32,6 +33,9 @@ def command() -> None:
       caxton tool call time/get_current_time timezone=UTC
       caxton tool call crm/search '{"query": "Ada", "limit": 3}'
     """
+
+
+command.add_command(accept.command)
 
 
 @command.command("list")
@@ -47,7 +51,7 @@ def list_(frame: Frame, server: str | None, as_json: bool) -> None:
       caxton tool list
       caxton tool list --server time --json
     """
-    from ..bootstrap import server_names
+    from ..tooling import server_names
 
     config = frame.load()
     names = server_names(config)
@@ -65,7 +69,7 @@ def list_(frame: Frame, server: str | None, as_json: bool) -> None:
                     "tool": offer.tool,
                     "exposed": offer.exposed,
                     "description": offer.description,
-                    "input_schema": offer.input_schema,
+                    "input_schema": offer.schema or offer.input_schema,
                     "effect": offer.effect,
                     "definition_sha256": offer.definition_sha256,
                 }
@@ -117,7 +121,7 @@ def call(
       caxton tool call time/get_current_time timezone=UTC
       caxton tool call crm/search '{"query": "Ada", "limit": 3}'
     """
-    from ..bootstrap import server_names
+    from ..tooling import server_names
 
     server, slash, name = tool.partition("/")
     if not slash:

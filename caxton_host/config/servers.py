@@ -124,6 +124,16 @@ def _start(value: object, at: At) -> bool:
     return bool(f.choice("eager", "lazy")(value, at) == "eager")
 
 
+def _object_schema(value: object, at: At) -> JSON:
+    schema: JSON = f.json_value(value, at)
+    if not isinstance(schema, dict) or schema.get("type") != "object":
+        raise at.error(
+            "is no JSON Schema of an object",
+            fix='write input_schema = { type = "object", properties = { ... } }',
+        )
+    return schema
+
+
 _RESTART: f.Fields = {
     "enabled": ("enabled", f.flag),
     "max_restarts": ("max_restarts", f.number),
@@ -181,6 +191,7 @@ _TOOL: f.Fields = {
     "effect": ("effect", _EFFECT),
     "key_argument": ("key_argument", f.text),
     "description": ("description", f.text),
+    "input_schema": ("input_schema", _object_schema),
     "timeout": ("timeout", f.duration),
     "timeout_ms": ("timeout", f.milliseconds),
     "record": ("record", _RECORD),
@@ -213,6 +224,7 @@ _SERVER: f.Fields = {
     "elicitation": ("elicitation", _ELICITATION),
     "concurrency": ("concurrency", f.number),
     **_SHARED,
+    "on_tool_change": ("on_tool_change", f.choice("refuse", "accept")),
     "tools": ("tools", f.mapped(f.tables(_TOOL, ToolOptions))),
     "public": ("", f.ignored),
     "enabled": ("", f.flag),

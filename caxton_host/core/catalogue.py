@@ -9,7 +9,7 @@ from ..errors import ConfigError
 from .calls import JSON, Effect, OverLimit, Record, Retry, Route
 from .grants import Grant
 from .names import exposed_name
-from .servers import ToolOptions
+from .servers import OnToolChange, ToolOptions
 
 __all__ = [
     "Catalogue",
@@ -27,6 +27,7 @@ _STRICTER: tuple[Effect, ...] = ("read", "idempotent", "keyed", "unsafe")
 _UNSAID = ToolOptions()
 _ONCE = Retry()
 _NO_OPTIONS: Mapping[tuple[str, str], ToolOptions] = {}
+_NONE_ACCEPTED: Mapping[tuple[str, str], str] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +42,19 @@ class Offer:
             ``name``, ``description``, ``inputSchema`` and the rest;
             ``definition_sha256`` is its digest.
 
-        overridden: The description is the operator's, not the server's.
+        overridden: The description is not the server's: the operator's, or the name
+            of a tool that has none.
+
+        schema: The operator's, shown instead of the server's ``input_schema``.
 
         record: What the log keeps of its answers.
 
         retry: How often a call is sent.
 
         over_limit: What becomes of an answer that is too large.
+
+        on_change: What becomes of it if it is not the one that was accepted;
+            ``None``: it is the operator's own, and needs no acceptance.
     """
 
     server: str
@@ -59,9 +66,11 @@ class Offer:
     definition_sha256: str
     effect: Effect = "unsafe"
     overridden: bool = False
+    schema: dict[str, JSON] | None = None
     record: Record = "full"
     retry: Retry = field(default_factory=Retry)
     over_limit: OverLimit = "fail"
+    on_change: OnToolChange | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +87,9 @@ class Offered:
 
         options: The operator's word about tools, by ``(server, tool)``. It holds
             while their server is down.
+
+        accepted: Digest of the definition that was accepted, by ``(server, tool)``,
+            of tools that are not offered: a call of one is for that and no other.
     """
 
     offers: tuple[Offer, ...] = ()
@@ -86,6 +98,9 @@ class Offered:
     )
     servers: Mapping[str, dict[str, JSON]] = field(
         default_factory=dict[str, dict[str, JSON]]
+    )
+    accepted: Mapping[tuple[str, str], str] = field(
+        default_factory=dict[tuple[str, str], str]
     )
 
 
@@ -108,7 +123,8 @@ class Catalogue:
         Return the catalogue as ``RunStarted.catalogue`` holds it.
 
         What the agent may see is marked; the rest is there to name what a denied
-        call asked for. A description is there if it is not the server's own.
+        call asked for. Description and schema are there if they are not the
+        server's own.
         """
         payload: dict[str, JSON] = {}
         for name, route in self.routes.items():
@@ -128,6 +144,8 @@ class Catalogue:
                 entry["visible"] = True
                 if offer.overridden:
                     entry["description"] = offer.description
+                if offer.schema is not None:
+                    entry["input_schema"] = offer.schema
             payload[name] = entry
         return payload
 
@@ -137,6 +155,7 @@ def catalogue_for(
     names: Mapping[str, tuple[str, str]],
     offers: Iterable[Offer],
     options: Mapping[tuple[str, str], ToolOptions] = _NO_OPTIONS,
+    accepted: Mapping[tuple[str, str], str] = _NONE_ACCEPTED,
 ) -> Catalogue:
     """
     Return the names of a run.
@@ -150,6 +169,8 @@ def catalogue_for(
         offers: What the servers of the grant offer.
 
         options: The operator's word about tools whose server is down.
+
+        accepted: Definitions of tools that are not offered. See `Offered`.
 
     Raises:
         ConfigError: Two tools would have the same name.
@@ -171,7 +192,9 @@ def catalogue_for(
             route = Route(
                 server=target[0],
                 tool=target[1],
-                definition_sha256=offer.definition_sha256 if offer else None,
+                definition_sha256=offer.definition_sha256
+                if offer
+                else accepted.get(target),
                 effect=offer.effect if offer else effect,
                 record=offer.record if offer else said.record,
                 retry=offer.retry if offer else said.retrying(effect),
@@ -254,7 +277,7 @@ def listing(
             {
                 "name": name,
                 "description": entry.get("description", known.get("description")),
-                "input_schema": known.get("inputSchema"),
+                "input_schema": entry.get("input_schema", known.get("inputSchema")),
             }
         )
     return tools

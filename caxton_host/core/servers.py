@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from .calls import REPEATABLE, Effect, OverLimit, Record, Retry
+from .calls import JSON, REPEATABLE, Effect, OverLimit, Record, Retry
 
 __all__ = [
     "USUAL",
     "Elicitation",
+    "OnToolChange",
     "Restart",
     "ServerConfig",
     "ToolOptions",
@@ -21,6 +22,9 @@ __all__ = [
 Elicitation: TypeAlias = Literal["refuse", "defaults"]
 
 Transport: TypeAlias = Literal["stdio", "http", "sse"]
+
+#: What becomes of a tool that is not the one that was accepted.
+OnToolChange: TypeAlias = Literal["refuse", "accept"]
 
 _MIB = 1024 * 1024
 
@@ -39,6 +43,8 @@ class ToolOptions:
             puts there, or ``None``.
 
         description: Shown to agents instead of the server's own.
+
+        input_schema: The same. The server is asked with whatever fits it.
 
         message_field: Dotted path into the structured content; what is found
             there is the message.
@@ -63,6 +69,7 @@ class ToolOptions:
     effect: Effect | None = None
     key_argument: str | None = None
     description: str | None = None
+    input_schema: dict[str, JSON] | None = None
     message_field: str | None = None
     message_template: str | None = None
     timeout: float | None = None
@@ -140,6 +147,9 @@ class ServerConfig:
         slow_response_threshold: As for a tool.
 
         slow_response_message: As for a tool.
+
+        on_tool_change: Whether runs that begin later see a tool that has changed,
+            before a person accepts it.
     """
 
     name: str
@@ -160,6 +170,7 @@ class ServerConfig:
     elicitation: Elicitation = "refuse"
     concurrency: int = 16
     tools: Mapping[str, ToolOptions] = field(default_factory=dict[str, ToolOptions])
+    on_tool_change: OnToolChange = "refuse"
     retry: Retry | None = None
     over_limit: OverLimit = "fail"
     slow_response_threshold: float = 2.0

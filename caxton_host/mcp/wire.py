@@ -78,11 +78,22 @@ class Wire(Protocol):
         cancellable: bool = True,
         headers: Mapping[str, str] | None = None,
         on_progress: Heard | None = None,
+        standing: bool = False,
     ) -> Answer:
         """
         Ask, and return the answer; *headers* are for HTTP alone.
 
         With *on_progress* the server is asked to tell how far it is.
+
+        One that is *standing* is answered at the end, and nobody waits for it.
+        """
+        ...
+
+    async def overhear(self) -> bool:
+        """
+        Hear what a server of before 2026 says unasked, until it stops.
+
+        Return whether there was anything to hear on.
         """
         ...
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from ..core.runs import Request, RunRow
 from .log import (
+    Definitions,
     EventLog,
     Hosts,
     Refused,
@@ -19,12 +20,21 @@ from .log import (
     Trace,
 )
 from .sandbox import Answer, Door, Ending, Guest, Prepared, Sandbox
-from .tools import Progress, ToolClient, ToolRequest, ignore, unrecorded
+from .tools import (
+    Progress,
+    RunScope,
+    ToolClient,
+    ToolRequest,
+    ToolSource,
+    ignore,
+    unrecorded,
+)
 from .watch import Clock, Span, Telemetry
 
 __all__ = [
     "Answer",
     "Clock",
+    "Definitions",
     "Door",
     "Ending",
     "EventLog",
@@ -36,6 +46,7 @@ __all__ = [
     "Request",
     "Reservation",
     "RunRow",
+    "RunScope",
     "Sandbox",
     "SharedStore",
     "Span",
@@ -43,6 +54,7 @@ __all__ = [
     "Telemetry",
     "ToolClient",
     "ToolRequest",
+    "ToolSource",
     "Trace",
     "ignore",
     "unrecorded",

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..core.calls import JSON, Completed
 from ..core.catalogue import Offered
 
-__all__ = ["Progress", "ToolClient", "ToolRequest", "ignore", "unrecorded"]
+__all__ = [
+    "Progress",
+    "RunScope",
+    "ToolClient",
+    "ToolRequest",
+    "ToolSource",
+    "ignore",
+    "unrecorded",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +44,23 @@ def ignore(_: Progress) -> None:
 
 async def unrecorded() -> None:
     """Do nothing before a further send: there is no log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunScope:
+    """
+    The run that tools are opened for.
+
+    Attributes:
+        context: Its variables, with those that are never recorded.
+
+        trigger: What began it: ``cli``, ``api``, ``mcp``, ``schedule``, ``agent``.
+    """
+
+    run_id: str
+    agent: str
+    context: Mapping[str, JSON] = field(default_factory=dict[str, JSON], repr=False)
+    trigger: str = "cli"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,5 +124,17 @@ class ToolClient(Protocol):
 
         Raises:
             ToolError: There is none.
+        """
+        ...
+
+
+class ToolSource(Protocol):
+    """Where runs get their tools from."""
+
+    def open(self, scope: RunScope) -> AbstractAsyncContextManager[ToolClient]:
+        """
+        Return the tools of one run, which are its own for as long as it is driven.
+
+        What is configured meanwhile is for runs that begin later.
         """
         ...

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Collection
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from caxton_host import __version__
 from caxton_host.clock import SystemClock
@@ -27,6 +27,7 @@ from caxton_host.ports import (
     Guest,
     Prepared,
     Progress,
+    RunScope,
     Sandbox,
     ToolRequest,
 )
@@ -66,6 +67,9 @@ class Tools:
     """Scripted tools; ``wait`` never answers."""
 
     waiting: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def open(self, _scope: RunScope) -> nullcontext[Self]:
+        return nullcontext(self)
 
     async def offered(self, servers: Collection[str]) -> Offered:
         names = [*EFFECTS, *_ANSWERS, "wipe", "wait", "tells"]

@@ -275,6 +275,7 @@ def test_every_document_says_what_it_is(ran: Shell) -> None:
         "grant suggest --manifest hello.wasm",
         "completion bash",
         "config show",
+        "config reload",
         "db status",
         "db migrate",
         "doctor",
@@ -286,6 +287,7 @@ def test_every_document_says_what_it_is(ran: Shell) -> None:
         "tool list --server demo",
         "tool call demo/echo text=hi",
         "tool call demo/fail message=no",
+        "tool accept demo/echo",
     ):
         document = ran(*words.split(), "--json").document
         for one in document if isinstance(document, list) else [document]:

@@ -34,7 +34,6 @@ NEITHER = {"no counterpart", "no counterpart (voice)", "MISSING"}
 MISSING = {
     "transports and importing": "S1.19 S1.23 S1.26 S1.72 S2.34 S3.3 S3.6",
     "life cycle, health, logs": "S1.20 S1.40 S1.76 S2.73 S3.33 S5.46",
-    "catalogue and reloading": "S1.43 S1.54 S1.62 S2.12 S2.48 S2.76",
     "resources": "S1.6 S1.15 S1.30 S1.31 S1.36 S1.57 S1.58 S1.59 S1.60 S1.61 "
     "S1.63 S1.64 S1.65 S1.77 S5.11",
     "prompts and variables": "S2.51 S2.54 S2.55 S2.56 S2.59 S2.60 S2.61 S2.62 "

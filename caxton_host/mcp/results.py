@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from ..codec import load_json
 from ..core.calls import JSON, Completed
-from ..core.messages import pick_message
+from ..core.messages import pick_message, summary
 from ..core.redact import Redactor
 from ..core.servers import ToolOptions
 from ..errors import BadBytes, ToolError
 
-__all__ = ["NOTHING", "completed"]
-
-#: What an answer says that has nothing in it.
-NOTHING = "MCP tool returned no result."
+__all__ = ["completed"]
 
 #: Not the tool's: they belong to the protocol, or have a place of their own.
 _ENVELOPE = frozenset({"isError", "resultType", "_meta"})
@@ -82,11 +79,7 @@ def _message(data: dict[str, JSON], tool: str, options: ToolOptions) -> str:
             return picked
     if text:
         return text
-    if isinstance(structured, dict):
-        return f"{tool} returned {_counted(len(structured), 'field')}"
-    parts = data["content"]
-    assert isinstance(parts, list)  # noqa: S101 -- see `_content`
-    return f"{tool} returned {_counted(len(parts), 'part')}" if parts else NOTHING
+    return summary(tool, data)
 
 
 def _parsed(text: str) -> JSON:
@@ -94,10 +87,6 @@ def _parsed(text: str) -> JSON:
         return load_json(text, limit=len(text.encode()))
     except BadBytes:
         return None
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _text(content: JSON) -> str:

@@ -23,7 +23,7 @@ from .clock import SystemClock
 from .config import Config, Paths
 from .core.calls import JSON
 from .core.checkpoint import Note
-from .core.events import ConfigLoaded, Event, HostStarted
+from .core.events import ConfigLoaded, Event, HostStarted, ToolProgress
 from .core.names import uuid7
 from .core.places import Places
 from .core.redact import Redactor
@@ -31,6 +31,7 @@ from .errors import LogBrokenError, StoreError, UsageError
 from .generations import Generations
 from .host import Admission, Host
 from .ports import Sandbox
+from .progress import unwatched
 from .reloading import Reloader
 from .requests import OfHost, watching
 from .signing import Keyring, Signer, secret
@@ -73,12 +74,13 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def running(
+async def running(  # noqa: PLR0913 -- what a host is made of
     config: Config,
     paths: Paths,
     environ: Mapping[str, str] = os.environ,
     *,
     start: Collection[str] = (),
+    watch: Callable[[ToolProgress], None] = unwatched,
     load: Callable[[], Config] | None = None,
 ) -> AsyncGenerator[Running]:
     """
@@ -93,6 +95,7 @@ async def running(
 
         start: Servers that will be needed: they start while the rest does.
 
+        watch: Called with what is told of a call while it lasts.
         load: Reads the configuration again, when that is asked for. This process is
             asked by SIGHUP too, then, unless a terminal would send it.
     """
@@ -150,6 +153,7 @@ async def running(
                 servers=tools.servers,
                 redact=redact,
                 admission=Admission(config.places.runs),
+                watch=watch,
             )
             kinds: dict[str, OfHost] = {}
             if load is not None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from . import codec
 from .batch import Batch, Watch
-from .core.calls import JSON, OK, ToolCall, reply
+from .core.calls import JSON, OK, Completed, Outcome, ToolCall, reply
 from .core.events import LogWritten
 from .core.limits import Limits
 from .core.names import clean_name
@@ -90,6 +90,7 @@ class RunDoor:
             if len(params) > _LONG:
                 await asyncio.sleep(0)
         known = await calls.carry_out()
+        self.recorded += sum(_apart(each.outcome) for each in known)
         data = codec.encode([reply(each.outcome)[1] for each in known])
         if len(data) > MAX_REPLIES:
             text = f"the answers of a batch have {len(data)} bytes, of {MAX_REPLIES}"
@@ -101,6 +102,7 @@ class RunDoor:
             known = await self.gateway.call(call)
             if span:
                 span.settled(known.outcome, self.gateway.routes.get(call.name))
+        self.recorded += _apart(known.outcome)
         status, body = reply(known.outcome)
         data = codec.encode(body)
         return self._answer(status, data, known.at)
@@ -192,6 +194,14 @@ class RunDoor:
         if self.calls > self.limits.total_calls:
             return "total_calls"
         return "recorded" if self.recorded > self.limits.recorded else ""
+
+
+def _apart(outcome: Outcome) -> int:
+    """Return how many bytes of an answer are kept apart from it."""
+    if not isinstance(outcome, Completed):
+        return 0
+    sizes = (blob.get("bytes") for blob in outcome.blobs)
+    return sum(size for size in sizes if isinstance(size, int))
 
 
 def _digest(data: bytes, limit: int) -> str:

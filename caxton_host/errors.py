@@ -186,10 +186,15 @@ class ToolError(CaxtonError):
             ``invalid_result`` or ``changed``.
 
         sent: Whether the server may have acted: ``no``, ``yes`` or ``unknown``.
+
+        code: That of the server's own error, or ``None``.
     """
 
-    def __init__(self, kind: FailureKind, sent: Sent, message: str) -> None:
+    def __init__(
+        self, kind: FailureKind, sent: Sent, message: str, *, code: int | None = None
+    ) -> None:
         super().__init__(message)
+        self.code = code
         self.kind: FailureKind = kind
         self.sent: Sent = sent
 

@@ -25,12 +25,14 @@ log and the tools it is given refuse everything else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import assert_never
 
 from .core.calls import (
     JSON,
+    REPEATABLE,
     Completed,
     Denied,
     Failed,
@@ -39,21 +41,38 @@ from .core.calls import (
     Sent,
     ToolCall,
     cut,
+    likelier,
+    shortened,
 )
-from .core.events import Event, ToolInvoked, ToolRetried
+from .core.events import Event, ToolInvoked, ToolProgress, ToolRetried
 from .core.grants import Allowed, Grant, decide
 from .core.journal import Answered, Fresh, InDoubt, Journal
 from .core.limits import Limits
 from .core.names import idempotency_key
 from .core.payloads import settled
 from .core.redact import Redactor
-from .errors import LeaseLost, RunStopped, Suspend, ToolError
+from .errors import LeaseLost, RunStopped, StoreError, Suspend, ToolError
 from .ports import EventLog, Refused, ToolClient, ToolRequest
+from .progress import Reports, unwatched
 
 __all__ = ["Gateway", "checked", "spent", "stopped"]
 
-_REPEATABLE = frozenset({"read", "idempotent", "keyed"})
 _NOWHERE = Route(server="", tool="")
+
+
+async def _at_once(_: float) -> None:
+    """Wait no time at all."""
+
+
+@dataclass(slots=True)
+class _Sends:
+    """How often a call was sent, whoever wanted it."""
+
+    attempt: int
+
+    def counted(self, done: Completed) -> Completed:
+        """Return an answer that knows how often it was asked for."""
+        return done if self.attempt == 1 else replace(done, attempts=self.attempt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +97,10 @@ class Gateway:
         redact: Takes configured secrets out of what is recorded.
 
         max_result: Bytes of the largest answer that the run takes.
+
+        wait: Lets so many seconds pass before a call is sent again.
+
+        watch: Called with what is told of a call while it lasts.
     """
 
     run_id: str
@@ -88,6 +111,8 @@ class Gateway:
     tools: ToolClient
     redact: Redactor = field(default_factory=Redactor)
     max_result: int = field(default_factory=lambda: Limits().result)
+    wait: Callable[[float], Awaitable[None]] = _at_once
+    watch: Callable[[ToolProgress], None] = unwatched
 
     async def call(self, call: ToolCall) -> Answered:
         """
@@ -220,7 +245,7 @@ class Gateway:
         # tool's effect class, or a person, may repeat it; and today's grants.
         route = self.routes.get(call.name, _NOWHERE)
         effects = {known.invoked.effect, route.effect}
-        if not (known.resolved or effects <= _REPEATABLE):
+        if not (known.resolved or effects <= REPEATABLE):
             raise Suspend(call.number, f"call {call.number} is in doubt")
         today = self.journal.today
         if today is not None and not today.may_ever(route):
@@ -236,8 +261,40 @@ class Gateway:
         )
 
     async def forward(self, call: ToolCall, attempt: int) -> Completed | Failed:
-        """Send a call whose intent, or whose retry, is durable; return the outcome."""
+        """
+        Send a call whose intent, or whose retry, is durable; return the outcome.
+
+        It is sent again as often as its route says. Each time is recorded first.
+        """
         route = self.routes[call.name]
+        sent: Sent = "no" if attempt == 1 else "unknown"
+        sends = _Sends(attempt)
+        for tries in count(1):
+            try:
+                done = await self._send(call, route, sends)
+            except ToolError as exc:
+                sent = likelier(sent, exc.sent)
+                if not route.retry.again(route.effect, exc.kind, sent, sends=tries):
+                    return self._failed(route, exc, sent)
+            else:
+                return self._taken(route, sends.counted(done))
+            await self._send_again(call, route, sends, tries, sent)
+        raise AssertionError  # pragma: no cover -- the loop returns or raises
+
+    async def _send(self, call: ToolCall, route: Route, sends: _Sends) -> Completed:
+        reports = Reports(
+            log=self.log,
+            redact=self.redact,
+            call=call.number,
+            watch=self.watch,
+            quiet=route.record == "hash",
+        )
+        self._check_lease(call)
+
+        async def asked_for() -> None:
+            await self._record_send(call, sends, "input")
+            self._check_lease(call)
+
         request = ToolRequest(
             run_id=self.run_id,
             call=call.number,
@@ -246,36 +303,72 @@ class Gateway:
             params=call.params or {},
             definition_sha256=route.definition_sha256,
             idempotency_key=idempotency_key(self.run_id, call.number),
-            attempt=attempt,
+            attempt=sends.attempt,
+            on_progress=reports.take,
+            on_resend=asked_for,
         )
+        try:
+            return await self.tools.call_tool(request)
+        except (ToolError, StoreError):
+            raise
+        except BaseException:
+            # The run is stopped while the tool works: closed, so that an open
+            # call means one thing only, and its effect is left open.
+            self.settle(call, stopped("unknown"))
+            raise
+        finally:
+            reports.end()
+
+    def _check_lease(self, call: ToolCall) -> None:
         if not self.log.holds():
             # Its intent stays open: who takes the run over finds it in doubt.
             raise LeaseLost(
                 f"the lease of this host ran out before call {call.number} was sent",
                 fix=f"caxton runs resume {self.run_id}, once no host drives it",
             )
+
+    async def _send_again(
+        self, call: ToolCall, route: Route, sends: _Sends, tries: int, sent: Sent
+    ) -> None:
+        """Make durable that a call is sent once more, when its time has come."""
+        key = idempotency_key(self.run_id, call.number)
         try:
-            done = await self.tools.call_tool(request)
-        except ToolError as exc:
-            text = self.redact.text(str(exc))
-            if route.record == "hash" and exc.kind == "protocol":
-                text = "the server refused the call"  # its words may be the answer
-            return Failed(kind=exc.kind, sent=exc.sent, message=text)
-        except BaseException:
-            # The run is stopped while the tool works: closed, so that an open
-            # call means one thing only, and its effect is left open.
-            self.settle(call, stopped("unknown"))
+            await self.wait(route.retry.pause(key, tries))
+            await self._record_send(call, sends, "transport")
+        except Exception:
             raise
+        except BaseException:
+            # The run is stopped between two sends: what is known is of the first.
+            self.settle(call, stopped(sent))
+            raise
+
+    async def _record_send(self, call: ToolCall, sends: _Sends, reason: str) -> None:
+        sends.attempt += 1
+        retry = ToolRetried(call=call.number, attempt=sends.attempt, reason=reason)
+        await self.log.append(retry)
+        self.journal.apply(retry, self.log.recorded_at)
+
+    def _failed(self, route: Route, exc: ToolError, sent: Sent) -> Failed:
+        text, code = self.redact.text(str(exc)), exc.code
+        if route.record == "hash" and exc.kind == "protocol":
+            # Its words may be the answer, and so may its number.
+            text, code = "the server refused the call", None
+        return Failed(kind=exc.kind, sent=sent, message=text, code=code)
+
+    def _taken(self, route: Route, done: Completed) -> Completed | Failed:
         if done.bytes > self.max_result:
+            if route.over_limit == "cut":
+                return shortened(done, self.max_result)
             text = f"the answer has {done.bytes} bytes, of {self.max_result} allowed"
             return Failed(kind="too_large", sent="yes", message=text)
-        return done if attempt == 1 else replace(done, attempts=attempt)
+        return done
 
     def settle(self, call: ToolCall, outcome: Outcome, *before: Event) -> Answered:
         """Queue *before* and the event that closes the call."""
         kept = self._kept(call, outcome)
         events = (*before, settled(call.number, kept))
-        self.log.queue(*events)
+        blobs = kept.contents if isinstance(kept, Completed) else None
+        self.log.queue(*events, blobs=blobs)
         at = self.log.recorded_at
         for event in events:
             self.journal.apply(event, at)

@@ -11,12 +11,20 @@ Nothing of a run leaves the host before the events that it depends on are durabl
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from .core.calls import JSON, Route
 from .core.catalogue import Offered, catalogue_for, pinned, routes_from_payload
-from .core.events import Event, RunFailed, RunResumed, RunStarted, RunSuspended
+from .core.events import (
+    Event,
+    RunFailed,
+    RunResumed,
+    RunStarted,
+    RunSuspended,
+    ToolProgress,
+)
 from .core.forks import forking_point
 from .core.grants import Grant
 from .core.journal import Journal
@@ -44,6 +52,7 @@ from .ports import (
     ToolSource,
     Trace,
 )
+from .progress import unwatched
 from .recording import Recording, guest_for
 from .requests import UnderWay
 from .starts import (
@@ -94,6 +103,8 @@ class Host:
         servers: Every server that a grant may speak of now.
 
         entropy: Returns that many random bytes.
+
+        watch: Called with what is told of a call while it lasts.
     """
 
     store: Store
@@ -107,6 +118,7 @@ class Host:
     redact: Redactor = field(default_factory=Redactor)
     admission: Admission = field(default_factory=Admission)
     under_way: UnderWay = field(default_factory=UnderWay)
+    watch: Callable[[ToolProgress], None] = unwatched
 
     async def start(
         self,
@@ -467,6 +479,8 @@ class Host:
             tools=tools,
             redact=self.redact,
             max_result=limits.result,
+            wait=asyncio.sleep,
+            watch=self.watch,
         )
 
     async def _drive(

@@ -18,6 +18,7 @@ from .core.catalogue import Offer, Offered
 from .core.messages import pick_message
 from .core.names import exposed_name
 from .core.redact import Redactor
+from .core.servers import ToolOptions
 from .core.webhooks import SERVER, Webhook
 from .errors import BadBytes, ToolError, UsageError
 from .ports import ToolRequest
@@ -209,4 +210,5 @@ def _offer(hook: Webhook, redact: Redactor) -> Offer:
         definition_sha256=sha256(definition),
         effect=hook.effect,
         record=hook.record,
+        retry=ToolOptions(retry=hook.retry).retrying(hook.effect),
     )

@@ -56,7 +56,13 @@ class Answers:
         named = f"{option} {path.name}"
         try:
             size, result = self._map(path)
-            return completed(result, self._options(invoked), self._redact, size=size)
+            return completed(
+                result,
+                (invoked and invoked.tool) or "the tool",
+                self._options(invoked),
+                self._redact,
+                size=size,
+            )
         except OSError as exc:
             raise UsageError(
                 f"{named}: {exc.strerror}", fix="name a file that exists"

@@ -21,7 +21,7 @@ from .frame import Frame, as_json, local_actor
 from .interrupt import began, drive
 from .overrides import Overrides, check_text, overrides
 from .screen import note, patience
-from .told import Told
+from .told import Told, progressed
 
 if TYPE_CHECKING:
     from ..config import Agent, Config
@@ -122,6 +122,7 @@ async def _run(
     quiet: bool,
 ) -> Recording:
     from ..bootstrap import running
+    from ..progress import unwatched
     from ..recording import Recording
 
     def started(run_id: str) -> None:
@@ -136,6 +137,7 @@ async def _run(
             config,
             frame.paths(),
             start=needed,
+            watch=unwatched if quiet else progressed,
             load=lambda: given.servers_in(frame.load()),
         ) as up:
             run_id = await up.host.start(request, on_started=started)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..core.events import ToolProgress
 from ..core.grants import Grant
 from ..core.summary import RunSummary, summarise
+from ..progress import unwatched
 from .exits import FAILED, SUSPENDED
 from .frame import Frame
 from .overrides import Overrides
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..recording import Recording
 
-__all__ = ["Told", "code_of", "resolving"]
+__all__ = ["Told", "code_of", "progressed", "resolving"]
 
 _WIDTH = 200
 
@@ -40,6 +43,11 @@ class Told:
     given: Overrides
     quiet: bool
     as_json: bool
+
+    @property
+    def watch(self) -> Callable[[ToolProgress], None]:
+        """What tells of a call while it lasts."""
+        return unwatched if self.quiet or self.as_json else progressed
 
     def again(self) -> Config:
         """Read the configuration again, with what the command line added."""
@@ -90,6 +98,15 @@ class Told:
             f"run {run_id} is suspended",
             f"find out whether it happened, then {self.resolving(run_id, seq)}",
         )
+
+
+def progressed(event: ToolProgress) -> None:
+    """Print what is told of a call while it lasts."""
+    far = "" if event.progress is None else f"{event.progress:g}"
+    if far and event.total is not None:
+        far += f" of {event.total:g}"
+    said = clipped(plain(event.message), _WIDTH)
+    note(f"call {event.call}: {' '.join(filter(None, (far, said)))}")
 
 
 def resolving(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.calls import JSON, Completed
+from ..core.messages import summary
 from ..core.names import nearest
 from ..errors import NotFoundError, ToolError, UsageError
 from . import accept
@@ -150,7 +151,10 @@ def call(
             }
         )
     else:
-        pour(done.message or to_json(done.data))
+        data = done.data if isinstance(done.data, dict) else {}
+        # Who looks at the data themselves needs no word about how much there is.
+        untold = not done.message or (data and done.message == summary(name, data))
+        pour(to_json(done.data) if untold else done.message)
     if done.is_error:
         complain(
             f"{tool} answered with an error", f"caxton tool list --server {server}"

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from ..core.calls import JSON
+from ..core.calls import JSON, Retry
 from ..core.names import is_server_name, is_tool_name
-from ..core.servers import BreakerOptions, Restart, ServerConfig, ToolOptions
+from ..core.servers import (
+    USUAL,
+    BreakerOptions,
+    Restart,
+    ServerConfig,
+    ToolOptions,
+)
 from ..core.webhooks import SERVER, Webhook, placeholders
 from ..errors import UsageError
 from . import fields as f
@@ -39,6 +46,9 @@ _TRANSPORTS = {
 }
 _EFFECT = f.choice("read", "idempotent", "keyed", "unsafe")
 _RECORD = f.choice("full", "hash")
+_MOST_ATTEMPTS = 10
+_ELICITATION = f.choice("refuse", "defaults")
+_OVER_LIMIT = f.choice("fail", "cut")
 _SENDS_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
@@ -151,6 +161,44 @@ _BREAKER: f.Fields = {
     "pause_ms": ("pause", f.milliseconds),
 }
 
+
+def _attempts(value: object, at: At) -> int:
+    found = f.number(value, at)
+    if not 1 <= found <= _MOST_ATTEMPTS:
+        raise at.error(
+            f"is not 1 to {_MOST_ATTEMPTS}", fix="write 1 to send a call once"
+        )
+    return found
+
+
+_RETRY: f.Fields = {
+    "attempts": ("attempts", _attempts),
+    "backoff": ("backoff", f.duration),
+    "backoff_ms": ("backoff", f.milliseconds),
+}
+_RETRIED = f.tables(_RETRY, partial(Retry, attempts=USUAL.attempts))
+
+
+def _threshold(value: object, at: At) -> float:
+    return 0.0 if value is False else f.duration(value, at)
+
+
+def _threshold_ms(value: object, at: At) -> float:
+    return f.milliseconds(value, at) if value else 0.0
+
+
+def _blobs_over(value: object, at: At) -> int | None:
+    return None if value is False else f.size(value, at)
+
+
+_SHARED: f.Fields = {
+    "retry": ("retry", _RETRIED),
+    "over_limit": ("over_limit", _OVER_LIMIT),
+    "slow_response_threshold": ("slow_response_threshold", _threshold),
+    "slow_response_threshold_ms": ("slow_response_threshold", _threshold_ms),
+    "slow_response_message": ("slow_response_message", f.text),
+}
+
 _MESSAGE: f.Fields = {
     "message_field": ("message_field", f.text),
     "message_template": ("message_template", f.text),
@@ -167,6 +215,7 @@ _TOOL: f.Fields = {
     "timeout": ("timeout", f.duration),
     "timeout_ms": ("timeout", f.milliseconds),
     "record": ("record", _RECORD),
+    **_SHARED,
     **_MESSAGE,
 }
 
@@ -194,7 +243,10 @@ _SERVER: f.Fields = {
     "start": ("eager", _start),
     "trust_annotations": ("trust_annotations", f.flag),
     "max_result": ("max_result", f.size),
+    "blobs_over": ("blobs_over", _blobs_over),
+    "elicitation": ("elicitation", _ELICITATION),
     "concurrency": ("concurrency", f.number),
+    **_SHARED,
     "on_tool_change": ("on_tool_change", f.choice("refuse", "accept")),
     "rate": ("rate", f.rate),
     "tools": ("tools", f.mapped(f.tables(_TOOL, ToolOptions))),
@@ -315,6 +367,7 @@ _WEBHOOK: f.Fields = {
     "allow_private": ("allow_private", f.flag),
     "max_result": ("max_result", f.size),
     "record": ("record", _RECORD),
+    "retry": ("retry", _RETRIED),
     "public": ("", f.ignored),
     **_MESSAGE,
 }

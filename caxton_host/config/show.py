@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 
-from ..core.calls import JSON
+from ..core.calls import JSON, Retry
 from ..core.redact import MASK, Redactor
 from ..core.servers import ServerConfig
 from ..core.webhooks import Webhook
@@ -80,11 +80,21 @@ def _server(server: ServerConfig, mask: Callable[[str], str]) -> dict[str, JSON]
         "start": "eager" if server.eager else "lazy",
         "trust_annotations": server.trust_annotations,
         "max_result": server.max_result,
+        "blobs_over": server.blobs_over,
+        "elicitation": server.elicitation,
         "concurrency": server.concurrency,
         "rate": server.rate and server.rate._asdict(),
+        "retry": _retry(server.retry),
+        "over_limit": server.over_limit,
+        "slow_response_threshold": server.slow_response_threshold,
+        "slow_response_message": server.slow_response_message,
         "tools": {name: _given(asdict(tool)) for name, tool in server.tools.items()},
     }
     return shown
+
+
+def _retry(retry: Retry | None) -> JSON:
+    return asdict(retry) if retry else None
 
 
 def _given(options: Mapping[str, JSON]) -> dict[str, JSON]:
@@ -105,6 +115,7 @@ def _webhook(webhook: Webhook, mask: Callable[[str], str]) -> dict[str, JSON]:
         "allow_private": webhook.allow_private,
         "max_result": webhook.max_result,
         "record": webhook.record,
+        "retry": _retry(webhook.retry),
     }
 
 

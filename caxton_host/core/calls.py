@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,18 +13,23 @@ from ..errors import FailureKind, Sent
 
 __all__ = [
     "JSON",
+    "REPEATABLE",
     "Completed",
     "Denied",
     "Effect",
     "Failed",
     "FailureKind",
     "Outcome",
+    "OverLimit",
     "Record",
+    "Retry",
     "Route",
     "Sent",
     "ToolCall",
     "cut",
+    "likelier",
     "reply",
+    "shortened",
 ]
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
@@ -68,6 +74,79 @@ class ToolCall:
     over: str = field(default="", compare=False)
 
 
+#: What becomes of an answer that is too large: none, or a digest in its place.
+OverLimit: TypeAlias = Literal["fail", "cut"]
+
+#: What repeating a call of that effect does is what calling it once does.
+REPEATABLE: frozenset[Effect] = frozenset({"read", "idempotent", "keyed"})
+
+#: What is not there yet may be there later; anything else fails the same way again.
+_PASSING: frozenset[FailureKind] = frozenset({"transport", "timeout"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """
+    How often a call that failed is sent again, if its effect allows it.
+
+    Attributes:
+        attempts: How often it is sent in all.
+
+        backoff: Seconds before the second send; doubled for each further one.
+    """
+
+    attempts: int = 1
+    backoff: float = 0.2
+
+    def again(
+        self, effect: Effect, kind: FailureKind, sent: Sent, *, sends: int
+    ) -> bool:
+        """
+        Return whether a call that failed is sent again.
+
+        Args:
+            effect: Of its tool.
+
+            kind: How it failed.
+
+            sent: Whether any of its sends may have reached the server.
+
+            sends: How many there were.
+
+        >>> Retry(attempts=2).again("unsafe", "timeout", "unknown", sends=1)
+        False
+        """
+        if sends >= self.attempts or kind not in _PASSING:
+            return False
+        return sent == "no" or effect in REPEATABLE
+
+    def pause(self, key: str, sends: int) -> float:
+        """
+        Return how many seconds to wait before the next send.
+
+        Calls that failed together are not to be sent together, so half of it hangs
+        on the *key* of the call.
+        """
+        share = int.from_bytes(sha256(f"{key} {sends}".encode()).digest()[:4]) / 2**32
+        pause = self.backoff * 2.0 ** min(sends - 1, 16)
+        return min(pause, _LONGEST_PAUSE) * (0.5 + share / 2)
+
+
+_LONGEST_PAUSE = 60.0
+
+_LIKELIER: Mapping[Sent, int] = {"no": 0, "unknown": 1, "yes": 2}
+
+
+def likelier(one: Sent, other: Sent) -> Sent:
+    """
+    Return whether a server may have acted, of what is known of two sends.
+
+    >>> likelier("unknown", "no")
+    'unknown'
+    """
+    return one if _LIKELIER[one] >= _LIKELIER[other] else other
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
     """
@@ -84,6 +163,10 @@ class Route:
         effect: What repeating a call may do, by the operator's word.
 
         record: What the log keeps of its answers.
+
+        retry: How often a call is sent.
+
+        over_limit: What becomes of an answer that is too large.
     """
 
     server: str
@@ -91,6 +174,8 @@ class Route:
     definition_sha256: str | None = None
     effect: Effect = "unsafe"
     record: Record = "full"
+    retry: Retry = field(default_factory=Retry)
+    over_limit: OverLimit = "fail"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +199,8 @@ class Completed:
         bytes: Size of the answer on the wire.
 
         cut: Not the answer itself, but what the log keeps of it. See `cut`.
+
+        contents: The bytes of the blobs, by digest, until they are in the log.
     """
 
     is_error: bool = False
@@ -124,6 +211,9 @@ class Completed:
     attempts: int = 1
     bytes: int = 0
     cut: bool = False
+    contents: Mapping[str, builtins.bytes] = field(
+        default_factory=dict[str, builtins.bytes], compare=False, repr=False
+    )
 
 
 def cut(done: Completed) -> Completed:
@@ -143,16 +233,42 @@ def cut(done: Completed) -> Completed:
         separators=(",", ":"),
     ).encode()
     kept: JSON = {"$cut": {"sha256": sha256(text).hexdigest(), "bytes": len(text)}}
-    return replace(done, message="", data=kept, blobs=(), cut=True)
+    return replace(done, message="", data=kept, blobs=(), contents={}, cut=True)
+
+
+#: Characters that are left of the message of an answer that is cut.
+_MESSAGE = 64 * 1024
+
+
+def shortened(done: Completed, limit: int) -> Completed:
+    """
+    Return what is left of an answer that has more than *limit* bytes.
+
+    Its message is kept, as far as it goes. In the place of its data stands the digest
+    of the whole, as `cut` has it; here the agent sees no more either.
+
+    >>> shortened(Completed(message="clear", data=[1]), 3).message
+    'cle'
+    """
+    short = done.message[: min(limit, _MESSAGE)]
+    if isinstance(done.data, dict) and done.data.keys() == {"$cut"}:
+        return replace(done, message=short)
+    return replace(cut(done), message=short, cut=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The tool was to be asked, and no answer of its own came back."""
+    """
+    The tool was to be asked, and no answer of its own came back.
+
+    Attributes:
+        code: That of the server's own error, or ``None``.
+    """
 
     kind: FailureKind
     sent: Sent
     message: str
+    code: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,18 +315,23 @@ def reply(outcome: Outcome) -> tuple[int, Mapping[str, JSON]]:
             "tool_error", "tool_error", outcome.message, outcome.data
         )
     if isinstance(outcome, Failed):
-        return FAILED, _problem("failed", outcome.kind, outcome.message)
+        return FAILED, _problem(
+            "failed", outcome.kind, outcome.message, server_code=outcome.code
+        )
     if outcome.code == "bad_request":
         return BAD_REQUEST, _problem("bad_request", "bad_request", outcome.message)
     return DENIED, _problem("denied", outcome.code, outcome.message)
 
 
 def _problem(
-    status: str, code: str, message: str, data: JSON = None
+    status: str,
+    code: str,
+    message: str,
+    data: JSON = None,
+    *,
+    server_code: int | None = None,
 ) -> Mapping[str, JSON]:
-    return {
-        "status": status,
-        "message": message,
-        "data": data,
-        "error": {"code": code, "message": message},
-    }
+    error: dict[str, JSON] = {"code": code, "message": message}
+    if server_code is not None:
+        error["server_code"] = server_code
+    return {"status": status, "message": message, "data": data, "error": error}

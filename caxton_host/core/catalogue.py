@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from ..errors import ConfigError
-from .calls import JSON, Effect, Record, Route
+from .calls import JSON, Effect, OverLimit, Record, Retry, Route
 from .grants import Grant
 from .names import exposed_name
 from .servers import OnToolChange, ToolOptions
@@ -25,6 +25,7 @@ __all__ = [
 _STRICTER: tuple[Effect, ...] = ("read", "idempotent", "keyed", "unsafe")
 
 _UNSAID = ToolOptions()
+_ONCE = Retry()
 _NO_OPTIONS: Mapping[tuple[str, str], ToolOptions] = {}
 _NONE_ACCEPTED: Mapping[tuple[str, str], str] = {}
 
@@ -48,6 +49,10 @@ class Offer:
 
         record: What the log keeps of its answers.
 
+        retry: How often a call is sent.
+
+        over_limit: What becomes of an answer that is too large.
+
         on_change: What becomes of it if it is not the one that was accepted;
             ``None``: it is the operator's own, and needs no acceptance.
     """
@@ -63,6 +68,8 @@ class Offer:
     overridden: bool = False
     schema: dict[str, JSON] | None = None
     record: Record = "full"
+    retry: Retry = field(default_factory=Retry)
+    over_limit: OverLimit = "fail"
     on_change: OnToolChange | None = None
 
 
@@ -129,6 +136,10 @@ class Catalogue:
             }
             if route.record != "full":
                 entry["record"] = route.record
+            if route.retry != _ONCE:
+                entry["retry"] = {**asdict(route.retry)}
+            if route.over_limit != "fail":
+                entry["over_limit"] = route.over_limit
             if offer := self.visible.get(name):
                 entry["visible"] = True
                 if offer.overridden:
@@ -174,6 +185,7 @@ def catalogue_for(
     for target in dict.fromkeys(targets):
         offer = by_tool.get(target)
         said = options.get(target, _UNSAID)
+        effect = said.effect or "unsafe"
         default = offer.exposed if offer else said.expose_as or exposed_name(*target)
         shown = own.get(target, [default])
         for name in dict.fromkeys((default, *shown)):
@@ -183,8 +195,10 @@ def catalogue_for(
                 definition_sha256=offer.definition_sha256
                 if offer
                 else accepted.get(target),
-                effect=offer.effect if offer else said.effect or "unsafe",
+                effect=offer.effect if offer else effect,
                 record=offer.record if offer else said.record,
+                retry=offer.retry if offer else said.retrying(effect),
+                over_limit=offer.over_limit if offer else said.over_limit or "fail",
             )
             if name in routes:
                 taken = routes[name]
@@ -201,12 +215,19 @@ def catalogue_for(
 
 def routes_from_payload(payload: Mapping[str, JSON]) -> dict[str, Route]:
     """Return the routes that a ``RunStarted`` holds."""
-    keys = ("server", "tool", "definition_sha256", "effect", "record")
+    keys = ("server", "tool", "definition_sha256", "effect", "record", "over_limit")
     return {
-        name: Route(**{key: entry[key] for key in keys if key in entry})  # type: ignore[arg-type]  # JSON
+        name: Route(
+            **{key: entry[key] for key in keys if key in entry},  # type: ignore[arg-type]  # JSON
+            retry=_retry(entry.get("retry")),
+        )
         for name, entry in payload.items()
         if isinstance(entry, dict)
     }
+
+
+def _retry(said: JSON) -> Retry:
+    return Retry(**said) if isinstance(said, dict) else _ONCE  # type: ignore[arg-type]  # JSON
 
 
 def pinned(payload: Mapping[str, JSON], offered: Offered) -> dict[str, Route]:
@@ -214,21 +235,24 @@ def pinned(payload: Mapping[str, JSON], offered: Offered) -> dict[str, Route]:
     Return the routes that a ``RunStarted`` holds, for a run that goes on.
 
     Each has the stricter effect: the recorded one, or what the operator says now. Of
-    its answers no more is kept than both allow.
+    its answers no more is kept than both allow, and it is sent no more often.
     """
     now = {
-        (offer.server, offer.tool): (offer.effect, offer.record)
+        (offer.server, offer.tool): (offer.effect, offer.record, offer.retry)
         for offer in offered.offers
     }
     routes = routes_from_payload(payload)
     for name, route in routes.items():
         target = route.server, route.tool
         said = offered.options.get(target, _UNSAID)
-        effect, record = now.get(target, (said.effect or "unsafe", said.record))
+        unsaid = said.effect or "unsafe"
+        known = unsaid, said.record, said.retrying(unsaid)
+        effect, record, retry = now.get(target, known)
         routes[name] = replace(
             route,
             effect=max(route.effect, effect, key=_STRICTER.index),
             record="hash" if "hash" in {route.record, record} else "full",
+            retry=min(route.retry, retry, key=lambda one: one.attempts),
         )
     return routes
 

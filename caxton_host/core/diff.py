@@ -241,10 +241,14 @@ def _told(outcome: Outcome | None) -> dict[str, JSON]:
                 "message": outcome.message,
             }
         case Failed():
+            code: dict[str, JSON] = (
+                {} if outcome.code is None else {"code": outcome.code}
+            )
             return {
                 "outcome": "failed",
                 "kind": outcome.kind,
                 "sent": outcome.sent,
+                **code,
                 "message": outcome.message,
             }
         case _:

@@ -154,7 +154,9 @@ class ToolRetried(Event):
     Attributes:
         attempt: 2 for the second send, and so on.
 
-        reason: ``transport``, ``resolved`` or ``resumed``.
+        reason: ``transport``: the send before it failed, in a way that allows
+            another one; ``input``: the server answered that it needs another one;
+            ``resolved`` or ``resumed``.
     """
 
     call: int
@@ -200,6 +202,7 @@ class ToolFailed(Event):
     kind: str
     sent: str
     message: str
+    code: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 
 from .calls import JSON
 
-__all__ = ["MAX_MESSAGE", "pick_message"]
+__all__ = ["MAX_MESSAGE", "pick_message", "summary"]
 
 #: Characters. A template that repeats a long value must not multiply it.
 MAX_MESSAGE = 64 * 1024
 
+_NOTHING = "MCP tool returned no result."
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
 
 
@@ -43,6 +44,25 @@ def pick_message(value: JSON, field: str | None, template: str | None) -> str | 
     if field is None or (picked := _at(value, field)) is None:
         return None
     return _text(picked)[:MAX_MESSAGE]
+
+
+def summary(tool: str, data: Mapping[str, JSON]) -> str:
+    """
+    Return what is said of an answer that has no text.
+
+    >>> summary("lookup", {"content": [], "structuredContent": {"name": "Ada"}})
+    'lookup returned 1 field'
+    """
+    structured, parts = data.get("structuredContent"), data.get("content")
+    if isinstance(structured, dict):
+        return f"{tool} returned {_counted(len(structured), 'field')}"
+    if isinstance(parts, list) and parts:
+        return f"{tool} returned {_counted(len(parts), 'part')}"
+    return _NOTHING
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _at(value: JSON, path: str) -> JSON:

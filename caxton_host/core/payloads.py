@@ -99,6 +99,7 @@ def settled(call: int, outcome: Outcome) -> ToolCompleted | ToolFailed | ToolDen
                 kind=outcome.kind,
                 sent=outcome.sent,
                 message=outcome.message,
+                code=outcome.code,
             )
         case Denied():
             return ToolDenied(
@@ -130,6 +131,7 @@ def outcome_of(event: Event) -> tuple[int, Outcome] | None:
                 kind=cast("FailureKind", event.kind),
                 sent=cast("Sent", event.sent),
                 message=event.message,
+                code=event.code,
             )
         case ToolDenied():
             return event.call, Denied(

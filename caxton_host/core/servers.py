@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from .calls import JSON, Effect, Record
+from .calls import JSON, REPEATABLE, Effect, OverLimit, Record, Retry
 
 __all__ = [
+    "USUAL",
     "BreakerOptions",
+    "Elicitation",
     "OnToolChange",
     "Rate",
     "Restart",
@@ -17,6 +19,9 @@ __all__ = [
     "ToolOptions",
     "Transport",
 ]
+
+#: What a server gets that asks a person something.
+Elicitation: TypeAlias = Literal["refuse", "defaults"]
 
 Transport: TypeAlias = Literal["stdio", "http", "sse"]
 
@@ -51,6 +56,15 @@ class ToolOptions:
         timeout: Seconds a call may take in all, instead of the server's.
 
         record: What the log keeps of its answers.
+
+        retry: How often a call is sent, instead of what the server says.
+
+        over_limit: What becomes of an answer that is too large.
+
+        slow_response_threshold: Seconds after which a call is told to be slow; 0 is
+            never.
+
+        slow_response_message: What is told then; ``{tool}`` is the name of the tool.
     """
 
     expose_as: str | None = None
@@ -62,6 +76,21 @@ class ToolOptions:
     message_template: str | None = None
     timeout: float | None = None
     record: Record = "full"
+    retry: Retry | None = None
+    over_limit: OverLimit | None = None
+    slow_response_threshold: float | None = None
+    slow_response_message: str | None = None
+
+    def retrying(self, effect: Effect) -> Retry:
+        """Return how often a call of a tool with that effect is sent."""
+        if self.retry is not None:
+            return self.retry
+        return USUAL if effect in REPEATABLE else _ONCE
+
+
+#: How often a call that may be repeated is sent, where nobody says otherwise.
+USUAL = Retry(attempts=3)
+_ONCE = Retry()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,11 +169,26 @@ class ServerConfig:
 
         max_result: Bytes of one answer.
 
+        blobs_over: Binary parts of an answer that have more bytes are kept by digest,
+            apart from it; ``None``: none is.
+
+        elicitation: ``defaults``: a form that it asks a person to fill is answered
+            with its own defaults, and not refused.
+
         concurrency: Calls at a time.
 
         rate: Calls in a time; more of them wait.
 
         tools: Options by the server's own tool names.
+
+        retry: How often a call is sent; ``None``: three times, if its effect allows
+            it to be repeated, and else once.
+
+        over_limit: As for a tool.
+
+        slow_response_threshold: As for a tool.
+
+        slow_response_message: As for a tool.
 
         on_tool_change: Whether runs that begin later see a tool that has changed,
             before a person accepts it.
@@ -167,7 +211,33 @@ class ServerConfig:
     eager: bool = False
     trust_annotations: bool = False
     max_result: int = _MIB
+    blobs_over: int | None = 64 * 1024
+    elicitation: Elicitation = "refuse"
     concurrency: int = 16
     rate: Rate | None = None
     tools: Mapping[str, ToolOptions] = field(default_factory=dict[str, ToolOptions])
     on_tool_change: OnToolChange = "refuse"
+    retry: Retry | None = None
+    over_limit: OverLimit = "fail"
+    slow_response_threshold: float = 2.0
+    slow_response_message: str = "Still working on {tool}..."
+
+    def options(self, tool: str) -> ToolOptions:
+        """Return what holds for a tool: its own options, or those of the server."""
+        said = self.tools.get(tool, _UNSAID)
+        own: dict[str, Any] = {
+            name: getattr(self, name) for name in _SHARED if getattr(said, name) is None
+        }
+        return replace(said, **own)
+
+    @property
+    def cuts(self) -> bool:
+        """Whether an answer that is too large may be cut."""
+        tools = self.tools.values()
+        return "cut" in {self.over_limit, *(tool.over_limit for tool in tools)}
+
+
+_UNSAID = ToolOptions()
+
+#: What a server says for all its tools, unless one says otherwise.
+_SHARED = ("retry", "over_limit", "slow_response_threshold", "slow_response_message")

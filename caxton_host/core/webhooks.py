@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from urllib.parse import quote
 
 from ..errors import UsageError
-from .calls import JSON, Effect, Record
+from .calls import JSON, Effect, Record, Retry
 
 __all__ = ["SERVER", "Body", "Webhook", "placeholders"]
 
@@ -54,6 +54,8 @@ class Webhook:
         max_result: Bytes of one answer.
 
         record: What the log keeps of its answers.
+
+        retry: How often a call is sent; ``None``: as often as one of a server.
     """
 
     name: str
@@ -71,6 +73,7 @@ class Webhook:
     allow_private: bool = False
     max_result: int = _MIB
     record: Record = "full"
+    retry: Retry | None = None
 
     @property
     def origin(self) -> str:

@@ -10,7 +10,7 @@ from ..core.calls import JSON, Effect
 from ..core.catalogue import Offer
 from ..core.names import exposed_name, is_tool_name
 from ..core.redact import Redactor
-from ..core.servers import ServerConfig, ToolOptions
+from ..core.servers import ServerConfig
 from ..errors import BadBytes, ConfigError
 from .texts import plain
 
@@ -18,7 +18,6 @@ __all__ = ["check_names", "offers_of"]
 
 _LONGEST_DESCRIPTION = 16 * 1024
 _LARGEST_DEFINITION = 256 * 1024
-_NO_OPTIONS = ToolOptions()
 
 
 def offers_of(
@@ -68,12 +67,13 @@ def _fault(entry: dict[str, JSON]) -> str:
 
 
 def _offer(config: ServerConfig, name: str, entry: dict[str, JSON]) -> Offer:
-    options = config.tools.get(name, _NO_OPTIONS)
+    options = config.options(name)
     schema, description = entry["inputSchema"], entry.get("description")
     parts = ("name", "description", "inputSchema", "outputSchema", "annotations")
     definition = canonical({part: entry.get(part) for part in parts})
     if len(definition) > _LARGEST_DEFINITION:
         raise BadBytes(f"its definition is over {_LARGEST_DEFINITION} bytes")
+    effect = options.effect or _hinted(config, entry.get("annotations"))
     return Offer(
         server=config.name,
         tool=name,
@@ -82,10 +82,12 @@ def _offer(config: ServerConfig, name: str, entry: dict[str, JSON]) -> Offer:
         input_schema=schema if isinstance(schema, dict) else {},
         definition=definition,
         definition_sha256=sha256(definition),
-        effect=options.effect or _hinted(config, entry.get("annotations")),
+        effect=effect,
         overridden=bool(options.description) or not description,
         schema=options.input_schema,
         record=options.record,
+        retry=options.retrying(effect),
+        over_limit=options.over_limit or "fail",
         on_change=config.on_tool_change,
     )
 

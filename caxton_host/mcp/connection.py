@@ -9,23 +9,31 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import math
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from .. import __version__
-from ..core.calls import JSON, Completed
+from ..codec import decode_trusted
+from ..core.calls import JSON, Completed, shortened
 from ..core.catalogue import Offer
 from ..core.redact import Redactor
+from ..core.schemas import Schema, bounded
 from ..core.servers import ServerConfig, ToolOptions
-from ..errors import ServerUnavailable, ToolError
+from ..errors import BadBytes, ServerUnavailable, ToolError
+from ..ports import Progress, ignore, unrecorded
+from ..schemas import mismatch
 from . import stdio
+from .blobs import set_apart
 from .catalogue import offers_of
 from .listening import listening
+from .reports import Heard
 from .results import completed
+from .rounds import ROUNDS, carried
 from .serverlog import LogFile
 from .texts import plain
 from .wire import Answer, Link, Wire
@@ -35,6 +43,8 @@ if TYPE_CHECKING:
     from mcp_types import Implementation
 
 __all__ = ["Connection", "connect"]
+
+logger = logging.getLogger(__name__)
 
 #: A server that has not answered the newest handshake by now is offered the old one
 #: as well. Nothing is lost if it is only slow to start: the first yes counts.
@@ -46,11 +56,14 @@ _PROBE = 1.0
 _LIST_SECONDS = 60.0
 _LONGEST_LIST_SECONDS = 24 * 3600.0
 
+_CALL = "tools/call"
+#: Seconds until a server that wants nothing but time is asked again.
+_SOONEST, _LATEST = 0.05, 0.25
+
 _PAGES = 100
 _TOOLS = 1_000
 _LIST_BYTES = 1024 * 1024
 
-_NO_OPTIONS = ToolOptions()
 _NAME_LENGTH = 128
 
 
@@ -73,14 +86,16 @@ class Connection:
     ) -> None:
         info = session.server_info
         self._config = config
+        self._options = lru_cache(_TOOLS)(config.options)
         self._redact = redact
         self._peer = peer
         self._loop = asyncio.get_running_loop()
-        self._meta = _meta_of(session)
+        self._meta = _meta_of(session, config)
         self._told = _capabilities(session)
         self._listed = -1
         self._good_until = 0.0
         self._listing = asyncio.Lock()
+        self._promises: Mapping[str, Schema] = {}
         self._mirrored: dict[str, Callable[[Mapping[str, Any]], dict[str, str]]] = {}
         self.name = plain(info.name if info else "", redact, _NAME_LENGTH)
         self.version = plain(info.version if info else "", redact, _NAME_LENGTH)
@@ -149,9 +164,49 @@ class Connection:
             self.offers, self.left_out = offers_of(self._config, entries, self._redact)
             if self._config.url is not None and not self.legacy:
                 self._mirror()
+            self._promises = dict(self._promised())
             self._listed = now
             self._good_until = self._loop.time() + good_for
             return True
+
+    def _promised(self) -> Iterator[tuple[str, Schema]]:
+        """Yield what the tools promise of their answers, where that can be checked."""
+        for name, offer in self.offers.items():
+            schema = decode_trusted(offer.definition).get("outputSchema")
+            if not isinstance(schema, dict):
+                continue
+            try:
+                yield name, bounded(cast("dict[str, JSON]", schema))
+            except BadBytes as exc:
+                self._unchecked(name, exc)
+
+    def _unchecked(self, tool: str, why: BadBytes) -> None:
+        said = plain(str(why), self._redact, 200)
+        where = f"{self._config.name}/{tool}"
+        logger.warning("MCP: the answer of %s is not checked: %s", where, said)
+
+    def _check(
+        self, tool: str, result: Mapping[str, JSON], options: ToolOptions
+    ) -> None:
+        """Compare an answer with what the tool promised, unless it is an error."""
+        promise = self._promises.get(tool)
+        if promise is None or result.get("isError"):
+            return
+        why = "it has no structuredContent"
+        if "structuredContent" in result:
+            try:
+                wrong = mismatch(promise, result["structuredContent"])
+            except BadBytes as exc:
+                self._unchecked(tool, exc)
+                return
+            if wrong is None:
+                return
+            why = plain(str(wrong), self._redact, 300)
+        if options.record == "hash":
+            why = "which is not kept"  # a key that is wrong may be of the answer
+        raise ToolError(
+            "invalid_result", "yes", f"the answer is not what {tool} promises: {why}"
+        )
 
     def _mirror(self) -> None:
         """Learn which parameters a call repeats in its headers, since 2026."""
@@ -198,51 +253,104 @@ class Connection:
         params: dict[str, JSON],
         deadline: float,
         headers: Mapping[str, str] | None = None,
+        on_progress: Heard | None = None,
     ) -> Answer:
         from mcp.shared.exceptions import MCPError  # noqa: PLC0415 -- loaded by now
 
         try:
-            return await self._peer.request(method, params, deadline, headers=headers)
+            return await self._peer.request(
+                method, params, deadline, headers=headers, on_progress=on_progress
+            )
         except MCPError as exc:
             said = plain(exc.error.message, self._redact)
+            if method != _CALL or not said:
+                said = f"the server refused {method}: {said}"
             raise ToolError(
-                "protocol", "yes", f"the server refused {method}: {said}"
+                "protocol", "yes", said, code=exc.error.code or None
             ) from None
 
-    async def call(
-        self, tool: str, params: dict[str, JSON], meta: dict[str, JSON], deadline: float
+    async def _last(
+        self,
+        params: dict[str, JSON],
+        deadline: float,
+        headers: Mapping[str, str] | None,
+        heard: Heard,
+        again: Callable[[], Awaitable[None]],
+    ) -> Answer:
+        """Ask until nothing more is wanted, all within one deadline."""
+        more: dict[str, JSON] = {}
+        for number in range(ROUNDS + 1):
+            try:
+                answer = await self._ask(
+                    _CALL, {**params, **more}, deadline, headers, heard
+                )
+            except ToolError as exc:
+                if not number or exc.sent != "no":
+                    raise
+                # What it did in the rounds before is not known.
+                raise ToolError(exc.kind, "unknown", str(exc)) from None
+            if self.legacy:
+                return answer
+            wanted = carried(answer.result, self._config.elicitation)
+            if wanted is None:
+                return answer
+            more = wanted
+            if "inputResponses" not in more:
+                await asyncio.sleep(min(_SOONEST * 2**number, _LATEST))
+            if self._loop.time() >= deadline:
+                raise ToolError("timeout", "unknown", "the server asks for ever more")
+            if number < ROUNDS:
+                await again()
+        why = f"the tool asks for more input after {ROUNDS} rounds"
+        raise ToolError("invalid_result", "yes", why)
+
+    async def call(  # noqa: PLR0913, PLR0917 -- what is sent, and who hears of it
+        self,
+        tool: str,
+        params: dict[str, JSON],
+        meta: dict[str, JSON],
+        deadline: float,
+        tell: Callable[[Progress], None] = ignore,
+        again: Callable[[], Awaitable[None]] = unrecorded,
     ) -> Completed:
         """
         Call a tool once.
 
         What *meta* holds goes along, for servers that know it. The *deadline* is
-        on the clock of the event loop.
+        on the clock of the event loop. How far the server is, is told to *tell*, and
+        *again* is awaited before each further send that it asks for.
 
         Raises:
             ToolError: There is no answer, or none that can be used.
         """
         began = self._loop.time()
         mirrored = self._mirrored.get(tool)
-        answer = await self._ask(
-            "tools/call",
+        answer = await self._last(
             {"name": tool, "arguments": params, "_meta": {**self._meta, **meta}},
             deadline,
             mirrored(params) if mirrored else None,
+            Heard(tell, self._redact),
+            again,
         )
-        if answer.size > self._config.max_result:
+        options, most = self._options(tool), self._config.max_result
+        if answer.size > most and options.over_limit != "cut":
             raise ToolError(
                 "too_large",
                 "yes",
-                f"the answer has {answer.size} bytes, "
-                f"of {self._config.max_result} allowed",
+                f"the answer has {answer.size} bytes, of {most} allowed",
             )
-        return completed(
+        self._check(tool, answer.result, options)
+        done = completed(
             answer.result,
-            self._config.tools.get(tool, _NO_OPTIONS),
+            tool,
+            options,
             self._redact,
             size=answer.size,
             duration_us=round((self._loop.time() - began) * 1_000_000),
         )
+        if answer.size > most:
+            return shortened(done, most)
+        return set_apart(done, self._config.blobs_over, self._redact)
 
 
 def _good_for(said: JSON) -> list[float]:
@@ -274,9 +382,10 @@ async def connect(
     """
     async with AsyncExitStack() as stack:
         link = await stack.enter_async_context(_link(config, redact, proxy, log))
+        link.peer.elicitation = config.elicitation
         try:
             async with asyncio.timeout(config.start_timeout):
-                session = await stack.enter_async_context(_session(link.peer))
+                session = await stack.enter_async_context(_session(link.peer, config))
                 known = config.transport == "sse" or (legacy and await legacy())
                 await _negotiate(session, legacy=bool(known))
                 _check_usable(config, session)
@@ -289,7 +398,7 @@ async def connect(
         except Exception as exc:  # noqa: BLE001 -- what hostile bytes make the SDK raise
             link.peer.lose("transport", "the server did not come up")
             raise _unavailable(config, redact, link, exc) from None
-        async with listening(link.peer, session, _meta_of(session)):
+        async with listening(link.peer, session, _meta_of(session, config)):
             yield connection
 
 
@@ -314,12 +423,14 @@ async def _link(
 
 
 @asynccontextmanager
-async def _session(peer: Wire) -> AsyncGenerator[ClientSession]:
+async def _session(peer: Wire, config: ServerConfig) -> AsyncGenerator[ClientSession]:
     # Half a second, the first time, while the server starts as well.
     session_type, info_type = await asyncio.to_thread(_sdk)
     session = session_type(
         dispatcher=peer,
         client_info=info_type(name="caxton-host", version=__version__),
+        # That there is one is told to the server; it is the peer that answers.
+        elicitation_callback=_never if config.elicitation == "defaults" else None,
     )
     await session.__aenter__()
     try:
@@ -327,6 +438,11 @@ async def _session(peer: Wire) -> AsyncGenerator[ClientSession]:
     finally:
         # Told of an exception, it would wrap it in a group.
         await session.__aexit__(None, None, None)
+
+
+async def _never(context: Any, params: Any) -> NoReturn:  # noqa: ANN401 -- the SDK's
+    del context, params
+    raise AssertionError  # pragma: no cover -- no request of a server comes this far
 
 
 def _sdk() -> tuple[type[ClientSession], type[Implementation]]:
@@ -415,7 +531,7 @@ def _unavailable(
     )
 
 
-def _meta_of(session: ClientSession) -> dict[str, JSON]:
+def _meta_of(session: ClientSession, config: ServerConfig) -> dict[str, JSON]:
     """Return what every request of a protocol without a handshake carries."""
     if session.discover_result is None:
         return {}
@@ -424,5 +540,7 @@ def _meta_of(session: ClientSession) -> dict[str, JSON]:
     return {
         mcp_types.PROTOCOL_VERSION_META_KEY: session.protocol_version,
         mcp_types.CLIENT_INFO_META_KEY: {"name": "caxton-host", "version": __version__},
-        mcp_types.CLIENT_CAPABILITIES_META_KEY: {},
+        mcp_types.CLIENT_CAPABILITIES_META_KEY: (
+            {"elicitation": {"form": {}}} if config.elicitation == "defaults" else {}
+        ),
     }

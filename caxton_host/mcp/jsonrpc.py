@@ -18,8 +18,11 @@ from anyio import TASK_STATUS_IGNORED
 
 from ..codec import load_json
 from ..core.calls import JSON, FailureKind
+from ..core.servers import Elicitation
 from ..errors import BadBytes, ToolError
 from .lines import Lines, Overlong
+from .reports import Heard, progress_of, tokened
+from .rounds import answered
 from .wire import Answer
 
 if TYPE_CHECKING:
@@ -80,6 +83,7 @@ class Peer:
         self._loop = asyncio.get_running_loop()
         self._last_id = 0
         self._pending: dict[int, asyncio.Future[Answer]] = {}
+        self._heard: dict[int, Heard] = {}
         self._standing = 0
         self._given_up: dict[int, None] = {}
         self._lines = Lines(limit)
@@ -90,13 +94,14 @@ class Peer:
         self.broken = False
         self.strict = False
         self.changes = 0
+        self.elicitation: Elicitation = "refuse"
         self.unsolicited = 0
         self.junk = 0
         self.late = 0
 
     # -- asking ----------------------------------------------------------------
 
-    async def request(  # noqa: PLR0913 -- what a request may be
+    async def request(  # noqa: PLR0913 -- as the protocol has it
         self,
         method: str,
         params: Mapping[str, Any] | None,
@@ -104,6 +109,7 @@ class Peer:
         *,
         cancellable: bool = True,
         headers: Mapping[str, str] | None = None,
+        on_progress: Heard | None = None,
         standing: bool = False,
     ) -> Answer:
         """
@@ -124,11 +130,15 @@ class Peer:
             raise ToolError(why.kind, "no", str(why))
         self._last_id = number = self._last_id + 1
         message: dict[str, Any] = {"jsonrpc": "2.0", "id": number, "method": method}
+        if on_progress:
+            params = tokened(params, number)
         if params is not None:
             message["params"] = params
         line = _line_of(message)
         future: asyncio.Future[Answer] = self._loop.create_future()
         self._pending[number] = future
+        if on_progress:
+            self._heard[number] = on_progress
         self._standing += standing
         self._ask(number, line, deadline)
         timer = self._loop.call_at(deadline, self._expire, number)
@@ -136,6 +146,7 @@ class Peer:
             return await future
         finally:
             timer.cancel()
+            self._heard.pop(number, None)
             self._standing -= standing
             if self._pending.pop(number, None):
                 self._give_up(number)
@@ -339,12 +350,18 @@ class Peer:
         if "id" not in message:
             if method == "notifications/tools/list_changed":
                 self.changes += 1
+            elif told := progress_of(message):
+                number, params = told
+                if heard := self._heard.get(number):
+                    heard(params)
             return
         reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
         if method == "ping":
             reply["result"] = {}
+        elif said := answered(method, message.get("params"), self.elicitation):
+            reply["result"] = said
         else:
-            # No sampling, no roots, no elicitation: an agent host offers none.
+            # No sampling, no roots; and elicitation where the operator wants it.
             reply["error"] = {"code": METHOD_NOT_FOUND, "message": "not supported"}
         if self._writable.is_set():
             self._send(reply)

@@ -156,9 +156,9 @@ class McpTools:
             offers=offers,
             servers={server.config.name: server.described() for server in asked},
             options={
-                (server.config.name, tool): options
+                (server.config.name, tool): server.config.options(tool)
                 for server in asked
-                for tool, options in server.config.tools.items()
+                for tool in server.config.tools
             },
         )
 

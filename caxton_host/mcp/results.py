@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import re
-
 from ..codec import load_json
 from ..core.calls import JSON, Completed
+from ..core.messages import pick_message, summary
 from ..core.redact import Redactor
 from ..core.servers import ToolOptions
 from ..errors import BadBytes, ToolError
@@ -16,11 +14,10 @@ __all__ = ["completed"]
 #: Not the tool's: they belong to the protocol, or have a place of their own.
 _ENVELOPE = frozenset({"isError", "resultType", "_meta"})
 
-_PLACEHOLDER = re.compile(r"\{([A-Za-z0-9_.-]+)\}")
 
-
-def completed(
+def completed(  # noqa: PLR0913 -- what came, and how it is to be told
     result: dict[str, JSON],
+    tool: str,
     options: ToolOptions,
     redact: Redactor,
     *,
@@ -31,7 +28,7 @@ def completed(
     Return a ``CallToolResult``, as it came, in the form that is recorded.
 
     >>> raw = {"content": [{"type": "text", "text": "clear"}]}
-    >>> completed(raw, ToolOptions(), Redactor()).message
+    >>> completed(raw, "look", ToolOptions(), Redactor()).message
     'clear'
 
     Raises:
@@ -48,10 +45,11 @@ def completed(
         if key not in _ENVELOPE:
             data.setdefault(key, value)
     data = redact.value(data)
+    message = redact.text(_message(data, tool, options))
     return Completed(
         is_error=bool(is_error),
-        message=redact.text(_message(data, options)),
-        data=data,
+        message=message,
+        data=None if data == {"content": []} else data,
         duration_us=duration_us,
         bytes=size,
     )
@@ -59,7 +57,7 @@ def completed(
 
 def _content(result: dict[str, JSON]) -> list[JSON]:
     content = result.get("content")
-    if content is None and isinstance(result.get("structuredContent"), dict):
+    if content is None and isinstance(result.get("structuredContent", {}), dict | None):
         return []
     if not isinstance(content, list):
         raise _invalid("the answer has no list of content")
@@ -69,22 +67,26 @@ def _content(result: dict[str, JSON]) -> list[JSON]:
     return content
 
 
-def _message(data: dict[str, JSON], options: ToolOptions) -> str:
-    text = _text(data["content"])
-    if options.message_template is None and options.message_field is None:
+def _message(data: dict[str, JSON], tool: str, options: ToolOptions) -> str:
+    text, structured = _text(data["content"]), data.get("structuredContent")
+    field, template = options.message_field, options.message_template
+    if field is not None or template is not None:
+        source = structured if structured is not None else _parsed(text)
+        if (
+            source is not None
+            and (picked := pick_message(source, field, template)) is not None
+        ):
+            return picked
+    if text:
         return text
-    source = data.get("structuredContent")
-    if source is None:
-        try:
-            source = load_json(text, limit=len(text))
-        except BadBytes:
-            return text
-    if options.message_template is not None:
-        return _PLACEHOLDER.sub(
-            lambda found: _at(source, found[1], found[0]),
-            options.message_template,
-        )
-    return _at(source, options.message_field or "", text)
+    return summary(tool, data)
+
+
+def _parsed(text: str) -> JSON:
+    try:
+        return load_json(text, limit=len(text.encode()))
+    except BadBytes:
+        return None
 
 
 def _text(content: JSON) -> str:
@@ -95,20 +97,6 @@ def _text(content: JSON) -> str:
         if isinstance(block, dict) and block["type"] == "text"
     ]
     return "\n".join(text for text in texts if isinstance(text, str))
-
-
-def _at(value: JSON, path: str, otherwise: str) -> str:
-    """Return what a dotted path leads to. Numbers count the items of a list."""
-    for step in path.split("."):
-        if isinstance(value, dict) and step in value:
-            value = value[step]
-        elif isinstance(value, list) and step.isdecimal() and int(step) < len(value):
-            value = value[int(step)]
-        else:
-            return otherwise
-    if isinstance(value, str):
-        return value
-    return json.dumps(value, ensure_ascii=False)
 
 
 def _invalid(why: str) -> ToolError:

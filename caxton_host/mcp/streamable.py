@@ -23,11 +23,13 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.jsonrpc import HEADER_MISMATCH, UNSUPPORTED_PROTOCOL_VERSION
 
 from ..core.calls import JSON, FailureKind
-from ..core.servers import ServerConfig
+from ..core.servers import Elicitation, ServerConfig
 from ..errors import ToolError
 from .jsonrpc import METHOD_NOT_FOUND, encode
 from .judge import Mark, message_of, outcome, refusal_of
 from .posts import Posts, Reply, UnreachableError, opened, status_text
+from .reports import Heard, progress_of, tokened
+from .rounds import answered
 from .sse import Events
 from .wire import Answer, Link, longest
 
@@ -84,6 +86,7 @@ class HttpPeer:
         self._session: str | None = None
         self._protocol: str | None = None
         self._legacy = True
+        self._heard: dict[int, Heard] = {}
         self._chores: set[asyncio.Task[None]] = set()
         self._over = asyncio.Event()
         self._since = 0.0
@@ -92,10 +95,11 @@ class HttpPeer:
         self.broken = False
         self.ready = True
         self.changes = 0
+        self.elicitation: Elicitation = "refuse"
 
     # -- asking ----------------------------------------------------------------
 
-    async def request(  # noqa: PLR0913 -- what a request may be
+    async def request(  # noqa: PLR0913 -- as the protocol has it
         self,
         method: str,
         params: Mapping[str, Any] | None,
@@ -103,6 +107,7 @@ class HttpPeer:
         *,
         cancellable: bool = True,
         headers: Mapping[str, str] | None = None,
+        on_progress: Heard | None = None,
         standing: bool = False,
     ) -> Answer:
         """
@@ -121,6 +126,9 @@ class HttpPeer:
             raise ToolError(self.lost.kind, "no", str(self.lost))
         self._last_id = number = self._last_id + 1
         message: dict[str, Any] = {"jsonrpc": "2.0", "id": number, "method": method}
+        if on_progress:
+            params = tokened(params, number)
+            self._heard[number] = on_progress
         if params is not None:
             message["params"] = params
         named = self._named(method, params) | dict(headers or {})
@@ -143,6 +151,7 @@ class HttpPeer:
             raise
         finally:
             self._asking -= 1
+            self._heard.pop(number, None)
             await self._let_go()
 
     def _named(self, method: str, params: Mapping[str, Any] | None) -> dict[str, str]:
@@ -303,14 +312,20 @@ class HttpPeer:
         if "id" not in message:
             if method == "notifications/tools/list_changed":
                 self.changes += 1
+            elif told := progress_of(message):
+                number, params = told
+                if heard := self._heard.get(number):
+                    heard(params)
             return
         if not self._legacy:
             raise ToolError("protocol", "yes", "the server asks instead of answering")
         reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
         if method == "ping":
             reply["result"] = {}
+        elif said := answered(method, message.get("params"), self.elicitation):
+            reply["result"] = said
         else:
-            # No sampling, no roots, no elicitation: an agent host offers none.
+            # No sampling, no roots; and elicitation where the operator wants it.
             reply["error"] = {"code": METHOD_NOT_FOUND, "message": "not supported"}
         self._tell(reply)
 

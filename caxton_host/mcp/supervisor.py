@@ -12,6 +12,7 @@ import logging
 import secrets
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from ..codec import canonical, sha256
@@ -33,6 +34,7 @@ from .connection import Connection, connect
 from .gate import Gate, by
 from .health import watch
 from .memory import Memory
+from .reports import announced
 from .serverlog import LogFile
 from .status import Latency, ServerStatus
 from .stdio import shown
@@ -47,7 +49,9 @@ _LONGEST_BACKOFF = 60.0
 _PATIENCE = 5.0
 
 _KEY = "io.caxton/idempotency-key"
-_NO_OPTIONS = ToolOptions()
+
+#: Of how many it is remembered what the operator says.
+_TOOLS = 1_000
 
 
 class Server:
@@ -71,6 +75,7 @@ class Server:
     ) -> None:
         self.config = config
         self.problem: ServerUnavailable | None = None
+        self._options = lru_cache(_TOOLS)(config.options)
         self._redact = redact
         self._on_event = emit
         self._trace_context = trace_context
@@ -92,7 +97,11 @@ class Server:
 
     async def call(self, request: ToolRequest) -> Completed:
         """Make a call within its one deadline. See `McpTools.call_tool`."""
-        options = self.config.tools.get(request.tool, _NO_OPTIONS)
+        options = self._options(request.tool)
+        with announced(options, request.tool, request.on_progress):
+            return await self._call(request, options)
+
+    async def _call(self, request: ToolRequest, options: ToolOptions) -> Completed:
         seconds = options.timeout or self.config.timeout
         deadline = asyncio.get_running_loop().time() + seconds
         async with self._gate.entered(deadline, seconds):
@@ -105,7 +114,14 @@ class Server:
             params = request.params
             if options.key_argument:
                 params = {**params, options.key_argument: request.idempotency_key}
-            done = await connection.call(request.tool, params, meta, deadline)
+            done = await connection.call(
+                request.tool,
+                params,
+                meta,
+                deadline,
+                request.on_progress,
+                request.on_resend,
+            )
         self._latency.add(done.duration_us)
         return done
 

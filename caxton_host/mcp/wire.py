@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from anyio import TASK_STATUS_IGNORED
 
 from ..core.calls import JSON, FailureKind
-from ..core.servers import ServerConfig
+from ..core.servers import Elicitation, ServerConfig
 from ..errors import ToolError
 
 if TYPE_CHECKING:
@@ -20,10 +20,15 @@ if TYPE_CHECKING:
         OnRequest,
     )
 
+    from .reports import Heard
+
 __all__ = ["Answer", "Link", "Wire", "longest"]
 
 _ENVELOPE = 64 * 1024
 _PAGE = 1024 * 1024
+
+#: How much longer an answer may be that is cut, and not refused.
+_CUT = 4
 
 
 class Answer(NamedTuple):
@@ -46,10 +51,13 @@ class Wire(Protocol):
         lost: Why nothing can be asked any more, or ``None``.
 
         changes: How often the tools may have become others.
+
+        elicitation: What the server gets that asks a person something.
     """
 
     lost: ToolError | None
     changes: int
+    elicitation: Elicitation
 
     @property
     def broken(self) -> bool:
@@ -61,7 +69,7 @@ class Wire(Protocol):
         """Whether the server has read what was sent before."""
         ...
 
-    async def request(  # noqa: PLR0913 -- what a request may be
+    async def request(  # noqa: PLR0913 -- as the protocol has it
         self,
         method: str,
         params: Mapping[str, Any] | None,
@@ -69,10 +77,13 @@ class Wire(Protocol):
         *,
         cancellable: bool = True,
         headers: Mapping[str, str] | None = None,
+        on_progress: Heard | None = None,
         standing: bool = False,
     ) -> Answer:
         """
         Ask, and return the answer; *headers* are for HTTP alone.
+
+        With *on_progress* the server is asked to tell how far it is.
 
         One that is *standing* is answered at the end, and nobody waits for it.
         """
@@ -146,4 +157,6 @@ class Link(NamedTuple):
 
 def longest(config: ServerConfig) -> int:
     """Return the bytes of a message: a result and its envelope, or a page of tools."""
-    return max(config.max_result, _PAGE) + _ENVELOPE
+    # What is cut has to be read first.
+    result = config.max_result * (_CUT if config.cuts else 1)
+    return max(result, _PAGE) + _ENVELOPE

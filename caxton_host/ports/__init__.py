@@ -22,7 +22,15 @@ from .log import (
     Trace,
 )
 from .sandbox import Answer, Door, Ending, Guest, Prepared, Sandbox
-from .tools import Progress, RunScope, ToolClient, ToolRequest, ToolSource
+from .tools import (
+    Progress,
+    RunScope,
+    ToolClient,
+    ToolRequest,
+    ToolSource,
+    ignore,
+    unrecorded,
+)
 from .watch import Clock, Span, Telemetry
 
 __all__ = [
@@ -52,4 +60,6 @@ __all__ = [
     "ToolRequest",
     "ToolSource",
     "Trace",
+    "ignore",
+    "unrecorded",
 ]

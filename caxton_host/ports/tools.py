@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -17,27 +17,33 @@ __all__ = [
     "ToolRequest",
     "ToolSource",
     "ignore",
+    "unrecorded",
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """
-    How far a server says that it is with a call.
+    How far a call is.
 
     Attributes:
-        progress: Grows with each report.
+        progress: Grows with each report of a server; ``None`` where it is not the
+            server that reports.
 
         total: What it grows to, if the server knows.
     """
 
-    progress: float
+    progress: float | None = None
     total: float | None = None
     message: str | None = None
 
 
 def ignore(_: Progress) -> None:
     """Do nothing with a report that nobody waits for."""
+
+
+async def unrecorded() -> None:
+    """Do nothing before a further send: there is no log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +82,10 @@ class ToolRequest:
 
         attempt: 1 for the first send.
 
-        on_progress: Called with each report of the server, from the event loop.
+        on_resend: Awaited before each send after the first that the server itself
+            asked for. What it raises ends the run.
+
+        on_progress: Called with each report, from the event loop.
     """
 
     run_id: str
@@ -87,6 +96,9 @@ class ToolRequest:
     definition_sha256: str | None
     idempotency_key: str
     attempt: int = 1
+    on_resend: Callable[[], Awaitable[None]] = field(
+        default=unrecorded, compare=False, repr=False
+    )
     on_progress: Callable[[Progress], None] = field(
         default=ignore, compare=False, repr=False
     )

@@ -103,7 +103,7 @@ def completed(name: str, answer: Answer) -> Completed:
     result = _result(as_json(name, answer))
     try:
         size = len(codec.encode(result))
-        return results.completed(result, ToolOptions(), Redactor(), size=size)
+        return results.completed(result, name, ToolOptions(), Redactor(), size=size)
     except ToolError as exc:
         raise UsageError(
             f"the answer of {name} is no CallToolResult: {exc}",

@@ -157,10 +157,14 @@ def _reply(call: ToolInvoked, outcome: Outcome) -> JSON:
                 "data": outcome.data,
             }
         case Failed():
+            code: dict[str, JSON] = {}
+            if outcome.code is not None:
+                code["server_code"] = outcome.code
             return {
                 "status": "failed",
                 "kind": outcome.kind,
                 "sent": outcome.sent,
+                **code,
                 "message": outcome.message,
             }
         case Denied():

@@ -273,11 +273,13 @@ def _outcome(table: _Table) -> Outcome:
     status = table.one_of("status", _STATUS)
     message = table.get("message", str)
     if status == "failed":
-        table.check(("status", "kind", "sent", "message"))
+        table.check(("status", "kind", "sent", "server_code", "message"))
+        told = "server_code" in table.values
         return Failed(
             kind=cast("FailureKind", table.one_of("kind", _FAILURES)),
             sent=cast("Sent", table.one_of("sent", _SENT)),
             message=message,
+            code=table.get("server_code", int) if told else None,
         )
     if status == "denied":
         table.check(("status", "code", "rule", "message"))

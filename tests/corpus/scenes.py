@@ -73,6 +73,12 @@ async def completed_with_random_output(it: Studio) -> None:
 
 
 @scene
+async def completed_with_progress(it: Studio) -> None:
+    await it.start(guest(tool("tells"), tool("look"), output=None))
+    await it.keep()
+
+
+@scene
 async def failed_by_trap(it: Studio) -> None:
     await it.start(guest(tool("look"), then=TRAPS))
     await it.keep()

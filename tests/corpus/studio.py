@@ -26,6 +26,7 @@ from caxton_host.ports import (
     Ending,
     Guest,
     Prepared,
+    Progress,
     RunScope,
     Sandbox,
     ToolRequest,
@@ -71,7 +72,7 @@ class Tools:
         return nullcontext(self)
 
     async def offered(self, servers: Collection[str]) -> Offered:
-        names = [*EFFECTS, *_ANSWERS, "wipe", "wait"]
+        names = [*EFFECTS, *_ANSWERS, "wipe", "wait", "tells"]
         return Offered(
             offers=tuple(
                 replace(offer("demo", tool), effect=EFFECTS.get(tool, "unsafe"))
@@ -81,6 +82,9 @@ class Tools:
         )
 
     async def call_tool(self, request: ToolRequest) -> Completed:
+        if request.tool == "tells":
+            for step in (1, 2):
+                request.on_progress(Progress(progress=step, total=2, message="so far"))
         if request.tool == "wait":
             self.waiting.set()
             await asyncio.Event().wait()

@@ -28,7 +28,7 @@ _NOT_OF_A_RUN = {
     *("HostStarted", "ConfigLoaded", "ServerConnected", "ServerLost", "ToolsChanged"),
     *("ServerRestarted", "ServerDisabled", "GrantChanged", "KeyRotated", "RunErased"),
     *("BreakerOpened", "BreakerClosed"),
-    *("ApprovalRequested", "ApprovalDecided", "ToolProgress"),
+    *("ApprovalRequested", "ApprovalDecided"),
 }
 
 

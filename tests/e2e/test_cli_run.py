@@ -60,6 +60,18 @@ def payload(shell: Shell, type_: str) -> dict[str, JSON]:
     return found
 
 
+def test_a_slow_call_is_told_while_it_lasts(shell: Shell) -> None:
+    faulty(shell, "late", slow_response_threshold_ms=50)
+    module = guest(call("mcp__demo__act"))
+
+    ran = run(shell, module)
+
+    assert ran.code == 0
+    assert "call 1: Still working on act..." in ran.err
+    assert payload(shell, "ToolProgress")["message"] == "Still working on act..."
+    assert "Still working" not in run(shell, module, "--quiet").err
+
+
 # -- what goes in --------------------------------------------------------------
 
 

@@ -62,6 +62,23 @@ class Scene:
         return [(e.n, e.level, e.text) for e in self.events if type(e) is LogWritten]
 
 
+async def test_blobs_count_towards_what_a_run_may_record() -> None:  # law 9
+    for many in (False, True):
+        scene = Scene(recorded=1000)
+        blob: dict[str, JSON] = {"sha256": "d", "bytes": 900, "media_type": "a/b"}
+        scene.tools.answers = {
+            ("demo", "echo"): Completed(data=[1], blobs=(blob, {"bytes": "odd"}))
+        }
+        if many:
+            await scene.door.call_many(codec.encode([["echo", {}]]), 42)
+        else:
+            await scene.door.call(b"echo", pack(a=1), 42)
+        assert scene.door.recorded > 900
+        await scene.door.call(b"nothing", pack(a=1), 43)
+        with pytest.raises(RunStopped, match="recorded"):
+            await scene.door.call(b"nothing", pack(a=1), 44)
+
+
 # -- calls ---------------------------------------------------------------------
 
 

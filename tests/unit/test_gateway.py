@@ -15,8 +15,14 @@ from caxton_host.core.calls import (
     Denied,
     Effect,
     Failed,
+    FailureKind,
+    Retry,
     Route,
+    Sent,
     ToolCall,
+    cut,
+    reply,
+    shortened,
 )
 from caxton_host.core.events import (
     Event,
@@ -29,7 +35,7 @@ from caxton_host.core.events import (
 from caxton_host.core.grants import Grant
 from caxton_host.core.journal import Answered, Journal
 from caxton_host.core.names import idempotency_key
-from caxton_host.core.payloads import settled
+from caxton_host.core.payloads import outcome_of, settled
 from caxton_host.core.redact import Redactor
 from caxton_host.errors import (
     LeaseLost,
@@ -99,14 +105,16 @@ class Scene:
     grant: Grant = GRANT
     effect: Effect = "unsafe"
     secrets: Sequence[str] = ()
+    retry: Retry = field(default_factory=Retry)
     log: MemoryLog = field(default_factory=new_log)
+    waits: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         journal = Journal()
         for seq, event in enumerate(self.history, 2):
             journal.apply(event, 77, seq)
         routes: Mapping[str, Route] = ROUTES | {
-            "weather": replace(WEATHER_ROUTE, effect=self.effect)
+            "weather": replace(WEATHER_ROUTE, effect=self.effect, retry=self.retry)
         }
         self.gate = Gateway(
             run_id=RUN,
@@ -116,7 +124,15 @@ class Scene:
             log=self.log,
             tools=self.tools,
             redact=Redactor(self.secrets),
+            wait=self.wait,
         )
+
+    async def wait(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        await self.waiting()
+
+    async def waiting(self) -> None:
+        """Be in no hurry, where a test wants that."""
 
 
 # -- the five steps ------------------------------------------------------------
@@ -216,6 +232,23 @@ async def test_failing_tool_is_an_outcome() -> None:
 
     assert outcome == Failed(kind="timeout", sent="unknown", message="no answer in 5 s")
     assert scene.log.events[-1] == settled(1, outcome)
+
+
+async def test_error_of_a_server_keeps_its_words_and_its_number() -> None:
+    refusal = ToolError("protocol", "yes", "no such city", code=-32602)
+    scene = Scene(tools(refusal))
+
+    outcome = (await scene.gate.call(WEATHER)).outcome
+
+    assert outcome == Failed(
+        kind="protocol", sent="yes", message="no such city", code=-32602
+    )
+    assert outcome_of(scene.log.events[-1]) == (1, outcome)  # law 5
+    assert reply(outcome)[1]["error"] == {
+        "code": "protocol",
+        "message": "no such city",
+        "server_code": -32602,
+    }
 
 
 async def test_budget_counts_what_was_allowed_and_denies_beyond() -> None:
@@ -594,6 +627,236 @@ async def test_answer_over_the_limit_of_the_run_is_a_failure() -> None:  # law 9
     assert isinstance(answer.outcome, Failed)
     assert (answer.outcome.kind, answer.outcome.sent) == ("too_large", "yes")
     assert isinstance(scene.log.events[-1], ToolFailed)
+
+
+async def test_answer_over_the_limit_is_cut_where_the_operator_wants_that() -> None:
+    done = Completed(message="a long one", data={"content": ["long"]}, bytes=101)
+    scene = Scene(tools=tools(done))
+    routes = {"weather": replace(WEATHER_ROUTE, over_limit="cut")}
+    gate = replace(scene.gate, max_result=6, routes=routes)
+
+    outcome = (await gate.call(WEATHER)).outcome
+
+    kept = cut(done).data
+    assert outcome == replace(done, message="a long", data=kept)
+    again = shortened(replace(done, data=kept), 3)
+    assert (again.message, again.data) == ("a l", kept)  # not a digest of a digest
+
+
+# -- sent again ------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Moody(FakeTools):
+    """Tools that fail so often before they answer."""
+
+    failures: list[ToolError] = field(default_factory=list)
+
+    async def call_tool(self, request: ToolRequest) -> Completed:
+        if self.failures:
+            self.asked.append(request)
+            raise self.failures.pop(0)
+        return await super(Moody, self).call_tool(request)
+
+
+def moody(*failures: tuple[FailureKind, Sent]) -> Moody:
+    failed = [ToolError(kind, sent, f"{kind} {sent}") for kind, sent in failures]
+    return Moody(tools().answers, failures=failed)
+
+
+THRICE = Retry(attempts=3, backoff=1.0)
+
+
+@pytest.mark.parametrize("effect", ["read", "idempotent", "keyed"])
+async def test_call_that_failed_is_sent_again_if_its_effect_allows_it(
+    effect: Effect,
+) -> None:  # laws 2 and 7
+    scene = Scene(
+        moody(("transport", "unknown"), ("timeout", "unknown")),
+        effect=effect,
+        retry=THRICE,
+    )
+
+    outcome = (await scene.gate.call(WEATHER)).outcome
+
+    assert outcome == replace(OUTCOME, attempts=3)
+    assert scene.log.events == [
+        invoked(effect=effect),
+        ToolRetried(call=1, attempt=2, reason="transport"),
+        ToolRetried(call=1, attempt=3, reason="transport"),
+        settled(1, outcome),
+    ]
+    assert [request.attempt for request in scene.tools.asked] == [1, 2, 3]
+    assert len({request.idempotency_key for request in scene.tools.asked}) == 1
+    first, second = scene.waits
+    assert 0.5 <= first <= 1 <= second <= 2
+
+
+async def test_call_of_any_effect_is_sent_again_if_it_never_left() -> None:  # law 7
+    scene = Scene(moody(("transport", "no"), ("timeout", "unknown")), retry=THRICE)
+
+    outcome = (await scene.gate.call(WEATHER)).outcome
+
+    # The second send may have arrived, so there is no third.
+    assert outcome == Failed(kind="timeout", sent="unknown", message="timeout unknown")
+    assert len(scene.tools.asked) == 2
+
+
+@pytest.mark.parametrize(
+    "kind", ["protocol", "changed", "too_large", "invalid_result", "cancelled"]
+)
+async def test_call_that_would_fail_the_same_way_is_not_sent_again(
+    kind: FailureKind,
+) -> None:
+    scene = Scene(moody((kind, "no")), effect="read", retry=THRICE)
+
+    outcome = (await scene.gate.call(WEATHER)).outcome
+
+    assert isinstance(outcome, Failed)
+    assert (outcome.kind, len(scene.tools.asked)) == (kind, 1)
+
+
+async def test_failure_tells_what_is_known_of_every_send() -> None:
+    failures = moody(("timeout", "unknown"), ("transport", "no"), ("transport", "no"))
+    scene = Scene(failures, effect="read", retry=THRICE)
+
+    outcome = (await scene.gate.call(WEATHER)).outcome
+
+    assert outcome == Failed(kind="transport", sent="unknown", message="transport no")
+    assert len(scene.tools.asked) == 3
+
+
+async def test_call_in_doubt_has_all_its_attempts_again() -> None:
+    history = [
+        invoked(effect="read"),
+        ToolRetried(call=1, attempt=4, reason="transport"),
+    ]
+    failures = moody(("transport", "no"), ("transport", "no"))
+    scene = Scene(failures, history=history, effect="read", retry=THRICE)
+
+    outcome = (await scene.gate.call(WEATHER)).outcome
+
+    assert outcome == replace(OUTCOME, attempts=7)
+    assert [request.attempt for request in scene.tools.asked] == [5, 6, 7]
+
+
+async def test_every_send_after_the_first_is_durable_before() -> None:  # law 2
+    @dataclass(slots=True)
+    class Watching(Moody):
+        async def call_tool(self, request: ToolRequest) -> Completed:
+            assert scene.log.durable == len(scene.log.events) == request.attempt
+            return await super(Watching, self).call_tool(request)
+
+    failures = moody(("timeout", "unknown")).failures
+    scene = Scene(
+        Watching(tools().answers, failures=failures), effect="read", retry=THRICE
+    )
+
+    await scene.gate.call(WEATHER)
+
+    assert len(scene.tools.asked) == 2
+
+
+async def test_call_is_not_sent_again_once_the_lease_is_lost() -> None:  # law 7
+    class Lapsed(MemoryLog):
+        def holds(self) -> bool:
+            return len(self.events) < 2
+
+    log = log_of(Lapsed)
+    scene = Scene(moody(("timeout", "unknown")), effect="read", retry=THRICE, log=log)
+
+    with pytest.raises(LeaseLost):
+        await scene.gate.call(WEATHER)
+
+    assert len(scene.tools.asked) == 1
+    assert len(scene.gate.journal.in_doubt) == 1
+
+
+async def test_call_is_not_sent_again_if_that_cannot_be_stored() -> None:  # law 3
+    class Filling(MemoryLog):
+        async def append(
+            self,
+            *events: Event,
+            blobs: Mapping[str, bytes] | None = None,
+            reserve: Sequence[Reservation] = (),
+        ) -> Refused | None:
+            if self.events:
+                raise StoreError("disk full")
+            return await super().append(*events, blobs=blobs, reserve=reserve)
+
+    log = log_of(Filling)
+    scene = Scene(moody(("timeout", "unknown")), effect="read", retry=THRICE, log=log)
+
+    with pytest.raises(StoreError):
+        await scene.gate.call(WEATHER)
+
+    assert len(scene.tools.asked) == 1
+
+
+@pytest.mark.parametrize("sent", ["no", "unknown"])
+async def test_run_that_is_stopped_between_two_sends_says_what_is_known_of_the_first(
+    sent: Sent,
+) -> None:  # law 2
+    waits = asyncio.Event()
+
+    class Patient(Scene):
+        async def waiting(self) -> None:
+            waits.set()
+            await asyncio.sleep(30)
+
+    scene = Patient(moody(("transport", sent)), effect="read", retry=THRICE)
+    calling = asyncio.create_task(scene.gate.call(WEATHER))
+    await waits.wait()
+    calling.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+    end = scene.log.events[-1]
+    assert isinstance(end, ToolFailed)
+    assert (end.kind, end.sent, len(scene.tools.asked)) == ("cancelled", sent, 1)
+
+
+# -- rounds ---------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Asking(FakeTools):
+    """Tools that ask to be asked again before they answer."""
+
+    rounds: int = 2
+
+    async def call_tool(self, request: ToolRequest) -> Completed:
+        done = await super(Asking, self).call_tool(request)
+        for _ in range(self.rounds):
+            await request.on_resend()
+        return done
+
+
+async def test_round_that_a_server_asks_for_is_a_send() -> None:  # law 2
+    scene = Scene(Asking(tools().answers))
+
+    outcome = (await scene.gate.call(WEATHER)).outcome
+
+    assert outcome == replace(OUTCOME, attempts=3)
+    assert scene.log.events[1:3] == [
+        ToolRetried(call=1, attempt=2, reason="input"),
+        ToolRetried(call=1, attempt=3, reason="input"),
+    ]
+    assert scene.log.durable == 3
+
+
+async def test_round_is_not_begun_once_the_lease_is_lost() -> None:  # law 7
+    class Lapsed(MemoryLog):
+        def holds(self) -> bool:
+            return len(self.events) < 3
+
+    scene = Scene(Asking(tools().answers), log=log_of(Lapsed))
+
+    with pytest.raises(LeaseLost):
+        await scene.gate.call(WEATHER)
+
+    assert len(scene.gate.journal.in_doubt) == 1  # it is open, whoever takes it over
+    assert len(scene.log.events) == 3
 
 
 # -- leases --------------------------------------------------------------------

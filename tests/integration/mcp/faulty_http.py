@@ -282,6 +282,15 @@ class FaultyHttp:
             case ["ends_events"]:
                 await to.events()
                 await to.end()
+            case ["reports"]:
+                await to.events()
+                for token, said in [(number, "half"), (number + 1, "not mine")]:
+                    params = {"progressToken": token, "progress": 1, "message": said}
+                    method = "notifications/progress"
+                    told = {"jsonrpc": "2.0", "method": method, "params": params}
+                    await to.event(compact(told))
+                await to.event(sound)
+                await to.end()
             # No answer at all (row 33).
             case ["garbage"]:
                 await to.reply(b"Traceback (most recent call last):")

@@ -9,6 +9,7 @@ process only: the next one answers. `echo` is always sound.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -53,7 +54,14 @@ def answer(number: object, text: str = "fine") -> None:
 
 
 def tool(name: str, description: str = "does it") -> dict[str, Any]:
-    return {"name": name, "description": description, "inputSchema": schema}
+    told = {"name": name, "description": description, "inputSchema": schema}
+    if mode == "promises" and name == "act":
+        sky = {"enum": ["clear"]}
+        promise = {"type": "object", "properties": {"sky": sky}, "required": ["sky"]}
+        return {**told, "outputSchema": promise}
+    if mode == "promises_endlessly" and name == "act":
+        return {**told, "outputSchema": {"type": "object", "not": {"$ref": "#"}}}
+    return told
 
 
 def listed(cursor: str | None) -> dict[str, Any]:
@@ -79,6 +87,77 @@ def ask(message: dict[str, Any]) -> dict[str, Any]:
     say(message)
     reply: dict[str, Any] = json.loads(sys.stdin.readline())
     return reply
+
+
+def tell(token: object, **said: object) -> None:
+    method = "notifications/progress"
+    params = {"progressToken": token, **said}
+    say({"jsonrpc": "2.0", "method": method, "params": params})
+
+
+def report(number: int, token: int) -> None:
+    """Tell how far it is: badly, well, too fast, of others, and too late."""
+    odd: tuple[object, ...] = (None, True, "1", [])
+    for bad in odd:
+        say({"jsonrpc": "2.0", "method": "notifications/progress", "params": bad})
+        tell(token, progress=bad)
+    tell(token + 1, progress=1, message="of nobody")
+    tell(str(token), progress=1)
+    said = f"{os.environ.get('SECRET')}\n\x1b[31m" + "x" * 5000
+    tell(token, progress=1, total=4, message=said)
+    tell(token, progress=2, message="too soon")
+    time.sleep(0.2)
+    tell(token, progress=3, total="many", message=7)
+    answer(number)
+    tell(token, progress=4, message="too late")
+
+
+FORM = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "default": "Ann"}, "age": {}},
+    "required": ["name"],
+}
+STATE = "\u00fc \u0000 {}"
+
+
+def wants(method: str = "elicitation/create", **params: object) -> dict[str, Any]:
+    given = {"message": "who?", "requestedSchema": FORM, **params}
+    return {"one": {"method": method, "params": given}}
+
+
+def ask_for_more(number: int, params: dict[str, Any]) -> None:  # noqa: C901 -- a branch a mode
+    """Answer in rounds, as 2026-07-28 has it."""
+    state, said = params.get("requestState"), params.get("inputResponses")
+    more: dict[str, Any] = {"resultType": "input_required"}
+    match mode:
+        case "rounds_by_state" if state != STATE + "2":
+            more["requestState"] = STATE + str(int((state or STATE + "0")[-1]) + 1)
+        case "rounds_with_form" if not said:
+            more |= {"inputRequests": wants(), "requestState": STATE}
+        case "rounds_with_a_url" if not said:
+            more["inputRequests"] = wants(mode="url")
+        case "rounds_that_want_all" if not said:
+            form = {**FORM, "required": ["name", "age"]}
+            more["inputRequests"] = wants(requestedSchema=form)
+        case "rounds_with_a_sample" if not said:
+            more["inputRequests"] = wants("sampling/createMessage")
+        case "rounds_without_end" | "rounds_and_gone":
+            more["requestState"] = STATE
+        case "rounds_for_nothing":
+            pass
+        case "rounds_and_out":
+            if state:
+                os._exit(3)
+            more["requestState"] = STATE
+        case "rounds_of_no_shape":
+            more |= {"requestState": 7, "inputRequests": []}
+        case _:
+            known = {key: params[key] for key in params if key != "_meta"}
+            answer(number, json.dumps(known))
+            return
+    say({"jsonrpc": "2.0", "id": number, "result": more})
+    if mode == "rounds_and_gone":
+        os._exit(3)
 
 
 def act(number: int, arguments: dict[str, Any]) -> None:  # noqa: C901, PLR0912, PLR0915
@@ -117,6 +196,28 @@ def act(number: int, arguments: dict[str, Any]) -> None:  # noqa: C901, PLR0912,
             say({"jsonrpc": "2.0", "id": number, "error": error})
         case "no_content":
             say({"jsonrpc": "2.0", "id": number, "result": {"content": "text"}})
+        case "pictures":
+            picture = base64.b64encode(bytes(range(256)) * 400).decode()
+            secret = b"\xff\x00" * 50_000 + os.environ["SECRET"].encode().hex().encode()
+            said = [
+                {"type": "image", "data": picture, "mimeType": "image/png"},
+                {"type": "image", "data": picture, "mimeType": "image/png"},
+                {"type": "image", "data": "AA==", "mimeType": "image/png"},
+                {"type": "audio", "data": "no base64 " * 9000},
+                {
+                    "type": "resource",
+                    "resource": {
+                        "uri": "file:///x",
+                        "blob": base64.b64encode(secret).decode(),
+                    },
+                },
+                {"type": "text", "text": "look"},
+            ]
+            say({"jsonrpc": "2.0", "id": number, "result": {"content": said}})
+        case "promises" | "promises_endlessly":
+            say({"jsonrpc": "2.0", "id": number, "result": arguments["result"]})
+        case "nothing":
+            say({"jsonrpc": "2.0", "id": number, "result": {}})
         case "large":
             answer(number, "x" * 3_000_000)
         case "large_id_last":
@@ -164,13 +265,21 @@ def act(number: int, arguments: dict[str, Any]) -> None:  # noqa: C901, PLR0912,
             refused = ask({**request, "params": params})
             pong = ask({"jsonrpc": "2.0", "id": 7, "method": "ping"})
             answer(number, json.dumps([refused, pong]))
+        case "legacy_elicits":
+            request = {"jsonrpc": "2.0", "id": "e1", "method": "elicitation/create"}
+            url = ask({**request, "params": {"mode": "url", "requestedSchema": FORM}})
+            form = ask({**request, "params": {"requestedSchema": FORM}})
+            answer(number, json.dumps([form, url]))
         case "changes":
             schema["title"] = "another one"
             say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
             answer(number)
+        case "reports" | "legacy_reports":
+            report(number, arguments.pop("token"))
         case "tells_environment":
             answer(number, json.dumps(dict(os.environ)))
         case "tells_arguments":
+            del arguments["token"]
             answer(number, json.dumps(arguments))
         case _:
             answer(number)
@@ -178,10 +287,14 @@ def act(number: int, arguments: dict[str, Any]) -> None:  # noqa: C901, PLR0912,
 
 def call(number: int, params: dict[str, Any]) -> None:
     note(f"call {params['name']} {json.dumps(params.get('_meta', {}))}")
+    if params["name"] == "act" and mode.startswith("rounds"):
+        ask_for_more(number, params)
+        return
     if params["name"] == "act" and (first or mode == "dies_always"):
         if mode == "dies_always":
             os._exit(4)
-        act(number, params.get("arguments", {}))
+        token = params.get("_meta", {}).get("progressToken")
+        act(number, params.get("arguments", {}) | {"token": token})
         return
     answer(number, str(params.get("arguments", {}).get("text", "fine")))
 

@@ -9,9 +9,16 @@ from pathlib import Path
 import pytest
 
 from caxton_host.config import Agent, Config, ContextVar, Paths, load, load_log
+from caxton_host.core.calls import Retry
 from caxton_host.core.limits import Limits
 from caxton_host.core.places import Places
-from caxton_host.core.servers import BreakerOptions, Rate, Restart, ToolOptions
+from caxton_host.core.servers import (
+    BreakerOptions,
+    Rate,
+    Restart,
+    ServerConfig,
+    ToolOptions,
+)
 from caxton_host.errors import ConfigError
 
 from .conftest import Folder
@@ -98,6 +105,80 @@ def test_servers_are_read(example: Config, folder: Folder) -> None:
             expose_as="lookup", effect="read", message_field="customer.name"
         )
     }
+
+
+def test_retries_are_those_of_the_tool_of_the_server_or_of_the_effect(
+    folder: Folder,
+) -> None:
+    config = folder.load(
+        """
+        [servers.a]
+        command = "a"
+        retry = { attempts = 5, backoff = "1s" }
+        [servers.a.tools.once]
+        retry = { attempts = 1 }
+        [servers.a.tools.slowly]
+        retry = { backoff_ms = 50 }
+        [servers.b]
+        command = "b"
+        [webhooks.hook]
+        url = "https://example.com/"
+        retry = { attempts = 2 }
+        """
+    )
+    a, b = config.servers["a"], config.servers["b"]
+    assert a.options("any").retrying("unsafe") == Retry(attempts=5, backoff=1.0)
+    assert a.options("once").retrying("read") == Retry(attempts=1)
+    assert a.options("slowly").retrying("read") == Retry(attempts=3, backoff=0.05)
+    assert b.options("any").retrying("read") == Retry(attempts=3)
+    assert b.options("any").retrying("unsafe") == Retry(attempts=1)
+    assert config.webhooks["hook"].retry == Retry(attempts=2)
+
+
+def test_what_is_too_large_is_said_for_server_and_tool(folder: Folder) -> None:
+    config = folder.load(
+        """
+        [servers.a]
+        command = "a"
+        blobs_over = false
+        [servers.a.tools.big]
+        over_limit = "cut"
+        [servers.b]
+        command = "b"
+        over_limit = "cut"
+        blobs_over = "1 MiB"
+        """
+    )
+    a, b = config.servers["a"], config.servers["b"]
+    assert (a.blobs_over, b.blobs_over) == (None, 1024 * 1024)
+    assert [s.options("any").over_limit for s in (a, b)] == ["fail", "cut"]
+    assert a.options("big").over_limit == "cut"
+    assert (a.cuts, b.cuts, ServerConfig(name="c").cuts) == (True, True, False)
+
+
+def test_slow_calls_are_told_as_tool_or_server_say(folder: Folder) -> None:
+    config = folder.load(
+        """
+        [servers.a]
+        command = "a"
+        slow_response_threshold_ms = 500
+        slow_response_message = "One moment"
+        [servers.a.tools.never]
+        slow_response_threshold_ms = 0
+        [servers.a.tools.late]
+        slow_response_threshold = "5s"
+        [servers.a.tools.silent]
+        slow_response_threshold = false
+        """
+    )
+    a = config.servers["a"]
+    thresholds = [
+        a.options(tool).slow_response_threshold
+        for tool in ("any", "never", "late", "silent")
+    ]
+    assert thresholds == [0.5, 0, 5, 0]
+    assert a.options("late").slow_response_message == "One moment"
+    assert ServerConfig(name="b").options("any").slow_response_threshold == 2
 
 
 def test_what_is_said_of_changes_is_read(folder: Folder) -> None:

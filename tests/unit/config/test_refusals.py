@@ -108,6 +108,8 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
         (SERVER + "rate = '5/0s'", "servers.a.rate", "not a rate", '"60/min"'),
         (SERVER + "health = 'on'", "servers.a.health", "not a duration", '"10s"'),
         (SERVER + "breaker = 5", "servers.a.breaker", "table", "key = value"),
+        (SERVER + "retry = { attempts = 0 }", "servers.a.retry.attempts", "10", "1"),
+        (SERVER + "retry = { attempts = 11 }", "servers.a.retry.attempts", "10", "1"),
         (SERVER + "concurrency = -1", "servers.a.concurrency", "range", "0"),
         (SERVER + "concurrency = true", "servers.a.concurrency", "whole", "20"),
         (SERVER + "env = { A = 1 }", "servers.a.env.A", "wanted a text", '"'),

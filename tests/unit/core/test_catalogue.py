@@ -7,11 +7,13 @@ from dataclasses import replace
 import pytest
 
 from caxton_host import codec
-from caxton_host.core.calls import JSON, Route
+from caxton_host.core.calls import JSON, Retry, Route
 from caxton_host.core.catalogue import (
     Catalogue,
+    Offered,
     catalogue_for,
     listing,
+    pinned,
     routes_from_payload,
 )
 from caxton_host.core.grants import Grant
@@ -116,11 +118,26 @@ def test_same_offer_twice_is_one_tool() -> None:
 
 
 def test_routes_are_read_back_as_they_were_recorded() -> None:
-    catalogue = catalogue_for(ALL, OWN, [WEATHER, replace(ECHO, effect="keyed")])
+    catalogue = catalogue_for(
+        ALL,
+        OWN,
+        [
+            replace(WEATHER, retry=Retry(attempts=4), over_limit="cut"),
+            replace(ECHO, effect="keyed"),
+        ],
+    )
     stored = codec.decode_trusted(codec.encode(catalogue.to_payload()))
 
     assert routes_from_payload(stored) == catalogue.routes
     assert routes_from_payload({"odd": 1}) == {}
+
+
+def test_run_that_goes_on_sends_a_call_no_more_often_than_both_allow() -> None:
+    often, once = replace(ECHO, retry=Retry(attempts=4)), ECHO
+    for recorded, now in [(often, once), (once, often)]:
+        payload = catalogue_for(ALL, {}, [recorded]).to_payload()
+        [route] = pinned(payload, Offered(offers=(now,))).values()
+        assert route.retry == Retry()
 
 
 def test_listing_shows_what_is_visible_and_nothing_else() -> None:
@@ -183,6 +200,8 @@ def test_operators_word_about_a_tool_holds_while_its_server_is_down() -> None:
     catalogue = catalogue_for(granted, {}, [], said)
 
     assert catalogue.routes == {
-        "pay": Route(server="demo", tool="pay", effect="keyed"),
+        "pay": Route(
+            server="demo", tool="pay", effect="keyed", retry=Retry(attempts=3)
+        ),
     }
     assert catalogue.visible == {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from caxton_host.core.calls import Completed
-from caxton_host.core.events import Event, LogWritten
+from caxton_host.core.events import Event, LogWritten, ToolProgress
 from caxton_host.core.forks import forking_point, prefix
 from caxton_host.core.payloads import settled
 from caxton_host.errors import UsageError
@@ -49,6 +49,20 @@ def test_edited_call_of_a_batch_keeps_what_was_asked_beside_it(
 def test_edited_call_beside_one_in_doubt_is_refused() -> None:
     with pytest.raises(UsageError, match="another call is in doubt"):
         forking_point(BATCH[:5], 3, edit=True)
+
+
+def test_what_was_told_of_a_call_is_no_call() -> None:
+    told = run(
+        "a",
+        *(invoked(1), ToolProgress(call=1, message="half"), done(1)),
+        *(invoked(2), ToolProgress(call=2, message="half"), done(2)),
+    )
+
+    kept, calls = prefix(told, 4)
+
+    assert ([e.seq for e in kept], calls) == ([1, 2, 3, 4], 1)
+    with pytest.raises(UsageError, match="a call is open at event 3"):
+        forking_point(told, 3, edit=False)
 
 
 def test_prefix_ends_with_its_last_call() -> None:

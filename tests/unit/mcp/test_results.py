@@ -20,7 +20,7 @@ def text(*parts: str) -> list[dict[str, str]]:
 
 
 def done(result: dict[str, Any], **options: Any) -> Completed:  # noqa: ANN401
-    return completed(result, ToolOptions(**options), Redactor(["s3cret-value"]))
+    return completed(result, "look", ToolOptions(**options), Redactor(["s3cret-value"]))
 
 
 def test_the_message_is_the_text_parts_line_by_line() -> None:
@@ -44,7 +44,6 @@ def test_structured_content_alone_is_an_answer() -> None:
 @pytest.mark.parametrize(
     "result",
     [
-        {},
         {"content": "text"},
         {"content": ["text"]},
         {"content": [{"text": "no type"}]},
@@ -67,7 +66,7 @@ def test_what_has_no_usable_shape_is_an_invalid_result(result: dict[str, Any]) -
     [
         ("customer.name", "Ada"),
         ("customer.age", "36"),
-        ("customer.tags", '["a", "b"]'),
+        ("customer.tags", '["a","b"]'),
         ("customer.tags.1", "b"),
         ("customer.tags.7", "plain"),
         ("customer.nobody", "plain"),
@@ -87,13 +86,37 @@ def test_message_field_looks_into_json_text_where_nothing_is_structured() -> Non
     assert done({"content": text("hi")}, message_field="speech").message == "hi"
 
 
-def test_a_template_is_filled_and_unknown_placeholders_stay() -> None:
+def test_a_template_is_filled_and_what_is_not_there_is_left_empty() -> None:
     result = {"content": [], "structuredContent": CUSTOMER}
-    template = "Found {customer.name}, {customer.nobody} {not a name} {}"
-    assert (
-        done(result, message_template=template).message
-        == "Found Ada, {customer.nobody} {not a name} {}"
-    )
+    template = "Found {customer.name}, {customer.nobody}{not a name}{}"
+    assert done(result, message_template=template).message == "Found Ada, {}"
+
+
+def test_json_text_in_any_alphabet_is_looked_into() -> None:
+    assert done(
+        {"content": text('{"a": "\u00fc\u4e2d"}')}, message_field="a"
+    ).message == ("\u00fc\u4e2d")
+
+
+@pytest.mark.parametrize("is_error", [True, False])
+@pytest.mark.parametrize("result", [{}, {"content": None}, {"content": []}])
+def test_an_answer_with_nothing_in_it_says_so(
+    result: dict[str, Any],
+    is_error: bool,  # noqa: FBT001 -- a parameter
+) -> None:
+    answer = done({**result, "isError": is_error})
+    assert (answer.message, answer.data) == ("MCP tool returned no result.", None)
+    assert answer.is_error == is_error
+
+
+def test_an_answer_without_text_is_told_by_what_it_has() -> None:
+    image = {"type": "image", "data": "AA==", "mimeType": "image/png"}
+    structured = {"structuredContent": {"a": 1, "b": 2}}
+    assert done(structured).message == "look returned 2 fields"
+    assert done({"content": [image], **structured}).message == "look returned 2 fields"
+    assert done({"structuredContent": {"a": 1}}).message == "look returned 1 field"
+    assert done({"content": [image, image]}).message == "look returned 2 parts"
+    assert done(structured, message_field="c").message == "look returned 2 fields"
 
 
 def test_secrets_are_taken_out_of_data_and_message() -> None:

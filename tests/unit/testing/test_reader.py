@@ -109,6 +109,7 @@ OUTCOMES = st.one_of(
         Failed,
         kind=st.sampled_from(["timeout", "transport", "changed"]),
         sent=st.sampled_from(["no", "yes", "unknown"]),
+        code=st.none() | st.integers(-(2**31), 2**31),
         message=st.text(max_size=9),
     ),
     st.builds(
@@ -236,6 +237,10 @@ Change = Callable[[dict[str, Any]], object]
         (lambda d: d["events"][1]["reply"].pop("data"), r"reply has no data"),
         (lambda d: d["events"][2]["reply"].update(kind="odd"), "kind is none of"),
         (lambda d: d["events"][2]["reply"].update(sent="maybe"), "sent is none of"),
+        (
+            lambda d: d["events"][2]["reply"].update(server_code="1"),
+            "server_code is of the wrong",
+        ),
         (lambda d: d["events"][3]["reply"].update(rule=1), "rule is of the wrong"),
         (lambda d: d["events"][3]["reply"].update(data=1), "unknown key 'data'"),
         (lambda d: d.update(end={"status": "cancelled"}), "end.status is none of"),

@@ -108,7 +108,11 @@ def _differing(
     values: Mapping[str, JSON], usual: Mapping[str, JSON]
 ) -> dict[str, JSON]:
     # None is what is usual, whatever that is.
-    return {key: v for key, v in values.items() if v not in {None, usual.get(key)}}
+    return {
+        key: value
+        for key, value in values.items()
+        if value is not None and value != usual.get(key)
+    }
 
 
 def _tools(started: RunStarted, blobs: Mapping[str, bytes]) -> list[JSON]:

@@ -34,7 +34,7 @@ def compile(source: Path, module: Path, scratch: Path) -> None:
             "the C compiler is not installed", fix='pip install "caxton-host[c]"'
         )
     include = find_shared("agents/sdk/c")
-    command = [sys.executable, "-m", "ziglang", "cc", *_FLAGS]
+    command = [sys.executable, "-I", "-m", "ziglang", "cc", *_FLAGS]
     command += ["-I", str(include), "-o", str(module), source.name]
     cache = str(scratch / "cache")
     call(

@@ -42,7 +42,6 @@ MISSING = {
     "S2.63 S2.64",
     "authentication": "S1.16 S1.29",
     "operations": "S1.41 S1.78 S1.79",
-    "conformance and real servers": "S5.3 S5.16",
 }
 WITHOUT_COUNTERPART = 10
 

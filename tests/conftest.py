@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from .others import Programs, install
 from .postgres import Server, running
 
 
@@ -24,3 +25,8 @@ def postgres() -> Iterator[Server]:
 def postgres_url(postgres: Server) -> str:
     """Return the url of a database that is this test's own."""
     return postgres.make()
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
+    return install(tmp_path_factory.mktemp("npm"))

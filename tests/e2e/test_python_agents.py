@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,10 @@ from typing import Any
 import pytest
 
 from caxton_host.building import build_agent, find_shared
+from tests.others import Programs
 
 from .shell import Shell, toml
 
-NPM = Path(__file__).resolve().parents[1] / "npm"
 MODEL = find_shared("agents/assistant/model_server.py")
 
 
@@ -38,19 +37,8 @@ def assistant(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def filesystem(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Return the command of the filesystem server, as the lock has it."""
-    folder = tmp_path_factory.mktemp("npm")
-    for file in NPM.iterdir():
-        shutil.copy(file, folder)
-    subprocess.run(
-        ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"],
-        cwd=folder,
-        check=True,
-        timeout=100,
-    )
-    server = "node_modules/@modelcontextprotocol/server-filesystem/dist/index.js"
-    return ["node", str(folder / server)]
+def filesystem(programs: Programs) -> list[str]:
+    return programs("server-filesystem")
 
 
 @pytest.fixture

@@ -111,6 +111,8 @@ class FaultySse(FaultyHttp):
         work = asyncio.create_task(call())
         self._tasks.add(work)
         work.add_done_callback(self._tasks.discard)
+        # Who asked may be gone by the time that it breaks.
+        work.add_done_callback(lambda done: done.cancelled() or done.exception())
         accepted = asyncio.create_task(to.accepted.wait())
         try:
             await asyncio.wait([work, accepted], return_when=asyncio.FIRST_COMPLETED)

@@ -19,6 +19,7 @@ from caxton_host.errors import ToolError
 from caxton_host.mcp import McpTools
 
 from .conftest import SECRET, request, until
+from .faults import HTTP, HTTP_SLOW
 from .faulty_http import ASKED, FaultyHttp
 
 MODERN_AND_LEGACY = pytest.mark.parametrize("legacy", [False, True])
@@ -65,62 +66,7 @@ async def scene(
 
 
 @MODERN_AND_LEGACY
-@pytest.mark.parametrize(
-    ("mode", "kind", "sent"),
-    [
-        # row 31
-        ("large", "too_large", "yes"),
-        ("unsized", "too_large", "yes"),
-        ("gzip", "protocol", "yes"),
-        ("gzip_events", "protocol", "yes"),
-        ("long_line", "too_large", "yes"),
-        ("long_event", "too_large", "yes"),
-        ("long_head", "protocol", "unknown"),
-        # row 32, as far as it shows before the deadline
-        ("closes", "transport", "unknown"),
-        ("breaks", "transport", "unknown"),
-        ("breaks_events", "transport", "unknown"),
-        ("resets", "transport", "unknown"),
-        ("ends_events", "transport", "unknown"),
-        ("polls_in_vain", "transport", "unknown"),
-        # row 33
-        ("garbage", "protocol", "yes"),
-        ("garbage_event", "protocol", "yes"),
-        ("not_utf8", "protocol", "yes"),
-        ("not_http", "protocol", "unknown"),
-        ("batch", "protocol", "yes"),
-        ("other_json_rpc", "protocol", "yes"),
-        ("deep", "protocol", "yes"),
-        ("deep_answer", "protocol", "yes"),
-        ("not_a_number", "protocol", "yes"),
-        ("two_ids", "protocol", "yes"),
-        ("wrong_id", "protocol", "yes"),
-        ("wrong_id_event", "protocol", "yes"),
-        ("null_id", "protocol", "yes"),
-        ("true_id", "protocol", "yes"),
-        ("number_result", "protocol", "yes"),
-        ("no_content", "invalid_result", "yes"),
-        ("empty", "protocol", "yes"),
-        ("html", "protocol", "yes"),
-        # row 35
-        ("redirects 302", "protocol", "yes"),
-        ("redirects 307", "protocol", "yes"),
-        # row 39
-        ("refuses 200", "protocol", "yes"),
-        ("refuses 400", "protocol", "yes"),
-        ("refuses 500", "protocol", "yes"),
-        ("mismatch", "protocol", "yes"),
-        ("status 202", "protocol", "yes"),
-        ("status 400", "protocol", "yes"),
-        ("status 401", "transport", "no"),
-        ("status 403", "transport", "no"),
-        ("status 418", "protocol", "yes"),
-        ("status 429", "transport", "no"),
-        ("status 500", "protocol", "unknown"),
-        ("status 503", "protocol", "unknown"),
-        ("status 599", "protocol", "unknown"),
-    ],
-)
+@pytest.mark.parametrize(("mode", "kind", "sent"), HTTP)
 async def test_a_fault_fails_its_own_call_at_once_and_no_other(
     mode: str, kind: FailureKind, sent: Sent, *, legacy: bool
 ) -> None:
@@ -163,9 +109,7 @@ async def test_an_answer_over_max_result_is_too_large() -> None:
 
 
 @MODERN_AND_LEGACY
-@pytest.mark.parametrize(
-    "mode", ["never", "half", "drips", "drips_head", "drips_events", "late"]
-)
+@pytest.mark.parametrize("mode", HTTP_SLOW)
 async def test_a_call_ends_at_its_deadline_however_slow_the_answer(
     mode: str, *, legacy: bool
 ) -> None:

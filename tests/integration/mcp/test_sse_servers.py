@@ -29,6 +29,7 @@ from caxton_host.errors import ToolError
 from caxton_host.mcp import McpTools
 
 from .conftest import SECRET, request, until
+from .faults import SSE, SSE_SLOW
 from .faulty_http import ASKED, FaultyHttp
 from .faulty_sse import STARTS, FaultySse
 
@@ -205,57 +206,7 @@ async def test_a_connection_that_does_not_come_up_in_time_is_not_waited_for() ->
 # -- faults --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("mode", "kind", "sent"),
-    [
-        # row 31
-        ("large", "too_large", "yes"),
-        ("long_line", "transport", "unknown"),
-        ("long_event", "too_large", "unknown"),
-        ("long_head", "protocol", "unknown"),
-        # row 32
-        ("closes", "transport", "unknown"),
-        ("breaks_events", "transport", "unknown"),
-        ("resets", "transport", "unknown"),
-        ("ends_events", "transport", "unknown"),
-        ("polls", "transport", "unknown"),
-        ("polls_in_vain", "transport", "unknown"),
-        # row 33: on a stream, what answers nothing spoils what waits
-        ("garbage", "protocol", "unknown"),
-        ("garbage_event", "protocol", "unknown"),
-        ("not_utf8", "protocol", "unknown"),
-        ("not_http", "protocol", "unknown"),
-        ("batch", "protocol", "unknown"),
-        ("other_json_rpc", "protocol", "unknown"),
-        ("deep", "protocol", "unknown"),
-        ("deep_answer", "protocol", "yes"),
-        ("not_a_number", "protocol", "yes"),
-        ("two_ids", "protocol", "yes"),
-        ("wrong_id", "protocol", "unknown"),
-        ("wrong_id_event", "protocol", "unknown"),
-        ("null_id", "protocol", "unknown"),
-        ("true_id", "protocol", "unknown"),
-        ("number_result", "protocol", "yes"),
-        ("no_content", "invalid_result", "yes"),
-        # row 35
-        ("redirects 302", "protocol", "yes"),
-        ("redirects 307", "protocol", "yes"),
-        # row 39
-        ("refuses 200", "protocol", "yes"),
-        ("refuses 400", "protocol", "yes"),
-        ("refuses 500", "protocol", "unknown"),
-        ("mismatch", "protocol", "yes"),
-        ("status 400", "protocol", "yes"),
-        ("status 401", "transport", "no"),
-        ("status 403", "transport", "no"),
-        ("status 404", "transport", "no"),
-        ("status 418", "protocol", "yes"),
-        ("status 429", "transport", "no"),
-        ("status 500", "protocol", "unknown"),
-        ("status 503", "protocol", "unknown"),
-        ("status 599", "protocol", "unknown"),
-    ],
-)
+@pytest.mark.parametrize(("mode", "kind", "sent"), SSE)
 async def test_a_fault_fails_its_call_at_once_and_the_next_one_works(
     mode: str, kind: FailureKind, sent: Sent
 ) -> None:
@@ -274,14 +225,7 @@ async def test_a_fault_fails_its_call_at_once_and_the_next_one_works(
         assert other.asked == []
 
 
-@pytest.mark.parametrize(
-    "mode",
-    [
-        # What comes back to the POST is read within bounds, and is no answer.
-        *("unsized", "gzip", "gzip_events", "breaks", "half", "html", "status 202"),
-        *("never", "drips", "drips_head", "drips_events", "late", "empty"),
-    ],
-)
+@pytest.mark.parametrize("mode", SSE_SLOW)
 async def test_a_call_ends_at_its_deadline_however_slow_the_answer(mode: str) -> None:
     # row 32
     options = {"act": ToolOptions(timeout=0.3)}

@@ -1,0 +1,42 @@
+"""The host's client keeps what each revision of MCP requires of one."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.others import Programs
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+def test_the_client_passes_the_official_suite_but_for_what_is_listed(
+    programs: Programs, tmp_path: Path, revision: str
+) -> None:
+    # The suite starts all clients at once. About two at a time do, by their number.
+    client = f"flock {tmp_path}/$(($$%2)) {sys.executable} -m tests.conformance.client"
+    done = subprocess.run(
+        [
+            *programs("conformance"),
+            *("client", "--command", client),
+            *("--requirements", revision),
+            *("--expected-failures", HERE / "expected-failures.yml"),
+            *("--timeout", "300000"),
+        ],
+        cwd=HERE.parents[1],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=380,
+        check=False,
+        text=True,
+    )
+    *_, told = done.stdout.partition("=== SUITE SUMMARY ===")
+    assert done.returncode == 0, told or done.stdout
+    # It came after the newest revision, so the suite does not count it.
+    assert re.search("^✓ json-schema-2020-12-preservation:", told, re.MULTILINE), told

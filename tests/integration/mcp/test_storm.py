@@ -1,0 +1,165 @@
+"""One host, a server for every fault on every transport, and a thousand calls."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from caxton_host.core.redact import Redactor
+from caxton_host.core.servers import ServerConfig, ToolOptions
+from caxton_host.errors import ToolError
+from caxton_host.mcp import McpTools
+
+from .conftest import FAULTY, SECRET, request, until
+from .faults import HTTP, HTTP_SLOW, SSE, SSE_SLOW, STDIO_BAD, STDIO_BROKEN, Fault
+from .faulty_http import FaultyHttp
+from .faulty_sse import FaultySse
+
+#: To each server. The first `act` fails; the second works, unless it is the server's
+#: only process that is bad.
+_CALLS = ("echo", "act", "act", "echo", "echo", "echo")
+_STAYS_BAD = [mode for mode, *_ in STDIO_BAD] + ["never"]
+
+_AT_ONCE = 32
+
+#: For calls that nobody answers.
+_SLOW = {"act": ToolOptions(timeout=2.0)}
+
+
+class Case(NamedTuple):
+    """A server that is to be, and how its first `act` ends."""
+
+    transport: str
+    mode: str
+    kind: str
+    told: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.transport}_{self.mode}".replace(" ", "_")
+
+
+#: What is at fault at once, what only a deadline ends, and what is none after all.
+_MODES: Mapping[str, tuple[Sequence[Fault], Sequence[str], Sequence[str]]] = {
+    "stdio": (
+        STDIO_BROKEN + STDIO_BAD,
+        ["never"],
+        ["floods_stderr", "floods_notices", "string_id"],
+    ),
+    "http": (HTTP, HTTP_SLOW, ["string_id", "twice", "floods"]),
+    "legacy": (HTTP, HTTP_SLOW, ["string_id", "twice", "floods", "polls"]),
+    # A late answer is an answer, if it is in time.
+    "sse": (
+        SSE,
+        [mode for mode in SSE_SLOW if mode != "late"],
+        ["string_id", "twice", "floods", "late"],
+    ),
+}
+
+
+def cases() -> Iterator[Case]:
+    for transport, (faults, slow, sound) in _MODES.items():
+        for mode in slow:
+            yield Case(transport, mode, "timeout", "unknown")
+        for mode in sound:
+            yield Case(transport, mode, "fine", "later" if mode == "polls" else "fine")
+        for fault in faults:
+            yield Case(transport, *fault)
+
+
+@asynccontextmanager
+async def serving(case: Case, folder: Path) -> AsyncGenerator[ServerConfig]:
+    mode = case.mode
+    tools = _SLOW if case.kind == "timeout" else {}
+    if case.transport == "stdio":
+        state = str(folder / case.name)
+        command = (sys.executable, "-S", str(FAULTY), mode, state)
+        yield ServerConfig(
+            name=case.name, command=command, env={"SECRET": SECRET}, tools=tools
+        )
+        return
+    server = (
+        FaultySse(mode, secret=SECRET)
+        if case.transport == "sse"
+        else FaultyHttp(mode, legacy=case.transport == "legacy", secret=SECRET)
+    )
+    async with server:
+        yield ServerConfig(
+            name=case.name,
+            url=server.url,
+            transport="sse" if case.transport == "sse" else "http",
+            tools=tools,
+        )
+
+
+async def made(tools: McpTools, case: Case) -> list[tuple[str, str, str]]:
+    """Make the calls to one server, and return how each of them ended."""
+    found: list[tuple[str, str, str]] = []
+    for tool in _CALLS:
+        try:
+            answer = await tools.call_tool(request(tool, server=case.name))
+        except ToolError as exc:
+            found.append((tool, exc.kind, exc.sent))
+        else:
+            found.append((tool, "fine", answer.message))
+    return found
+
+
+def wanted(case: Case) -> list[tuple[str, str, str]]:
+    found = [(tool, "fine", "fine") for tool in _CALLS]
+    found[1] = ("act", case.kind, case.told)
+    if case.transport == "stdio" and case.mode in _STAYS_BAD:
+        found[2] = found[1]
+    return found
+
+
+def children() -> set[str]:
+    every = Path("/proc/self/task").glob("*/children")
+    return {child for file in every for child in file.read_text().split()}
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 -- counts itself too
+
+
+async def storm(
+    folder: Path, some: list[Case]
+) -> dict[str, list[tuple[str, str, str]]]:
+    lanes = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(tools: McpTools, case: Case) -> list[tuple[str, str, str]]:
+        async with lanes:
+            return await made(tools, case)
+
+    async with AsyncExitStack() as servers:
+        configs = {
+            case.name: await servers.enter_async_context(serving(case, folder))
+            for case in some
+        }
+        async with McpTools(configs, redact=Redactor([SECRET])) as tools:
+            ends = await asyncio.gather(*(one(tools, case) for case in some))
+    return {case.name: end for case, end in zip(some, ends, strict=True)}
+
+
+async def test_a_thousand_calls_end_as_what_they_were_and_leave_nothing(
+    tmp_path: Path,
+) -> None:
+    # rows 27 to 39
+    every = [*cases()]
+    assert len(every) * len(_CALLS) >= 1_000
+    # What is loaded and opened once, by the first of each kind.
+    first = {case.transport: case for case in every}
+    (tmp_path / "first").mkdir()
+    await storm(tmp_path / "first", [*first.values()])
+    before = asyncio.all_tasks(), children(), descriptors()
+    ended = await storm(tmp_path, every)
+    others = {case.name for case in every if ended[case.name] != wanted(case)}
+    assert {name: ended[name] for name in others} == {}
+    await until(lambda: asyncio.all_tasks() == before[0])
+    assert children() == before[1]
+    assert descriptors() <= before[2]

@@ -36,6 +36,8 @@ from .signing import Keyring, Signer, secret
 from .telemetry import NoTelemetry, OtelTelemetry, TracedTools, connect
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .store.sql import SqlStore
 
 __all__ = [
@@ -143,6 +145,7 @@ async def running(
                     redact,
                     telemetry,
                     lambda event: queue(event),  # noqa: PLW0108 -- it changes below
+                    logs=paths.logs,
                 )
             )
             store = await stack.enter_async_context(
@@ -312,9 +315,13 @@ async def open_tools(
     redact: Redactor,
     telemetry: OtelTelemetry | NoTelemetry,
     on_event: Callable[[Event], None],
+    *,
+    logs: Path | None = None,
 ) -> AsyncGenerator[ToolClient]:
     """
     Bring up the client of every configured server; the eager ones are started.
+
+    What they say to people is kept in the folder *logs*.
 
     This process becomes unreadable to them: it holds the credentials of all.
     """
@@ -331,6 +338,7 @@ async def open_tools(
                     on_event=on_event,
                     trace_context=telemetry.headers,
                     proxy=config.proxy,
+                    logs=logs,
                 )
             )
             clients |= dict.fromkeys(config.servers, mcp)

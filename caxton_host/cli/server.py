@@ -17,6 +17,7 @@ from ..core.calls import JSON
 from ..core.names import nearest
 from ..errors import NotFoundError, ServerUnavailable, UsageError
 from .frame import Frame, as_json, wait
+from .logs import logs
 from .screen import counted, note, patience, say, show, table
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ..core.catalogue import Offered
     from ..ports import ToolClient
 
-__all__ = ["command", "headline", "offers", "tools_of"]
+__all__ = ["check", "command", "headline", "offers", "tools_of"]
 
 _HEADLINE = 80
 
@@ -32,7 +33,7 @@ _HEADLINE = 80
 @click.group("server")
 def command() -> None:
     """
-    List, add, remove and test tool servers.
+    List, add, remove and test tool servers, and read what they log.
 
     Adding a server grants nothing: agents call what their grants name.
 
@@ -41,10 +42,14 @@ def command() -> None:
       caxton server add time -- python -m mcp_server_time
       caxton server test time
       caxton server list --json
+      caxton server logs time
     """
 
 
-def _check(config: Config, name: str) -> None:
+command.add_command(logs)
+
+
+def check(config: Config, name: str) -> None:
     """Complain if no server is called *name*."""
     if name not in config.servers:
         meant = nearest(name, list(config.servers))
@@ -193,7 +198,7 @@ def test(frame: Frame, name: str, as_json: bool) -> None:
       caxton server test time
     """
     config = frame.load()
-    _check(config, name)
+    check(config, name)
     started = time.monotonic()
     with patience(f"starting {name}"):
         try:
@@ -252,6 +257,7 @@ async def tools_of(
 ) -> AsyncGenerator[ToolClient]:
     """Bring up the client of the servers called *names*."""
     from ..bootstrap import open_tools
+    from ..config import Paths
     from ..core.redact import Redactor
     from ..telemetry import NoTelemetry
 
@@ -265,5 +271,6 @@ async def tools_of(
         Redactor(config.secrets),
         NoTelemetry(),
         lambda _: None,
+        logs=Paths.of(os.environ).logs,
     ) as tools:
         yield tools

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from ..core.calls import JSON
+from ..core.servers import Rate
 from ..errors import ConfigError
 from . import units
 from .source import At
@@ -35,6 +36,7 @@ __all__ = [
     "milliseconds",
     "number",
     "path",
+    "rate",
     "read",
     "resolved",
     "single",
@@ -169,6 +171,16 @@ def milliseconds(value: object, at: At) -> float:
     if not amount:
         raise at.error("is no time at all", fix="write it like: 5000")
     return amount / 1000
+
+
+def rate(value: object, at: At) -> Rate:
+    """Read how often something may happen."""
+    if not isinstance(value, str):
+        raise wrong(value, "a rate", '"60/min"', at)
+    found = units.rate(at.expand(value))
+    if found is None:
+        raise at.error("is not a rate", fix='write it like: "60/min", "5/s" or "9/10s"')
+    return Rate(*found)
 
 
 def size(value: object, at: At) -> int:

@@ -23,7 +23,7 @@ class Paths:
 
         data: The database, if there is no configuration file.
 
-        state: Keys.
+        state: Keys, and what servers say.
 
         cache: Compiled modules.
     """
@@ -32,6 +32,11 @@ class Paths:
     data: Path
     state: Path
     cache: Path
+
+    @property
+    def logs(self) -> Path:
+        """Where servers have a file each of what they say to people."""
+        return self.state / "servers"
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Paths:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from ..core.calls import JSON
 from ..core.names import is_server_name, is_tool_name
-from ..core.servers import Restart, ServerConfig, ToolOptions
+from ..core.servers import BreakerOptions, Restart, ServerConfig, ToolOptions
 from ..core.webhooks import SERVER, Webhook, placeholders
 from ..errors import UsageError
 from . import fields as f
@@ -120,11 +120,23 @@ def _start(value: object, at: At) -> bool:
     return bool(f.choice("eager", "lazy")(value, at) == "eager")
 
 
+def _health(value: object, at: At) -> float:
+    return 0.0 if value == "off" else f.duration(value, at)
+
+
 _RESTART: f.Fields = {
     "enabled": ("enabled", f.flag),
     "max_restarts": ("max_restarts", f.number),
     "backoff": ("backoff", f.duration),
     "backoff_ms": ("backoff", f.milliseconds),
+    "reset_after": ("reset_after", f.duration),
+    "reset_after_ms": ("reset_after", f.milliseconds),
+}
+
+_BREAKER: f.Fields = {
+    "failures": ("failures", f.number),
+    "pause": ("pause", f.duration),
+    "pause_ms": ("pause", f.milliseconds),
 }
 
 _MESSAGE: f.Fields = {
@@ -162,11 +174,14 @@ _SERVER: f.Fields = {
     "timeout_ms": ("timeout", f.milliseconds),
     "start_timeout": ("start_timeout", f.duration),
     "restart": ("restart", f.tables(_RESTART, Restart)),
+    "breaker": ("breaker", f.tables(_BREAKER, BreakerOptions)),
+    "health": ("health", _health),
     "required": ("required", f.flag),
     "start": ("eager", _start),
     "trust_annotations": ("trust_annotations", f.flag),
     "max_result": ("max_result", f.size),
     "concurrency": ("concurrency", f.number),
+    "rate": ("rate", f.rate),
     "tools": ("tools", f.mapped(f.tables(_TOOL, ToolOptions))),
     "public": ("", f.ignored),
     "enabled": ("", f.flag),
@@ -225,6 +240,9 @@ def server(values: object, at: At, name: str | None = None) -> ServerConfig:
         at.key("url").warn("is not https, so its headers can be read on the way")
     if found.get("concurrency") == 0:
         raise at.key("concurrency").error("is none", fix="write 1 or more")
+    if "url" in found:
+        # Somebody else looks after it, and each look is a request.
+        found.setdefault("health", 0.0)
     if command:
         found["command"] = (*command, *words)
         found["cwd"] = str(found.get("cwd", at.source.folder))

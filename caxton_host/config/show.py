@@ -73,11 +73,14 @@ def _server(server: ServerConfig, mask: Callable[[str], str]) -> dict[str, JSON]
         "timeout": server.timeout,
         "start_timeout": server.start_timeout,
         "restart": asdict(server.restart),
+        "breaker": asdict(server.breaker),
+        "health": server.health or "off",
         "required": server.required,
         "start": "eager" if server.eager else "lazy",
         "trust_annotations": server.trust_annotations,
         "max_result": server.max_result,
         "concurrency": server.concurrency,
+        "rate": server.rate and server.rate._asdict(),
         "tools": {name: _given(asdict(tool)) for name, tool in server.tools.items()},
     }
     return shown

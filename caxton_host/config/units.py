@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["duration", "size"]
+__all__ = ["duration", "rate", "size"]
 
 _AMOUNT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([A-Za-z]{1,3})")
+_NUMBER = re.compile("[1-9][0-9]{0,8}")
 _SECONDS = {
     "ms": 0.001,
     "s": 1.0,
@@ -34,6 +35,20 @@ def duration(text: str) -> float | None:
     (10.0, 0.5, 900.0, None)
     """
     return _scaled(text, _SECONDS)
+
+
+def rate(text: str) -> tuple[int, float] | None:
+    """
+    Return how many in how many seconds *text* says, or ``None`` if it says none.
+
+    >>> rate("60/min"), rate("5/s"), rate("100 / 10s"), rate("often")
+    ((60, 60.0), (5, 1.0), (100, 10.0), None)
+    """
+    number, slash, time = map(str.strip, text.partition("/"))
+    seconds = duration(time if time[:1].isdecimal() else f"1{time}")
+    if not slash or not seconds or not _NUMBER.fullmatch(number):
+        return None
+    return int(number), seconds
 
 
 def size(text: str) -> int | None:

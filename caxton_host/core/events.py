@@ -385,6 +385,21 @@ class ServerDisabled(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerOpened(Event):
+    """A server did not answer so often that it is asked no more for a while."""
+
+    server: str
+    failures: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerClosed(Event):
+    """A server that was asked no more for a while answered again."""
+
+    server: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolsChanged(Event):
     """
     A server offers other tools than before, or a person accepts those that it offers.

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from .calls import Effect, Record
 
-__all__ = ["Restart", "ServerConfig", "ToolOptions", "Transport"]
+__all__ = [
+    "BreakerOptions",
+    "Rate",
+    "Restart",
+    "ServerConfig",
+    "ToolOptions",
+    "Transport",
+]
 
 Transport: TypeAlias = Literal["stdio", "http", "sse"]
 
@@ -59,11 +66,43 @@ class Restart:
         max_restarts: How often in a row. A healthy while starts the count anew.
 
         backoff: Seconds before the second restart; doubled for each further one.
+
+        reset_after: Seconds that are a healthy while.
     """
 
     enabled: bool = True
     max_restarts: int = 5
     backoff: float = 1.0
+    reset_after: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerOptions:
+    """
+    When a server that fails is asked no more for a while.
+
+    Attributes:
+        failures: How often in a row it did not answer; 0: it is asked for ever.
+
+        pause: Seconds until one call is let through, to see.
+    """
+
+    failures: int = 5
+    pause: float = 30.0
+
+
+class Rate(NamedTuple):
+    """
+    How often something may happen.
+
+    Attributes:
+        number: So often at once.
+
+        seconds: After these, as often again; bit by bit.
+    """
+
+    number: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +119,9 @@ class ServerConfig:
 
         start_timeout: Seconds the server may take until its tools are listed.
 
+        health: Seconds of rest after which it is asked whether it still answers; 0:
+            never.
+
         required: Nothing runs without it.
 
         eager: Start it with the host, not with the first call.
@@ -89,6 +131,8 @@ class ServerConfig:
         max_result: Bytes of one answer.
 
         concurrency: Calls at a time.
+
+        rate: Calls in a time; more of them wait.
 
         tools: Options by the server's own tool names.
     """
@@ -103,9 +147,12 @@ class ServerConfig:
     timeout: float = 30.0
     start_timeout: float = 20.0
     restart: Restart = field(default_factory=Restart)
+    breaker: BreakerOptions = field(default_factory=BreakerOptions)
+    health: float = 30.0
     required: bool = False
     eager: bool = False
     trust_annotations: bool = False
     max_result: int = _MIB
     concurrency: int = 16
+    rate: Rate | None = None
     tools: Mapping[str, ToolOptions] = field(default_factory=dict[str, ToolOptions])

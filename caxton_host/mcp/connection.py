@@ -25,6 +25,7 @@ from ..errors import ServerUnavailable, ToolError
 from . import stdio
 from .catalogue import offers_of
 from .results import completed
+from .serverlog import LogFile
 from .texts import plain
 from .wire import Answer, Link, Wire
 
@@ -72,6 +73,7 @@ class Connection:
         self._peer = peer
         self._loop = asyncio.get_running_loop()
         self._meta = _meta_of(session)
+        self._told = _capabilities(session)
         self._listed = -1
         self._good_until = 0.0
         self._listing = asyncio.Lock()
@@ -104,6 +106,25 @@ class Connection:
         """Wait until the server is gone, and return why."""
         return str(await self._peer.ended())
 
+    def lose(self, why: str) -> None:
+        """End the connection."""
+        self._peer.lose("transport", why)
+
+    async def ping(self, deadline: float) -> bool:
+        """Return whether the server says anything before the *deadline*."""
+        from mcp.shared.exceptions import MCPError  # noqa: PLC0415 -- loaded by now
+
+        # Since 2026 there is no ping.
+        method = "ping" if self.legacy else "server/discover"
+        params = {"_meta": self._meta} if self._meta else None
+        try:
+            await self._peer.request(method, params, deadline)
+        except MCPError:
+            return True
+        except ToolError as exc:
+            return exc.sent == "yes"
+        return True
+
     async def writable(self) -> None:
         """Wait until the server has read what it was sent."""
         await self._peer.writable()
@@ -119,7 +140,7 @@ class Connection:
             if not self.stale:
                 return False
             now = self._peer.changes
-            entries = await self._list(deadline)
+            entries = await self._list(deadline) if "tools" in self._told else []
             self.offers, self.left_out = offers_of(self._config, entries, self._redact)
             if self._config.url is not None and not self.legacy:
                 self._mirror()
@@ -222,26 +243,32 @@ async def connect(
     *,
     legacy: bool = False,
     proxy: str | None = None,
+    log: LogFile | None = None,
 ) -> AsyncGenerator[Connection]:
     """
     Start or reach a server and keep it for as long as the block lasts.
 
     Enter and leave it in one task: the SDK's session ends where it began. A server
     known to be *legacy* is not asked for a protocol of 2026 or later. One that has
-    a URL is reached through the *proxy*, if there is one.
+    a URL is reached through the *proxy*, if there is one. What one with a command says
+    to people goes to *log*.
 
     Raises:
         ServerUnavailable: It did not come up within its ``start_timeout``.
     """
     async with AsyncExitStack() as stack:
-        link = await stack.enter_async_context(_link(config, redact, proxy))
+        link = await stack.enter_async_context(_link(config, redact, proxy, log))
         try:
             async with asyncio.timeout(config.start_timeout):
                 session = await stack.enter_async_context(_session(link.peer))
                 await _negotiate(session, legacy=legacy)
+                _check_usable(config, session)
                 connection = Connection(config, redact, link.peer, session)
                 link.peer.settled(connection.protocol, legacy=connection.legacy)
                 await connection.refresh(math.inf)
+        except ServerUnavailable:
+            link.peer.lose("transport", "the server is of no use")
+            raise
         except Exception as exc:  # noqa: BLE001 -- what hostile bytes make the SDK raise
             link.peer.lose("transport", "the server did not come up")
             raise _unavailable(config, redact, link, exc) from None
@@ -250,7 +277,7 @@ async def connect(
 
 @asynccontextmanager
 async def _link(
-    config: ServerConfig, redact: Redactor, proxy: str | None
+    config: ServerConfig, redact: Redactor, proxy: str | None, log: LogFile | None
 ) -> AsyncGenerator[Link]:
     if config.transport == "sse":
         raise ServerUnavailable(
@@ -265,7 +292,7 @@ async def _link(
         async with streamable.connect(config, config.url, proxy) as link:
             yield link
     elif config.command:
-        async with stdio.connect(config, redact) as link:
+        async with stdio.connect(config, redact, log) as link:
             yield link
     else:
         raise ServerUnavailable(
@@ -324,6 +351,21 @@ async def _negotiate(session: ClientSession, *, legacy: bool) -> None:
 
 def _agreed(tasks: list[asyncio.Task[Any]]) -> bool:
     return any(task.done() and task.exception() is None for task in tasks)
+
+
+def _capabilities(session: ClientSession) -> frozenset[str]:
+    """Return what the server says it has, of what is used here."""
+    told = session.server_capabilities
+    names = ("tools", "resources")
+    return frozenset(name for name in names if getattr(told, name, None) is not None)
+
+
+def _check_usable(config: ServerConfig, session: ClientSession) -> None:
+    if not _capabilities(session):
+        raise ServerUnavailable(
+            "no usable capability: it has neither tools nor resources",
+            fix=f"remove [servers.{config.name}], or correct the server",
+        )
 
 
 def _unavailable(

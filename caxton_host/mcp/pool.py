@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -16,6 +17,8 @@ from ..core.servers import ServerConfig
 from ..errors import ServerUnavailable, ToolError
 from ..ports import ToolRequest
 from .catalogue import check_names
+from .serverlog import LogFile
+from .status import ServerStatus
 from .supervisor import Server
 
 __all__ = ["McpTools"]
@@ -41,10 +44,11 @@ class McpTools:
 
     An asynchronous context manager: leaving it ends every server. What
     *trace_context* returns at the time of a call goes along in its ``_meta``: W3C's.
-    Servers that have a URL are reached through the *proxy*, if there is one.
+    Servers that have a URL are reached through the *proxy*, if there is one. What the
+    others say to people is kept in the folder *logs*, a file each.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- one for each thing around it
         self,
         servers: Mapping[str, ServerConfig],
         *,
@@ -52,11 +56,17 @@ class McpTools:
         on_event: Callable[[Event], None] | None = None,
         trace_context: Callable[[], Mapping[str, str]] = dict,
         proxy: str | None = None,
+        logs: Path | None = None,
     ) -> None:
         self._keys = {name: _key(config) for name, config in servers.items()}
         self._pool = {
             self._keys[name]: Server(
-                config, redact, on_event or _ignore, trace_context, proxy
+                config,
+                redact,
+                on_event or _ignore,
+                trace_context,
+                proxy,
+                log=LogFile(logs, name) if logs else None,
             )
             for name, config in servers.items()
         }
@@ -111,6 +121,10 @@ class McpTools:
         if key is None:
             raise ToolError("transport", "no", f"there is no server {request.server}")
         return await self._pool[key].call(request)
+
+    def status(self) -> tuple[ServerStatus, ...]:
+        """Return how each server does."""
+        return tuple(server.status() for server in self._pool.values())
 
     def problem(self, server: str) -> ServerUnavailable | None:
         """Return why *server* is down, as far as known; ``None`` if it is not."""

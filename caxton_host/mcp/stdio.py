@@ -23,10 +23,12 @@ from functools import cache
 from pathlib import Path
 from typing import cast
 
+from ..clock import SystemClock
 from ..core.redact import Redactor
 from ..core.servers import ServerConfig
 from ..errors import ServerUnavailable, ToolError
 from .jsonrpc import Peer
+from .serverlog import LogFile, ServerLog
 from .texts import plain
 from .wire import Link, longest
 
@@ -82,9 +84,11 @@ def withheld(host: Mapping[str, str], configured: Mapping[str, str]) -> list[str
 
 
 @asynccontextmanager
-async def connect(config: ServerConfig, redact: Redactor) -> AsyncGenerator[Link]:
+async def connect(
+    config: ServerConfig, redact: Redactor, log: LogFile | None = None
+) -> AsyncGenerator[Link]:
     """
-    Run a server for as long as the block lasts.
+    Run a server for as long as the block lasts. What it says to people goes to *log*.
 
     Raises:
         ServerUnavailable: There is no such program, or it cannot be run.
@@ -93,9 +97,11 @@ async def connect(config: ServerConfig, redact: Redactor) -> AsyncGenerator[Link
     argv = _argv(config, env)
     loop = asyncio.get_running_loop()
     limit = longest(config)
+    words = ServerLog(log.append if log else _unheard, redact, SystemClock())
+    words.note(f"started: {shown(config, redact)}")
     try:
         _, child = await loop.subprocess_exec(
-            lambda: _Child(limit, redact),
+            lambda: _Child(limit, redact, words),
             *argv,
             env=env,
             cwd=config.cwd,
@@ -110,6 +116,10 @@ async def connect(config: ServerConfig, redact: Redactor) -> AsyncGenerator[Link
         yield Link(child.peer, child.last_words)
     finally:
         await child.stop()
+
+
+def _unheard(_lines: str) -> None:
+    """Keep nothing of what a server says to people."""
 
 
 def _argv(config: ServerConfig, env: Mapping[str, str]) -> list[str]:
@@ -168,8 +178,9 @@ class _Valve:
 class _Child(asyncio.SubprocessProtocol):
     """The process, as the event loop sees it."""
 
-    def __init__(self, limit: int, redact: Redactor) -> None:
+    def __init__(self, limit: int, redact: Redactor, words: ServerLog) -> None:
         self._redact = redact
+        self._words = words
         self._loop = asyncio.get_running_loop()
         self._exited = asyncio.Event()
         self._closed = asyncio.Event()
@@ -198,6 +209,7 @@ class _Child(asyncio.SubprocessProtocol):
             self._cut = self._cut or len(self._said) > _STDERR_KEPT
             del self._said[:-_STDERR_KEPT]
             self._noise.spend(len(data))
+            self._words.feed(data)
             return
         self.peer.feed(data)
         if self.peer.unsolicited:
@@ -225,6 +237,7 @@ class _Child(asyncio.SubprocessProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
         self._ended()
+        self._words.end()
         self._closed.set()
 
     def pause_writing(self) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 from ..codec import canonical, sha256
@@ -30,14 +30,16 @@ from ..core.servers import ServerConfig, ToolOptions
 from ..errors import CaxtonError, ServerUnavailable, ToolError
 from ..ports import ToolRequest
 from .connection import Connection, connect
+from .gate import Gate, by
+from .health import watch
+from .serverlog import LogFile
+from .status import Latency, ServerStatus
 from .stdio import shown
 
 __all__ = ["Server"]
 
 logger = logging.getLogger(__name__)
 
-#: Seconds after which a server counts as healthy, whatever it did before.
-_HEALTHY = 60.0
 _LONGEST_BACKOFF = 60.0
 
 #: Seconds that a run waits for a server beyond its time to start.
@@ -45,7 +47,6 @@ _PATIENCE = 5.0
 
 _KEY = "io.caxton/idempotency-key"
 _NO_OPTIONS = ToolOptions()
-_T = TypeVar("_T")
 
 
 class Server:
@@ -56,13 +57,15 @@ class Server:
         problem: Why it is down, if it is and was tried.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- one for each thing around it
         self,
         config: ServerConfig,
         redact: Redactor,
         emit: Callable[[Event], None],
         trace_context: Callable[[], Mapping[str, str]],
         proxy: str | None = None,
+        *,
+        log: LogFile | None = None,
     ) -> None:
         self.config = config
         self.problem: ServerUnavailable | None = None
@@ -70,7 +73,8 @@ class Server:
         self._on_event = emit
         self._trace_context = trace_context
         self._proxy = proxy
-        self._slots = asyncio.Semaphore(config.concurrency)
+        self._log = log
+        self._gate = Gate(config, self._emit)
         self._current: Connection | None = None
         self._attempt: asyncio.Future[Connection | None] | None = None
         self._owner: asyncio.Task[None] | None = None
@@ -79,6 +83,8 @@ class Server:
         self._restarts = 0
         self._legacy = False
         self._known: dict[str, Offer] = {}
+        self._generation = 0
+        self._latency = Latency()
 
     # -- for runs --------------------------------------------------------------
 
@@ -87,23 +93,19 @@ class Server:
         options = self.config.tools.get(request.tool, _NO_OPTIONS)
         seconds = options.timeout or self.config.timeout
         deadline = asyncio.get_running_loop().time() + seconds
-        if self._slots.locked():
-            await _by(deadline, self._slots.acquire(), seconds)
-        else:
-            await self._slots.acquire()
-        try:
+        async with self._gate.entered(deadline, seconds):
             connection = self._current
             if connection is None or not connection.ready:
-                connection = await _by(deadline, self._ready(deadline), seconds)
+                connection = await by(deadline, self._ready(deadline), seconds)
             _check_pin(connection, request)
             meta: dict[str, JSON] = {_KEY: request.idempotency_key}
             meta.update(self._trace_context())
             params = request.params
             if options.key_argument:
                 params = {**params, options.key_argument: request.idempotency_key}
-            return await connection.call(request.tool, params, meta, deadline)
-        finally:
-            self._slots.release()
+            done = await connection.call(request.tool, params, meta, deadline)
+        self._latency.add(done.duration_us)
+        return done
 
     async def _ready(self, deadline: float) -> Connection:
         connection = await self._connected()
@@ -122,7 +124,7 @@ class Server:
         seconds = self.config.start_timeout + _PATIENCE
         deadline = asyncio.get_running_loop().time() + seconds
         try:
-            connection = await _by(deadline, self._ready(deadline), seconds)
+            connection = await by(deadline, self._ready(deadline), seconds)
             return list(connection.offers.values())
         except ToolError as exc:
             problem = self.problem or ServerUnavailable(str(exc))
@@ -150,6 +152,22 @@ class Server:
             "version": now.version if now and up else None,
             "protocol": now.protocol if now and up else None,
         }
+
+    def status(self) -> ServerStatus:
+        """Return how it does."""
+        now = self._current if self._current and self._current.alive else None
+        return ServerStatus(
+            server=self.config.name,
+            up=now is not None,
+            protocol=now.protocol if now else None,
+            latency_us=self._latency.median,
+            restarts=self._restarts,
+            disabled=self._disabled,
+            breaker=self._gate.breaker.state,
+            generation=self._generation,
+            tools=len(self._known),
+            problem=str(self.problem) if self.problem else None,
+        )
 
     def _address(self) -> str:
         if self.config.url is not None:
@@ -220,6 +238,7 @@ class Server:
                     self._redact,
                     legacy=self._legacy,
                     proxy=self._proxy,
+                    log=self._log,
                 ) as connection:
                     lived = await self._live(connection)
             except ServerUnavailable as exc:
@@ -245,10 +264,26 @@ class Server:
         )
         self._learn(connection)
         self._settle(connection)
-        reason = await connection.ended()
+        async with self._watched(connection):
+            reason = await connection.ended()
         self._current, self.problem = None, ServerUnavailable(reason)
         self._emit(ServerLost(server=self.config.name, reason=reason))
         return loop.time() - began
+
+    @asynccontextmanager
+    async def _watched(self, connection: Connection) -> AsyncGenerator[None]:
+        if not self.config.health:
+            yield
+            return
+        watcher = asyncio.create_task(
+            watch(connection, self.config.health, self._gate.rested),
+            name=f"health of {self.config.name}",
+        )
+        try:
+            yield
+        finally:
+            watcher.cancel()
+            await asyncio.wait([watcher])
 
     def _failed(self, problem: ServerUnavailable) -> float:
         self.problem = problem
@@ -262,7 +297,7 @@ class Server:
         if self.config.url is not None:
             # Not ours to start: it is asked again when it is needed, and not before.
             return 0
-        if lived >= _HEALTHY:
+        if lived >= restart.reset_after:
             self._restarts = 0
         if not restart.enabled or self._restarts >= restart.max_restarts:
             self._disabled = True
@@ -290,6 +325,10 @@ class Server:
             logger.warning("MCP: %s: left out %s", self.config.name, why)
         old, new = self._known, dict(connection.offers)
         self._known = new
+        self._generation += old != new or not self._generation
+        for tool in sorted(new.keys() - old.keys()):
+            exposed, name = new[tool].exposed, self.config.name
+            logger.info("MCP: registered tool %s (%s/%s)", exposed, name, tool)
         if old and old != new:
             self._emit(
                 ToolsChanged(
@@ -322,13 +361,3 @@ def _check_pin(connection: Connection, request: ToolRequest) -> None:
         raise ToolError(
             "changed", "no", "the tool is not the one that the run was shown"
         )
-
-
-async def _by(deadline: float, awaitable: Awaitable[_T], seconds: float) -> _T:
-    try:
-        async with asyncio.timeout_at(deadline):
-            return await awaitable
-    except TimeoutError:
-        raise ToolError(
-            "timeout", "no", f"the server was not ready for it within {seconds:g} s"
-        ) from None

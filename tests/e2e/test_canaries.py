@@ -151,6 +151,7 @@ def test_no_secret_is_left_anywhere(shell: Shell, mirror: Mirror) -> None:  # la
         ("server", "list"),
         ("server", "test", "canary", "--json"),
         ("server", "test", "dead"),
+        ("server", "logs", "canary"),
         ("db", "status"),
         ("db", "backup", "copy.db"),
         ("doctor",),
@@ -173,6 +174,9 @@ def test_no_secret_is_left_anywhere(shell: Shell, mirror: Mirror) -> None:  # la
         for path in filter(Path.is_file, stores):
             places[f"{path.name} after {name}"] = path.read_bytes()
     places["spans"] = mirror.spans
+    kept = Path(shell.environ["XDG_STATE_HOME"], "caxton", "servers", "canary.log")
+    places["server log"] = kept.read_bytes()
+    assert places["server log"].count(b"[redacted]") > 7 * len(forms(secret))
     # Of a line the payload is Base64, which hides what it says from the search.
     places["bundle"] = b"".join(payloads(shell.folder / "c.caxton"))
     assert places["bundle"].count(b"[redacted]") > 7

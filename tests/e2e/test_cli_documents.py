@@ -282,6 +282,7 @@ def test_every_document_says_what_it_is(ran: Shell) -> None:
         "init other",
         "server list",
         "server test demo",
+        "server logs demo",
         "server remove other",
         "tool list --server demo",
         "tool call demo/echo text=hi",

@@ -84,7 +84,7 @@ def state(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def faulty(state: Path, events: list[Event]) -> Faulty:
-    def tools(mode: str, **options: Any) -> McpTools:  # noqa: ANN401
+    def tools(mode: str, *, logs: Path | None = None, **options: Any) -> McpTools:  # noqa: ANN401
         given: dict[str, Any] = {"timeout": 10.0, "env": {"SECRET": SECRET}}
         config = ServerConfig(
             name="faulty",
@@ -92,7 +92,10 @@ def faulty(state: Path, events: list[Event]) -> Faulty:
             **(given | options),
         )
         return McpTools(
-            {"faulty": config}, redact=Redactor([SECRET]), on_event=events.append
+            {"faulty": config},
+            redact=Redactor([SECRET]),
+            on_event=events.append,
+            logs=logs,
         )
 
     return tools

@@ -24,6 +24,9 @@ state.write_text(state.read_text() + "start\n" if state.exists() else "start\n")
 starts = state.read_text().count("start\n")
 first = starts == 1
 schema: dict[str, Any] = {"type": "object"}
+capabilities: dict[str, Any] = {"tools": {}}
+if "without_tools" in mode:
+    capabilities = {"prompts": {}} if "of_no_use" in mode else {"resources": {}}
 
 
 def write(data: bytes) -> None:
@@ -138,6 +141,9 @@ def act(number: int, arguments: dict[str, Any]) -> None:  # noqa: C901, PLR0912,
         case "late":
             time.sleep(0.5)
             answer(number)
+        case "hangs_later":
+            answer(number)
+            time.sleep(3600)
         case "stops_reading":
             time.sleep(3600)
         case "closes_input":
@@ -198,7 +204,7 @@ def serve(message: dict[str, Any]) -> None:
         }
         result = {
             "supportedVersions": [MODERN],
-            "capabilities": {"tools": {}},
+            "capabilities": capabilities,
             "resultType": "complete",
             "ttlMs": 0,
             "cacheScope": "private",
@@ -207,10 +213,11 @@ def serve(message: dict[str, Any]) -> None:
     elif method == "initialize" and old:
         result = {
             "protocolVersion": "2024-11-05" if mode == "legacy_2024" else "2025-11-25",
-            "capabilities": {"tools": {}},
+            "capabilities": capabilities,
             "serverInfo": {"name": "faulty\x1b[31m", "version": "1"},
         }
     elif method == "tools/list":
+        note("listed")
         result = listed(params.get("cursor"))
     elif method == "tools/call":
         call(number, params)

@@ -216,10 +216,9 @@ async def test_a_server_that_dies_too_often_is_disabled(
 
 
 async def test_a_healthy_while_starts_the_count_of_restarts_anew(
-    faulty: Faulty, events: list[Event], monkeypatch: pytest.MonkeyPatch
+    faulty: Faulty, events: list[Event]
 ) -> None:
-    monkeypatch.setattr("caxton_host.mcp.supervisor._HEALTHY", 0.0)
-    restart = Restart(max_restarts=1, backoff=0.05)
+    restart = Restart(max_restarts=1, backoff=0.05, reset_after=0.0)
     async with faulty("dies_always", restart=restart) as tools:
         for _ in range(4):
             assert (await failing(tools)).sent == "unknown"

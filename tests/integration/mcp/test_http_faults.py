@@ -14,7 +14,7 @@ import pytest
 from caxton_host.core.calls import FailureKind, Sent
 from caxton_host.core.events import Event, ToolsChanged
 from caxton_host.core.redact import Redactor
-from caxton_host.core.servers import Restart, ServerConfig, ToolOptions
+from caxton_host.core.servers import BreakerOptions, Restart, ServerConfig, ToolOptions
 from caxton_host.errors import ToolError
 from caxton_host.mcp import McpTools
 
@@ -283,7 +283,8 @@ async def test_nobody_at_the_address_is_never_sent() -> None:
 
 async def test_a_server_may_be_away_for_as_long_as_it_likes() -> None:
     restart = Restart(backoff=0.01, max_restarts=1)
-    async with scene(restart=restart) as it:
+    for_ever = BreakerOptions(failures=0)
+    async with scene(restart=restart, breaker=for_ever) as it:
         await it.server.stop()
         for _ in range(8):
             assert (await it.failing()).sent == "no"

@@ -11,7 +11,7 @@ import pytest
 from caxton_host.config import Agent, Config, ContextVar, Paths, load, load_log
 from caxton_host.core.limits import Limits
 from caxton_host.core.places import Places
-from caxton_host.core.servers import Restart, ToolOptions
+from caxton_host.core.servers import BreakerOptions, Rate, Restart, ToolOptions
 from caxton_host.errors import ConfigError
 
 from .conftest import Folder
@@ -251,6 +251,27 @@ def test_spellings_of_other_systems_are_aliases(folder: Folder) -> None:
     assert server.tools["t"] == ToolOptions(
         message_field="f", message_template="{f}", timeout=0.1
     )
+
+
+def test_a_server_says_how_it_is_watched(folder: Folder) -> None:
+    config = folder.load(
+        "[servers.a]\ncommand = 'x'\nbreaker = { failures = 2, pause = '1m' }\n"
+        "health = '5s'\nrate = '60/min'\n"
+        "restart.reset_after = '10s'\n[servers.b]\ncommand = 'x'\nhealth = 'off'\n"
+        "[servers.web]\nurl = 'https://x'\n[servers.net]\nurl = 'https://x'\n"
+        "health = '1m'\n"
+    )
+    server = config.servers["a"]
+    assert {n: s.health for n, s in config.servers.items()} == {
+        "a": 5.0,
+        "b": 0.0,
+        "web": 0.0,
+        "net": 60.0,
+    }
+    assert server.restart == Restart(reset_after=10.0)
+    assert server.rate == Rate(number=60, seconds=60.0)
+    assert config.servers["b"].rate is None
+    assert server.breaker == BreakerOptions(failures=2, pause=60.0)
 
 
 def test_every_limit_can_be_set(folder: Folder) -> None:

@@ -94,6 +94,8 @@ def test_every_event_of_the_design_is_there() -> None:
         "ServerLost",
         "ServerRestarted",
         "ServerDisabled",
+        "BreakerOpened",
+        "BreakerClosed",
         "ToolsChanged",
         "GrantChanged",
         "KeyRotated",

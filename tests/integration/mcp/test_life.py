@@ -1,0 +1,263 @@
+"""What becomes of servers over time: what they say, how they fail, how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+
+from caxton_host.core.events import (
+    BreakerClosed,
+    BreakerOpened,
+    Event,
+    ServerConnected,
+    ServerLost,
+    ServerRestarted,
+)
+from caxton_host.core.redact import Redactor
+from caxton_host.core.servers import (
+    BreakerOptions,
+    Rate,
+    Restart,
+    ServerConfig,
+    ToolOptions,
+)
+from caxton_host.errors import ToolError
+from caxton_host.mcp import McpTools
+from caxton_host.mcp.status import ServerStatus
+
+from .conftest import SECRET, Faulty, noted, request, until
+from .faulty_http import FaultyHttp
+
+
+async def test_what_a_server_writes_for_people_is_kept_without_secrets(
+    faulty: Faulty, tmp_path: Path
+) -> None:
+    # law 8
+    folder = tmp_path / "logs"
+    async with faulty("dies_at_start", logs=folder) as tools:
+        await tools.offered(["faulty"])
+    told = (folder / "faulty.log").read_text()
+    assert "-- started: " in told
+    assert "no luck, [redacted]" in told
+    assert SECRET not in told
+
+
+async def test_a_flood_on_standard_error_fills_no_disk_and_stops_no_call(
+    faulty: Faulty, tmp_path: Path
+) -> None:
+    async with faulty("floods_stderr", logs=tmp_path / "logs") as tools:
+        assert (await tools.call_tool(request("act"))).message == "fine"
+    assert "bytes left out" in (tmp_path / "logs" / "faulty.log").read_text()
+    assert (tmp_path / "logs" / "faulty.log").stat().st_size < 1_000_000
+
+
+async def test_a_server_that_keeps_failing_is_not_asked_for_a_while(
+    faulty: Faulty, state: Path, events: list[Event]
+) -> None:
+    async with faulty(
+        "dies_always",
+        restart=Restart(backoff=0.01),
+        breaker=BreakerOptions(failures=2, pause=0.3),
+    ) as tools:
+        for _ in range(3):
+            with pytest.raises(ToolError):
+                await tools.call_tool(request("act"))
+        with pytest.raises(ToolError) as caught:
+            await tools.call_tool(request("act"))
+        assert (caught.value.kind, caught.value.sent) == ("transport", "no")
+        assert "failed 2 times in a row" in str(caught.value)
+        assert len(noted(state, "call act")) == 2
+        await asyncio.sleep(0.4)
+        assert (await tools.call_tool(request("echo"))).message == "fine"
+    told = [one for one in events if isinstance(one, (BreakerOpened, BreakerClosed))]
+    assert told == [
+        BreakerOpened(server="faulty", failures=2),
+        BreakerClosed(server="faulty"),
+    ]
+
+
+async def test_a_server_that_answers_is_asked_whatever_it_answers(
+    faulty: Faulty,
+) -> None:
+    async with faulty("large", max_result=1000) as tools:
+        for _ in range(7):
+            with pytest.raises(ToolError) as caught:
+                await tools.call_tool(request("act"))
+            assert caught.value.kind == "too_large"
+
+
+async def test_of_two_calls_one_finds_out_whether_a_server_answers_again(
+    faulty: Faulty, state: Path
+) -> None:
+    async with faulty("late", breaker=BreakerOptions(failures=1, pause=0.01)) as tools:
+        await tools.offered(["faulty"])
+        gate = next(iter(tools._pool.values()))._gate
+        gate.breaker.ended("failed", began=0, now=0)
+        first = asyncio.create_task(tools.call_tool(request("act")))
+        await until(lambda: noted(state, "call act"))
+        with pytest.raises(ToolError, match="not asked for a while"):
+            await tools.call_tool(request("echo"))
+        assert (await first).message == "fine"
+        assert (await tools.call_tool(request("echo"))).message == "fine"
+
+
+async def test_calls_that_wait_for_a_place_learn_that_a_server_failed(
+    faulty: Faulty, state: Path
+) -> None:
+    async with faulty(
+        "killed", concurrency=1, breaker=BreakerOptions(failures=1, pause=60.0)
+    ) as tools:
+        await tools.offered(["faulty"])
+        calls = [tools.call_tool(request("act")) for _ in range(3)]
+        failed = await asyncio.gather(*calls, return_exceptions=True)
+    assert [getattr(one, "sent", one) for one in failed] == ["unknown", "no", "no"]
+    assert len(noted(state, "call act")) == 1
+
+
+async def test_a_server_that_hangs_while_nobody_asks_it_is_started_again(
+    faulty: Faulty, events: list[Event]
+) -> None:
+    async with faulty("hangs_later", health=0.05) as tools:
+        assert (await tools.call_tool(request("act"))).message == "fine"
+        await until(lambda: ServerRestarted(server="faulty", attempt=1) in events)
+        assert (await tools.call_tool(request("act"))).message == "fine"
+    lost = ServerLost(server="faulty", reason="the server does not answer")
+    assert events.index(lost) == 1
+
+
+@pytest.mark.parametrize("mode", ["sound", "legacy"])
+async def test_any_answer_is_a_sign_of_life(
+    faulty: Faulty, state: Path, events: list[Event], mode: str
+) -> None:
+    # The old one answers a ping with an error.
+    async with faulty(mode, health=0.02) as tools:
+        await tools.offered(["faulty"])
+        await until(lambda: mode == "sound" or len(noted(state, "told ping")) > 4)
+        await asyncio.sleep(0.2)
+        assert (await tools.call_tool(request("echo"))).message == "fine"
+    assert [type(event) for event in events] == [ServerConnected]
+
+
+async def test_a_server_at_work_is_let_alone(
+    faulty: Faulty, events: list[Event]
+) -> None:
+    async with faulty("late", health=0.05) as tools:
+        assert (await tools.call_tool(request("act"))).message == "fine"
+    assert [type(event) for event in events] == [ServerConnected]
+
+
+async def test_a_web_server_is_asked_as_well_if_that_is_wanted(
+    events: list[Event],
+) -> None:
+    async with FaultyHttp("sound") as server:
+        config = ServerConfig(name="web", url=server.url, transport="http", health=0.02)
+        async with McpTools(
+            {"web": config}, redact=Redactor(), on_event=events.append
+        ) as tools:
+            await tools.offered(["web"])
+            await until(lambda: len(server.told("server/discover")) > 4)
+            await server.stop()
+            await until(lambda: len(events) == 2)
+    assert isinstance(events[1], ServerLost)
+
+
+async def test_calls_follow_one_another_no_faster_than_the_rate_of_a_server(
+    faulty: Faulty, state: Path
+) -> None:
+    loop = asyncio.get_running_loop()
+    rate = Rate(number=2, seconds=0.4)
+    async with faulty("sound", rate=rate, timeout=10.0) as tools:
+        await tools.offered(["faulty"])
+        began = loop.time()
+        await asyncio.gather(*(tools.call_tool(request("echo")) for _ in range(5)))
+        assert loop.time() - began >= 0.6
+    assert len(noted(state, "call echo")) == 5
+
+
+async def test_a_call_that_would_be_too_late_is_not_made_and_holds_up_no_other(
+    faulty: Faulty, state: Path
+) -> None:
+    rate = Rate(number=1, seconds=60.0)
+    hurried = {"act": ToolOptions(timeout=10.0)}
+    async with faulty("sound", rate=rate, tools=hurried, timeout=100.0) as tools:
+        await tools.call_tool(request("echo"))
+        with pytest.raises(ToolError, match="rate of the server") as caught:
+            await tools.call_tool(request("act"))
+        assert (caught.value.kind, caught.value.sent) == ("timeout", "no")
+        gate = next(iter(tools._pool.values()))._gate
+        for _ in range(3):
+            waits = asyncio.create_task(tools.call_tool(request("echo")))
+            await asyncio.sleep(0.01)
+            waits.cancel()
+            await asyncio.wait([waits])
+        assert gate.breaker.failures == 0
+        waits = asyncio.create_task(tools.call_tool(request("echo")))
+        await asyncio.sleep(0.01)
+        assert not waits.done()
+        waits.cancel()
+    assert len(noted(state, "call ")) == 1
+
+
+@pytest.mark.parametrize("mode", ["without_tools", "legacy_without_tools"])
+async def test_a_server_that_has_resources_alone_is_not_asked_for_tools(
+    faulty: Faulty, state: Path, mode: str
+) -> None:
+    async with faulty(mode, required=True) as tools:
+        offered = await tools.offered(["faulty"])
+    assert offered.offers == ()
+    assert offered.servers["faulty"]["name"] is not None
+    assert noted(state, "listed") == []
+
+
+@pytest.mark.parametrize(
+    "mode", ["without_tools_of_no_use", "legacy_without_tools_of_no_use"]
+)
+async def test_a_server_without_a_capability_that_is_used_here_is_skipped(
+    faulty: Faulty, caplog: pytest.LogCaptureFixture, mode: str
+) -> None:
+    async with faulty(mode) as tools:
+        assert (await tools.offered(["faulty"])).offers == ()
+    [line] = caplog.messages
+    assert re.search("failed to initialize .*, skipping: no usable capability", line)
+
+
+async def test_each_tool_is_told_once_by_both_its_names(
+    faulty: Faulty, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "caxton_host")
+    renamed = {"echo": ToolOptions(expose_as="again")}
+    async with faulty("changes", tools=renamed) as tools:
+        await tools.offered(["faulty"])
+        await tools.call_tool(request("act"))
+        await tools.offered(["faulty"])
+    assert [line for line in caplog.messages if "registered" in line] == [
+        "MCP: registered tool mcp__faulty__act (faulty/act)",
+        "MCP: registered tool again (faulty/echo)",
+    ]
+
+
+async def test_a_server_tells_how_it_does(faulty: Faulty) -> None:
+    async with faulty("changes", restart=Restart(enabled=False)) as tools:
+        [before] = tools.status()
+        assert (before.up, before.generation, before.latency_us) == (False, 0, None)
+        await tools.call_tool(request("act"))
+        await tools.offered(["faulty"])
+        [now] = tools.status()
+        assert now == ServerStatus(
+            server="faulty",
+            up=True,
+            protocol="2026-07-28",
+            latency_us=now.latency_us,
+            restarts=0,
+            disabled=False,
+            breaker="closed",
+            generation=2,
+            tools=2,
+            problem=None,
+        )
+        assert now.latency_us
+    [after] = tools.status()
+    assert (after.up, after.protocol, after.disabled) == (False, None, True)

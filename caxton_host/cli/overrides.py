@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import update_wrapper
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,7 +22,7 @@ from .screen import note
 if TYPE_CHECKING:
     from ..config import Config
 
-__all__ = ["Overrides", "check_text", "overrides", "parse_server"]
+__all__ = ["Overrides", "check_text", "overrides", "parse_server", "tapped", "wire_log"]
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _ADDRESS = re.compile(r"https?://[^\s/?#]")
@@ -91,6 +92,39 @@ def overrides(function: Callable[..., Any]) -> Callable[..., Any]:
         help="A grant for this run only.",
     )
     return server(allow(update_wrapper(gathered, function)))
+
+
+def wire_log(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--wire-log``, for `tapped`."""
+    option = click.option(
+        "--wire-log",
+        "wire_log",
+        metavar="[FILE]",
+        is_flag=False,
+        flag_value="-",
+        help="Append each message to and from tool servers, redacted, to FILE; without "
+        "one, as the last option, to stderr.",
+    )
+    return update_wrapper(option(function), function)
+
+
+def tapped(config: Config, to: str | None) -> Config:
+    """Return *config* with the messages of every server told *to* a file."""
+    if to is None:
+        return config
+    check_text("--wire-log", [to])
+    path = Path(to).absolute()
+    if to != "-" and (path.is_dir() or not path.parent.is_dir()):
+        raise UsageError(
+            f"--wire-log: no file can be written at {to}",
+            fix="name a file in a folder that exists, as in --wire-log=wire.log",
+        )
+    name = to if to == "-" else str(path)
+    servers = {
+        server.name: replace(server, wire_log=name)
+        for server in config.servers.values()
+    }
+    return replace(config, servers=servers)
 
 
 def check_text(option: str, values: Sequence[str]) -> None:

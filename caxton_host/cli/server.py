@@ -18,6 +18,7 @@ from ..core.names import nearest
 from ..errors import NotFoundError, ServerUnavailable, UsageError
 from .frame import Frame, as_json, wait
 from .logs import logs
+from .overrides import tapped, wire_log
 from .screen import counted, note, patience, say, show, table
 
 if TYPE_CHECKING:
@@ -184,9 +185,10 @@ def _change(change: str, name: str, path: Path) -> dict[str, JSON]:
 
 @command.command("test")
 @click.argument("name")
+@wire_log
 @as_json
 @click.pass_obj
-def test(frame: Frame, name: str, as_json: bool) -> None:
+def test(frame: Frame, name: str, wire_log: str | None, as_json: bool) -> None:
     """
     Start the server NAME, list its tools, and stop it.
 
@@ -196,9 +198,11 @@ def test(frame: Frame, name: str, as_json: bool) -> None:
     \b
     Examples:
       caxton server test time
+      caxton server test time --wire-log
     """
     config = frame.load()
     check(config, name)
+    config = tapped(config, wire_log)
     started = time.monotonic()
     with patience(f"starting {name}"):
         try:

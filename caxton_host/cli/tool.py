@@ -12,6 +12,7 @@ from ..core.names import nearest
 from ..errors import NotFoundError, ToolError, UsageError
 from .exits import FAILED
 from .frame import Frame, as_json, wait
+from .overrides import tapped, wire_log
 from .screen import complain, patience, pour, show, table, to_json
 from .server import headline, offers, tools_of
 
@@ -93,6 +94,7 @@ def _check(name: str, known: Collection[str], otherwise: str, see: str) -> None:
 @command.command("call")
 @click.argument("tool", metavar="SERVER/TOOL")
 @click.argument("params", nargs=-1, metavar="[JSON | KEY=VALUE...]")
+@wire_log
 @as_json
 @click.pass_obj
 @click.pass_context
@@ -101,6 +103,7 @@ def call(
     frame: Frame,
     tool: str,
     params: tuple[str, ...],
+    wire_log: str | None,
     as_json: bool,
 ) -> None:
     """
@@ -122,7 +125,7 @@ def call(
     server, slash, name = tool.partition("/")
     if not slash:
         raise UsageError(f"{tool!r} is not SERVER/TOOL", fix="caxton tool list")
-    config = frame.load()
+    config = tapped(frame.load(), wire_log)
     names = server_names(config)
     _check(server, names, f"there is no server {server!r}", "caxton server list")
     given = _params(params)

@@ -82,6 +82,7 @@ def _server(server: ServerConfig, mask: Callable[[str], str]) -> dict[str, JSON]
         "concurrency": server.concurrency,
         "rate": server.rate and server.rate._asdict(),
         "tools": {name: _given(asdict(tool)) for name, tool in server.tools.items()},
+        "wire_log": server.wire_log,
     }
     return shown
 

@@ -135,6 +135,8 @@ class ServerConfig:
         rate: Calls in a time; more of them wait.
 
         tools: Options by the server's own tool names.
+
+        wire_log: The file that gets every message, ``-`` for standard error.
     """
 
     name: str
@@ -156,3 +158,4 @@ class ServerConfig:
     concurrency: int = 16
     rate: Rate | None = None
     tools: Mapping[str, ToolOptions] = field(default_factory=dict[str, ToolOptions])
+    wire_log: str | None = None

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
+from ..clock import SystemClock
 from ..core.calls import JSON, Completed
 from ..core.catalogue import Offer
 from ..core.redact import Redactor
@@ -28,6 +29,7 @@ from .results import completed
 from .serverlog import LogFile
 from .texts import plain
 from .wire import Answer, Link, Wire
+from .wirelog import tap_of
 
 if TYPE_CHECKING:
     from mcp.client.session import ClientSession
@@ -258,6 +260,7 @@ async def connect(
     """
     async with AsyncExitStack() as stack:
         link = await stack.enter_async_context(_link(config, redact, proxy, log))
+        link.peer.tap = tap_of(config, redact, SystemClock())
         try:
             async with asyncio.timeout(config.start_timeout):
                 session = await stack.enter_async_context(_session(link.peer))

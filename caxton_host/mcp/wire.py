@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         OnRequest,
     )
 
-__all__ = ["Answer", "Link", "Wire", "longest"]
+__all__ = ["Answer", "Link", "Tap", "Wire", "longest"]
 
 _ENVELOPE = 64 * 1024
 _PAGE = 1024 * 1024
@@ -38,6 +38,19 @@ class Answer(NamedTuple):
     size: int
 
 
+class Tap:
+    """Is told every message, and does nothing with it. See `wirelog`."""
+
+    def sent(self, data: bytes) -> None:
+        """Take a message to the server."""
+
+    def answered(self, data: bytes) -> None:
+        """Take what came as an answer."""
+
+    def heard(self, data: bytes) -> None:
+        """Take what came, whatever it is."""
+
+
 class Wire(Protocol):
     """
     The other end of a connection; also a `Dispatcher` of the SDK's session.
@@ -46,10 +59,13 @@ class Wire(Protocol):
         lost: Why nothing can be asked any more, or ``None``.
 
         changes: How often the tools may have become others.
+
+        tap: Is told every message.
     """
 
     lost: ToolError | None
     changes: int
+    tap: Tap
 
     @property
     def broken(self) -> bool:

@@ -31,7 +31,7 @@ _ADDRESS = re.compile(r"https?://[^\s/?#]")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrides:
     """
-    What ``--server`` and ``--allow`` say.
+    What ``--server``, ``--allow`` and ``--wire-log`` say.
 
     >>> Overrides(servers=("t=python -m t",), allow=("t/now",)).options()
     "--server 't=python -m t' --allow t/now"
@@ -39,6 +39,7 @@ class Overrides:
 
     servers: Sequence[str] = ()
     allow: Sequence[str] = ()
+    wire_log: str | None = None
 
     def servers_in(self, config: Config) -> Config:
         """Return *config* with these servers."""
@@ -47,7 +48,7 @@ class Overrides:
         for spec in self.servers:
             server = parse_server(spec)
             servers[server.name] = server
-        return replace(config, servers=servers)
+        return tapped(replace(config, servers=servers), self.wire_log)
 
     def added_to(self, grant: Grant, config: Config) -> Grant:
         """Return *grant* with these rules; what they name is warned of if unknown."""
@@ -64,19 +65,24 @@ class Overrides:
         return replace(grant, allow=(*grant.allow, *extra))
 
     def options(self) -> str:
-        """Return the same as it is typed."""
+        """Return the same as it is typed, but for the log of the wire."""
         given = [("--server", text) for text in self.servers]
         given += [("--allow", text) for text in self.allow]
         return " ".join(f"{option} {shlex.quote(text)}" for option, text in given)
 
 
 def overrides(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--server`` and ``--allow``, as one argument ``given``."""
+    """Add ``--server``, ``--allow``, ``--wire-log``, as one argument ``given``."""
 
     def gathered(
-        *args: object, servers: tuple[str, ...], allow: tuple[str, ...], **rest: object
+        *args: object,
+        servers: tuple[str, ...],
+        allow: tuple[str, ...],
+        wire_log: str | None,
+        **rest: object,
     ) -> object:
-        return function(*args, given=Overrides(servers=servers, allow=allow), **rest)
+        given = Overrides(servers=servers, allow=allow, wire_log=wire_log)
+        return function(*args, given=given, **rest)
 
     server = click.option(
         "--server",
@@ -91,7 +97,7 @@ def overrides(function: Callable[..., Any]) -> Callable[..., Any]:
         multiple=True,
         help="A grant for this run only.",
     )
-    return server(allow(update_wrapper(gathered, function)))
+    return server(allow(wire_log(update_wrapper(gathered, function))))
 
 
 def wire_log(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,7 +19,7 @@ from ..errors import BadBytes, ModuleRefused, NotFoundError, UsageError
 from .exits import FAILED
 from .frame import Frame, as_json, local_actor
 from .interrupt import began, drive
-from .overrides import Overrides, check_text, overrides, tapped, wire_log
+from .overrides import Overrides, check_text, overrides
 from .screen import note, patience
 from .told import Told
 
@@ -56,7 +56,6 @@ class _Wanted:
 @click.option("--entry", help="The exported function to call. Default: run.")
 @click.option("--fail-on-denied", is_flag=True, help="Exit 1 if a call was denied.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the output only.")
-@wire_log
 @as_json
 @click.pass_obj
 @click.pass_context
@@ -70,7 +69,6 @@ def command(
     entry: str | None,
     fail_on_denied: bool,
     quiet: bool,
-    wire_log: str | None,
     as_json: bool,
 ) -> None:
     """
@@ -99,7 +97,6 @@ def command(
         entry=entry,
     )
     config, request = _request(frame.load(), wanted)
-    config = tapped(config, wire_log)
     quiet = quiet or as_json
     try:
         recording = drive(_run(frame, config, request, quiet=quiet), frame.command())

@@ -20,15 +20,14 @@ from .frame import Frame, as_json, wait
 from .logs import logs
 from .overrides import tapped, wire_log
 from .screen import counted, note, patience, say, show, table
+from .tools import headline, of_server
 
 if TYPE_CHECKING:
     from ..config import Config
     from ..core.catalogue import Offered
     from ..ports import ToolClient
 
-__all__ = ["check", "command", "headline", "offers", "tools_of"]
-
-_HEADLINE = 80
+__all__ = ["check", "command", "offers", "tools_of"]
 
 
 @click.group("server")
@@ -43,11 +42,13 @@ def command() -> None:
       caxton server add time -- python -m mcp_server_time
       caxton server test time
       caxton server list --json
+      caxton server tools time
       caxton server logs time
     """
 
 
 command.add_command(logs)
+command.add_command(of_server)
 
 
 def check(config: Config, name: str) -> None:
@@ -235,11 +236,6 @@ def _answer(
         **{key: facts.get(key) for key in ("name", "version", "protocol")},
         "tools": [*tools],
     }
-
-
-def headline(description: str) -> str:
-    """Return the first line of a description, cut."""
-    return description.strip().partition("\n")[0][:_HEADLINE]
 
 
 async def offers(

@@ -284,7 +284,9 @@ def test_every_document_says_what_it_is(ran: Shell) -> None:
         "server test demo",
         "server logs demo",
         "server remove other",
+        "server tools demo",
         "tool list --server demo",
+        "tool show demo/echo",
         "tool call demo/echo text=hi",
         "tool call demo/fail message=no",
     ):

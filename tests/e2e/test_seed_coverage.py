@@ -42,7 +42,6 @@ MISSING = {
     "prompts and variables": "S2.51 S2.54 S2.55 S2.56 S2.59 S2.60 S2.61 S2.62 "
     "S2.63 S2.64",
     "authentication": "S1.16 S1.29",
-    "operations": "S1.79",
     "conformance and real servers": "S5.3 S5.16 S5.21 S5.25",
 }
 WITHOUT_COUNTERPART = 10

@@ -20,6 +20,7 @@ from .frame import Frame, as_json, wait
 from .logs import logs
 from .overrides import tapped, wire_log
 from .screen import counted, note, patience, say, show, table
+from .state import seen
 from .tools import headline, of_server
 
 if TYPE_CHECKING:
@@ -28,6 +29,16 @@ if TYPE_CHECKING:
     from ..ports import ToolClient
 
 __all__ = ["check", "command", "offers", "tools_of"]
+
+#: Columns of a list, and where they stand in a document.
+_STATE = {
+    "state": "state",
+    "protocol": "protocol",
+    "ms": "latency_ms",
+    "restarts": "restarts",
+    "breaker": "breaker",
+    "generation": "generation",
+}
 
 
 @click.group("server")
@@ -68,21 +79,37 @@ def list_(frame: Frame, as_json: bool) -> None:
     """
     Show the servers of the configuration, without starting any.
 
+    How a server did is what the log knows of the newest host that had to do with it:
+    protocol, median of the newest calls, restarts, breaker, and how many lists of
+    tools there were.
+
     \b
     Examples:
       caxton server list
+      caxton server list --json
     """
     from ..config import describe
 
-    described = describe(frame.load())["servers"]
+    config = frame.load()
+    described = describe(config)["servers"]
     assert isinstance(described, dict)  # noqa: S101 -- a table
-    servers = [_document(name, server) for name, server in sorted(described.items())]
+    known = seen(config)
+    servers = [
+        _document(name, server) | known[name].document()
+        for name, server in sorted(described.items())
+    ]
     if as_json:
         show([*servers])
         return
     table(
-        ("server", "transport", "address"),
-        ((s["name"], s["transport"], s["address"]) for s in servers),
+        ("server", "transport", "address", *_STATE),
+        (
+            (
+                *(s[key] for key in ("name", "transport", "address")),
+                *("-" if s[key] is None else s[key] for key in _STATE.values()),
+            )
+            for s in servers
+        ),
     )
     if not servers:
         note("no servers; caxton server add NAME -- COMMAND adds one")

@@ -124,6 +124,7 @@ def test_a_server_is_added_tested_called_and_removed(shell: Shell) -> None:
     (server,) = shell("server", "list", "--json").document
     assert server["address"] == "python -m caxton_host.demo_server"
     assert shell("server", "list").out.startswith("mine\tstdio\tpython ")
+    assert server["protocol"] is server["generation"] is None
 
     tested = shell("server", "test", "mine")
     assert tested.code == 0

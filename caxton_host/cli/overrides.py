@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import update_wrapper
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,7 +22,7 @@ from .screen import note
 if TYPE_CHECKING:
     from ..config import Config
 
-__all__ = ["Overrides", "check_text", "overrides", "parse_server"]
+__all__ = ["Overrides", "check_text", "overrides", "parse_server", "tapped", "wire_log"]
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _ADDRESS = re.compile(r"(sse\+)?(https?://[^\s/?#].*)")
@@ -30,7 +31,7 @@ _ADDRESS = re.compile(r"(sse\+)?(https?://[^\s/?#].*)")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrides:
     """
-    What ``--server`` and ``--allow`` say.
+    What ``--server``, ``--allow`` and ``--wire-log`` say.
 
     >>> Overrides(servers=("t=python -m t",), allow=("t/now",)).options()
     "--server 't=python -m t' --allow t/now"
@@ -38,6 +39,7 @@ class Overrides:
 
     servers: Sequence[str] = ()
     allow: Sequence[str] = ()
+    wire_log: str | None = None
 
     def servers_in(self, config: Config) -> Config:
         """Return *config* with these servers."""
@@ -46,7 +48,7 @@ class Overrides:
         for spec in self.servers:
             server = parse_server(spec)
             servers[server.name] = server
-        return replace(config, servers=servers)
+        return tapped(replace(config, servers=servers), self.wire_log)
 
     def added_to(self, grant: Grant, config: Config) -> Grant:
         """Return *grant* with these rules; what they name is warned of if unknown."""
@@ -63,19 +65,24 @@ class Overrides:
         return replace(grant, allow=(*grant.allow, *extra))
 
     def options(self) -> str:
-        """Return the same as it is typed."""
+        """Return the same as it is typed, but for the log of the wire."""
         given = [("--server", text) for text in self.servers]
         given += [("--allow", text) for text in self.allow]
         return " ".join(f"{option} {shlex.quote(text)}" for option, text in given)
 
 
 def overrides(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--server`` and ``--allow``, as one argument ``given``."""
+    """Add ``--server``, ``--allow``, ``--wire-log``, as one argument ``given``."""
 
     def gathered(
-        *args: object, servers: tuple[str, ...], allow: tuple[str, ...], **rest: object
+        *args: object,
+        servers: tuple[str, ...],
+        allow: tuple[str, ...],
+        wire_log: str | None,
+        **rest: object,
     ) -> object:
-        return function(*args, given=Overrides(servers=servers, allow=allow), **rest)
+        given = Overrides(servers=servers, allow=allow, wire_log=wire_log)
+        return function(*args, given=given, **rest)
 
     server = click.option(
         "--server",
@@ -90,7 +97,40 @@ def overrides(function: Callable[..., Any]) -> Callable[..., Any]:
         multiple=True,
         help="A grant for this run only.",
     )
-    return server(allow(update_wrapper(gathered, function)))
+    return server(allow(wire_log(update_wrapper(gathered, function))))
+
+
+def wire_log(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--wire-log``, for `tapped`."""
+    option = click.option(
+        "--wire-log",
+        "wire_log",
+        metavar="[FILE]",
+        is_flag=False,
+        flag_value="-",
+        help="Append each message to and from tool servers, redacted, to FILE; without "
+        "one, as the last option, to stderr.",
+    )
+    return update_wrapper(option(function), function)
+
+
+def tapped(config: Config, to: str | None) -> Config:
+    """Return *config* with the messages of every server told *to* a file."""
+    if to is None:
+        return config
+    check_text("--wire-log", [to])
+    path = Path(to).absolute()
+    if to != "-" and (path.is_dir() or not path.parent.is_dir()):
+        raise UsageError(
+            f"--wire-log: no file can be written at {to}",
+            fix="name a file in a folder that exists, as in --wire-log=wire.log",
+        )
+    name = to if to == "-" else str(path)
+    servers = {
+        server.name: replace(server, wire_log=name)
+        for server in config.servers.values()
+    }
+    return replace(config, servers=servers)
 
 
 def check_text(option: str, values: Sequence[str]) -> None:

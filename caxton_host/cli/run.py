@@ -87,6 +87,7 @@ def command(
       caxton run hello.wasm --server time="python -m mcp_server_time" \\
           --allow time/get_current_time
       caxton run report -i @input.json --var customer_id=42 --json
+      caxton run weather --wire-log=wire.log
     """
     wanted = _Wanted(
         target=target,

@@ -18,16 +18,27 @@ from ..core.names import nearest
 from ..errors import NotFoundError, ServerUnavailable, UsageError
 from .frame import Frame, as_json, wait
 from .logs import logs
+from .overrides import tapped, wire_log
 from .screen import counted, note, patience, say, show, table
+from .state import seen
+from .tools import headline, of_server
 
 if TYPE_CHECKING:
     from ..config import Config
     from ..core.catalogue import Offered
     from ..ports import ToolClient
 
-__all__ = ["check", "command", "headline", "offers", "tools_of"]
+__all__ = ["check", "command", "offers", "tools_of"]
 
-_HEADLINE = 80
+#: Columns of a list, and where they stand in a document.
+_STATE = {
+    "state": "state",
+    "protocol": "protocol",
+    "ms": "latency_ms",
+    "restarts": "restarts",
+    "breaker": "breaker",
+    "generation": "generation",
+}
 
 
 @click.group("server")
@@ -42,11 +53,13 @@ def command() -> None:
       caxton server add time -- python -m mcp_server_time
       caxton server test time
       caxton server list --json
+      caxton server tools time
       caxton server logs time
     """
 
 
 command.add_command(logs)
+command.add_command(of_server)
 
 
 def check(config: Config, name: str) -> None:
@@ -66,21 +79,37 @@ def list_(frame: Frame, as_json: bool) -> None:
     """
     Show the servers of the configuration, without starting any.
 
+    How a server did is what the log knows of the newest host that had to do with it:
+    protocol, median of the newest calls, restarts, breaker, and how many lists of
+    tools there were.
+
     \b
     Examples:
       caxton server list
+      caxton server list --json
     """
     from ..config import describe
 
-    described = describe(frame.load())["servers"]
+    config = frame.load()
+    described = describe(config)["servers"]
     assert isinstance(described, dict)  # noqa: S101 -- a table
-    servers = [_document(name, server) for name, server in sorted(described.items())]
+    known = seen(config)
+    servers = [
+        _document(name, server) | known[name].document()
+        for name, server in sorted(described.items())
+    ]
     if as_json:
         show([*servers])
         return
     table(
-        ("server", "transport", "address"),
-        ((s["name"], s["transport"], s["address"]) for s in servers),
+        ("server", "transport", "address", *_STATE),
+        (
+            (
+                *(s[key] for key in ("name", "transport", "address")),
+                *("-" if s[key] is None else s[key] for key in _STATE.values()),
+            )
+            for s in servers
+        ),
     )
     if not servers:
         note("no servers; caxton server add NAME -- COMMAND adds one")
@@ -184,9 +213,10 @@ def _change(change: str, name: str, path: Path) -> dict[str, JSON]:
 
 @command.command("test")
 @click.argument("name")
+@wire_log
 @as_json
 @click.pass_obj
-def test(frame: Frame, name: str, as_json: bool) -> None:
+def test(frame: Frame, name: str, wire_log: str | None, as_json: bool) -> None:
     """
     Start the server NAME, list its tools, and stop it.
 
@@ -196,9 +226,11 @@ def test(frame: Frame, name: str, as_json: bool) -> None:
     \b
     Examples:
       caxton server test time
+      caxton server test time --wire-log
     """
     config = frame.load()
     check(config, name)
+    config = tapped(config, wire_log)
     started = time.monotonic()
     with patience(f"starting {name}"):
         try:
@@ -231,11 +263,6 @@ def _answer(
         **{key: facts.get(key) for key in ("name", "version", "protocol")},
         "tools": [*tools],
     }
-
-
-def headline(description: str) -> str:
-    """Return the first line of a description, cut."""
-    return description.strip().partition("\n")[0][:_HEADLINE]
 
 
 async def offers(

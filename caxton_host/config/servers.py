@@ -146,6 +146,10 @@ def _health(value: object, at: At) -> float:
     return 0.0 if value == "off" else f.duration(value, at)
 
 
+def _file(value: object, at: At) -> str:
+    return str(f.path(value, at))
+
+
 _RESTART: f.Fields = {
     "enabled": ("enabled", f.flag),
     "max_restarts": ("max_restarts", f.number),
@@ -250,6 +254,7 @@ _SERVER: f.Fields = {
     "on_tool_change": ("on_tool_change", f.choice("refuse", "accept")),
     "rate": ("rate", f.rate),
     "tools": ("tools", f.mapped(f.tables(_TOOL, ToolOptions))),
+    "wire_log": ("wire_log", _file),
     "public": ("", f.ignored),
     "enabled": ("", f.flag),
     # A later version reads the resources of a server.

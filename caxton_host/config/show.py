@@ -89,6 +89,7 @@ def _server(server: ServerConfig, mask: Callable[[str], str]) -> dict[str, JSON]
         "slow_response_threshold": server.slow_response_threshold,
         "slow_response_message": server.slow_response_message,
         "tools": {name: _given(asdict(tool)) for name, tool in server.tools.items()},
+        "wire_log": server.wire_log,
     }
     return shown
 

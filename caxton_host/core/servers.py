@@ -192,6 +192,7 @@ class ServerConfig:
 
         on_tool_change: Whether runs that begin later see a tool that has changed,
             before a person accepts it.
+        wire_log: The file that gets every message, ``-`` for standard error.
     """
 
     name: str
@@ -221,6 +222,7 @@ class ServerConfig:
     over_limit: OverLimit = "fail"
     slow_response_threshold: float = 2.0
     slow_response_message: str = "Still working on {tool}..."
+    wire_log: str | None = None
 
     def options(self, tool: str) -> ToolOptions:
         """Return what holds for a tool: its own options, or those of the server."""

@@ -18,6 +18,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from .. import __version__
+from ..clock import SystemClock
 from ..codec import decode_trusted
 from ..core.calls import JSON, Completed, shortened
 from ..core.catalogue import Offer
@@ -37,6 +38,7 @@ from .rounds import ROUNDS, carried
 from .serverlog import LogFile
 from .texts import plain
 from .wire import Answer, Link, Wire
+from .wirelog import tap_of
 
 if TYPE_CHECKING:
     from mcp.client.session import ClientSession
@@ -383,6 +385,7 @@ async def connect(
     async with AsyncExitStack() as stack:
         link = await stack.enter_async_context(_link(config, redact, proxy, log))
         link.peer.elicitation = config.elicitation
+        link.peer.tap = tap_of(config, redact, SystemClock())
         try:
             async with asyncio.timeout(config.start_timeout):
                 session = await stack.enter_async_context(_session(link.peer, config))

@@ -23,7 +23,7 @@ from ..errors import BadBytes, ToolError
 from .lines import Lines, Overlong
 from .reports import Heard, progress_of, tokened
 from .rounds import answered
-from .wire import Answer
+from .wire import Answer, Tap
 
 if TYPE_CHECKING:
     from anyio.abc import TaskStatus
@@ -68,6 +68,8 @@ class Peer:
         junk: Lines so far that were no message.
 
         late: Answers so far to requests that had been given up.
+
+        tap: Is told every message.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class Peer:
         self.unsolicited = 0
         self.junk = 0
         self.late = 0
+        self.tap = Tap()
 
     # -- asking ----------------------------------------------------------------
 
@@ -135,6 +138,7 @@ class Peer:
         if params is not None:
             message["params"] = params
         line = _line_of(message)
+        self.tap.sent(line)
         future: asyncio.Future[Answer] = self._loop.create_future()
         self._pending[number] = future
         if on_progress:
@@ -192,7 +196,9 @@ class Peer:
             )
 
     def _send(self, message: Mapping[str, Any]) -> None:
-        self._write(_line_of(message))
+        line = _line_of(message)
+        self.tap.sent(line)
+        self._write(line)
 
     @property
     def ready(self) -> bool:
@@ -293,6 +299,7 @@ class Peer:
         if not raw:
             self.unsolicited += 1
             return
+        self.tap.heard(raw)
         try:
             message = load_json(raw.decode(), limit=self._limit)
         except UnicodeDecodeError:

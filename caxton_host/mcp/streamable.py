@@ -31,7 +31,7 @@ from .posts import Posts, Reply, UnreachableError, opened, status_text
 from .reports import Heard, progress_of, tokened
 from .rounds import answered
 from .sse import Events
-from .wire import Answer, Link, longest
+from .wire import Answer, Link, Tap, longest
 
 if TYPE_CHECKING:
     from anyio.abc import TaskStatus
@@ -74,6 +74,8 @@ class HttpPeer:
 
     Attributes:
         changes: How often the tools may have become others.
+
+        tap: Is told every message, and the status of what is none.
     """
 
     def __init__(self, posts: Posts, *, limit: int) -> None:
@@ -96,6 +98,7 @@ class HttpPeer:
         self.ready = True
         self.changes = 0
         self.elicitation: Elicitation = "refuse"
+        self.tap = Tap()
 
     # -- asking ----------------------------------------------------------------
 
@@ -182,6 +185,7 @@ class HttpPeer:
     async def _ask(
         self, number: int, body: bytes, named: Mapping[str, str], deadline: float
     ) -> Answer:
+        self.tap.sent(body)
         with self._posts.failures():
             reply = await self._posts.send("POST", self._headers(named), body, deadline)
             kept = False
@@ -191,6 +195,7 @@ class HttpPeer:
                 self._learn_session(reply)
                 if reply.kind == _JSON:
                     data = await reply.body(self._limit)
+                    self.tap.answered(data)
                     return outcome(message_of(data, self._limit), number, len(data))
                 if reply.kind != _EVENTS:
                     raise ToolError(
@@ -227,6 +232,7 @@ class HttpPeer:
     async def _turned_down(self, reply: Reply) -> Exception:
         """Return what an answer means that does not say 200."""
         status, said = reply.status, status_text(reply.status)
+        self.tap.answered(b"HTTP " + said.encode())
         if status in _TURNED_AWAY:
             return ToolError("transport", "no", f"the server answered {said}")
         if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
@@ -237,6 +243,7 @@ class HttpPeer:
         if status >= HTTPStatus.BAD_REQUEST and reply.kind == _JSON:
             with suppress(ToolError):
                 data = await reply.body(_LONGEST_REFUSAL)
+                self.tap.answered(data)
                 message = message_of(data, self._limit)
         if status == HTTPStatus.BAD_REQUEST and self._session and not message.get("id"):
             # What some servers say of a session that they do not know.
@@ -265,6 +272,7 @@ class HttpPeer:
                 mark.pass_by(event)
                 weight += 1
                 if event.name == b"message" and event.data:
+                    self.tap.heard(event.data)
                     message = message_of(event.data, self._limit)
                     if "method" not in message:
                         return outcome(message, number, len(event.data))
@@ -352,6 +360,7 @@ class HttpPeer:
         """Send what has no answer. Whatever comes of it, the next request shows."""
         body = None if message is None else encode(message).encode()
         deadline = self._loop.time() + _CHORE_SECONDS
+        self.tap.sent(body or method.encode())
         with suppress(ToolError, TimeoutError):
             async with asyncio.timeout_at(deadline):
                 with self._posts.failures():

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from .reports import Heard
 
-__all__ = ["Answer", "Link", "Wire", "longest"]
+__all__ = ["Answer", "Link", "Tap", "Wire", "longest"]
 
 _ENVELOPE = 64 * 1024
 _PAGE = 1024 * 1024
@@ -43,6 +43,19 @@ class Answer(NamedTuple):
     size: int
 
 
+class Tap:
+    """Is told every message, and does nothing with it. See `wirelog`."""
+
+    def sent(self, data: bytes) -> None:
+        """Take a message to the server."""
+
+    def answered(self, data: bytes) -> None:
+        """Take what came as an answer."""
+
+    def heard(self, data: bytes) -> None:
+        """Take what came, whatever it is."""
+
+
 class Wire(Protocol):
     """
     The other end of a connection; also a `Dispatcher` of the SDK's session.
@@ -53,11 +66,14 @@ class Wire(Protocol):
         changes: How often the tools may have become others.
 
         elicitation: What the server gets that asks a person something.
+
+        tap: Is told every message.
     """
 
     lost: ToolError | None
     changes: int
     elicitation: Elicitation
+    tap: Tap
 
     @property
     def broken(self) -> bool:

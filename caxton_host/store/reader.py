@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import fields
 
@@ -88,6 +88,26 @@ class Reader:
             async for page in found:
                 for columns in page:
                     yield _recorded(columns)
+
+    async def newest(
+        self, prefix: str, types: Collection[str], limit: int
+    ) -> list[Recorded]:
+        """
+        Return at most *limit* events of *types*: newest stream first, from its end.
+
+        Only of streams whose names begin with *prefix*, which ends in a slash; they
+        are in the order of their beginnings.
+
+        Raises:
+            LogBrokenError: One of them is not what was written.
+        """
+        beyond = prefix[:-1] + chr(ord(prefix[-1]) + 1)
+        query = _EVENTS.where(
+            events.c.stream >= prefix,
+            events.c.stream < beyond,
+            events.c.type.in_(types),
+        ).order_by(events.c.stream.desc(), events.c.seq.desc())
+        return await asyncio.to_thread(self._events, query.limit(limit))
 
     async def attributed(
         self,

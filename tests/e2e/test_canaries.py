@@ -132,7 +132,7 @@ def test_no_secret_is_left_anywhere(shell: Shell, mirror: Mirror) -> None:  # la
     secret = SECRETS["input"]
     commands = [
         ("run", "canary", "-i", f'{{"given": ["{secret.encode().hex()}"]}}'),
-        ("run", "canary", "--var", f"who={secret}", "--json"),
+        ("run", "canary", "--var", f"who={secret}", "--json", "--wire-log=wire.log"),
         ("runs", "show", "@last"),
         ("runs", "show", "@last", "--json"),
         ("runs", "list"),
@@ -151,6 +151,7 @@ def test_no_secret_is_left_anywhere(shell: Shell, mirror: Mirror) -> None:  # la
         ("server", "list"),
         ("server", "test", "canary", "--json"),
         ("server", "test", "dead"),
+        ("server", "test", "canary", "--wire-log"),
         ("server", "logs", "canary"),
         ("db", "status"),
         ("db", "backup", "copy.db"),
@@ -177,6 +178,9 @@ def test_no_secret_is_left_anywhere(shell: Shell, mirror: Mirror) -> None:  # la
     kept = Path(shell.environ["XDG_STATE_HOME"], "caxton", "servers", "canary.log")
     places["server log"] = kept.read_bytes()
     assert places["server log"].count(b"[redacted]") > 7 * len(forms(secret))
+    places["wire log"] = (shell.folder / "wire.log").read_bytes()
+    assert places["wire log"].count(b"tools/call") > 3
+    assert places["wire log"].count(b"MCP RESP canary [redacted]") > 3
     # Of a line the payload is Base64, which hides what it says from the search.
     places["bundle"] = b"".join(payloads(shell.folder / "c.caxton"))
     assert places["bundle"].count(b"[redacted]") > 7

@@ -119,6 +119,21 @@ ERASURE: Mapping[str, Any] = {
     "events": COUNT,
     "scrubbed": True,
 }
+SERVER: Mapping[str, Any] = {
+    "$type": "caxton.server/v1",
+    "name": "demo",
+    "transport": "stdio",
+    "address": TEXT,
+    "required": FLAG,
+    "origin": TEXT,
+    "host": TEXT,
+    "state": "connected",
+    "protocol": "2026-07-28",
+    "latency_ms": NUMBER,
+    "restarts": 0,
+    "breaker": "closed",
+    "generation": 1,
+}
 ARCHIVED: Mapping[str, Any] = {
     "$type": "caxton.archived/v1",
     "run_id": TEXT,
@@ -287,7 +302,9 @@ def test_every_document_says_what_it_is(ran: Shell) -> None:
         "server test demo",
         "server logs demo",
         "server remove other",
+        "server tools demo",
         "tool list --server demo",
+        "tool show demo/echo",
         "tool call demo/echo text=hi",
         "tool call demo/fail message=no",
         "tool accept demo/echo",
@@ -295,6 +312,12 @@ def test_every_document_says_what_it_is(ran: Shell) -> None:
         document = ran(*words.split(), "--json").document
         for one in document if isinstance(document, list) else [document]:
             assert re.fullmatch(r"caxton\.[a-z-]+/v1", one["$type"]), words
+
+
+def test_a_list_of_servers_says_how_they_did(ran: Shell) -> None:
+    (server,) = ran("server", "list", "--json").document
+    assert fits(server, SERVER), server
+    assert ran("server", "list").out.startswith("demo\tstdio\t")
 
 
 def test_a_server_that_does_not_answer_is_a_document_too(shell: Shell) -> None:

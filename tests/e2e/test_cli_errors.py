@@ -275,6 +275,26 @@ REFUSED: dict[str, tuple[Arranged, tuple[str, ...], tuple[str, ...]]] = {
         ("tool", "call", "demo/echo", "text"),
         ("KEY=VALUE",),
     ),
+    "a tool to show that is unknown": (
+        _nothing,
+        ("tool", "show", "demo/ecco"),
+        ("write echo",),
+    ),
+    "a parameter of another type": (
+        _nothing,
+        ("tool", "call", "demo/slow", f"seconds={CANARY}"),
+        ("seconds wants number", "seconds=1"),
+    ),
+    "a parameter that the tool has not": (
+        _nothing,
+        ("tool", "call", "demo/slow", "second=1"),
+        ("write seconds=VALUE",),
+    ),
+    "a log of the wire in no folder": (
+        _nothing,
+        ("server", "test", "demo", "--wire-log=no/such/file"),
+        ("--wire-log=wire.log",),
+    ),
     "parameters that are half a map": (
         _nothing,
         ("tool", "call", "demo/echo", '{"a":'),

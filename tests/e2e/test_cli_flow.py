@@ -124,6 +124,7 @@ def test_a_server_is_added_tested_called_and_removed(shell: Shell) -> None:
     (server,) = shell("server", "list", "--json").document
     assert server["address"] == "python -m caxton_host.demo_server"
     assert shell("server", "list").out.startswith("mine\tstdio\tpython ")
+    assert server["protocol"] is server["generation"] is None
 
     tested = shell("server", "test", "mine")
     assert tested.code == 0
@@ -134,6 +135,13 @@ def test_a_server_is_added_tested_called_and_removed(shell: Shell) -> None:
 
     assert shell("tool", "call", "mine/echo", "text=a=b").out == "a=b\n"
     assert shell("tool", "call", "mine/echo", '{"text": "1"}').out == "1\n"
+    assert shell("tool", "call", "mine/echo", "text=007").out == "007\n"
+    shown = shell("tool", "show", "mine/slow").out.splitlines()
+    assert shown[0] == "mine/slow  unsafe, exposed as mcp__mine__slow"
+    assert "seconds\tnumber\trequired\t" in shown
+    listed = shell("server", "tools", "mine", "--json").document
+    assert "slow" in [tool["tool"] for tool in listed]
+    assert shell("tool", "show", "mine/slow", "--json").document in listed
     slow = shell("tool", "call", "mine/slow", "seconds=0.01", "--json")
     assert slow.document["message"] == "waited 0.01 s"
     assert "iVBOR" in shell("tool", "call", "mine/picture").out

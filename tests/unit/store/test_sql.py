@@ -314,3 +314,17 @@ async def test_position_of_an_erased_payload_is_not_given_again(tmp_path: Path) 
         found = [(e.position, e.event) async for e in store.stream_events()]
 
     assert found == [(1, line(1)), (2, None), (3, line(3))]
+
+
+async def test_the_newest_events_of_some_streams_are_found(tmp_path: Path) -> None:
+    async with open_store(tmp_path) as store:
+        for stream in ("host/1", "host/2", "run/1", "hostess/1"):
+            await store.create(stream).append(line(1), line(2))
+        kind = type(line(1)).__name__
+        found = await store.newest("host/", [kind], 3)
+        assert [(event.stream, event.seq) for event in found] == [
+            ("host/2", 2),
+            ("host/2", 1),
+            ("host/1", 2),
+        ]
+        assert await store.newest("host/", ["RunStarted"], 3) == []

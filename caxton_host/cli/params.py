@@ -1,0 +1,146 @@
+"""What ``KEY=VALUE`` on a command line means, by the schema of a tool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from ..codec import load_json
+from ..core.calls import JSON
+from ..core.names import nearest
+from ..errors import BadBytes, UsageError
+
+__all__ = ["params_of", "types_of"]
+
+_LIMIT = 1024 * 1024
+_DEPTH = 8
+
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "null": (type(None),),
+    "array": (list,),
+    "object": (dict,),
+}
+
+
+def params_of(words: Sequence[str], schema: Mapping[str, JSON]) -> dict[str, JSON]:
+    """
+    Return the parameters that *words* give: one JSON map, or a word for each.
+
+    A word is read as what the schema wants: text stays text even if it looks like a
+    number. Where the schema says nothing it is JSON if it reads as JSON, else text.
+
+    >>> schema = {"properties": {"id": {"type": "string"}, "n": {"type": "integer"}}}
+    >>> params_of(["id=42", "n=42", "rest=42"], schema)
+    {'id': '42', 'n': 42, 'rest': 42}
+
+    Raises:
+        UsageError: A word is no parameter, or not of its type.
+    """
+    if len(words) == 1 and words[0].startswith("{"):
+        try:
+            value = load_json(words[0], limit=_LIMIT)
+        except BadBytes as exc:
+            raise UsageError(f"the parameters: {exc}", fix="pass a JSON map") from None
+        assert isinstance(value, dict)  # noqa: S101 -- it starts with a brace
+        return value
+    found: dict[str, JSON] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or not key:
+            raise UsageError(
+                f"{word!r} is not KEY=VALUE", fix="write KEY=VALUE, or one JSON map"
+            )
+        if key in found:
+            raise UsageError(f"{key} is given twice", fix="write it once")
+        found[key] = _value(key, text, schema)
+    return found
+
+
+def _value(key: str, text: str, schema: Mapping[str, JSON]) -> JSON:
+    properties = schema.get("properties")
+    known = properties if isinstance(properties, dict) else {}
+    if key not in known and schema.get("additionalProperties") is False:
+        meant = nearest(key, [*known])
+        names = ", ".join(sorted(known)) or "none"
+        raise UsageError(
+            f"the tool has no parameter {key!r}; it has: {names}",
+            fix=f"write {meant}=VALUE" if meant else "give one of these",
+        )
+    types = types_of(known.get(key), schema)
+    value, reads = _read(text)
+    if not types:
+        return value if reads else text
+    if reads and any(_is(value, kind) for kind in types):
+        return value
+    if "string" in types:
+        return text
+    wanted = " or ".join(types)
+    # What was given may be a secret, so it is not shown.
+    raise UsageError(
+        f"{key} wants {wanted}", fix=f"write for example {_example(key, types[0])}"
+    )
+
+
+def _read(text: str) -> tuple[JSON, bool]:
+    try:
+        return load_json(text, limit=_LIMIT), True
+    except BadBytes:
+        return None, False
+
+
+def _is(value: JSON, kind: str) -> bool:
+    if isinstance(value, bool) and kind != "boolean":
+        return False
+    if kind == "integer" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, _KINDS.get(kind, ()))
+
+
+def _example(key: str, kind: str) -> str:
+    values = {"boolean": "true", "array": "'[...]'", "object": "'{...}'"}
+    return f"{key}={values.get(kind, '1')}"
+
+
+def types_of(part: JSON, root: Mapping[str, JSON]) -> list[str]:
+    """
+    Return the types that a part of a schema allows; none if it does not say.
+
+    >>> types_of({"anyOf": [{"type": "string"}, {"type": "null"}]}, {})
+    ['string', 'null']
+    """
+    return list(dict.fromkeys(_types(part, root, _DEPTH)))
+
+
+def _types(part: JSON, root: Mapping[str, JSON], depth: int) -> Iterator[str]:
+    if not isinstance(part, dict) or not depth:
+        return
+    told = part.get("type")
+    if told is not None:
+        yield from (str(kind) for kind in (told if isinstance(told, list) else [told]))
+        return
+    values = part.get("enum", [part["const"]] if "const" in part else None)
+    if isinstance(values, list):
+        yield from map(_type_of, values)
+        return
+    yield from _types(_referred(part.get("$ref"), root), root, depth - 1)
+    for word in ("anyOf", "oneOf"):
+        choices = part.get(word)
+        for choice in choices if isinstance(choices, list) else []:
+            yield from _types(choice, root, depth - 1)
+
+
+def _type_of(value: JSON) -> str:
+    kinds = ("boolean", "integer", "number", "null", "array", "object")
+    return next((kind for kind in kinds if _is(value, kind)), "string")
+
+
+def _referred(ref: JSON, root: Mapping[str, JSON]) -> JSON:
+    """Return what a reference within the same schema means."""
+    if not isinstance(ref, str) or not ref.startswith("#/"):
+        return None
+    part: JSON = dict(root)
+    for name in ref[2:].split("/"):
+        part = part.get(name) if isinstance(part, dict) else None
+    return part

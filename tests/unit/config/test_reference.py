@@ -1,0 +1,63 @@
+"""The page of tool servers names every key there is, and no other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from caxton_host.config import servers
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "servers.md"
+
+#: Tables within a table.
+NESTED = {
+    "restart": "_RESTART",
+    "breaker": "_BREAKER",
+    "retry": "_RETRY",
+}
+#: Keys of parts that are still to come together with this one.
+AWAITED = {
+    "blobs_over",
+    "connect_timeout",
+    "elicitation",
+    "input_schema",
+    "on_tool_change",
+    "over_limit",
+    "retry.attempts",
+    "retry.backoff",
+    "retry.backoff_ms",
+    "slow_response_message",
+    "slow_response_threshold",
+    "slow_response_threshold_ms",
+}
+
+
+def keys(name: str) -> Iterator[str]:
+    table: dict[str, Any] = getattr(servers, name)
+    for key in table:
+        inner = NESTED.get(key)
+        if inner is None:
+            yield key
+        else:
+            yield from (f"{key}.{one}" for one in keys(inner))
+
+
+def documented(heading: str) -> set[str]:
+    section = PAGE.read_text("utf-8").partition(f"\n## {heading}\n")[2]
+    lines = section.partition("\n## ")[0].splitlines()
+    first = [line.split("|")[1] for line in lines if line.startswith("| `")]
+    return {key for cell in first for key in re.findall(r"`([^`]+)`", cell)}
+
+
+def test_every_key_of_a_server_stands_on_the_page() -> None:
+    found = documented("Keys of a server")
+    assert {*keys("_SERVER")} - found == set()
+    assert found - {*keys("_SERVER")} <= AWAITED
+
+
+def test_every_key_of_a_tool_stands_on_the_page() -> None:
+    found = documented("Keys of a tool")
+    assert {*keys("_TOOL")} - found == set()
+    assert found - {*keys("_TOOL")} <= AWAITED

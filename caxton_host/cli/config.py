@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import click
 
 from .frame import Frame, as_json
-from .screen import say, show, to_json
+from .screen import counted, note, say, show, to_json
 
 __all__ = ["command"]
 
@@ -13,12 +16,12 @@ __all__ = ["command"]
 @click.group("config")
 def command() -> None:
     """
-    Show what the configuration says.
+    Show what the configuration says, and translate that of other systems.
 
     \b
     Examples:
       caxton config show
-      caxton config show --json
+      caxton config import --from ava ai-agent.yaml
     """
 
 
@@ -41,3 +44,55 @@ def show_(frame: Frame, as_json: bool) -> None:
         show(document)
     else:
         say(to_json(document, indent=2))
+
+
+@command.command("import")
+@click.option(
+    "--from",
+    "kind",
+    type=click.Choice(["signalwire", "ava"]),
+    required=True,
+    help="Whose file it is.",
+)
+@click.option("--write", is_flag=True, help="Add it to caxton.toml.")
+@click.argument("file", type=click.Path(path_type=Path))
+@as_json
+@click.pass_obj
+def import_(frame: Frame, kind: str, write: bool, file: Path, as_json: bool) -> None:
+    """
+    Print the tool servers of FILE as tables of caxton.toml.
+
+    FILE is JSON or YAML: a document of SignalWire with SWAIG.mcp_servers, or the
+    ai-agent.yaml of AVA. Importing grants nothing. Secrets in it are not copied: the
+    notes say which variables of the environment are to hold them. What .mcp.json and
+    the like say is not translated but read: import = [".mcp.json"].
+
+    \b
+    Examples:
+      caxton config import --from signalwire agent.json
+      caxton config import --from ava config/ai-agent.yaml --write
+    """
+    from ..config import append_servers, import_foreign
+
+    found = import_foreign(kind, file, environ=os.environ)
+    path: Path | None = None
+    if write:
+        path = frame.load().path or Path("caxton.toml")
+        append_servers(path, found.servers, found.text, environ=os.environ)
+    for text in found.notes:
+        note(f"note: {text}")
+    if as_json:
+        show(
+            {
+                "$type": "caxton.config-import/v1",
+                "servers": [*found.servers],
+                "toml": found.text,
+                "notes": [*found.notes],
+                "file": str(path) if path else None,
+            }
+        )
+    elif path:
+        say(f"added {counted(len(found.servers), 'server')} to {path.name}")
+        note("they grant nothing yet; caxton server test NAME shows their tools")
+    else:
+        say(found.text.strip("\n"))

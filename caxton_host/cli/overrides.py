@@ -13,7 +13,7 @@ import click
 
 from ..core.grants import Grant, Pattern, Rule
 from ..core.names import is_server_name, nearest
-from ..core.servers import ServerConfig
+from ..core.servers import ServerConfig, Transport
 from ..core.webhooks import SERVER as WEBHOOK
 from ..errors import UsageError
 from .screen import note
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Overrides", "check_text", "overrides", "parse_server"]
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_ADDRESS = re.compile(r"https?://[^\s/?#]")
+_ADDRESS = re.compile(r"(sse\+)?(https?://[^\s/?#].*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +121,8 @@ def parse_server(spec: str) -> ServerConfig:
 
     >>> parse_server("time=python -m mcp_server_time").command
     ('python', '-m', 'mcp_server_time')
+    >>> parse_server("old=sse+https://tools.example/sse").transport
+    'sse'
 
     Raises:
         UsageError: It is neither.
@@ -136,10 +138,12 @@ def parse_server(spec: str) -> ServerConfig:
             fix='write for example --server time="python -m mcp_server_time"',
         )
     if _SCHEME.match(target):
-        if not _ADDRESS.match(target):
+        found = _ADDRESS.fullmatch(target)
+        if not found:
             raise UsageError(
                 f"--server {name}: that is no address of a server over HTTP",
                 fix=f"write it like --server {name}=https://HOST/PATH",
             )
-        return ServerConfig(name=name, url=target, transport="http")
+        transport: Transport = "sse" if found[1] else "http"
+        return ServerConfig(name=name, url=found[2], transport=transport)
     return ServerConfig(name=name, command=words)

@@ -9,7 +9,8 @@ key, shows no value, and says how to go on.
 
 from __future__ import annotations
 
-from .edit import add_server, init_text, remove_server
+from .edit import add_server, append_servers, init_text, remove_server
+from .foreign import Foreign, import_foreign
 from .load import load, load_log, passwords
 from .model import Agent, Audit, Config, ContextVar
 from .paths import Paths
@@ -20,9 +21,12 @@ __all__ = [
     "Audit",
     "Config",
     "ContextVar",
+    "Foreign",
     "Paths",
     "add_server",
+    "append_servers",
     "describe",
+    "import_foreign",
     "init_text",
     "load",
     "load_log",

@@ -8,9 +8,7 @@ loaded before it replaces the file, in one step.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,10 +21,10 @@ from .load import load_bytes
 from .paths import home_folder
 from .secrets import Secrets
 from .source import At, Source, parse_toml, read_bytes
+from .toml_text import key_text, quoted, value_text
 
-__all__ = ["add_server", "init_text", "remove_server"]
+__all__ = ["add_server", "append_servers", "init_text", "remove_server"]
 
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
 _NEW_FILE = "version = 1\n"
 
 
@@ -61,25 +59,48 @@ def add_server(  # noqa: PLR0913 -- each is a part of what is written
     Raises:
         ConfigError: The result would not load; the file is as it was.
     """
-    text = _read(path, environ) if path.exists() else _NEW_FILE
-    if name in _servers(text, path, environ):
-        raise ConfigError(
-            f"{path.name}: servers.{name} is there already",
-            fix=f"remove it first: caxton server remove {name}",
-        )
-    lines = ["", f"[servers.{_key(name)}]"]
+    lines = ["", f"[servers.{key_text(name)}]"]
     if command:
-        lines.append(f"command = {_quoted(command[0])}")
+        lines.append(f"command = {quoted(command[0])}")
     if command[1:]:
-        lines.append(f"args = [{', '.join(map(_quoted, command[1:]))}]")
+        lines.append(f"args = {value_text([*command[1:]])}")
     if url is not None:
-        lines.append(f"url = {_quoted(url)}")
+        lines.append(f"url = {quoted(url)}")
     for key, values in (("env", env), ("headers", headers)):
         if values:
-            pairs = (f"{_key(k)} = {_quoted(v)}" for k, v in values.items())
-            lines.append(f"{key} = {{ {', '.join(pairs)} }}")
+            lines.append(f"{key} = {value_text({**values})}")
+    append_servers(path, [name], "\n".join(lines) + "\n", environ=environ)
+
+
+def append_servers(
+    path: Path, names: Sequence[str], tables: str, *, environ: Mapping[str, str]
+) -> None:
+    """
+    Add tables of servers to *path*, which is made if it is not there.
+
+    Args:
+        path: The file.
+
+        names: What the servers are called.
+
+        tables: TOML.
+
+        environ: Where variables of the result are looked up.
+
+    Raises:
+        ConfigError: One is there already, or the result would not load; the file is
+            as it was.
+    """
+    text = _read(path, environ) if path.exists() else _NEW_FILE
+    described = _servers(text, path, environ)
+    for name in names:
+        if name in described:
+            raise ConfigError(
+                f"{path.name}: servers.{name} is there already",
+                fix=f"remove it first: caxton server remove {name}",
+            )
     before = text if text.endswith("\n") or not text else f"{text}\n"
-    _replace(path, before + "\n".join(lines) + "\n", environ)
+    _replace(path, before + tables, environ)
 
 
 def remove_server(path: Path, name: str, *, environ: Mapping[str, str]) -> None:
@@ -168,18 +189,9 @@ def _replace(path: Path, text: str, environ: Mapping[str, str]) -> None:
         raise
 
 
-def _key(name: str) -> str:
-    return name if _BARE.fullmatch(name) else _quoted(name)
-
-
-def _quoted(text: str) -> str:
-    # A basic string of TOML is one of JSON, but for DEL and halves of characters.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
 def init_text(*, imports: Sequence[str] = ()) -> str:
     """Return a ``caxton.toml`` to start from; it loads as it is."""
-    listed = ", ".join(map(_quoted, imports))
+    listed = ", ".join(map(quoted, imports))
     imported = f"import = [{listed}]" if imports else '# import = [".mcp.json"]'
     return _STARTER.replace("@IMPORT@", imported)
 

@@ -20,7 +20,9 @@ __all__ = [
     "disabled",
     "exposed_name",
     "server",
+    "server_keys",
     "server_name",
+    "tool_keys",
     "webhook",
     "webhook_name",
 ]
@@ -160,6 +162,7 @@ _SERVER: f.Fields = {
     "transport": ("nested", _transport),
     "timeout": ("timeout", f.duration),
     "timeout_ms": ("timeout", f.milliseconds),
+    "connect_timeout": ("connect_timeout", f.duration),
     "start_timeout": ("start_timeout", f.duration),
     "restart": ("restart", f.tables(_RESTART, Restart)),
     "required": ("required", f.flag),
@@ -183,6 +186,16 @@ _FOREIGN: f.Fields = {
     "serverUrl": ("url", f.url),
     "disabled": ("", f.flag),
 }
+
+
+def server_keys() -> set[str]:
+    """Return the keys of ``[servers.NAME]``."""
+    return {*_SERVER}
+
+
+def tool_keys() -> set[str]:
+    """Return the keys of ``[servers.NAME.tools.TOOL]``."""
+    return {*_TOOL}
 
 
 def disabled(values: object, at: At) -> bool:

@@ -69,6 +69,7 @@ def _server(server: ServerConfig, mask: Callable[[str], str]) -> dict[str, JSON]
     else:
         shown["url"] = mask(server.url)
         shown["headers"] = dict.fromkeys(server.headers, _HIDDEN)
+        shown["connect_timeout"] = server.connect_timeout
     shown |= {
         "timeout": server.timeout,
         "start_timeout": server.start_timeout,

@@ -19,7 +19,15 @@ from ..core.names import nearest
 from ..errors import ConfigError
 from .secrets import Secrets
 
-__all__ = ["At", "Source", "parse_json", "parse_toml", "read_bytes"]
+__all__ = [
+    "At",
+    "Source",
+    "bounded",
+    "parse_json",
+    "parse_toml",
+    "read_bytes",
+    "text_of",
+]
 
 MAX_FILE = 1024 * 1024
 _MAX_DEPTH = 32
@@ -82,15 +90,19 @@ class At:
         """The last key: what a table is called."""
         return self.keys[-1]
 
+    @property
+    def where(self) -> str:
+        """The file and the keys, for people."""
+        path = ".".join(map(_key, self.keys))
+        return f"{self.source.shown}: {path}" if path else self.source.shown
+
     def key(self, name: str | int) -> At:
         """Return the place of *name* below this one."""
         return replace(self, keys=(*self.keys, str(name)))
 
     def error(self, problem: str, fix: str = "") -> ConfigError:
         """Return a complaint about this place."""
-        path = ".".join(map(_key, self.keys))
-        where = f"{self.source.shown}: {path}" if path else self.source.shown
-        return ConfigError(f"{where}: {problem}", fix=fix)
+        return ConfigError(f"{self.where}: {problem}", fix=fix)
 
     def warn(self, text: str) -> None:
         """Note what is odd here, and go on."""
@@ -146,7 +158,7 @@ def parse_toml(data: bytes, at: At) -> _Tree:
     Raises:
         ConfigError: It is broken, or too deep.
     """
-    text = _text(data, at)
+    text = text_of(data, at)
     if any(line.count(".") > _MAX_DOTS for line in text.splitlines()):
         raise _too_deep(at)
     try:
@@ -163,7 +175,7 @@ def parse_toml(data: bytes, at: At) -> _Tree:
         ) from None
     except (RecursionError, ValueError):
         raise _too_deep(at) from None
-    return _bounded(tree, at)
+    return bounded(tree, at)
 
 
 def parse_json(data: bytes, at: At) -> _Tree:
@@ -173,7 +185,7 @@ def parse_json(data: bytes, at: At) -> _Tree:
     Raises:
         ConfigError: It is broken, too deep, or not an object.
     """
-    text = _JSONC.sub(lambda found: found[1] or _blank(found[0]), _text(data, at))
+    text = _JSONC.sub(lambda found: found[1] or _blank(found[0]), text_of(data, at))
     text = _TRAILING_COMMA.sub(lambda found: found[1] or " ", text)
     try:
         tree: Any = json.loads(text)
@@ -186,10 +198,16 @@ def parse_json(data: bytes, at: At) -> _Tree:
         raise _too_deep(at) from None
     if not isinstance(tree, dict):
         raise at.error("is not a JSON object", fix='write {"mcpServers": {...}}')
-    return _bounded(cast("_Tree", tree), at)
+    return bounded(cast("_Tree", tree), at)
 
 
-def _text(data: bytes, at: At) -> str:
+def text_of(data: bytes, at: At) -> str:
+    """
+    Return the text of a file.
+
+    Raises:
+        ConfigError: It is not UTF-8.
+    """
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
@@ -203,7 +221,13 @@ def _blank(comment: str) -> str:
     return re.sub(r"[^\n]", " ", comment)
 
 
-def _bounded(tree: _Tree, at: At) -> _Tree:
+def bounded(tree: _Tree, at: At) -> _Tree:
+    """
+    Return a tree that is not too deep.
+
+    Raises:
+        ConfigError: It is.
+    """
     level: list[object] = [tree]
     for _ in range(_MAX_DEPTH):
         below: list[object] = []

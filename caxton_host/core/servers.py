@@ -81,6 +81,9 @@ class ServerConfig:
 
         timeout: Seconds a call may take in all.
 
+        connect_timeout: Seconds for a connection to its address, for servers that
+            have one.
+
         start_timeout: Seconds the server may take until its tools are listed.
 
         required: Nothing runs without it.
@@ -107,6 +110,7 @@ class ServerConfig:
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     transport: Transport = "stdio"
     timeout: float = 30.0
+    connect_timeout: float = 10.0
     start_timeout: float = 20.0
     restart: Restart = field(default_factory=Restart)
     required: bool = False

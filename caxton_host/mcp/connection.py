@@ -238,7 +238,7 @@ async def connect(
         try:
             async with asyncio.timeout(config.start_timeout):
                 session = await stack.enter_async_context(_session(link.peer))
-                await _negotiate(session, legacy=legacy)
+                await _negotiate(session, legacy=legacy or config.transport == "sse")
                 connection = Connection(config, redact, link.peer, session)
                 link.peer.settled(connection.protocol, legacy=connection.legacy)
                 await connection.refresh(math.inf)
@@ -252,17 +252,12 @@ async def connect(
 async def _link(
     config: ServerConfig, redact: Redactor, proxy: str | None
 ) -> AsyncGenerator[Link]:
-    if config.transport == "sse":
-        raise ServerUnavailable(
-            "the old transport of SSE alone is not spoken here",
-            fix=f"if it speaks streamable HTTP too, give [servers.{config.name}] "
-            'that url and transport = "http"',
-        )
     if config.url is not None:
         await asyncio.to_thread(_sdk)
-        from . import streamable  # noqa: PLC0415 -- on the SDK, so half a second
+        from . import legacy_sse, streamable  # noqa: PLC0415 -- half a second
 
-        async with streamable.connect(config, config.url, proxy) as link:
+        way = legacy_sse if config.transport == "sse" else streamable
+        async with way.connect(config, config.url, proxy) as link:
             yield link
     elif config.command:
         async with stdio.connect(config, redact) as link:

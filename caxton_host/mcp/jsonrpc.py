@@ -126,7 +126,7 @@ class Peer:
         line = _line_of(message)
         future: asyncio.Future[Answer] = self._loop.create_future()
         self._pending[number] = future
-        self._write(line)
+        self._ask(number, line, deadline)
         timer = self._loop.call_at(deadline, self._expire, number)
         try:
             return await future
@@ -137,13 +137,19 @@ class Peer:
                 if cancellable:
                     self._cancel(number)
 
+    def _ask(self, number: int, line: bytes, deadline: float) -> None:
+        del number, deadline  # For ways on which each request goes by itself.
+        self._write(line)
+
     def _expire(self, number: int) -> None:
+        why = "the server did not answer in time"
+        self._spoil(number, ToolError("timeout", "unknown", why))
+
+    def _spoil(self, number: int, error: ToolError) -> None:
         # Stays pending: the caller, once it wakes, takes it off and tells the server.
         future = self._pending.get(number)
         if future is not None and not future.done():
-            future.set_exception(
-                ToolError("timeout", "unknown", "the server did not answer in time")
-            )
+            future.set_exception(error)
 
     def _give_up(self, number: int) -> None:
         self._given_up[number] = None
@@ -236,12 +242,16 @@ class Peer:
     def feed(self, data: bytes) -> None:
         """Take bytes from the server."""
         for line in self._lines.feed(data):
-            if self.lost:
-                return
-            if isinstance(line, Overlong):
-                self._overlong(line)
-            else:
-                self._line(line)
+            self.take(line)
+
+    def take(self, line: bytes | Overlong) -> None:
+        """Take one line from the server."""
+        if self.lost:
+            return
+        if isinstance(line, Overlong):
+            self._overlong(line)
+        else:
+            self._line(line)
 
     def _overlong(self, line: Overlong) -> None:
         what = f"a line of over {self._limit} bytes"

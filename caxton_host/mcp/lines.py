@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = ["Lines", "Overlong"]
+__all__ = ["DISCARD", "Lines", "Overlong", "number_at"]
 
 #: What is thrown away of one over-long line before it counts as endless.
-_DISCARD = 64 * 1024 * 1024
+DISCARD = 64 * 1024 * 1024
 
 _HEAD = re.compile(
     rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18})\s*,'
@@ -31,6 +31,12 @@ class Overlong(NamedTuple):
 
     number: int | None
     endless: bool = False
+
+
+def number_at(*, head: bytes | bytearray = b"", tail: bytes = b"") -> int | None:
+    """Return the request that a message answers, if that can be told from its ends."""
+    found = _HEAD.match(head) or _TAIL.search(tail)
+    return int(found[1]) if found else None
 
 
 class Lines:
@@ -69,12 +75,12 @@ class Lines:
         if not self._discarded and len(self._held) <= self._limit:
             return None
         number = None
-        if not self._discarded and (head := _HEAD.match(self._held)):
-            number = int(head[1])
-            self._told = True
+        if not self._discarded:
+            number = number_at(head=self._held)
+            self._told = number is not None
         self._discarded += max(1, len(self._held) - _KEPT)
         del self._held[:-_KEPT]
-        endless = self._discarded > _DISCARD
+        endless = self._discarded > DISCARD
         return Overlong(number, endless) if endless or number is not None else None
 
     def _end(self) -> bytes | Overlong | None:
@@ -85,5 +91,4 @@ class Lines:
         told, self._told, self._discarded = self._told, False, 0
         if told:
             return None
-        tail = _TAIL.search(line)
-        return Overlong(int(tail[1]) if tail else None)
+        return Overlong(number_at(tail=line))

@@ -28,13 +28,13 @@ from typing import Any, cast
 import httpcore2
 import httpx2
 
-from ..errors import ToolError
+from ..core.servers import ServerConfig
+from ..errors import ServerUnavailable, ToolError
 
-__all__ = ["Posts", "Reply", "UnreachableError", "status_text"]
+__all__ = ["Posts", "Reply", "UnreachableError", "opened", "status_text"]
 
 #: Below what servers allow an idle connection, which is 5 s at the least.
 _IDLE_SECONDS = 4.0
-_CONNECT_SECONDS = 10.0
 
 #: What the rest of an answer may hold, for its connection to be used again.
 _REST = 64 * 1024
@@ -146,21 +146,26 @@ class Posts:
     """
     Connections to one server, kept for the next request.
 
+    One is made within *connect* seconds, and *idle* of them are kept.
+
     Attributes:
         host: Where they lead, for people.
     """
 
     def __init__(
-        self, url: str, headers: Mapping[str, str], *, idle: int, proxy: str | None
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        *,
+        idle: int,
+        proxy: str | None,
+        connect: float = 10.0,
     ) -> None:
         address = httpx2.URL(url)
+        self._address = address
+        self._connect = connect
         self.host = address.host
-        self._target = httpcore2.URL(
-            scheme=address.raw_scheme,
-            host=address.raw_host,
-            port=address.port,
-            target=address.raw_path,
-        )
+        self._target = _target(address)
         given = {name.lower(): text for name, text in headers.items()}
         self._base: _Headers = _encoded(
             {
@@ -188,9 +193,12 @@ class Posts:
         headers: Mapping[str, str],
         content: bytes | None,
         deadline: float,
+        target: httpcore2.URL | None = None,
     ) -> Reply:
         """
         Send one request, once, and return its answer whatever the status.
+
+        It goes to the address of the server, or to a *target* beside it.
 
         Raises:
             ToolError: It cannot be sent, or there is no answer.
@@ -201,11 +209,11 @@ class Posts:
             found.append((b"content-length", str(len(content)).encode()))
         request = httpcore2.Request(
             method,
-            self._target,
+            target or self._target,
             headers=found,
             content=content,
             # Earlier than the deadline, which does not tell that nothing was sent.
-            extensions={"timeout": {"connect": min(_CONNECT_SECONDS, left * 0.9)}},
+            extensions={"timeout": {"connect": min(self._connect, left * 0.9)}},
         )
         connection = await self._connection()
         self._busy.add(connection)
@@ -219,6 +227,23 @@ class Posts:
             await self._take_back(connection, response)
 
         return Reply(response, done)
+
+    def beside(self, reference: str) -> httpcore2.URL:
+        """
+        Return what *reference* means at the address of the server.
+
+        Raises:
+            ToolError: It is no address, or leads to another server.
+        """
+        try:
+            found = self._address.join(reference)
+        except (httpx2.InvalidURL, ValueError):
+            found = None
+        if found is None or _origin(found) != _origin(self._address):
+            raise ToolError(
+                "protocol", "no", f"{self.host} names an address that is not its own"
+            )
+        return _target(found)
 
     async def _connection(self) -> httpcore2.AsyncConnectionInterface:
         while self._idle:
@@ -285,8 +310,50 @@ class Posts:
             await connection.aclose()
 
 
+async def opened(config: ServerConfig, url: str, proxy: str | None) -> Posts:
+    """
+    Return the way to a server. Nothing is sent yet.
+
+    Raises:
+        ServerUnavailable: Its address or a header cannot be used.
+    """
+    try:
+        return await asyncio.to_thread(
+            Posts,
+            url,
+            config.headers,
+            idle=config.concurrency,
+            proxy=proxy,
+            connect=config.connect_timeout,
+        )
+    except ValueError:  # What it says quotes the header.
+        raise ServerUnavailable(
+            "its address or a header cannot be sent",
+            fix=f"check url and headers of [servers.{config.name}]",
+        ) from None
+
+
 class UnreachableError(ToolError):
     """There is nobody at the address of the server."""
+
+
+def _target(address: httpx2.URL) -> httpcore2.URL:
+    return httpcore2.URL(
+        scheme=address.raw_scheme,
+        host=address.raw_host,
+        port=address.port,
+        target=address.raw_path,
+    )
+
+
+def _origin(address: httpx2.URL) -> tuple[str, bytes, bytes, int | None]:
+    usual = {"http": 80, "https": 443}.get(address.scheme)
+    return (
+        address.scheme,
+        address.userinfo,
+        address.raw_host,
+        address.port or usual,
+    )
 
 
 def _broke(host: str) -> ToolError:

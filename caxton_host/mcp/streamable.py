@@ -23,10 +23,10 @@ from mcp_types.jsonrpc import HEADER_MISMATCH, UNSUPPORTED_PROTOCOL_VERSION
 
 from ..core.calls import JSON, FailureKind
 from ..core.servers import ServerConfig
-from ..errors import ServerUnavailable, ToolError
+from ..errors import ToolError
 from .jsonrpc import METHOD_NOT_FOUND, encode
 from .judge import Mark, message_of, outcome, refusal_of
-from .posts import Posts, Reply, UnreachableError, status_text
+from .posts import Posts, Reply, UnreachableError, opened, status_text
 from .sse import Events
 from .wire import Answer, Link, longest
 
@@ -431,15 +431,7 @@ async def connect(
     Raises:
         ServerUnavailable: Its address or a header cannot be used.
     """
-    try:
-        posts = await asyncio.to_thread(
-            Posts, url, config.headers, idle=config.concurrency, proxy=proxy
-        )
-    except ValueError:  # What it says quotes the header.
-        raise ServerUnavailable(
-            "its address or a header cannot be sent",
-            fix=f"check url and headers of [servers.{config.name}]",
-        ) from None
+    posts = await opened(config, url, proxy)
     peer = HttpPeer(posts, limit=longest(config))
     try:
         yield Link(peer, str)

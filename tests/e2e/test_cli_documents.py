@@ -267,6 +267,7 @@ def test_an_explanation(ran: Shell) -> None:
 
 def test_every_document_says_what_it_is(ran: Shell) -> None:
     ran("server", "add", "other", "--", "x")
+    ran.write("ava.json", '{"mcp": {"servers": {"ava": {"command": "x"}}}}')
     for words in (
         "agent list",
         "agent new hello",
@@ -274,6 +275,7 @@ def test_every_document_says_what_it_is(ran: Shell) -> None:
         "agent inspect hello.wasm",
         "grant suggest --manifest hello.wasm",
         "completion bash",
+        "config import --from ava ava.json",
         "config show",
         "db status",
         "db migrate",

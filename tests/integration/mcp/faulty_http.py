@@ -26,6 +26,7 @@ class Asked(NamedTuple):
     verb: str
     headers: dict[str, str]
     message: dict[str, Any]
+    path: str = ""
 
 
 class FaultyHttp:
@@ -128,7 +129,8 @@ class FaultyHttp:
             for name, _, text in (line.partition(":") for line in lines if line)
         }
         body = await reader.readexactly(int(headers.get("content-length", 0)))
-        asked = Asked(first.split()[0], headers, json.loads(body) if body else {})
+        verb, path, _ = first.split()
+        asked = Asked(verb, headers, json.loads(body) if body else {}, path)
         self.asked.append(asked)
         serving = asyncio.create_task(self._serve(asked, Writer(writer)))
         left = asyncio.create_task(_left(reader, writer))

@@ -337,16 +337,6 @@ async def test_a_missing_folder_is_named(tmp_path: Path) -> None:
             await tools.offered(["x"])
 
 
-async def test_the_old_transport_of_sse_alone_is_told_not_to_be_spoken() -> None:
-    config = ServerConfig(name="x", url="https://example.com/sse", transport="sse")
-    async with demo(config) as tools:
-        assert (await tools.offered(["x"])).offers == ()
-        with pytest.raises(ToolError) as caught:
-            await tools.call_tool(request("t", server="x"))
-        assert (caught.value.kind, caught.value.sent) == ("transport", "no")
-        assert "SSE" in str(tools.problem("x"))
-
-
 async def test_an_unknown_server_is_not_sent_to() -> None:
     async with demo() as tools:
         with pytest.raises(ToolError) as caught:

@@ -65,6 +65,26 @@ def example(folder: Folder) -> Config:
     return folder.load(EXAMPLE)
 
 
+def test_ten_seconds_to_connect_and_thirty_in_all_are_the_defaults(
+    folder: Folder,
+) -> None:
+    config = folder.load(
+        """
+        version = 1
+        [servers.usual]
+        url = "https://tools.example.com/mcp"
+        [servers.quick]
+        url = "https://tools.example.com/sse"
+        transport = "sse"
+        connect_timeout = "2s"
+        timeout = "5s"
+        """
+    )
+    usual, quick = config.servers["usual"], config.servers["quick"]
+    assert (usual.connect_timeout, usual.timeout) == (10, 30)
+    assert (quick.transport, quick.connect_timeout, quick.timeout) == ("sse", 2, 5)
+
+
 def test_servers_are_read(example: Config, folder: Folder) -> None:
     demo, crm = example.servers["demo"], example.servers["crm"]
     assert demo.command == ("python", "-m", "caxton_host.demo_server")

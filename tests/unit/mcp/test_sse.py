@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caxton_host.errors import ToolError
+from caxton_host.mcp.lines import Overlong
 from caxton_host.mcp.sse import Event, Events
 
 STREAM = (
@@ -53,3 +54,31 @@ def test_what_does_not_end_is_too_large(piece: bytes) -> None:
 
 def test_an_event_that_is_not_ended_is_none() -> None:
     assert list(Events(limit=100).feed(b"data: one\n")) == []
+
+
+LONG = b'data: {"jsonrpc":"2.0","id":7,"result":{"text":"' + b"x" * 2000 + b'"}}\n\n'
+LATE_ID = b'data: {"result":"' + b"x" * 4000 + b'","jsonrpc":"2.0","id":8}\n\n'
+
+
+@pytest.mark.parametrize(("stream", "number"), [(LONG, 7), (LATE_ID, 8)])
+@pytest.mark.parametrize("size", [1, 7, 64, 500])
+def test_a_long_line_may_be_thrown_away_and_what_it_answers_told(
+    stream: bytes, number: int, size: int
+) -> None:
+    events = Events(limit=1000, discard=10_000)
+    whole = b"data: one\n\n" + stream + b"data: two\n\n"
+    found = [
+        event
+        for start in range(0, len(whole), size)
+        for event in events.feed(whole[start : start + size])
+    ]
+    assert [event.data for event in found] == [b"one", b"", b"two"]
+    assert found[1].overlong == Overlong(number)
+
+
+@pytest.mark.parametrize("piece", [b"x", b"data: x\n", b": x\n", b"x\r"])
+def test_what_is_thrown_away_has_an_end_too(piece: bytes) -> None:
+    events = Events(limit=1000, discard=5000)
+    with pytest.raises(ToolError) as caught:
+        [event for _ in range(6001) for event in events.feed(piece)]
+    assert caught.value.kind == "too_large"

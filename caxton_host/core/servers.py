@@ -8,7 +8,14 @@ from typing import Literal, TypeAlias
 
 from .calls import Effect, Record
 
-__all__ = ["OnToolChange", "Restart", "ServerConfig", "ToolOptions", "Transport"]
+__all__ = [
+    "OAuth",
+    "OnToolChange",
+    "Restart",
+    "ServerConfig",
+    "ToolOptions",
+    "Transport",
+]
 
 Transport: TypeAlias = Literal["stdio", "http", "sse"]
 
@@ -70,6 +77,31 @@ class Restart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OAuth:
+    """
+    How a server's tokens are got, with the credentials of a client.
+
+    Attributes:
+        issuer: The authorization server that the credentials belong to, and the
+            only one they are sent to.
+
+        scope: What is asked for, instead of what the server names.
+
+        method: Where a request for a token has the credentials: in its header
+            or in its body.
+
+        allow_private: The issuer may have an address that is not public.
+    """
+
+    client_id: str
+    client_secret: str = field(repr=False)
+    issuer: str
+    scope: str | None = None
+    method: Literal["basic", "post"] = "basic"
+    allow_private: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
     """
     One tool server.
@@ -78,6 +110,8 @@ class ServerConfig:
         command: Program and arguments, never read by a shell. Or else *url*.
 
         env: What the process gets beside the few variables every one gets.
+
+        oauth: How its tokens are got, if it wants any.
 
         timeout: Seconds a call may take in all.
 
@@ -108,6 +142,7 @@ class ServerConfig:
     cwd: str | None = None
     url: str | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    oauth: OAuth | None = None
     transport: Transport = "stdio"
     timeout: float = 30.0
     connect_timeout: float = 10.0

@@ -24,6 +24,7 @@ from ..core.servers import ServerConfig, ToolOptions
 from ..errors import ServerUnavailable, ToolError
 from . import stdio
 from .catalogue import offers_of
+from .oauth import Access
 from .results import completed
 from .texts import plain
 from .wire import Answer, Link, Wire
@@ -222,19 +223,20 @@ async def connect(
     *,
     legacy: bool = False,
     proxy: str | None = None,
+    access: Access | None = None,
 ) -> AsyncGenerator[Connection]:
     """
     Start or reach a server and keep it for as long as the block lasts.
 
     Enter and leave it in one task: the SDK's session ends where it began. A server
     known to be *legacy* is not asked for a protocol of 2026 or later. One that has
-    a URL is reached through the *proxy*, if there is one.
+    a URL is reached through the *proxy*, if there is one, and with tokens of *access*.
 
     Raises:
         ServerUnavailable: It did not come up within its ``start_timeout``.
     """
     async with AsyncExitStack() as stack:
-        link = await stack.enter_async_context(_link(config, redact, proxy))
+        link = await stack.enter_async_context(_link(config, redact, proxy, access))
         try:
             async with asyncio.timeout(config.start_timeout):
                 session = await stack.enter_async_context(_session(link.peer))
@@ -250,14 +252,14 @@ async def connect(
 
 @asynccontextmanager
 async def _link(
-    config: ServerConfig, redact: Redactor, proxy: str | None
+    config: ServerConfig, redact: Redactor, proxy: str | None, access: Access | None
 ) -> AsyncGenerator[Link]:
     if config.url is not None:
         await asyncio.to_thread(_sdk)
         from . import legacy_sse, streamable  # noqa: PLC0415 -- half a second
 
         way = legacy_sse if config.transport == "sse" else streamable
-        async with way.connect(config, config.url, proxy) as link:
+        async with way.connect(config, config.url, proxy, access) as link:
             yield link
     elif config.command:
         async with stdio.connect(config, redact) as link:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from types import TracebackType
 from typing import NamedTuple, Self
+from weakref import WeakValueDictionary
 
 from ..codec import canonical, sha256
-from ..core.calls import Completed
+from ..core.calls import JSON, Completed
 from ..core.catalogue import Offered
 from ..core.events import Event
 from ..core.redact import Redactor
@@ -18,9 +19,12 @@ from ..core.servers import ServerConfig
 from ..errors import ServerUnavailable, ToolError
 from ..ports import ToolRequest
 from .catalogue import check_names
+from .oauth import Access
 from .supervisor import Server
 
 __all__ = ["McpTools", "Pool"]
+
+_TRUST_DOMAIN = "default"
 
 
 class PoolKey(NamedTuple):
@@ -42,6 +46,7 @@ class Pool:
 
     def __init__(self) -> None:
         self._holders: dict[PoolKey, list[tuple[Server, int]]] = {}
+        self._access: WeakValueDictionary[PoolKey, Access] = WeakValueDictionary()
 
     def take(
         self, key: PoolKey, config: ServerConfig, make: Callable[[], Server]
@@ -55,6 +60,21 @@ class Pool:
         server = make()
         held.append((server, 1))
         return server
+
+    def access(
+        self, config: ServerConfig, redact: Redactor, proxy: str | None
+    ) -> Access | None:
+        """Return the tokens of a server: the same for all that use it."""
+        if config.oauth is None or config.url is None:
+            return None
+        said = canonical([config.url, asdict(config.oauth), proxy])
+        key = PoolKey(_TRUST_DOMAIN, config.name, sha256(said))
+        found = self._access.get(key)
+        if found is None:
+            owner = f"token {config.name} {key.credentials}"
+            found = Access(config.oauth, config.url, redact, owner=owner, proxy=proxy)
+            self._access[key] = found
+        return found
 
     async def give_back(self, key: PoolKey, server: Server) -> None:
         """Hold a server no longer. It ends with its last holder."""
@@ -102,7 +122,15 @@ class McpTools:
             key: self._shared.take(
                 key,
                 servers[name],
-                partial(Server, servers[name], redact, tell, trace_context, proxy),
+                partial(
+                    Server,
+                    servers[name],
+                    redact,
+                    tell,
+                    trace_context,
+                    proxy,
+                    access=self._shared.access(servers[name], redact, proxy),
+                ),
             )
             for name, key in self._keys.items()
         }
@@ -169,7 +197,12 @@ def _ignore(_event: Event) -> None:
 
 
 def _key(config: ServerConfig, proxy: str | None = None) -> PoolKey:
-    given = canonical(
-        [[*config.command], config.url, dict(config.env), dict(config.headers), proxy]
-    )
-    return PoolKey("default", config.name, sha256(given))
+    given: list[JSON] = [
+        [*config.command],
+        config.url,
+        dict(config.env),
+        dict(config.headers),
+        proxy,
+        asdict(config.oauth) if config.oauth else None,
+    ]
+    return PoolKey(_TRUST_DOMAIN, config.name, sha256(canonical(given)))

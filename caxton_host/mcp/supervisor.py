@@ -30,6 +30,7 @@ from ..core.servers import ServerConfig, ToolOptions
 from ..errors import CaxtonError, ServerUnavailable, ToolError
 from ..ports import ToolRequest
 from .connection import Connection, connect
+from .oauth import Access
 from .stdio import shown
 
 __all__ = ["Server"]
@@ -56,13 +57,15 @@ class Server:
         problem: Why it is down, if it is and was tried.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- what a server takes, and who is told
         self,
         config: ServerConfig,
         redact: Redactor,
         emit: Callable[[Event], None],
         trace_context: Callable[[], Mapping[str, str]],
         proxy: str | None = None,
+        *,
+        access: Access | None = None,
     ) -> None:
         self.config = config
         self.problem: ServerUnavailable | None = None
@@ -70,6 +73,7 @@ class Server:
         self._on_event = emit
         self._trace_context = trace_context
         self._proxy = proxy
+        self._access = access
         self._slots = asyncio.Semaphore(config.concurrency)
         self._current: Connection | None = None
         self._attempt: asyncio.Future[Connection | None] | None = None
@@ -220,6 +224,7 @@ class Server:
                     self._redact,
                     legacy=self._legacy,
                     proxy=self._proxy,
+                    access=self._access,
                 ) as connection:
                     lived = await self._live(connection)
             except ServerUnavailable as exc:

@@ -58,7 +58,9 @@ class Redactor:
 
     def hold(self, owner: str, secrets: Iterable[str]) -> None:
         """Replace these as well, until *owner* names others: tokens come and go."""
-        self._passing[owner] = _all_forms(secrets)
+        self._passing.pop(owner, None)
+        if forms := _all_forms(secrets):
+            self._passing[owner] = forms
         self._build()
 
     def _build(self) -> None:

@@ -20,7 +20,14 @@ from .log import (
     Trace,
 )
 from .sandbox import Answer, Door, Ending, Guest, Prepared, Sandbox
-from .tools import Progress, RunScope, ToolClient, ToolRequest, ToolSource
+from .tools import (
+    Progress,
+    RunScope,
+    ToolClient,
+    ToolRequest,
+    ToolService,
+    ToolSource,
+)
 from .watch import Clock, Span, Telemetry
 
 __all__ = [
@@ -46,6 +53,7 @@ __all__ = [
     "Telemetry",
     "ToolClient",
     "ToolRequest",
+    "ToolService",
     "ToolSource",
     "Trace",
 ]

@@ -10,7 +10,15 @@ from typing import Protocol
 from ..core.calls import JSON, Completed
 from ..core.catalogue import Offered
 
-__all__ = ["Progress", "RunScope", "ToolClient", "ToolRequest", "ToolSource", "ignore"]
+__all__ = [
+    "Progress",
+    "RunScope",
+    "ToolClient",
+    "ToolRequest",
+    "ToolService",
+    "ToolSource",
+    "ignore",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,3 +127,7 @@ class ToolSource(Protocol):
         What is configured meanwhile is for runs that begin later.
         """
         ...
+
+
+class ToolService(ToolClient, ToolSource, Protocol):
+    """Tools that can be used as they are, and for one run."""

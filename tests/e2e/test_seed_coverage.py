@@ -40,7 +40,6 @@ MISSING = {
     "S1.63 S1.64 S1.65 S1.77 S5.11",
     "prompts and variables": "S2.51 S2.54 S2.55 S2.56 S2.59 S2.60 S2.61 S2.62 "
     "S2.63 S2.64",
-    "authentication": "S1.16 S1.29",
     "operations": "S1.41 S1.78 S1.79",
     "conformance and real servers": "S5.3 S5.16 S5.21 S5.25",
 }

@@ -340,7 +340,8 @@ def _unavailable(
     if config.url is not None:
         return ServerUnavailable(
             why,
-            fix=f"check url and headers of [servers.{config.name}]; "
+            fix=f"check url and {'oauth' if config.oauth else 'headers'} "
+            f"of [servers.{config.name}]; "
             "a proxy is named in [http] proxy, never by the environment",
         )
     missing = stdio.withheld(os.environ, config.env)

@@ -47,6 +47,9 @@ _REMEMBERED = 8
 _SPEAKS = {"mcp-protocol-version": "2025-06-18"}
 
 
+_TURNED_AWAY: tuple[FailureKind, str] = "transport", "the server has turned it away"
+
+
 class Access:
     """
     The tokens of one server, in memory alone.
@@ -74,7 +77,8 @@ class Access:
         self._provider: Provider | None = None
         self._challenge: str | None = None
         self._not_before = 0.0
-        self._problem = _failed("the server has turned it away")
+        self._problem: tuple[FailureKind, str] = _TURNED_AWAY
+        self._refusal = 0
 
     async def header(self, deadline: float) -> dict[str, str]:
         """
@@ -112,12 +116,13 @@ class Access:
                 if token is not None and _header(token) != used:
                     return
                 if loop.time() < self._not_before:
-                    raise ToolError(self._problem.kind, "no", str(self._problem))
+                    raise self._failed()
                 self._not_before = loop.time() + _SOONEST
                 self._challenge = challenge[:_LONGEST_CHALLENGE]
                 await self._get(deadline)
         except TimeoutError:
-            raise ToolError("timeout", "no", "there was no token in time") from None
+            self._problem = "timeout", "none came in time"
+            raise self._failed() from None
 
     @property
     def _token(self) -> str | None:
@@ -130,17 +135,28 @@ class Access:
         client = Client(proxy=self._proxy)
         try:
             await self._drive(provider, client, deadline)
-            self._problem = _failed("the server has turned it away")
         except ToolError as exc:
-            self._problem = _failed(str(exc), exc.kind)
+            self._problem = exc.kind, str(exc)
         except Exception:  # noqa: BLE001 -- its text may quote what was answered
-            self._problem = _failed("the answers of its issuer cannot be used")
+            self._problem = (
+                "transport",
+                (
+                    f"its issuer answered {self._refusal}"
+                    if self._refusal
+                    else "the answers of its issuer cannot be used"
+                ),
+            )
         else:
+            self._problem = _TURNED_AWAY
             return
         finally:
             await client.aclose()
         provider.forget()
-        raise self._problem
+        raise self._failed()
+
+    def _failed(self) -> ToolError:
+        kind, why = self._problem
+        return ToolError(kind, "no", f"there is no token for the server: {why}")
 
     def _make(self) -> Provider:
         from .credentials import Provider  # noqa: PLC0415 -- a tenth of a second
@@ -214,8 +230,8 @@ class Access:
             # The address of the server is the operator's word.
             allow_private=self._config.allow_private or not issuer,
         )
-        if wanted.method != "GET" and said.status not in {200, 201}:
-            raise ToolError("transport", "no", f"its issuer answered {said.status}")
+        if wanted.method != "GET":
+            self._refusal = 0 if said.status in {200, 201} else said.status
         return httpx2.Response(
             said.status, headers=said.headers, content=said.body, request=wanted
         )
@@ -223,10 +239,6 @@ class Access:
 
 def _header(token: str) -> dict[str, str]:
     return {"authorization": f"Bearer {token}"}
-
-
-def _failed(why: str, kind: FailureKind = "transport") -> ToolError:
-    return ToolError(kind, "no", f"there is no token for the server: {why}")
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:

@@ -35,7 +35,9 @@ class Authority:
 
         elsewhere: What its metadata name as the place for tokens, instead of its own.
 
-        leaks: Answers a wrong request with what was sent.
+        refreshes: Gives tokens to refresh with, and takes them.
+
+        forgets: Takes no token to refresh with.
     """
 
     def __init__(self) -> None:
@@ -49,6 +51,9 @@ class Authority:
         self.redirects = False
         self.refuses = False
         self.empty = False
+        self.refreshes = False
+        self.forgets = False
+        self.length = 32
 
     def app(self) -> Starlette:
         where = "/.well-known/oauth-authorization-server"
@@ -80,12 +85,16 @@ class Authority:
             return RedirectResponse(f"{self.url}/elsewhere", 307)
         if self.refuses or not _is_client(asked, form):
             return JSONResponse({"error": "invalid_client", "was": body}, 401)
-        token = "tok-" + secrets.token_hex(16)
+        if form["grant_type"] == "refresh_token" and self.forgets:
+            return JSONResponse({"error": "invalid_grant"}, 400)
+        token = "tok-" + secrets.token_hex(self.length // 2)
         self.good.add(token)
         self.given.append(token)
         answer: dict[str, Any] = {"access_token": token, "token_type": "Bearer"}
         if self.lasts is not None:
             answer["expires_in"] = self.lasts
+        if self.refreshes:
+            answer["refresh_token"] = f"refresh-{token}"
         return JSONResponse({} if self.empty else answer)
 
 
@@ -111,9 +120,9 @@ class Guarded:
         metadata: Where it says that its metadata are, if not where they are.
     """
 
-    def __init__(self, authority: Authority) -> None:
+    def __init__(self, authority: Authority, app: Any = None) -> None:  # noqa: ANN401
         self._authority = authority
-        self.app = demo_server().streamable_http_app()
+        self.app = app or demo_server().streamable_http_app()
         self.url = ""
         self.seen: list[str] = []
         self.calls: list[str] = []
@@ -122,7 +131,7 @@ class Guarded:
         self.metadata: str | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401
-        if scope["type"] != "http" or scope["path"] == "/mcp":
+        if scope["type"] != "http" or "/.well-known" not in scope["path"]:
             if scope["type"] == "http" and not self._admits(scope):
                 await self._challenge()(scope, receive, send)
             else:

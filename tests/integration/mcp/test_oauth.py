@@ -19,6 +19,7 @@ from caxton_host.mcp import McpTools
 
 from .authority import CLIENT, CLIENT_SECRET, Authority, Guarded, served
 from .conftest import request
+from .official_sse import official_sse
 
 
 class Scene(NamedTuple):
@@ -152,6 +153,83 @@ async def test_two_configurations_of_a_server_have_one_token() -> None:
         async with McpTools({"crm": slower}, redact=at.redact, pool=shared) as more:
             await said(more)
         assert len(at.authority.given) == 1
+
+
+async def test_a_token_to_refresh_with_is_used_and_the_credentials_if_it_fails() -> (
+    None
+):
+    async with scene() as at, at.tools() as tools:
+        at.authority.refreshes = True
+        await said(tools)
+        for forgets, grant in (
+            (False, ["refresh_token"]),
+            (True, ["refresh_token", "client_credentials"]),
+        ):
+            at.authority.forgets = forgets
+            before = len(at.authority.asked)
+            _let_expire(tools)
+            assert await said(tools) == "hello"
+            asked = at.authority.asked[before:]
+            assert [form["grant_type"] for form in asked] == grant
+        last = f"refresh-{at.authority.given[-1]}"
+        assert await said(tools, last) == "[redacted]"  # law 8
+
+
+def _let_expire(tools: McpTools) -> None:
+    [access] = tools._shared._access.values()
+    assert access._provider
+    access._provider.context.token_expiry_time = 1.0
+    access._not_before = 0.0
+
+
+async def test_a_token_that_no_header_takes_is_refused() -> None:
+    async with scene() as at, at.tools() as tools:
+        at.authority.length = 10_000
+        assert "it cannot be sent" in await refused(tools)
+
+
+async def test_an_issuer_that_does_not_answer_takes_no_longer_than_the_start() -> None:
+    stop = asyncio.Event()
+
+    async def silent(scope: Any, *_: Any) -> None:  # noqa: ANN401
+        if scope["type"] == "http":
+            await stop.wait()
+
+    async with scene() as at, served(silent) as issuer:
+        at.guarded.silent = True
+        config = replace(at.config, start_timeout=1.0)
+        tools = at._replace(config=config).tools(issuer=issuer)
+        async with tools:
+            await refused(tools)
+        stop.set()
+        assert at.authority.asked == []
+
+
+async def test_the_transport_of_2024_shows_its_token_too() -> None:
+    authority = Authority()
+    guarded = Guarded(authority, official_sse())
+    async with served(authority.app()) as issuer, served(guarded) as origin:
+        authority.url, guarded.url = issuer, f"{origin}/sse"
+        guarded.silent = True
+        config = ServerConfig(
+            name="crm",
+            url=guarded.url,
+            transport="sse",
+            oauth=OAuth(
+                client_id=CLIENT,
+                client_secret=CLIENT_SECRET,
+                issuer=issuer,
+                allow_private=True,
+            ),
+        )
+        async with McpTools({"crm": config}, redact=Redactor()) as tools:
+            assert await said(tools) == "hello"
+            authority.good.clear()
+            await asyncio.sleep(1.1)
+            with pytest.raises(ToolError, match="another token"):
+                await said(tools)
+            assert await said(tools) == "hello"
+        assert len(authority.given) == 2
 
 
 async def test_credentials_go_to_no_issuer_but_the_one_that_is_named() -> None:

@@ -16,20 +16,20 @@ from types import TracebackType
 from typing import Self, TypeAlias
 
 from .config import Config
-from .ports import RunScope, ToolClient
+from .ports import RunScope, ToolClient, ToolSource
 
 __all__ = ["Generations"]
 
 _log = logging.getLogger(__name__)
 
-Opening: TypeAlias = Callable[[Config], AbstractAsyncContextManager[ToolClient]]
+Opening: TypeAlias = Callable[[Config], AbstractAsyncContextManager[ToolSource]]
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Generation:
     number: int
     config: Config
-    tools: ToolClient
+    tools: ToolSource
     stack: AsyncExitStack
     runs: int = 0
 
@@ -105,11 +105,11 @@ class Generations:
     @asynccontextmanager
     async def open(self, scope: RunScope) -> AsyncGenerator[ToolClient]:
         """Return the tools of the newest generation, for one run."""
-        del scope
         generation = self._newest
         generation.runs += 1
         try:
-            yield generation.tools
+            async with generation.tools.open(scope) as tools:
+                yield tools
         finally:
             generation.runs -= 1
             self._let_go(generation)

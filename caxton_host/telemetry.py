@@ -18,17 +18,23 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Collection,
+    Generator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from .core.calls import Completed, Denied, Outcome, Route, ToolCall
 from .core.catalogue import Offered
 from .errors import ToolError
-from .ports import RunScope, ToolClient, ToolRequest
+from .ports import RunScope, ToolClient, ToolRequest, ToolService
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Counter
@@ -269,16 +275,9 @@ class OtelTelemetry:
 
 
 @dataclass(frozen=True, slots=True)
-class TracedTools:
-    """A tool client whose every attempt is a CLIENT span."""
-
+class _Traced:
     tools: ToolClient
     telemetry: OtelTelemetry
-
-    def open(self, scope: RunScope) -> nullcontext[Self]:
-        """Return itself: it serves every run alike."""
-        del scope
-        return nullcontext(self)
 
     async def offered(self, servers: Collection[str]) -> Offered:
         """Return what the servers offer."""
@@ -291,6 +290,19 @@ class TracedTools:
             if done.is_error:
                 span.fail("tool_error")
             return done
+
+
+@dataclass(frozen=True, slots=True)
+class TracedTools(_Traced):
+    """A tool client whose every attempt is a CLIENT span."""
+
+    tools: ToolService
+
+    @contextlib.asynccontextmanager
+    async def open(self, scope: RunScope) -> AsyncGenerator[ToolClient]:
+        """Return the tools of one run, watched as well."""
+        async with self.tools.open(scope) as tools:
+            yield _Traced(tools, self.telemetry)
 
 
 def connect(

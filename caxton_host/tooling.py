@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from .config import Config
 from .core.calls import Completed
@@ -16,7 +15,7 @@ from .core.events import Event
 from .core.redact import Redactor
 from .core.webhooks import SERVER as WEBHOOK
 from .errors import ToolError
-from .ports import Era, Eras, RunScope, ToolClient, ToolRequest
+from .ports import Era, Eras, RunScope, ToolClient, ToolRequest, ToolService
 from .telemetry import NoTelemetry, OtelTelemetry, TracedTools
 
 if TYPE_CHECKING:
@@ -34,14 +33,26 @@ class Routed:
 
     Attributes:
         clients: Name of a server to the client that reaches it.
+
+        source: One of them, if it is not the same for every run.
     """
 
     clients: Mapping[str, ToolClient]
+    source: ToolService | None = None
 
-    def open(self, scope: RunScope) -> nullcontext[Self]:
-        """Return itself: it serves every run alike."""
-        del scope
-        return nullcontext(self)
+    @contextlib.asynccontextmanager
+    async def open(self, scope: RunScope) -> AsyncGenerator[Routed]:
+        """Return the tools of one run."""
+        if self.source is None:
+            yield self
+            return
+        async with self.source.open(scope) as opened:
+            yield Routed(
+                {
+                    name: opened if client is self.source else client
+                    for name, client in self.clients.items()
+                }
+            )
 
     async def offered(self, servers: Collection[str]) -> Offered:
         """Return what *servers* offer, by whichever client; others are left out."""
@@ -135,8 +146,10 @@ class Tooling:
         self.redact.learn(config.secrets)
         async with contextlib.AsyncExitStack() as stack:
             clients: dict[str, ToolClient] = {}
+            source: ToolService | None = None
             if config.servers:
                 mcp = await stack.enter_async_context(self._servers(config))
+                source = mcp
                 clients |= dict.fromkeys(config.servers, mcp)
             if config.webhooks:
                 from .webhooks import WebhookTools  # noqa: PLC0415 -- only with one
@@ -149,7 +162,7 @@ class Tooling:
                         trace_context=self.telemetry.headers,
                     )
                 )
-            routed = Routed(clients)
+            routed = Routed(clients, source)
             if isinstance(self.telemetry, OtelTelemetry):
                 yield TracedTools(routed, self.telemetry)
             else:

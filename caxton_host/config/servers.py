@@ -6,13 +6,14 @@ import re
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from ..core.calls import JSON, Retry
 from ..core.names import is_server_name, is_tool_name
 from ..core.servers import (
     USUAL,
     BreakerOptions,
+    OAuth,
     Restart,
     ServerConfig,
     ToolOptions,
@@ -203,6 +204,33 @@ _SHARED: f.Fields = {
     "slow_response_message": ("slow_response_message", f.text),
 }
 
+_OAUTH: f.Fields = {
+    "client_id": ("client_id", f.text),
+    "client_secret": ("client_secret", f.text),
+    "issuer": ("issuer", f.url),
+    "scope": ("scope", f.text),
+    "method": ("method", f.choice("basic", "post")),
+    "allow_private": ("allow_private", f.flag),
+}
+
+
+def _oauth(value: object, at: At) -> OAuth:
+    found = f.read(value, _OAUTH, at)
+    for key in ("client_id", "client_secret", "issuer"):
+        if not found.get(key):
+            raise at.error(f"needs its {key}", fix=f'write {key} = "..."')
+    secret = found["client_secret"]
+    # The second is what the header of a request for a token is made of.
+    for form in (secret, quote(secret, safe="")):
+        at.source.secrets.note(form, "client_secret", at)
+    if _in_the_clear(found["issuer"]):
+        raise at.key("issuer").error(
+            "is not https, so the credentials could be read on the way",
+            fix="write its https address",
+        )
+    return OAuth(**found)
+
+
 _MESSAGE: f.Fields = {
     "message_field": ("message_field", f.text),
     "message_template": ("message_template", f.text),
@@ -230,6 +258,7 @@ _ENDPOINT: f.Fields = {
     "cwd": ("cwd", f.path),
     "url": ("url", f.url),
     "headers": ("headers", f.header_map),
+    "oauth": ("oauth", _oauth),
     "type": ("transport", _transport_name),
 }
 
@@ -320,6 +349,8 @@ def server(values: object, at: At, name: str | None = None) -> ServerConfig:
         )
     if found.get("headers") and _in_the_clear(found.get("url", "")):
         at.key("url").warn("is not https, so its headers can be read on the way")
+    if "oauth" in found:
+        _check_oauth(found, at)
     if found.get("concurrency") == 0:
         raise at.key("concurrency").error("is none", fix="write 1 or more")
     if "url" in found:
@@ -329,6 +360,22 @@ def server(values: object, at: At, name: str | None = None) -> ServerConfig:
         found["command"] = (*command, *words)
         found["cwd"] = str(found.get("cwd", at.source.folder))
     return ServerConfig(name=name or at.name, **found)
+
+
+def _check_oauth(found: dict[str, Any], at: At) -> None:
+    if "url" not in found:
+        raise at.key("oauth").error(
+            "is for servers that have a url", fix="remove it, or use env"
+        )
+    if any(name.lower() == "authorization" for name in found.get("headers", {})):
+        raise at.key("oauth").error(
+            "and a header Authorization exclude each other", fix="remove one of them"
+        )
+    if _in_the_clear(found["url"]):
+        raise at.key("url").error(
+            "is not https, so its tokens could be read on the way",
+            fix="write its https address",
+        )
 
 
 def _in_the_clear(url: str) -> bool:

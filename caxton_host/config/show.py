@@ -69,6 +69,8 @@ def _server(server: ServerConfig, mask: Callable[[str], str]) -> dict[str, JSON]
     else:
         shown["url"] = mask(server.url)
         shown["headers"] = dict.fromkeys(server.headers, _HIDDEN)
+        if server.oauth is not None:
+            shown["oauth"] = _given(asdict(server.oauth) | {"client_secret": _HIDDEN})
         shown["connect_timeout"] = server.connect_timeout
     shown |= {
         "timeout": server.timeout,

@@ -45,17 +45,27 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._forms: frozenset[str] = frozenset()
+        self._passing: dict[str, frozenset[str]] = {}
         self._find: Callable[[str], str] | None = None
         self.learn(secrets)
 
     def learn(self, secrets: Iterable[str]) -> None:
         """Replace these from now on as well. What was one once stays one."""
-        known = [s for s in secrets if len(s.encode()) >= MIN_LENGTH]
-        known += [line for secret in known for line in _lines(secret)]
-        forms = {form for secret in known for form in _forms(secret)}
+        forms = _all_forms(secrets)
         if not forms <= self._forms:
             self._forms |= forms
-            self._find = _Finder(self._forms)
+            self._build()
+
+    def hold(self, owner: str, secrets: Iterable[str]) -> None:
+        """Replace these as well, until *owner* names others: tokens come and go."""
+        self._passing.pop(owner, None)
+        if forms := _all_forms(secrets):
+            self._passing[owner] = forms
+        self._build()
+
+    def _build(self) -> None:
+        forms = self._forms.union(*self._passing.values())
+        self._find = _Finder(forms) if forms else None
 
     def text(self, text: str) -> str:
         """Return *text* without a secret."""
@@ -98,6 +108,12 @@ def same_but_masked(redacted: str, plain: str, *, cut: bool = False) -> bool:
             return False
         at = found + len(part)
     return True
+
+
+def _all_forms(secrets: Iterable[str]) -> frozenset[str]:
+    known = [s for s in secrets if len(s.encode()) >= MIN_LENGTH]
+    known += [line for secret in known for line in _lines(secret)]
+    return frozenset(form for secret in known for form in _forms(secret))
 
 
 def _without_half_a_mask(text: str) -> str:

@@ -12,6 +12,7 @@ __all__ = [
     "USUAL",
     "BreakerOptions",
     "Elicitation",
+    "OAuth",
     "OnToolChange",
     "Rate",
     "Restart",
@@ -142,6 +143,31 @@ class Rate(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OAuth:
+    """
+    How a server's tokens are got, with the credentials of a client.
+
+    Attributes:
+        issuer: The authorization server that the credentials belong to, and the
+            only one they are sent to.
+
+        scope: What is asked for, instead of what the server names.
+
+        method: Where a request for a token has the credentials: in its header
+            or in its body.
+
+        allow_private: The issuer may have an address that is not public.
+    """
+
+    client_id: str
+    client_secret: str = field(repr=False)
+    issuer: str
+    scope: str | None = None
+    method: Literal["basic", "post"] = "basic"
+    allow_private: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
     """
     One tool server.
@@ -150,6 +176,8 @@ class ServerConfig:
         command: Program and arguments, never read by a shell. Or else *url*.
 
         env: What the process gets beside the few variables every one gets.
+
+        oauth: How its tokens are got, if it wants any.
 
         timeout: Seconds a call may take in all.
 
@@ -201,6 +229,7 @@ class ServerConfig:
     cwd: str | None = None
     url: str | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    oauth: OAuth | None = None
     transport: Transport = "stdio"
     timeout: float = 30.0
     connect_timeout: float = 10.0

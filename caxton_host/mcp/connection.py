@@ -32,6 +32,7 @@ from . import stdio
 from .blobs import set_apart
 from .catalogue import offers_of
 from .listening import listening
+from .oauth import Access
 from .reports import Heard
 from .results import completed
 from .rounds import ROUNDS, carried
@@ -363,13 +364,14 @@ def _good_for(said: JSON) -> list[float]:
 
 
 @asynccontextmanager
-async def connect(
+async def connect(  # noqa: PLR0913 -- a server, and what is around it
     config: ServerConfig,
     redact: Redactor,
     *,
     legacy: Callable[[], Awaitable[bool]] | None = None,
     proxy: str | None = None,
     log: LogFile | None = None,
+    access: Access | None = None,
 ) -> AsyncGenerator[Connection]:
     """
     Start or reach a server and keep it for as long as the block lasts.
@@ -377,13 +379,15 @@ async def connect(
     Enter and leave it in one task: the SDK's session ends where it began. A server
     known to be *legacy*, which is found out while it starts, is not asked for a
     protocol of 2026 or later. One that has a URL is reached through the *proxy*, if
-    there is one. What one with a command says to people goes to *log*.
+    there is one, and with tokens of *access*. What one with a command says to people
+    goes to *log*.
 
     Raises:
         ServerUnavailable: It did not come up within its ``start_timeout``.
     """
     async with AsyncExitStack() as stack:
-        link = await stack.enter_async_context(_link(config, redact, proxy, log))
+        around = _link(config, redact, proxy, log, access)
+        link = await stack.enter_async_context(around)
         link.peer.elicitation = config.elicitation
         link.peer.tap = tap_of(config, redact, SystemClock())
         try:
@@ -407,14 +411,18 @@ async def connect(
 
 @asynccontextmanager
 async def _link(
-    config: ServerConfig, redact: Redactor, proxy: str | None, log: LogFile | None
+    config: ServerConfig,
+    redact: Redactor,
+    proxy: str | None,
+    log: LogFile | None,
+    access: Access | None,
 ) -> AsyncGenerator[Link]:
     if config.url is not None:
         await asyncio.to_thread(_sdk)
         from . import legacy_sse, streamable  # noqa: PLC0415 -- half a second
 
         way = legacy_sse if config.transport == "sse" else streamable
-        async with way.connect(config, config.url, proxy) as link:
+        async with way.connect(config, config.url, proxy, access) as link:
             yield link
     elif config.command:
         async with stdio.connect(config, redact, log) as link:
@@ -517,7 +525,8 @@ def _unavailable(
     if config.url is not None:
         return ServerUnavailable(
             why,
-            fix=f"check url and headers of [servers.{config.name}]; "
+            fix=f"check url and {'oauth' if config.oauth else 'headers'} "
+            f"of [servers.{config.name}]; "
             "a proxy is named in [http] proxy, never by the environment",
         )
     missing = stdio.withheld(os.environ, config.env)

@@ -20,6 +20,7 @@ from ..core.servers import ServerConfig
 from ..errors import ToolError
 from .jsonrpc import Peer, encode
 from .lines import DISCARD
+from .oauth import Access
 from .posts import Posts, Reply, opened, status_text
 from .sse import Event, Events
 from .wire import Link, longest
@@ -178,7 +179,11 @@ class SsePeer(Peer):
         if self._protocol:
             headers["mcp-protocol-version"] = self._protocol
         with self._posts.failures():
-            reply = await self._posts.send("POST", headers, line, deadline, address)
+            # After the handshake it may be a call, which is not for us to repeat.
+            again = self._protocol is None
+            reply = await self._posts.send(
+                "POST", headers, line, deadline, address, again=again
+            )
             await reply.rest()
         return reply.status
 
@@ -205,7 +210,7 @@ class SsePeer(Peer):
 
 @asynccontextmanager
 async def connect(
-    config: ServerConfig, url: str, proxy: str | None
+    config: ServerConfig, url: str, proxy: str | None, access: Access | None = None
 ) -> AsyncGenerator[Link]:
     """
     Open the stream of a server, and keep it for as long as the block lasts.
@@ -213,7 +218,7 @@ async def connect(
     Raises:
         ServerUnavailable: Its address or a header cannot be used.
     """
-    posts = await opened(config, url, proxy)
+    posts = await opened(config, url, proxy, access)
     peer = SsePeer(posts, limit=longest(config), start_timeout=config.start_timeout)
     try:
         yield Link(peer, str)

@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
+from weakref import WeakValueDictionary
 
 from ..codec import canonical, sha256
-from ..core.calls import Completed
+from ..core.calls import JSON, Completed
 from ..core.catalogue import Offered
 from ..core.events import Event
 from ..core.redact import Redactor
 from ..core.servers import ServerConfig
 from ..errors import ServerUnavailable, ToolError
-from ..ports import Eras, ToolRequest
+from ..ports import Eras, RunScope, ToolClient, ToolRequest
 from .catalogue import check_names
+from .oauth import Access
+from .scoped import ForOneRun, composed, fill, is_open, tell_missing
 from .serverlog import LogFile
 from .status import ServerStatus
 from .supervisor import Server
 
 __all__ = ["McpTools", "Pool"]
+
+_TRUST_DOMAIN = "default"
+
+#: Servers that are kept for the next run with the same headers: how many, how long.
+_IDLE = 32
+_LINGER = 60.0
 
 
 class PoolKey(NamedTuple):
@@ -45,6 +55,9 @@ class Pool:
 
     def __init__(self) -> None:
         self._holders: dict[PoolKey, list[tuple[Server, int]]] = {}
+        self._idle: dict[Server, tuple[PoolKey, asyncio.TimerHandle]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._access: WeakValueDictionary[PoolKey, Access] = WeakValueDictionary()
 
     def take(
         self, key: PoolKey, config: ServerConfig, make: Callable[[], Server]
@@ -54,22 +67,69 @@ class Pool:
         for n, (server, holders) in enumerate(held):
             if _alike(server.config, config):
                 held[n] = server, holders + 1
+                if server in self._idle:
+                    self._idle.pop(server)[1].cancel()
                 return server
         server = make()
         held.append((server, 1))
         return server
 
-    async def give_back(self, key: PoolKey, server: Server) -> None:
-        """Hold a server no longer. It ends with its last holder."""
+    def access(
+        self, config: ServerConfig, redact: Redactor, proxy: str | None
+    ) -> Access | None:
+        """Return the tokens of a server: the same for all that use it."""
+        if config.oauth is None or config.url is None:
+            return None
+        said = canonical([config.url, asdict(config.oauth), proxy])
+        key = PoolKey(_TRUST_DOMAIN, config.name, sha256(said))
+        found = self._access.get(key)
+        if found is None:
+            owner = f"token {config.name} {key.credentials}"
+            found = Access(config.oauth, config.url, redact, owner=owner, proxy=proxy)
+            self._access[key] = found
+        return found
+
+    async def give_back(
+        self, key: PoolKey, server: Server, *, linger: bool = False
+    ) -> None:
+        """
+        Hold a server no longer.
+
+        It ends with its last holder, or it is kept for a while for the next one.
+        """
         held = self._holders[key]
         n = next(n for n, (one, _) in enumerate(held) if one is server)
-        if held[n][1] > 1:
-            held[n] = server, held[n][1] - 1
+        held[n] = server, held[n][1] - 1
+        if held[n][1]:
             return
-        del held[n]
+        if not linger:
+            await self._end(key, server)
+            return
+        timer = asyncio.get_running_loop().call_later(_LINGER, self._evict, server)
+        self._idle[server] = key, timer
+        if len(self._idle) > _IDLE:
+            self._evict(next(iter(self._idle)))
+
+    def _evict(self, server: Server) -> None:
+        key, timer = self._idle.pop(server)
+        timer.cancel()
+        task = asyncio.create_task(self._end(key, server))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _end(self, key: PoolKey, server: Server) -> None:
+        held = self._holders[key]
+        held[:] = [one for one in held if one[0] is not server]
         if not held:
             del self._holders[key]
         await server.close()
+
+    async def clear(self, names: Collection[str]) -> None:
+        """End those of the named servers that nobody holds."""
+        for server, (key, _) in [*self._idle.items()]:
+            if key.server in names:
+                self._evict(server)
+        await asyncio.gather(*self._ending)
 
 
 def _alike(one: ServerConfig, other: ServerConfig) -> bool:
@@ -85,7 +145,9 @@ class McpTools:
     *trace_context* returns at the time of a call goes along in its ``_meta``: W3C's.
     Servers that have a URL are reached through the *proxy*, if there is one; what the
     others say to people is kept in the folder *logs*, a file each. Those of a *pool*
-    are shared with other clients of it. What they speak is remembered in *eras*.
+    are shared with other clients of it; those that are to *linger* are kept for a
+    while when this ends. What they speak is remembered in *eras*. Servers whose headers
+    refer to the context of a run are reached for a run alone: see `open`.
     """
 
     def __init__(  # noqa: PLR0913 -- what a server takes, and who else has it
@@ -99,11 +161,26 @@ class McpTools:
         pool: Pool | None = None,
         eras: Eras | None = None,
         logs: Path | None = None,
+        linger: bool = False,
     ) -> None:
         self._shared = pool or Pool()
+        self._linger = linger
+        self._open = {name: it for name, it in servers.items() if is_open(it)}
+        servers = {name: it for name, it in servers.items() if name not in self._open}
         self._eager = [name for name, config in servers.items() if config.eager]
         self._keys = {name: _key(config, proxy) for name, config in servers.items()}
         tell = on_event or _ignore
+        self._redact = redact
+        self._again = partial(
+            McpTools,
+            redact=redact,
+            on_event=on_event,
+            trace_context=trace_context,
+            proxy=proxy,
+            pool=self._shared,
+            eras=eras,
+            linger=True,
+        )
         self._pool = {
             key: self._shared.take(
                 key,
@@ -117,6 +194,7 @@ class McpTools:
                     proxy=proxy,
                     eras=eras,
                     log=LogFile(logs, name) if logs else None,
+                    access=self._shared.access(servers[name], redact, proxy),
                 ),
             )
             for name, key in self._keys.items()
@@ -134,8 +212,32 @@ class McpTools:
         trace: TracebackType | None,
     ) -> None:
         await asyncio.gather(
-            *(self._shared.give_back(key, server) for key, server in self._pool.items())
+            *(
+                self._shared.give_back(key, server, linger=self._linger)
+                for key, server in self._pool.items()
+            )
         )
+        await self._shared.clear(self._open)
+
+    @asynccontextmanager
+    async def open(self, scope: RunScope) -> AsyncGenerator[ToolClient]:
+        """
+        Return the tools of one run.
+
+        Servers whose headers refer to its context are reached with what it says:
+        runs that say the same share a connection, others never.
+        """
+        if not self._open:
+            yield self
+            return
+        filled, problems = fill(self._open, scope.context)
+        owner = f"headers of {scope.run_id}"
+        self._redact.hold(owner, composed(self._open, filled))
+        try:
+            async with self._again(filled) as own:
+                yield ForOneRun(self, own, self._open, problems)
+        finally:
+            self._redact.hold(owner, ())
 
     async def offered(self, servers: Collection[str]) -> Offered:
         """
@@ -148,6 +250,13 @@ class McpTools:
 
             ConfigError: Two of the tools would have the same name.
         """
+        tell_missing(
+            {
+                name: (self._open[name], "its headers refer to the context of a run")
+                for name in servers
+                if name in self._open
+            }
+        )
         asked = [self._pool[self._keys[name]] for name in servers if name in self._keys]
         found = await asyncio.gather(*(server.offers() for server in asked))
         offers = tuple(offer for some in found for offer in some)
@@ -180,6 +289,8 @@ class McpTools:
 
     def problem(self, server: str) -> ServerUnavailable | None:
         """Return why *server* is down, as far as known; ``None`` if it is not."""
+        if server in self._open:
+            return ServerUnavailable("its headers refer to the context of a run")
         return self._pool[self._keys[server]].problem
 
 
@@ -188,7 +299,12 @@ def _ignore(_event: Event) -> None:
 
 
 def _key(config: ServerConfig, proxy: str | None = None) -> PoolKey:
-    given = canonical(
-        [[*config.command], config.url, dict(config.env), dict(config.headers), proxy]
-    )
-    return PoolKey("default", config.name, sha256(given))
+    given: list[JSON] = [
+        [*config.command],
+        config.url,
+        dict(config.env),
+        dict(config.headers),
+        proxy,
+        asdict(config.oauth) if config.oauth else None,
+    ]
+    return PoolKey(_TRUST_DOMAIN, config.name, sha256(canonical(given)))

@@ -30,6 +30,7 @@ import httpx2
 
 from ..core.servers import ServerConfig
 from ..errors import ServerUnavailable, ToolError
+from .oauth import Access
 
 __all__ = ["Posts", "Reply", "UnreachableError", "opened", "status_text"]
 
@@ -152,7 +153,7 @@ class Posts:
         host: Where they lead, for people.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- an address, and how it is reached
         self,
         url: str,
         headers: Mapping[str, str],
@@ -160,10 +161,12 @@ class Posts:
         idle: int,
         proxy: str | None,
         connect: float = 10.0,
+        access: Access | None = None,
     ) -> None:
         address = httpx2.URL(url)
         self._address = address
         self._connect = connect
+        self._access = access
         self.host = address.host
         self._target = _target(address)
         given = {name.lower(): text for name, text in headers.items()}
@@ -187,22 +190,56 @@ class Posts:
         self._idle: deque[httpcore2.AsyncConnectionInterface] = deque()
         self._busy: set[httpcore2.AsyncConnectionInterface] = set()
 
-    async def send(
+    async def send(  # noqa: PLR0913 -- the parts of a request, and its bounds
         self,
         method: str,
         headers: Mapping[str, str],
         content: bytes | None,
         deadline: float,
         target: httpcore2.URL | None = None,
+        *,
+        again: bool = True,
     ) -> Reply:
         """
-        Send one request, once, and return its answer whatever the status.
+        Send one request, and return its answer whatever the status.
 
-        It goes to the address of the server, or to a *target* beside it.
+        It goes to the address of the server, or to a *target* beside it. If the
+        server wants another token, one is got, and the request is sent *again*,
+        once: unless it is a call, whose second send is for the log to hold.
 
         Raises:
             ToolError: It cannot be sent, or there is no answer.
         """
+        if self._access is None:
+            return await self._send_once(method, headers, content, deadline, target)
+        shown = await self._access.header(deadline)
+        reply = await self._send_once(
+            method, {**headers, **shown}, content, deadline, target
+        )
+        if reply.status != HTTPStatus.UNAUTHORIZED:
+            return reply
+        challenge = reply.headers.get("www-authenticate", "")
+        await reply.close()
+        await self._access.renew(challenge, shown, deadline)
+        if not again:
+            raise ToolError(
+                "transport",
+                "no",
+                "the server wanted another token, and what is sent next has one",
+            )
+        shown = await self._access.header(deadline)
+        return await self._send_once(
+            method, {**headers, **shown}, content, deadline, target
+        )
+
+    async def _send_once(
+        self,
+        method: str,
+        headers: Mapping[str, str],
+        content: bytes | None,
+        deadline: float,
+        target: httpcore2.URL | None,
+    ) -> Reply:
         left = deadline - asyncio.get_running_loop().time()
         found = self._base + _encoded(headers)
         if content is not None:
@@ -310,7 +347,9 @@ class Posts:
             await connection.aclose()
 
 
-async def opened(config: ServerConfig, url: str, proxy: str | None) -> Posts:
+async def opened(
+    config: ServerConfig, url: str, proxy: str | None, access: Access | None
+) -> Posts:
     """
     Return the way to a server. Nothing is sent yet.
 
@@ -325,6 +364,7 @@ async def opened(config: ServerConfig, url: str, proxy: str | None) -> Posts:
             idle=config.concurrency,
             proxy=proxy,
             connect=config.connect_timeout,
+            access=access,
         )
     except ValueError:  # What it says quotes the header.
         raise ServerUnavailable(

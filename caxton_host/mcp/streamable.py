@@ -27,6 +27,7 @@ from ..core.servers import Elicitation, ServerConfig
 from ..errors import ToolError
 from .jsonrpc import METHOD_NOT_FOUND, encode
 from .judge import Mark, message_of, outcome, refusal_of
+from .oauth import Access
 from .posts import Posts, Reply, UnreachableError, opened, status_text
 from .reports import Heard, progress_of, tokened
 from .rounds import answered
@@ -139,7 +140,11 @@ class HttpPeer:
         try:
             async with asyncio.timeout_at(deadline):
                 return await self._ask(
-                    number, encode(message).encode(), named, deadline
+                    number,
+                    encode(message).encode(),
+                    named,
+                    deadline,
+                    again=method != "tools/call",
                 )
         except (TimeoutError, asyncio.CancelledError) as exc:
             if cancellable and self._legacy:  # Later, the closed connection says it.
@@ -183,11 +188,19 @@ class HttpPeer:
         self._tell({"jsonrpc": "2.0", "method": method, "params": params})
 
     async def _ask(
-        self, number: int, body: bytes, named: Mapping[str, str], deadline: float
+        self,
+        number: int,
+        body: bytes,
+        named: Mapping[str, str],
+        deadline: float,
+        *,
+        again: bool,
     ) -> Answer:
         self.tap.sent(body)
         with self._posts.failures():
-            reply = await self._posts.send("POST", self._headers(named), body, deadline)
+            reply = await self._posts.send(
+                "POST", self._headers(named), body, deadline, again=again
+            )
             kept = False
             try:
                 if reply.status != HTTPStatus.OK:
@@ -467,7 +480,7 @@ class HttpPeer:
 
 @asynccontextmanager
 async def connect(
-    config: ServerConfig, url: str, proxy: str | None
+    config: ServerConfig, url: str, proxy: str | None, access: Access | None = None
 ) -> AsyncGenerator[Link]:
     """
     Reach a server for as long as the block lasts. Nothing is sent yet.
@@ -475,7 +488,7 @@ async def connect(
     Raises:
         ServerUnavailable: Its address or a header cannot be used.
     """
-    posts = await opened(config, url, proxy)
+    posts = await opened(config, url, proxy, access)
     peer = HttpPeer(posts, limit=longest(config))
     try:
         yield Link(peer, str)

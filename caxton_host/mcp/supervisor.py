@@ -34,6 +34,7 @@ from .connection import Connection, connect
 from .gate import Gate, by
 from .health import watch
 from .memory import Memory
+from .oauth import Access
 from .reports import announced
 from .serverlog import LogFile
 from .status import Latency, ServerStatus
@@ -72,6 +73,7 @@ class Server:
         proxy: str | None = None,
         eras: Eras | None = None,
         log: LogFile | None = None,
+        access: Access | None = None,
     ) -> None:
         self.config = config
         self.problem: ServerUnavailable | None = None
@@ -81,6 +83,7 @@ class Server:
         self._trace_context = trace_context
         self._proxy = proxy
         self._log = log
+        self._access = access
         self._gate = Gate(config, self._emit)
         self._current: Connection | None = None
         self._attempt: asyncio.Future[Connection | None] | None = None
@@ -258,6 +261,7 @@ class Server:
                     legacy=self._memory.legacy,
                     proxy=self._proxy,
                     log=self._log,
+                    access=self._access,
                 ) as connection:
                     lived = await self._live(connection)
             except ServerUnavailable as exc:

@@ -15,6 +15,7 @@ __all__ = [
     "RunScope",
     "ToolClient",
     "ToolRequest",
+    "ToolService",
     "ToolSource",
     "ignore",
     "unrecorded",
@@ -138,3 +139,7 @@ class ToolSource(Protocol):
         What is configured meanwhile is for runs that begin later.
         """
         ...
+
+
+class ToolService(ToolClient, ToolSource, Protocol):
+    """Tools that can be used as they are, and for one run."""

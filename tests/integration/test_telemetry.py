@@ -30,7 +30,7 @@ from caxton_host.config.model import Audit
 from caxton_host.core.calls import Completed
 from caxton_host.core.events import LogWritten, ToolCompleted, ToolInvoked
 from caxton_host.errors import ToolError
-from caxton_host.ports import Door, Ending, Guest, ToolClient, ToolRequest
+from caxton_host.ports import Door, Ending, Guest, ToolRequest, ToolService
 from caxton_host.telemetry import NoTelemetry, OtelTelemetry, TracedTools, connect
 from caxton_host.testing import FakeTools, Script
 from tests.scene import ANSWERS, Scene, calling, ended, pack
@@ -115,7 +115,7 @@ def _nothing_left_behind() -> Iterator[None]:
     logging.getLogger("opentelemetry").setLevel(logging.NOTSET)
 
 
-def traced(url: str, script: Script, tools: ToolClient | None = None) -> Scene:
+def traced(url: str, script: Script, tools: ToolService | None = None) -> Scene:
     telemetry = connect(url, {})
     assert isinstance(telemetry, OtelTelemetry)
     client = TracedTools(tools or FakeTools(ANSWERS), telemetry)

@@ -30,7 +30,7 @@ class Opening:
     fault: Exception | None = None
 
     @asynccontextmanager
-    async def __call__(self, it: Config) -> AsyncGenerator[ToolClient]:
+    async def __call__(self, it: Config) -> AsyncGenerator[FakeTools]:
         if it.store_url == "broken":
             raise ConfigError("two tools would have the same name")
         self.opened.append(it.store_url)

@@ -14,17 +14,11 @@ from typing import Any, NamedTuple
 
 import pytest
 import uvicorn
-from mcp.server.sse import SseServerTransport
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Mount, Route
 
 from caxton_host.core.calls import FailureKind, Sent
 from caxton_host.core.events import Event, ToolsChanged
 from caxton_host.core.redact import Redactor
 from caxton_host.core.servers import Restart, ServerConfig, ToolOptions
-from caxton_host.demo_server import demo_server
 from caxton_host.errors import ToolError
 from caxton_host.mcp import McpTools
 
@@ -32,6 +26,7 @@ from .conftest import SECRET, request, until
 from .faults import SSE, SSE_SLOW
 from .faulty_http import ASKED, FaultyHttp
 from .faulty_sse import STARTS, FaultySse
+from .official_sse import official_sse
 
 
 class Scene(NamedTuple):
@@ -74,24 +69,7 @@ async def scene(mode: str = "sound", **options: Any) -> AsyncGenerator[Scene]:  
 
 @asynccontextmanager
 async def sdk_server() -> AsyncGenerator[str]:
-    transport = SseServerTransport("/messages/")
-    demo = demo_server()
-
-    async def stream(asked: Request) -> Response:
-        async with transport.connect_sse(asked.scope, asked.receive, asked._send) as (
-            read,
-            write,
-        ):
-            await demo.run(read, write, demo.create_initialization_options())
-        return Response()
-
-    app = Starlette(
-        routes=[
-            Route("/sse", stream),
-            Mount("/messages/", transport.handle_post_message),
-        ]
-    )
-    config = uvicorn.Config(app, log_level="error", ws="none")
+    config = uvicorn.Config(official_sse(), log_level="error", ws="none")
     server = uvicorn.Server(config)
     with socket.socket(proto=socket.IPPROTO_TCP) as listening:
         listening.bind(("127.0.0.1", 0))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
 
 from caxton_host.config import Agent, Config, ContextVar, Paths, load, load_log
+from caxton_host.config.show import describe
 from caxton_host.core.calls import Retry
 from caxton_host.core.limits import Limits
 from caxton_host.core.places import Places
@@ -90,6 +92,34 @@ def test_ten_seconds_to_connect_and_thirty_in_all_are_the_defaults(
     usual, quick = config.servers["usual"], config.servers["quick"]
     assert (usual.connect_timeout, usual.timeout) == (10, 30)
     assert (quick.transport, quick.connect_timeout, quick.timeout) == ("sse", 2, 5)
+
+
+def test_credentials_of_a_client_are_read_and_are_secrets(folder: Folder) -> None:
+    folder.environ["CRM_SECRET"] = "canary/4711 canary"  # noqa: S105 -- a canary
+    config = folder.load(
+        """
+        version = 1
+        [servers.crm]
+        url = "https://crm.example.com/mcp"
+        [servers.crm.oauth]
+        client_id = "caxton"
+        client_secret = "${env:CRM_SECRET}"
+        issuer = "https://login.example.com"
+        scope = "read write"
+        method = "post"
+        """
+    )
+    oauth = config.servers["crm"].oauth
+    assert oauth
+    assert (oauth.client_id, oauth.issuer) == ("caxton", "https://login.example.com")
+    assert (oauth.scope, oauth.method, oauth.allow_private) == (
+        "read write",
+        "post",
+        False,
+    )
+    assert config.secrets >= {"canary/4711 canary", "canary%2F4711%20canary"}
+    for text in (repr(config), json.dumps(describe(config))):  # law 8
+        assert "canary" not in text
 
 
 def test_servers_are_read(example: Config, folder: Folder) -> None:

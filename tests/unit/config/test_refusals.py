@@ -9,6 +9,8 @@ from .conftest import Folder
 CANARY = "canary-4711-canary"
 SERVER = "[servers.a]\ncommand = 'x'\n"
 HOOK = "[webhooks.w]\nurl = 'https://h/{p}'\n"
+WEB = "[servers.a]\nurl = 'https://h'\n"
+OAUTH = WEB + "[servers.a.oauth]\nclient_id = 'i'\nclient_secret = '" + CANARY + "'\n"
 RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
 
 
@@ -97,6 +99,37 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
             "servers.a.timeout_ms",
             "says again",
             "keep one",
+        ),
+        (OAUTH, "servers.a.oauth", "needs its issuer", "issuer"),
+        (
+            OAUTH + "issuer = 'http://h'",
+            "servers.a.oauth.issuer",
+            "credentials could be read on the way",
+            "https",
+        ),
+        (OAUTH + "key = ''", "servers.a.oauth.key", "no such key", "client_id"),
+        (OAUTH + "method = 'jwt'", "servers.a.oauth.method", "none of", "basic"),
+        (
+            OAUTH.replace("https", "http") + "issuer = 'https://h'",
+            "servers.a.url",
+            "tokens could be read on the way",
+            "https",
+        ),
+        (
+            OAUTH.replace("url = 'https://h'", "command = 'x'")
+            + "issuer = 'https://h'",
+            "servers.a.oauth",
+            "servers that have a url",
+            "env",
+        ),
+        (
+            WEB
+            + "headers = { authorization = 'x' }\n"
+            + OAUTH.removeprefix(WEB)
+            + "issuer = 'https://h'",
+            "servers.a.oauth",
+            "exclude each other",
+            "remove",
         ),
         (SERVER + "max_result = 5", "servers.a.max_result", "a size", '"64 KiB"'),
         (SERVER + "max_result = '5'", "servers.a.max_result", "not a size", "MB"),

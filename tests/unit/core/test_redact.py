@@ -97,6 +97,21 @@ def test_without_secrets_nothing_changes() -> None:
     assert Redactor([""]).text("x") == "x"
 
 
+def test_secret_that_is_held_is_replaced_until_its_owner_names_another() -> None:
+    redact = Redactor(["hunter2-hunter2"])
+    redact.hold("crm", ["first-token"])
+    redact.hold("erp", ["other-token"])
+    assert redact.text("first-token other-token") == "[redacted] [redacted]"
+    redact.hold("crm", ["second-token"])
+    said = redact.text("first-token second-token other-token hunter2-hunter2")
+    assert said == "first-token [redacted] [redacted] [redacted]"
+    redact.hold("crm", [])
+    assert redact.text("second-token") == "second-token"
+    nothing = Redactor()
+    nothing.hold("crm", [])
+    assert nothing.text("second-token") == "second-token"
+
+
 def test_secret_is_not_in_the_repr() -> None:
     assert "hunter2" not in repr(Redactor(["hunter2hunter2"]))
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from caxton_host.core.redact import Redactor
-from caxton_host.core.servers import ServerConfig
+from caxton_host.core.servers import OAuth, ServerConfig
 from caxton_host.mcp.pool import McpTools, Pool, _key
 
 STDIO: dict[str, Any] = {"name": "a", "command": ("serve", "--token", "one")}
 HTTP: dict[str, Any] = {"name": "a", "url": "https://me:one@h/", "transport": "http"}
+
+CLIENT = OAuth(client_id="a", client_secret="one", issuer="https://i")  # noqa: S106
 
 
 def test_key_is_of_the_trust_domain_the_server_and_its_credentials() -> None:
@@ -29,6 +32,8 @@ def test_key_is_of_the_trust_domain_the_server_and_its_credentials() -> None:
         (STDIO, STDIO | {"command": ("serve", "--token", "two")}),
         (HTTP, HTTP | {"headers": {"authorization": "two"}}),
         (HTTP, HTTP | {"url": "https://me:two@h/"}),
+        (HTTP | {"oauth": CLIENT}, HTTP | {"oauth": replace(CLIENT, scope="two")}),
+        (HTTP | {"oauth": CLIENT}, HTTP),
     ],
 )
 def test_other_credentials_are_another_connection(
@@ -38,6 +43,19 @@ def test_other_credentials_are_another_connection(
     first, second = _key(ServerConfig(**one)), _key(ServerConfig(**other))
     assert first != second
     assert "one" not in first.credentials
+
+
+async def test_tokens_are_shared_by_all_that_ask_for_them_alike() -> None:
+    pool, redact = Pool(), Redactor()
+
+    def access(**options: Any) -> object:  # noqa: ANN401 -- of a server
+        return pool.access(ServerConfig(**HTTP | options), redact, None)
+
+    first = access(oauth=CLIENT)
+    assert first is access(oauth=CLIENT, timeout=99.0)
+    assert first is not access(oauth=replace(CLIENT, client_id="b"))
+    assert first is not access(oauth=CLIENT, name="b")
+    assert access() is None
 
 
 async def test_clients_of_one_pool_share_servers_that_are_configured_alike() -> None:

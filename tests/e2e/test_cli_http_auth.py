@@ -1,0 +1,129 @@
+"""Runs that show a server who they are: by a variable, by a token."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.integration.mcp.authority import (
+    CLIENT,
+    CLIENT_SECRET,
+    Authority,
+    Guarded,
+    served,
+)
+
+from .guests import call, guest
+from .shell import Shell
+
+ECHO = guest(call("mcp__crm__echo", text="hello"))
+
+
+@contextmanager
+def serving(*apps: Any) -> Iterator[list[str]]:  # noqa: ANN401 -- what uvicorn takes
+    """Serve applications in a thread, and yield their origins."""
+    loop = asyncio.new_event_loop()
+    ready, over = threading.Event(), asyncio.Event()
+    origins: list[str] = []
+
+    async def serve(*left: Any) -> None:  # noqa: ANN401
+        if not left:
+            ready.set()
+            await over.wait()
+            return
+        async with served(left[0]) as origin:
+            origins.append(origin)
+            await serve(*left[1:])
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(*apps),))
+    thread.start()
+    assert ready.wait(30)
+    try:
+        yield origins
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join(30)
+        loop.close()
+
+
+def configure(shell: Shell, server: str) -> None:
+    shell.write("a.wasm", ECHO)
+    shell.write(
+        "caxton.toml",
+        f"""
+        version = 1
+        {server}
+        [context.tenant]
+        default = "none"
+        [agents.a]
+        module = "a.wasm"
+        [[agents.a.allow]]
+        tools = ["crm/*"]
+        """,
+    )
+
+
+def test_a_variable_of_a_run_is_its_name_at_the_server(shell: Shell) -> None:
+    authority = Authority()
+    guarded = Guarded(authority)
+    authority.good |= {"acme", "none"}
+    with serving(guarded) as [origin]:
+        configure(
+            shell,
+            f"""
+            [servers.crm]
+            url = "{origin}/mcp"
+            headers = {{ Authorization = "Bearer ${{context.tenant}}" }}
+            """,
+        )
+        for words in (["--var", "tenant=acme"], []):
+            assert shell("run", "a", *words).code == 0
+            types = [
+                event["type"]
+                for event in shell("events", "list", "@last", "--json").document
+            ]
+            assert "ToolCompleted" in types
+        assert {*guarded.seen} == {"Bearer acme", "Bearer none"}
+        assert shell("replay", "@last").code == 0
+
+
+@pytest.mark.parametrize("good", [True, False])
+def test_a_token_is_got_for_a_run_and_is_in_nothing_that_it_leaves(
+    shell: Shell, *, good: bool
+) -> None:
+    authority = Authority()
+    authority.refuses = not good
+    guarded = Guarded(authority)
+    with serving(authority.app(), guarded) as [issuer, origin]:
+        authority.url, guarded.url = issuer, f"{origin}/mcp"
+        configure(
+            shell,
+            f"""
+            [servers.crm]
+            url = "{origin}/mcp"
+            [servers.crm.oauth]
+            client_id = "{CLIENT}"
+            client_secret = "{CLIENT_SECRET}"
+            issuer = "{issuer}"
+            allow_private = true
+            """,
+        )
+        done = shell("run", "a")
+        if good:
+            assert done.code == 0
+            assert len(authority.given) == 1
+        else:
+            assert "there is no token for the server" in done.err
+    found = b"".join(
+        path.read_bytes()
+        for path in shell.folder.rglob("*")
+        if path.is_file() and path.name != "caxton.toml"
+    )
+    for secret in (CLIENT_SECRET, *authority.given):  # law 8
+        assert secret.encode() not in found
+        assert secret not in done.out + done.err

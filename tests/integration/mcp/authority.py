@@ -1,0 +1,173 @@
+"""An authorization server, and a tool server that asks for its tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import secrets
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import parse_qs
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from caxton_host.demo_server import demo_server
+
+from .conftest import until
+
+CLIENT, CLIENT_SECRET = "caxton-client", "correct horse/battery+staple"
+
+
+class Authority:
+    """
+    Gives tokens to one client, and knows which of them are good.
+
+    Attributes:
+        asked: The form of every request for a token.
+
+        lasts: Seconds that a token is good for, as it says.
+
+        elsewhere: What its metadata name as the place for tokens, instead of its own.
+
+        refreshes: Gives tokens to refresh with, and takes them.
+
+        forgets: Takes no token to refresh with.
+    """
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.asked: list[dict[str, str]] = []
+        self.paths: list[str] = []
+        self.good: set[str] = set()
+        self.given: list[str] = []
+        self.lasts: int | None = 3600
+        self.elsewhere: str | None = None
+        self.redirects = False
+        self.refuses = False
+        self.empty = False
+        self.refreshes = False
+        self.forgets = False
+        self.length = 32
+
+    def app(self) -> Starlette:
+        where = "/.well-known/oauth-authorization-server"
+        return Starlette(
+            routes=[
+                Route(where, self._metadata),
+                Route("/token", self._token, methods=["POST"]),
+            ]
+        )
+
+    async def _metadata(self, asked: Request) -> Response:
+        self.paths.append(asked.url.path)
+        return JSONResponse(
+            {
+                "issuer": self.url,
+                "authorization_endpoint": f"{self.url}/authorize",
+                "token_endpoint": self.elsewhere or f"{self.url}/token",
+                "response_types_supported": ["code"],
+                "scopes_supported": ["everything"],
+            }
+        )
+
+    async def _token(self, asked: Request) -> Response:
+        body = (await asked.body()).decode()
+        form = {name: values[0] for name, values in parse_qs(body).items()}
+        self.paths.append(asked.url.path)
+        self.asked.append(form)
+        if self.redirects:
+            return RedirectResponse(f"{self.url}/elsewhere", 307)
+        if self.refuses or not _is_client(asked, form):
+            return JSONResponse({"error": "invalid_client", "was": body}, 401)
+        if form["grant_type"] == "refresh_token" and self.forgets:
+            return JSONResponse({"error": "invalid_grant"}, 400)
+        token = "tok-" + secrets.token_hex(self.length // 2)
+        self.good.add(token)
+        self.given.append(token)
+        answer: dict[str, Any] = {"access_token": token, "token_type": "Bearer"}
+        if self.lasts is not None:
+            answer["expires_in"] = self.lasts
+        if self.refreshes:
+            answer["refresh_token"] = f"refresh-{token}"
+        return JSONResponse({} if self.empty else answer)
+
+
+def _is_client(asked: Request, form: dict[str, str]) -> bool:
+    if form.get("client_secret") is not None:
+        return (form["client_id"], form["client_secret"]) == (CLIENT, CLIENT_SECRET)
+    said = asked.headers.get("authorization", "").partition(" ")[2]
+    pair = base64.b64decode(said).decode().partition(":")
+    from urllib.parse import unquote  # noqa: PLC0415
+
+    return (unquote(pair[0]), unquote(pair[2])) == (CLIENT, CLIENT_SECRET)
+
+
+class Guarded:
+    """
+    The demo server behind tokens of an authority.
+
+    Attributes:
+        seen: What each request to the tools had for authorization.
+
+        sends_to: What its metadata name as the issuer, instead of the true one.
+
+        metadata: Where it says that its metadata are, if not where they are.
+    """
+
+    def __init__(self, authority: Authority, app: Any = None) -> None:  # noqa: ANN401
+        self._authority = authority
+        self.app = app or demo_server().streamable_http_app()
+        self.url = ""
+        self.seen: list[str] = []
+        self.calls: list[str] = []
+        self.silent = False
+        self.sends_to: str | None = None
+        self.metadata: str | None = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401
+        if scope["type"] != "http" or "/.well-known" not in scope["path"]:
+            if scope["type"] == "http" and not self._admits(scope):
+                await self._challenge()(scope, receive, send)
+            else:
+                await self.app(scope, receive, send)
+        elif self.silent or "oauth-protected-resource" not in scope["path"]:
+            await Response(status_code=404)(scope, receive, send)
+        else:
+            origin = self.url.removesuffix("/mcp")
+            issuer = self.sends_to or self._authority.url
+            about = {"resource": f"{origin}/mcp", "authorization_servers": [issuer]}
+            await JSONResponse(about)(scope, receive, send)
+
+    def _admits(self, scope: Any) -> bool:  # noqa: ANN401
+        headers = dict(scope["headers"])
+        said = headers.get(b"authorization", b"").decode()
+        self.seen.append(said)
+        if headers.get(b"mcp-method"):
+            self.calls.append(headers[b"mcp-method"].decode())
+        return said.removeprefix("Bearer ") in self._authority.good
+
+    def _challenge(self) -> Response:
+        said = 'Bearer scope="everything"'
+        if self.metadata:
+            said += f', resource_metadata="{self.metadata}"'
+        return Response(status_code=401, headers={"www-authenticate": said})
+
+
+@asynccontextmanager
+async def served(app: Any) -> AsyncGenerator[str]:  # noqa: ANN401 -- what uvicorn takes
+    """Yield the origin at which an application is served."""
+    config = uvicorn.Config(app, log_level="error", lifespan="auto", ws="none")
+    server = uvicorn.Server(config)
+    with socket.socket(proto=socket.IPPROTO_TCP) as listening:
+        listening.bind(("127.0.0.1", 0))
+        serving = asyncio.create_task(server.serve([listening]))
+        await until(lambda: server.started)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        server.should_exit = True
+        await serving

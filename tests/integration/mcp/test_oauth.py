@@ -1,0 +1,293 @@
+"""Servers that want tokens: who gets the credentials, and who never does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+
+from caxton_host.core.events import Event
+from caxton_host.core.redact import Redactor
+from caxton_host.core.servers import OAuth, ServerConfig
+from caxton_host.errors import ToolError
+from caxton_host.mcp import McpTools
+
+from .authority import CLIENT, CLIENT_SECRET, Authority, Guarded, served
+from .conftest import request
+from .official_sse import official_sse
+
+
+class Scene(NamedTuple):
+    authority: Authority
+    guarded: Guarded
+    config: ServerConfig
+    redact: Redactor
+    events: list[Event]
+
+    def tools(self, **changes: Any) -> McpTools:  # noqa: ANN401
+        assert self.config.oauth
+        config = replace(self.config, oauth=replace(self.config.oauth, **changes))
+        return McpTools(
+            {"crm": config}, redact=self.redact, on_event=self.events.append
+        )
+
+
+@asynccontextmanager
+async def scene() -> AsyncGenerator[Scene]:
+    authority = Authority()
+    guarded = Guarded(authority)
+    async with served(authority.app()) as issuer, served(guarded) as origin:
+        authority.url, guarded.url = issuer, f"{origin}/mcp"
+        oauth = OAuth(
+            client_id=CLIENT,
+            client_secret=CLIENT_SECRET,
+            issuer=issuer,
+            allow_private=True,
+        )
+        config = ServerConfig(
+            name="crm", url=guarded.url, transport="http", oauth=oauth
+        )
+        yield Scene(authority, guarded, config, Redactor([CLIENT_SECRET]), [])
+
+
+async def said(tools: McpTools, text: str = "hello") -> str:
+    call = request("echo", {"text": text}, server="crm")
+    return (await tools.call_tool(call)).message
+
+
+async def refused(tools: McpTools) -> str:
+    """Return why the server is down, of which no part may be a secret (law 8)."""
+    with pytest.raises(ToolError) as caught:
+        await said(tools)
+    assert caught.value.sent == "no"
+    why = f"{caught.value} {tools.problem('crm')}"
+    assert CLIENT_SECRET not in why
+    return why
+
+
+@pytest.mark.parametrize("method", ["basic", "post"])
+async def test_a_token_is_got_once_and_goes_with_every_request(method: str) -> None:
+    async with scene() as at, at.tools(method=method) as tools:
+        assert await said(tools) == "hello"
+        await asyncio.gather(*(said(tools, str(n)) for n in range(20)))
+        assert len(at.authority.given) == 1
+        assert at.guarded.seen[0] == ""
+        assert {*at.guarded.seen[1:]} == {f"Bearer {at.authority.given[0]}"}
+        [form] = at.authority.asked
+        assert form["grant_type"] == "client_credentials"
+        assert form["resource"] == at.guarded.url
+
+
+async def test_a_token_is_a_secret_as_soon_as_it_is_there() -> None:
+    async with scene() as at, at.tools() as tools:
+        await said(tools)
+        [token] = at.authority.given
+        # law 8
+        assert await said(tools, f"it is {token}!") == "it is [redacted]!"
+        assert token not in repr(at.events)
+        assert CLIENT_SECRET not in repr(at.config)
+
+
+async def test_what_the_server_asks_for_is_the_scope_unless_the_operator_says() -> None:
+    async with scene() as at:
+        async with at.tools() as tools:
+            await said(tools)
+        async with at.tools(scope="read") as tools:
+            await said(tools)
+        assert [form["scope"] for form in at.authority.asked] == ["everything", "read"]
+
+
+async def test_an_expired_token_is_replaced_before_the_call_is_sent() -> None:
+    async with scene() as at, at.tools() as tools:
+        at.authority.lasts = 2
+        await said(tools)
+        at.authority.good.clear()
+        at.authority.lasts = 3600
+        await asyncio.sleep(2.1)
+        assert await said(tools) == "hello"
+        assert len(at.authority.given) == 2
+        assert at.guarded.seen.count("") == 1
+
+
+async def test_a_call_that_is_turned_away_fails_unsent_and_the_next_has_a_token() -> (
+    None
+):
+    async with scene() as at, at.tools() as tools:
+        await said(tools)
+        at.authority.good.clear()
+        await asyncio.sleep(1.1)
+        sent = at.guarded.calls.count("tools/call")
+        with pytest.raises(ToolError, match="another token") as caught:
+            await said(tools)
+        # law 2: a second send is for the log to hold first
+        assert (caught.value.kind, caught.value.sent) == ("transport", "no")
+        assert at.guarded.calls.count("tools/call") == sent + 1
+        assert await said(tools) == "hello"
+        assert len(at.authority.given) == 2
+
+
+async def test_a_token_that_is_never_good_is_not_asked_for_again_and_again() -> None:
+    async with scene() as at, at.tools() as tools:
+        at.authority.good = _Nothing()
+        assert "turned it away" in await refused(tools)
+        assert "turned it away" in await refused(tools)
+        # Once each time that the server was tried.
+        assert len(at.authority.given) <= 2
+
+
+class _Nothing(set[str]):
+    def add(self, _: str) -> None:
+        """Keep nothing."""
+
+
+async def test_two_configurations_of_a_server_have_one_token() -> None:
+    async with scene() as at, at.tools() as tools:
+        await said(tools)
+        slower = replace(at.config, timeout=20.0)
+        shared = tools._shared
+        async with McpTools({"crm": slower}, redact=at.redact, pool=shared) as more:
+            await said(more)
+        assert len(at.authority.given) == 1
+
+
+async def test_a_token_to_refresh_with_is_used_and_the_credentials_if_it_fails() -> (
+    None
+):
+    async with scene() as at, at.tools() as tools:
+        at.authority.refreshes = True
+        await said(tools)
+        for forgets, grant in (
+            (False, ["refresh_token"]),
+            (True, ["refresh_token", "client_credentials"]),
+        ):
+            at.authority.forgets = forgets
+            before = len(at.authority.asked)
+            _let_expire(tools)
+            assert await said(tools) == "hello"
+            asked = at.authority.asked[before:]
+            assert [form["grant_type"] for form in asked] == grant
+        last = f"refresh-{at.authority.given[-1]}"
+        assert await said(tools, last) == "[redacted]"  # law 8
+
+
+def _let_expire(tools: McpTools) -> None:
+    [access] = tools._shared._access.values()
+    assert access._provider
+    access._provider.context.token_expiry_time = 1.0
+    access._not_before = 0.0
+
+
+async def test_a_token_that_no_header_takes_is_refused() -> None:
+    async with scene() as at, at.tools() as tools:
+        at.authority.length = 10_000
+        assert "it cannot be sent" in await refused(tools)
+
+
+async def test_an_issuer_that_does_not_answer_takes_no_longer_than_the_start() -> None:
+    stop = asyncio.Event()
+
+    async def silent(scope: Any, *_: Any) -> None:  # noqa: ANN401
+        if scope["type"] == "http":
+            await stop.wait()
+
+    async with scene() as at, served(silent) as issuer:
+        at.guarded.silent = True
+        config = replace(at.config, start_timeout=1.0)
+        tools = at._replace(config=config).tools(issuer=issuer)
+        async with tools:
+            await refused(tools)
+        stop.set()
+        assert at.authority.asked == []
+
+
+async def test_the_transport_of_2024_shows_its_token_too() -> None:
+    authority = Authority()
+    guarded = Guarded(authority, official_sse())
+    async with served(authority.app()) as issuer, served(guarded) as origin:
+        authority.url, guarded.url = issuer, f"{origin}/sse"
+        guarded.silent = True
+        config = ServerConfig(
+            name="crm",
+            url=guarded.url,
+            transport="sse",
+            oauth=OAuth(
+                client_id=CLIENT,
+                client_secret=CLIENT_SECRET,
+                issuer=issuer,
+                allow_private=True,
+            ),
+        )
+        async with McpTools({"crm": config}, redact=Redactor()) as tools:
+            assert await said(tools) == "hello"
+            authority.good.clear()
+            await asyncio.sleep(1.1)
+            with pytest.raises(ToolError, match="another token"):
+                await said(tools)
+            assert await said(tools) == "hello"
+        assert len(authority.given) == 2
+
+
+async def test_credentials_go_to_no_issuer_but_the_one_that_is_named() -> None:
+    thief = Authority()
+    async with scene() as at, served(thief.app()) as other:
+        thief.url = other
+        at.guarded.sends_to = other
+        async with at.tools() as tools:
+            assert "a place not agreed on" in await refused(tools)
+        assert at.authority.asked == thief.asked == []
+
+
+async def test_credentials_go_to_no_place_off_the_issuer() -> None:
+    thief = Authority()
+    async with scene() as at, served(thief.app()) as other:
+        at.authority.elsewhere = f"{other}/token"
+        async with at.tools() as tools:
+            assert "a place not agreed on" in await refused(tools)
+        assert at.authority.asked == thief.asked == []
+
+
+async def test_a_server_cannot_make_the_host_look_elsewhere() -> None:
+    thief = Authority()
+    async with scene() as at, served(thief.app()) as other:
+        at.guarded.metadata = f"{other}/.well-known/oauth-authorization-server"
+        async with at.tools() as tools:
+            assert "a place not agreed on" in await refused(tools)
+        assert thief.paths == []
+
+
+async def test_a_server_that_says_nothing_of_its_issuer_is_taken_at_the_operators() -> (
+    None
+):
+    async with scene() as at, at.tools() as tools:
+        at.guarded.silent = True
+        assert await said(tools) == "hello"
+
+
+async def test_an_issuer_with_a_private_address_has_to_be_allowed() -> None:
+    async with scene() as at, at.tools(allow_private=False) as tools:
+        assert "is not public" in await refused(tools)
+        assert at.authority.paths == []
+
+
+async def test_no_redirect_of_an_issuer_is_followed() -> None:
+    async with scene() as at, at.tools() as tools:
+        at.authority.redirects = True
+        assert "a redirect (307) is not followed" in await refused(tools)
+        assert at.authority.paths.count("/token") == 1
+
+
+@pytest.mark.parametrize("way", ["refuses", "empty"])
+async def test_nothing_that_an_issuer_says_is_repeated(
+    way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with scene() as at, at.tools(method="post") as tools:
+        setattr(at.authority, way, True)
+        assert "there is no token" in await refused(tools)
+    for secret in (CLIENT_SECRET, "correct+horse", "invalid_client"):  # law 8
+        assert secret not in caplog.text

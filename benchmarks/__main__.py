@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from . import (
+    agents,
     appends,
     calls,
     evidence,
@@ -31,6 +32,7 @@ SECTIONS: Mapping[str, Callable[[Path, argparse.Namespace], page.Section]] = {
     "waiting": scale.waiting_section,
     "replay": scale.replay_section,
     "resume": resume.section,
+    "agents": agents.section,
     "appends": appends.section,
     "evidence": evidence.section,
     "profile": profile.section,

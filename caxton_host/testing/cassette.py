@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import cast
@@ -85,7 +85,8 @@ def write(history: Sequence[Recorded], blobs: Mapping[str, bytes]) -> str:
     started = history[0].event
     assert isinstance(started, RunStarted)  # noqa: S101 -- the log of a run
     events = [recorded.event for recorded in history if recorded.event]
-    usual = Limits().to_payload()
+    component = started.abi.startswith("component/")
+    usual = replace(Limits(), memory=Limits().memory_of(component=component))
     document: dict[str, JSON] = {
         "$type": TYPE,
         "agent": started.agent,
@@ -94,13 +95,20 @@ def write(history: Sequence[Recorded], blobs: Mapping[str, bytes]) -> str:
         "seed": started.seed,
         "input": started.input,
         "context": started.context,
-        "limits": {k: v for k, v in started.limits.items() if usual.get(k) != v},
+        "limits": _differing(started.limits, usual.to_payload()),
         "tools": _tools(started, blobs),
         "events": [*_told(events)],
         "end": _end(events[-1]),
     }
     text = json.dumps(document, ensure_ascii=False, indent=2, allow_nan=False)
     return f"{_printable(text)}\n"
+
+
+def _differing(
+    values: Mapping[str, JSON], usual: Mapping[str, JSON]
+) -> dict[str, JSON]:
+    # None is what is usual, whatever that is.
+    return {key: v for key, v in values.items() if v not in {None, usual.get(key)}}
 
 
 def _tools(started: RunStarted, blobs: Mapping[str, bytes]) -> list[JSON]:

@@ -18,7 +18,7 @@ from ..core.events import (
     RunStarted,
     ToolInvoked,
 )
-from ..core.limits import Limits
+from ..core.limits import COMPONENT_MEMORY, Limits
 from ..core.names import is_server_name, nearest
 from ..core.payloads import settled
 from ..errors import BadBytes, UsageError
@@ -205,11 +205,12 @@ class _Table:
 
 def _limits(table: _Table) -> dict[str, JSON]:
     usual = Limits().to_payload()
+    largest = usual | {"memory": COMPONENT_MEMORY}
     table.check([one.name for one in fields(Limits)])
     for key, value in table.values.items():
-        most = cast("float", usual[key]) * _MAX_FACTOR
+        most = cast("float", largest[key]) * _MAX_FACTOR
         fits = type(value) is int or (
-            type(value) is float and isinstance(usual[key], float)
+            type(value) is float and isinstance(largest[key], float)
         )
         if not fits or not 0 <= cast("float", value) <= most:
             raise BadBytes(f"{table.path}.{key} is no limit of 0 to {most:g}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..core.calls import JSON
 from ..core.grants import Grant
 from ..core.summary import RunSummary, summarise
 from .exits import FAILED, SUSPENDED
@@ -33,6 +35,8 @@ class Told:
         quiet: Only the output.
 
         as_json: Only the document of the run.
+
+        private: Variables that only servers get to see.
     """
 
     frame: Frame
@@ -40,6 +44,7 @@ class Told:
     given: Overrides
     quiet: bool
     as_json: bool
+    private: Mapping[str, JSON] = field(default_factory=dict[str, JSON], repr=False)
 
     def ending(self, recording: Recording) -> int:
         """Tell how a run went, and return the exit code that stands for it."""

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from ..core.calls import JSON
 from ..core.names import is_server_name, is_tool_name
-from ..core.servers import Restart, ServerConfig, ToolOptions
+from ..core.servers import Resources, Restart, ServerConfig, ToolOptions
 from ..core.webhooks import SERVER, Webhook, placeholders
 from ..errors import UsageError
 from . import fields as f
@@ -127,6 +127,25 @@ _RESTART: f.Fields = {
     "backoff_ms": ("backoff", f.milliseconds),
 }
 
+_RESOURCES: f.Fields = {
+    "include": ("include", f.listed(f.text)),
+    "exclude": ("exclude", f.listed(f.text)),
+    "merge": ("merge", f.choice("server", "flat")),
+    "max_count": ("max_count", f.number),
+    "max_bytes": ("max_bytes", f.size),
+    "lenient": ("lenient", f.flag),
+    "required": ("required", f.flag),
+}
+
+
+def _resources(value: object, at: At) -> Resources | None:
+    """Read whether resources are read, or a table that says which."""
+    if isinstance(value, dict):
+        found: Resources = f.tables(_RESOURCES, Resources)(cast("object", value), at)
+        return found
+    return Resources() if f.flag(value, at) else None
+
+
 _MESSAGE: f.Fields = {
     "message_field": ("message_field", f.text),
     "message_template": ("message_template", f.text),
@@ -171,9 +190,8 @@ _SERVER: f.Fields = {
     "tools": ("tools", f.mapped(f.tables(_TOOL, ToolOptions))),
     "public": ("", f.ignored),
     "enabled": ("", f.flag),
-    # A later version reads the resources of a server.
-    "resources": ("", f.flag),
-    "resource_vars": ("", f.mapped(f.text)),
+    "resources": ("resources", _resources),
+    "resource_vars": ("resource_vars", f.mapped(f.text)),
 }
 
 #: What other programs write, beside the above.

@@ -8,7 +8,14 @@ from typing import Literal, TypeAlias
 
 from .calls import Effect, Record
 
-__all__ = ["OnToolChange", "Restart", "ServerConfig", "ToolOptions", "Transport"]
+__all__ = [
+    "OnToolChange",
+    "Resources",
+    "Restart",
+    "ServerConfig",
+    "ToolOptions",
+    "Transport",
+]
 
 Transport: TypeAlias = Literal["stdio", "http", "sse"]
 
@@ -70,6 +77,37 @@ class Restart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """
+    Which resources of a server become variables of runs.
+
+    Attributes:
+        include: Patterns of addresses, with ``*``. Without any, all are read.
+
+        exclude: The same, of those that are not read.
+
+        merge: ``server``: under the name of the server. ``flat``: beside the
+            variables of the run, in the place of those with that name.
+
+        max_count: How many are read.
+
+        max_bytes: Of all that is read.
+
+        lenient: A placeholder without a value stays, and is asked for like that.
+
+        required: Nothing runs without them.
+    """
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    merge: Literal["server", "flat"] = "server"
+    max_count: int = 100
+    max_bytes: int = _MIB
+    lenient: bool = False
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
     """
     One tool server.
@@ -97,6 +135,11 @@ class ServerConfig:
 
         on_tool_change: Whether runs that begin later see a tool that has changed,
             before a person accepts it.
+
+        resources: What is read of it for each run, or ``None``.
+
+        resource_vars: Values for templates of addresses, which may name variables of
+            the run.
     """
 
     name: str
@@ -116,3 +159,5 @@ class ServerConfig:
     concurrency: int = 16
     tools: Mapping[str, ToolOptions] = field(default_factory=dict[str, ToolOptions])
     on_tool_change: OnToolChange = "refuse"
+    resources: Resources | None = None
+    resource_vars: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)

@@ -19,11 +19,14 @@ from typing import TYPE_CHECKING, Any
 from .. import __version__
 from ..core.calls import JSON, Completed
 from ..core.catalogue import Offer
+from ..core.contexts import ServerResource
 from ..core.redact import Redactor
-from ..core.servers import ServerConfig, ToolOptions
+from ..core.servers import Resources, ServerConfig, ToolOptions
 from ..errors import ServerUnavailable, ToolError
+from ..ports import RunScope
 from . import stdio
 from .catalogue import offers_of
+from .resources import read_resources
 from .results import completed
 from .texts import plain
 from .wire import Answer, Link, Wire
@@ -58,6 +61,8 @@ class Connection:
 
         legacy: It speaks a protocol of before 2026.
 
+        readable: It says that it has resources.
+
         offers: Its tools, by its own names.
 
         left_out: Why each tool that it told and that is not offered is not.
@@ -72,6 +77,8 @@ class Connection:
         self._peer = peer
         self._loop = asyncio.get_running_loop()
         self._meta = _meta_of(session)
+        capabilities = session.server_capabilities
+        self.readable = bool(capabilities and capabilities.resources)
         self._listed = -1
         self._good_until = 0.0
         self._listing = asyncio.Lock()
@@ -213,6 +220,25 @@ class Connection:
             size=answer.size,
             duration_us=round((self._loop.time() - began) * 1_000_000),
         )
+
+    async def resources(
+        self, wanted: Resources, scope: RunScope, deadline: float
+    ) -> list[ServerResource]:
+        """
+        Return the resources that a run is to have. See `read_resources`.
+
+        Raises:
+            ToolError: The server has none, or does not say which.
+        """
+        if not self.readable:
+            raise ToolError("protocol", "no", "the server says that it has none")
+
+        async def ask(method: str, params: dict[str, JSON]) -> Answer:
+            if self._meta:
+                params = {**params, "_meta": self._meta}
+            return await self._ask(method, params, deadline)
+
+        return await read_resources(ask, self._config, wanted, scope, self._redact)
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -12,11 +12,12 @@ from typing import NamedTuple, Self
 from ..codec import canonical, sha256
 from ..core.calls import Completed
 from ..core.catalogue import Offered
+from ..core.contexts import ServerResource
 from ..core.events import Event
 from ..core.redact import Redactor
 from ..core.servers import ServerConfig
 from ..errors import ServerUnavailable, ToolError
-from ..ports import ToolRequest
+from ..ports import RunScope, ToolRequest
 from .catalogue import check_names
 from .supervisor import Server
 
@@ -146,6 +147,19 @@ class McpTools:
                 for tool, options in server.config.tools.items()
             },
         )
+
+    async def resources(
+        self, servers: Collection[str], scope: RunScope
+    ) -> Sequence[ServerResource]:
+        """
+        Read the resources of *servers*, of those that runs are to have.
+
+        Raises:
+            ServerUnavailable: One that is ``required`` cannot be read.
+        """
+        asked = [self._pool[self._keys[name]] for name in servers if name in self._keys]
+        found = await asyncio.gather(*(server.resources(scope) for server in asked))
+        return [one for some in found for one in some]
 
     async def call_tool(self, request: ToolRequest) -> Completed:
         """

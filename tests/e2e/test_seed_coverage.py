@@ -37,10 +37,6 @@ MISSING = {
     "catalogue and reloading": "S1.43 S1.54 S1.62 S2.12 S2.48 S2.76",
     "calls": "S1.18 S1.48 S1.50 S1.51 S1.55 S1.73 "
     "S2.24 S2.26 S2.27 S2.28 S2.32 S2.41 S2.42",
-    "resources": "S1.6 S1.15 S1.30 S1.31 S1.36 S1.57 S1.58 S1.59 S1.60 S1.61 "
-    "S1.63 S1.64 S1.65 S1.77 S5.11",
-    "prompts and variables": "S2.51 S2.54 S2.55 S2.56 S2.59 S2.60 S2.61 S2.62 "
-    "S2.63 S2.64",
     "authentication": "S1.16 S1.29",
     "operations": "S1.41 S1.78 S1.79",
     "conformance and real servers": "S5.3 S5.16 S5.21 S5.25",

@@ -31,7 +31,8 @@ from .errors import LogBrokenError, StoreError, UsageError
 from .generations import Generations
 from .host import Admission, Host
 from .ports import Sandbox
-from .requests import watching
+from .reloading import Reloader
+from .requests import OfHost, watching
 from .signing import Keyring, Signer, secret
 from .telemetry import NoTelemetry, OtelTelemetry, connect
 from .tooling import Tooling, server_names
@@ -78,6 +79,7 @@ async def running(
     environ: Mapping[str, str] = os.environ,
     *,
     start: Collection[str] = (),
+    load: Callable[[], Config] | None = None,
 ) -> AsyncGenerator[Running]:
     """
     Bring up a host, and take it down in the end.
@@ -90,6 +92,9 @@ async def running(
         environ: Where telemetry is looked for.
 
         start: Servers that will be needed: they start while the rest does.
+
+        load: Reads the configuration again, when that is asked for. This process is
+            asked by SIGHUP too, then, unless a terminal would send it.
     """
     redact = Redactor(config.secrets)
     async with contextlib.AsyncExitStack() as stack:
@@ -140,7 +145,12 @@ async def running(
                 redact=redact,
                 admission=Admission(config.places.runs),
             )
-            async with watching(store, stream, host.under_way):
+            kinds: dict[str, OfHost] = {}
+            if load is not None:
+                reloader = Reloader(load=load, tools=tools, on_event=log.queue)
+                await servers.enter_async_context(reloader.listening())
+                kinds["reload"] = reloader.asked
+            async with watching(store, stream, host.under_way, kinds=kinds):
                 yield Running(
                     host=host,
                     store=store,

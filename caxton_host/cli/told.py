@@ -46,6 +46,10 @@ class Told:
     as_json: bool
     private: Mapping[str, JSON] = field(default_factory=dict[str, JSON], repr=False)
 
+    def again(self) -> Config:
+        """Read the configuration again, with what the command line added."""
+        return self.given.servers_in(self.frame.load())
+
     def ending(self, recording: Recording) -> int:
         """Tell how a run went, and return the exit code that stands for it."""
         from ..tooling import server_names

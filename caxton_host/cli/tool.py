@@ -69,7 +69,7 @@ def list_(frame: Frame, server: str | None, as_json: bool) -> None:
                     "tool": offer.tool,
                     "exposed": offer.exposed,
                     "description": offer.description,
-                    "input_schema": offer.input_schema,
+                    "input_schema": offer.schema or offer.input_schema,
                     "effect": offer.effect,
                     "definition_sha256": offer.definition_sha256,
                 }

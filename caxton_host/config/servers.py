@@ -120,6 +120,16 @@ def _start(value: object, at: At) -> bool:
     return bool(f.choice("eager", "lazy")(value, at) == "eager")
 
 
+def _object_schema(value: object, at: At) -> JSON:
+    schema: JSON = f.json_value(value, at)
+    if not isinstance(schema, dict) or schema.get("type") != "object":
+        raise at.error(
+            "is no JSON Schema of an object",
+            fix='write input_schema = { type = "object", properties = { ... } }',
+        )
+    return schema
+
+
 _RESTART: f.Fields = {
     "enabled": ("enabled", f.flag),
     "max_restarts": ("max_restarts", f.number),
@@ -158,6 +168,7 @@ _TOOL: f.Fields = {
     "effect": ("effect", _EFFECT),
     "key_argument": ("key_argument", f.text),
     "description": ("description", f.text),
+    "input_schema": ("input_schema", _object_schema),
     "timeout": ("timeout", f.duration),
     "timeout_ms": ("timeout", f.milliseconds),
     "record": ("record", _RECORD),

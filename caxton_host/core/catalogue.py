@@ -41,7 +41,10 @@ class Offer:
             ``name``, ``description``, ``inputSchema`` and the rest;
             ``definition_sha256`` is its digest.
 
-        overridden: The description is the operator's, not the server's.
+        overridden: The description is not the server's: the operator's, or the name
+            of a tool that has none.
+
+        schema: The operator's, shown instead of the server's ``input_schema``.
 
         record: What the log keeps of its answers.
 
@@ -58,6 +61,7 @@ class Offer:
     definition_sha256: str
     effect: Effect = "unsafe"
     overridden: bool = False
+    schema: dict[str, JSON] | None = None
     record: Record = "full"
     on_change: OnToolChange | None = None
 
@@ -112,7 +116,8 @@ class Catalogue:
         Return the catalogue as ``RunStarted.catalogue`` holds it.
 
         What the agent may see is marked; the rest is there to name what a denied
-        call asked for. A description is there if it is not the server's own.
+        call asked for. Description and schema are there if they are not the
+        server's own.
         """
         payload: dict[str, JSON] = {}
         for name, route in self.routes.items():
@@ -128,6 +133,8 @@ class Catalogue:
                 entry["visible"] = True
                 if offer.overridden:
                     entry["description"] = offer.description
+                if offer.schema is not None:
+                    entry["input_schema"] = offer.schema
             payload[name] = entry
         return payload
 
@@ -246,7 +253,7 @@ def listing(
             {
                 "name": name,
                 "description": entry.get("description", known.get("description")),
-                "input_schema": known.get("inputSchema"),
+                "input_schema": entry.get("input_schema", known.get("inputSchema")),
             }
         )
     return tools

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from .calls import Effect, Record
+from .calls import JSON, Effect, Record
 
 __all__ = [
     "OnToolChange",
@@ -40,6 +40,8 @@ class ToolOptions:
 
         description: Shown to agents instead of the server's own.
 
+        input_schema: The same. The server is asked with whatever fits it.
+
         message_field: Dotted path into the structured content; what is found
             there is the message.
 
@@ -54,6 +56,7 @@ class ToolOptions:
     effect: Effect | None = None
     key_argument: str | None = None
     description: str | None = None
+    input_schema: dict[str, JSON] | None = None
     message_field: str | None = None
     message_template: str | None = None
     timeout: float | None = None

@@ -275,6 +275,7 @@ def test_every_document_says_what_it_is(ran: Shell) -> None:
         "grant suggest --manifest hello.wasm",
         "completion bash",
         "config show",
+        "config reload",
         "db status",
         "db migrate",
         "doctor",

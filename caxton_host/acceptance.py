@@ -10,13 +10,14 @@ server to change its tools.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from .core.calls import JSON, Completed
 from .core.catalogue import Offer, Offered
+from .core.contexts import ServerResource
 from .core.events import Event, ToolsChanged
 from .ports import Definitions, RunScope, ToolClient, ToolRequest, ToolSource
 
@@ -121,6 +122,12 @@ class _Accepted:
     async def offered(self, servers: Collection[str]) -> Offered:
         """Return what of the tools of *servers* is accepted."""
         return await self.accepting.judged(await self.tools.offered(servers), servers)
+
+    async def resources(
+        self, servers: Collection[str], scope: RunScope
+    ) -> Sequence[ServerResource]:
+        """Read the resources of *servers*."""
+        return await self.tools.resources(servers, scope)
 
     async def call_tool(self, request: ToolRequest) -> Completed:
         """Send *request*: the definition in it is one that was accepted."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from .core.calls import JSON, Route
 from .core.catalogue import Offered, catalogue_for, pinned, routes_from_payload
+from .core.contexts import merged
 from .core.events import (
     Event,
     RunFailed,
@@ -34,6 +35,7 @@ from .core.places import Places
 from .core.redact import Redactor
 from .core.resolution import Resolution, recorded_as
 from .core.runs import ENDS
+from .core.templates import texts
 from .drive import Driver
 from .errors import BusyError, NotKeptError, Suspend, UsageError
 from .gateway import Gateway
@@ -62,6 +64,7 @@ from .starts import (
     forked_as,
     grants_digest,
     started_as,
+    with_prompt,
 )
 
 __all__ = ["Admission", "ForkRequest", "Host", "RunRequest"]
@@ -150,24 +153,28 @@ class Host:
                 that is recorded.
         """
         run_id = uuid7(self.clock.now(), self.entropy(10))
-        scope = RunScope(
-            run_id=run_id,
-            agent=request.agent,
-            context=request.context,
-            trigger=request.trigger,
+        scope = self._scope(
+            RunScope(
+                run_id=run_id,
+                agent=request.agent,
+                context=request.context,
+                trigger=request.trigger,
+            ),
+            request.private,
         )
         with self.admission:
             async with self.tools.open(scope) as tools:
-                await self._start(run_id, request, tools, on_started)
+                await self._start(scope, request, tools, on_started)
         return run_id
 
     async def _start(
         self,
-        run_id: str,
+        scope: RunScope,
         request: RunRequest,
         tools: ToolClient,
         on_started: Callable[[str], None] | None,
     ) -> None:
+        run_id = scope.run_id
         known = tuple(self.servers)
         request = replace(request, limits=request.limits.of(request.module))
         prepared = await self.sandbox.prepare(
@@ -185,7 +192,15 @@ class Host:
             offered.options,
             offered.accepted,
         )
-        setting = self._setting(prepared, offered)
+        found = merged(
+            request.context,
+            await tools.resources([name for name in known if name in wanted], scope),
+            longest=request.limits.input,
+        )
+        request = replace(request, context=with_prompt(request, found.context, run_id))
+        setting = replace(
+            self._setting(prepared, offered), resources=self.redact.value(found.record)
+        )
         started = started_as(request, setting, catalogue, self.redact)
         check_input(request.module, started.input)
         with self.telemetry.run(request.agent, run_id, "live") as span:
@@ -205,19 +220,25 @@ class Host:
             )
             async with self.under_way.run(run_id, log, request.actor) as run:
                 await log.append(
-                    started, blobs={prepared.sha256: request.module, **definitions}
+                    started,
+                    blobs={
+                        prepared.sha256: request.module,
+                        **definitions,
+                        **found.blobs,
+                    },
                 )
                 guest = guest_for(request.agent, started, definitions, log.recorded_at)
                 run.end = await self._drive(gateway, prepared, guest, on_started)
             _tell(span, run.end)
 
-    async def resume(
+    async def resume(  # noqa: PLR0913 -- each may be left out
         self,
         run_id: str,
         *,
         actor: dict[str, JSON],
         grant: Grant,
         reason: str = "requested",
+        private: Mapping[str, JSON] | None = None,
         on_started: Callable[[str], None] | None = None,
     ) -> None:
         """
@@ -235,6 +256,8 @@ class Host:
             grant: What the operator grants the agent now.
 
             reason: Recorded with it.
+
+            private: Variables that only servers get to see, once more.
 
             on_started: Called with the run's id once it is ours.
 
@@ -260,7 +283,8 @@ class Host:
         """
         with self.admission:
             recording = await self._unended(run_id)
-            async with self.tools.open(_scope(run_id, recording.started)) as tools:
+            scope = self._scope(_scope(run_id, recording.started), private or {})
+            async with self.tools.open(scope) as tools:
                 await self._resume(recording, tools, actor, grant, reason, on_started)
 
     async def _resume(  # noqa: PLR0913, PLR0917 -- what `resume` was given
@@ -351,7 +375,8 @@ class Host:
             parent = await Recording.load(request.run_id, self.store)
             parent.check_forkable()
             run_id = uuid7(self.clock.now(), self.entropy(10))
-            async with self.tools.open(_scope(run_id, parent.started)) as tools:
+            scope = self._scope(_scope(run_id, parent.started), request.private)
+            async with self.tools.open(scope) as tools:
                 await self._fork(run_id, parent, request, tools, on_started)
         return run_id
 
@@ -451,6 +476,13 @@ class Host:
         recording = await Recording.load(run_id, self.store)
         recording.check_unended()
         return recording
+
+    def _scope(self, scope: RunScope, private: Mapping[str, JSON]) -> RunScope:
+        """Return *scope* with variables that from now on nobody else gets to see."""
+        self.redact.learn(text for value in private.values() for text in texts(value))
+        return replace(
+            scope, context={**scope.context, **private}, private=frozenset(private)
+        )
 
     def _setting(self, prepared: Prepared, offered: Offered) -> Setting:
         return Setting(

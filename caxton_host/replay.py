@@ -13,6 +13,7 @@ from typing import Literal, NoReturn, TypeAlias
 
 from .core.calls import JSON, Completed
 from .core.catalogue import Offered, routes_from_payload
+from .core.contexts import ServerResource
 from .core.events import (
     Event,
     LogWritten,
@@ -42,6 +43,7 @@ from .ports import (
     Prepared,
     Refused,
     Reservation,
+    RunScope,
     Sandbox,
     Store,
     Telemetry,
@@ -188,6 +190,13 @@ class _NoTools:
         """Offer nothing."""
         del servers
         return Offered()
+
+    async def resources(
+        self, servers: Collection[str], scope: RunScope
+    ) -> Sequence[ServerResource]:
+        """Read nothing: the log holds what was read."""
+        del servers, scope
+        return ()
 
     async def call_tool(self, request: ToolRequest) -> Completed:
         """Refuse."""

@@ -6,12 +6,14 @@ Everything that the guest is given is in them, and nothing else is given to it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from . import codec
 from .core.calls import JSON, Completed
 from .core.catalogue import Catalogue
+from .core.contexts import BUILT_IN, prompted
 from .core.events import Event, RunStarted
 from .core.forks import Point
 from .core.grants import Grant
@@ -28,7 +30,11 @@ __all__ = [
     "forked_as",
     "grants_digest",
     "started_as",
+    "with_prompt",
 ]
+
+
+_log = logging.getLogger("caxton_host")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +52,10 @@ class RunRequest:
         actor: Who asks: ``{kind, id, authenticated}``.
 
         trigger: What began it; see `RunScope`.
+
+        prompt: A text that becomes its variable ``prompt``, filled in.
+
+        private: Variables that only servers get to see, never the agent or the log.
     """
 
     agent: str
@@ -60,6 +70,8 @@ class RunRequest:
         default_factory=dict[str, tuple[str, str]]
     )
     trigger: str = "cli"
+    prompt: str | None = None
+    private: Mapping[str, JSON] = field(default_factory=dict[str, JSON], repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +91,8 @@ class ForkRequest:
         module: What it runs, or ``None``: the module of its parent.
 
         edited: Instead of what the call of that event answered.
+
+        private: Variables that only servers get to see, once more.
     """
 
     run_id: str
@@ -87,6 +101,7 @@ class ForkRequest:
     grant: Grant
     module: bytes | None = None
     edited: Completed | None = None
+    private: Mapping[str, JSON] = field(default_factory=dict[str, JSON], repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,12 +117,35 @@ class Setting:
         host: The stream of the host.
 
         seed: 32 random bytes. A fork draws from them behind the point of the fork.
+
+        resources: What was read for the context, or ``None``.
     """
 
     prepared: Prepared
     servers: Mapping[str, dict[str, JSON]]
     host: str | None
     seed: bytes
+    resources: dict[str, JSON] | None = None
+
+
+def with_prompt(
+    request: RunRequest, context: Mapping[str, JSON], run_id: str
+) -> dict[str, JSON]:
+    """Return the variables of a run with its prompt, if its agent has one."""
+    if request.prompt is None:
+        return {**context}
+    built_in = zip(BUILT_IN, (run_id, request.agent, request.trigger), strict=True)
+    filled = prompted(
+        request.prompt, context, dict(built_in), longest=request.limits.input
+    )
+    if filled.problem:
+        _log.warning(
+            "the prompt of %s stays as it is: %s", request.agent, filled.problem
+        )
+    elif filled.unknown:
+        names = ", ".join(f"{{{name}}}" for name in filled.unknown)
+        _log.warning("the prompt of %s keeps %s", request.agent, names)
+    return {**context, "prompt": filled.text}
 
 
 def started_as(
@@ -154,6 +192,7 @@ def started_as(
         servers=dict(setting.servers),
         host=setting.host,
         engine=setting.prepared.engine,
+        resources=setting.resources,
     )
 
 

@@ -33,6 +33,7 @@ from urllib.parse import urlsplit
 
 from .core.calls import Completed, Denied, Outcome, Route, ToolCall
 from .core.catalogue import Offered
+from .core.contexts import ServerResource
 from .errors import ToolError
 from .ports import RunScope, ToolClient, ToolRequest, ToolService
 
@@ -282,6 +283,12 @@ class _Traced:
     async def offered(self, servers: Collection[str]) -> Offered:
         """Return what the servers offer."""
         return await self.tools.offered(servers)
+
+    async def resources(
+        self, servers: Collection[str], scope: RunScope
+    ) -> Sequence[ServerResource]:
+        """Read the resources of *servers*."""
+        return await self.tools.resources(servers, scope)
 
     async def call_tool(self, request: ToolRequest) -> Completed:
         """Send *request*, watched."""

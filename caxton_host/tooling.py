@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from .config import Config
 from .core.calls import Completed
 from .core.catalogue import Offered
+from .core.contexts import ServerResource
 from .core.events import Event
 from .core.redact import Redactor
 from .core.webhooks import SERVER as WEBHOOK
@@ -56,16 +57,28 @@ class Routed:
 
     async def offered(self, servers: Collection[str]) -> Offered:
         """Return what *servers* offer, by whichever client; others are left out."""
-        groups: dict[int, tuple[ToolClient, list[str]]] = {}
-        for name in servers:
-            if client := self.clients.get(name):
-                groups.setdefault(id(client), (client, []))[1].append(name)
-        parts = [await client.offered(names) for client, names in groups.values()]
+        groups = self._groups(servers)
+        parts = [await client.offered(names) for client, names in groups]
         return Offered(
             offers=tuple(offer for part in parts for offer in part.offers),
             servers={k: v for part in parts for k, v in part.servers.items()},
             options={k: v for part in parts for k, v in part.options.items()},
         )
+
+    def _groups(self, servers: Collection[str]) -> list[tuple[ToolClient, list[str]]]:
+        groups: dict[int, tuple[ToolClient, list[str]]] = {}
+        for name in servers:
+            if client := self.clients.get(name):
+                groups.setdefault(id(client), (client, []))[1].append(name)
+        return [*groups.values()]
+
+    async def resources(
+        self, servers: Collection[str], scope: RunScope
+    ) -> Sequence[ServerResource]:
+        """Read the resources of *servers*, each by its client."""
+        groups = self._groups(servers)
+        parts = [await client.resources(names, scope) for client, names in groups]
+        return [one for part in parts for one in part]
 
     async def call_tool(self, request: ToolRequest) -> Completed:
         """Send *request* by the client of its server."""

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
 from .codec import canonical, load_json, sha256
 from .core.calls import JSON, Completed
 from .core.catalogue import Offer, Offered
+from .core.contexts import ServerResource
 from .core.messages import pick_message
 from .core.names import exposed_name
 from .core.redact import Redactor
 from .core.servers import ToolOptions
 from .core.webhooks import SERVER, Webhook
 from .errors import BadBytes, ToolError, UsageError
-from .ports import ToolRequest
+from .ports import RunScope, ToolRequest
 
 if TYPE_CHECKING:
     from .http import Client, Response
@@ -86,6 +87,13 @@ class WebhookTools:
             "protocol": None,
         }
         return Offered(offers=tuple(self._offers.values()), servers={SERVER: described})
+
+    async def resources(
+        self, servers: Collection[str], scope: RunScope
+    ) -> Sequence[ServerResource]:
+        """Return nothing: webhooks have none."""
+        del servers, scope
+        return ()
 
     async def call_tool(self, request: ToolRequest) -> Completed:
         """

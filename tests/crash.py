@@ -65,6 +65,9 @@ class Ledger:
             servers={name: {"transport": "fake"} for name in servers},
         )
 
+    async def resources(self, _servers: Collection[str], _scope: RunScope) -> tuple[()]:
+        return ()
+
     async def call_tool(self, request: ToolRequest) -> Completed:
         self.asked.append(request)
         if request.tool == "fail":

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ..core.calls import Completed, Denied, Outcome
-from ..core.events import Recorded, ToolDenied, ToolInvoked
+from ..core.calls import JSON, Completed, Denied, Outcome
+from ..core.contexts import BUILT_IN
+from ..core.events import Recorded, RunStarted, ToolDenied, ToolInvoked
 from ..core.names import exposed_name
 from ..core.payloads import outcome_of
 from ..core.summary import RunSummary
+from ..core.templates import unfilled
 from .screen import clipped, complain, counted, note, plain, to_json
 
 __all__ = ["call_lines", "failure", "grant_for", "report"]
@@ -37,6 +39,7 @@ def report(
     """
     for line in call_lines(history):
         note(f"  {line}")
+    _placeholders(history)
     _denials(history, run.agent if configured else None, servers)
     calls = run.calls
     note(
@@ -117,6 +120,22 @@ def _denials(
         note(f"denied: {number} {call.name}: {plain(event.message)}{rule}")
         if event.code == "not_granted":
             _tell_grant(_target(call, servers), agent)
+
+
+def _placeholders(history: Sequence[Recorded]) -> None:
+    """Warn of calls that pass a placeholder on, instead of what it stands for."""
+    known: dict[str, JSON] = {}
+    for recorded in history:
+        event = recorded.event
+        if isinstance(event, RunStarted):
+            known = dict.fromkeys(BUILT_IN) | event.context
+        if not isinstance(event, ToolInvoked):
+            continue
+        for name in unfilled(event.params, known):
+            note(
+                f"warning: call {event.call} (event {recorded.seq}) {event.name} "
+                f"passes {{{name}}} on, and not the variable of that name"
+            )
 
 
 def _tell_grant(target: str | None, agent: str | None) -> None:

@@ -17,6 +17,7 @@ from .interrupt import began, drive
 from .overrides import Overrides, overrides
 from .screen import complain, counted, note, patience, show, table
 from .told import Told, code_of
+from .variables import option, private_of
 
 if TYPE_CHECKING:
     from ..bootstrap import Running
@@ -32,6 +33,7 @@ _MOST = 10_000
 @click.command("resume")
 @click.argument("run", required=False)
 @click.option("--all", "all_", is_flag=True, help="Every run that no host drives.")
+@option
 @overrides
 @as_json
 @click.pass_obj
@@ -41,6 +43,7 @@ def command(
     frame: Frame,
     run: str | None,
     all_: bool,
+    variables: tuple[str, ...],
     given: Overrides,
     as_json: bool,
 ) -> None:
@@ -49,7 +52,8 @@ def command(
 
     The agent is executed again over what the log holds; nothing of that is sent
     again. From there it goes on, under the grants that were recorded and those
-    that the configuration gives it now.
+    that the configuration gives it now. Its variables are in the log, but for the
+    private ones: give those again.
 
     \b
     Exit codes: as of caxton run; with --all, 0 if each run completed.
@@ -66,7 +70,14 @@ def command(
             "name a run, or say --all", fix="caxton runs list shows the runs"
         )
     config = given.servers_in(frame.load())
-    told = Told(frame=frame, config=config, given=given, quiet=as_json, as_json=as_json)
+    told = Told(
+        frame=frame,
+        config=config,
+        given=given,
+        private=private_of(config, variables),
+        quiet=as_json,
+        as_json=as_json,
+    )
     if run is not None:
         ctx.exit(drive(_resume_one(told, run), frame.command()))
     ctx.exit(drive(_resume_all(told), frame.command()))
@@ -98,7 +109,11 @@ async def go_on(told: Told, up: Running, run_id: str) -> Recording:
     try:
         with patience(f"running {recording.started.agent}"):
             await up.host.resume(
-                run_id, actor=local_actor(), grant=grant, on_started=started
+                run_id,
+                actor=local_actor(),
+                grant=grant,
+                private=told.private,
+                on_started=started,
             )
     except Suspend as exc:
         waiting = recording.journal().in_doubt

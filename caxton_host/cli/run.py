@@ -19,9 +19,10 @@ from ..errors import BadBytes, ModuleRefused, NotFoundError, UsageError
 from .exits import FAILED
 from .frame import Frame, as_json, local_actor
 from .interrupt import began, drive
-from .overrides import Overrides, check_text, overrides
+from .overrides import Overrides, overrides
 from .screen import note, patience
 from .told import Told, progressed
+from .variables import option, variables_of
 
 if TYPE_CHECKING:
     from ..config import Agent, Config
@@ -49,9 +50,7 @@ class _Wanted:
 @click.option(
     "-i", "--input", "input_", metavar="JSON|@FILE|-", help="The input of the run."
 )
-@click.option(
-    "--var", "variables", metavar="KEY=VALUE", multiple=True, help="A run variable."
-)
+@option
 @overrides
 @click.option("--entry", help="The exported function to call. Default: run.")
 @click.option("--fail-on-denied", is_flag=True, help="Exit 1 if a call was denied.")
@@ -156,16 +155,18 @@ def _warn_of_output(module: bytes, recording: Recording) -> None:
 def _request(config: Config, wanted: _Wanted) -> tuple[Config, RunRequest]:
     from ..host import RunRequest
 
-    check_text("--var", wanted.variables)
     config = wanted.given.servers_in(config)
     agent = _agent(config, wanted.target)
     grant = wanted.given.added_to(agent.grant, config)
+    context, private = variables_of(config, wanted.variables)
     return config, RunRequest(
         agent=agent.name,
         module=_module(agent, agent.limits.module),
         entry=wanted.entry or agent.entry,
         input=_input(wanted.input),
-        context=_context(config, wanted.variables),
+        context=context,
+        private=private,
+        prompt=agent.prompt,
         limits=agent.limits,
         grant=grant,
         names=agent.names,
@@ -250,28 +251,3 @@ def _input(text: str | None) -> JSON:
         raise UsageError(
             f"--input: {exc}", fix='pass JSON, for example \'{"location": "Seattle"}\''
         ) from None
-
-
-def _context(config: Config, variables: Sequence[str]) -> dict[str, JSON]:
-    given: dict[str, JSON] = {}
-    for item in variables:
-        key, equals, value = item.partition("=")
-        if not equals or not key:
-            raise UsageError(f"--var {item!r} is not KEY=VALUE", fix="write --var k=v")
-        if config.context and key not in config.context:
-            meant = nearest(key, list(config.context))
-            raise UsageError(
-                f"no run variable {key!r} under [context]",
-                fix=f"write {meant}" if meant else f"add {key} = {{}} to [context]",
-            )
-        given[key] = value
-    for key, variable in config.context.items():
-        if key in given:
-            continue
-        if variable.required:
-            raise UsageError(
-                f"the run variable {key!r} is required", fix=f"add --var {key}=VALUE"
-            )
-        if variable.default is not None:
-            given[key] = variable.default
-    return given

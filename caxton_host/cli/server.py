@@ -6,7 +6,7 @@ import contextlib
 import os
 import shlex
 import time
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ import click
 from ..core.calls import JSON
 from ..core.names import nearest
 from ..errors import NotFoundError, ServerUnavailable, UsageError
+from ..ports import RunScope
 from .frame import Frame, as_json, wait
 from .logs import logs
 from .overrides import tapped, wire_log
@@ -26,6 +27,7 @@ from .tools import headline, of_server
 if TYPE_CHECKING:
     from ..config import Config
     from ..core.catalogue import Offered
+    from ..core.contexts import ServerResource
     from ..ports import ToolClient
 
 __all__ = ["check", "command", "offers", "tools_of"]
@@ -220,6 +222,9 @@ def test(frame: Frame, name: str, wire_log: str | None, as_json: bool) -> None:
     """
     Start the server NAME, list its tools, and stop it.
 
+    If runs are to have its resources, read those as well, and warn of each that
+    cannot be read.
+
     \b
     Exit codes: 0 it answers; 2 there is no such server; 6 it does not answer.
 
@@ -234,14 +239,14 @@ def test(frame: Frame, name: str, wire_log: str | None, as_json: bool) -> None:
     started = time.monotonic()
     with patience(f"starting {name}"):
         try:
-            offered = wait(offers(config, [name]))
+            offered, found = wait(_asked(config, name))
         except ServerUnavailable as exc:
             if as_json:
-                show(_answer(name, {}, [], problem=str(exc)))
+                show(_answer(name, {}, [], [], problem=str(exc)))
             raise
     facts = offered.servers[name]
     if as_json:
-        show(_answer(name, facts, [offer.tool for offer in offered.offers]))
+        show(_answer(name, facts, [offer.tool for offer in offered.offers], found))
         return
     took = (time.monotonic() - started) * 1000
     say(
@@ -250,10 +255,36 @@ def test(frame: Frame, name: str, wire_log: str | None, as_json: bool) -> None:
     )
     for offer in offered.offers:
         say(f"  {name}/{offer.tool}  {headline(offer.description)}")
+    for one in found:
+        if one.error is None:
+            say(f"  {one.uri}  {one.key}, {counted(one.size, 'byte')}")
+
+
+async def _asked(config: Config, name: str) -> tuple[Offered, Sequence[ServerResource]]:
+    """Return what a server offers, and what a run without variables would read."""
+    server = config.servers[name]
+    if server.resources is not None:
+        # The reason why one cannot be read is what is asked for here.
+        read = replace(server.resources, required=False)
+        servers = {**config.servers, name: replace(server, resources=read)}
+        config = replace(config, servers=servers)
+    defaults = {
+        key: variable.default
+        for key, variable in config.context.items()
+        if variable.default is not None
+    }
+    private = {key for key, variable in config.context.items() if variable.private}
+    scope = RunScope(run_id="test", agent="test", context=defaults, private=private)
+    async with tools_of(config, [name]) as tools:
+        return await tools.offered([name]), await tools.resources([name], scope)
 
 
 def _answer(
-    name: str, facts: Mapping[str, JSON], tools: list[str], problem: str | None = None
+    name: str,
+    facts: Mapping[str, JSON],
+    tools: list[str],
+    resources: Sequence[ServerResource],
+    problem: str | None = None,
 ) -> dict[str, JSON]:
     return {
         "$type": "caxton.server-test/v1",
@@ -262,6 +293,10 @@ def _answer(
         "problem": problem,
         **{key: facts.get(key) for key in ("name", "version", "protocol")},
         "tools": [*tools],
+        "resources": [
+            {"key": one.key, "uri": one.uri, "bytes": one.size, "error": one.error}
+            for one in resources
+        ],
     }
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..core.calls import JSON
 from ..core.events import ToolProgress
 from ..core.grants import Grant
 from ..core.summary import RunSummary, summarise
@@ -36,6 +37,8 @@ class Told:
         quiet: Only the output.
 
         as_json: Only the document of the run.
+
+        private: Variables that only servers get to see.
     """
 
     frame: Frame
@@ -43,6 +46,7 @@ class Told:
     given: Overrides
     quiet: bool
     as_json: bool
+    private: Mapping[str, JSON] = field(default_factory=dict[str, JSON], repr=False)
 
     @property
     def watch(self) -> Callable[[ToolProgress], None]:

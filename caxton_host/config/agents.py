@@ -153,6 +153,7 @@ _AGENT: f.Fields = {
     "wasm": ("module", f.path),
     "entry": ("entry", f.text),
     "description": ("description", f.text),
+    "prompt": ("prompt", f.text),
     "limits": ("limits", f.tables(_LIMITS, Limits)),
     "names": ("names", _names),
     "allow": ("allow", _tables),

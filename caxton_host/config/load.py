@@ -9,9 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
 
+from ..core.contexts import BUILT_IN, RESERVED
 from ..core.names import nearest
 from ..core.places import Places
 from ..core.servers import ServerConfig
+from ..core.templates import named, texts
 from ..core.webhooks import SERVER
 from . import fields as f
 from .agents import agent, agent_name
@@ -160,6 +162,7 @@ def _load(
     )
     refuse_twins(config, at)
     _warn_of_strangers(config, at)
+    _warn_of_placeholders(config, at)
     return replace(config, warnings=tuple(dict.fromkeys(source.warnings)))
 
 
@@ -175,6 +178,19 @@ def _warn_of_strangers(config: Config, at: At) -> None:
         for own, (server_of, tool) in one.names.items():
             if server_of not in known:
                 _stranger(f"{server_of}/{tool}", known, here.key("names").key(own))
+
+
+def _warn_of_placeholders(config: Config, at: At) -> None:
+    """Warn of placeholders in prompts that will stay as they are."""
+    known = {*config.context, *BUILT_IN, "resources"}
+    for name, one in config.agents.items():
+        here = at.key("agents").key(name).key("prompt")
+        for placeholder in named(one.prompt or ""):
+            variable = config.context.get(placeholder)
+            if variable and variable.private:
+                here.warn(f"{{{placeholder}}} stays: that variable is private")
+            elif not {placeholder, placeholder.partition(".")[0]} & known:
+                here.warn(f"{{{placeholder}}} stays: there is no such variable")
 
 
 def _stranger(target: str, known: list[str], at: At) -> None:
@@ -238,12 +254,25 @@ def _server(value: object, at: At) -> ServerConfig | None:
 def _variable_name(name: str, at: At) -> None:
     if not _VARIABLE.fullmatch(name):
         raise at.error("is no name of a variable", fix="write it like: customer_id")
+    if name in RESERVED:
+        raise at.error(
+            "is a name that the host gives a value itself", fix="give it another name"
+        )
 
 
 _CONTEXT: f.Fields = {
     "default": ("default", f.json_value),
     "required": ("required", f.flag),
+    "private": ("private", f.flag),
 }
+
+
+def _variable(value: object, at: At) -> ContextVar:
+    found: ContextVar = f.tables(_CONTEXT, ContextVar)(value, at)
+    if found.private:
+        for text in texts(found.default):
+            at.source.secrets.note(text, at.name, at)
+    return found
 
 
 def _some(value: object, at: At) -> int:
@@ -267,6 +296,6 @@ _TOP: f.Fields = {
     "telemetry": ("telemetry_endpoint", f.single({"endpoint": ("value", f.url)})),
     "servers": ("servers", f.mapped(_server, server_name)),
     "webhooks": ("webhooks", f.mapped(webhook, webhook_name)),
-    "context": ("context", f.mapped(f.tables(_CONTEXT, ContextVar), _variable_name)),
+    "context": ("context", f.mapped(_variable, _variable_name)),
     "agents": ("agents", f.mapped(agent, agent_name)),
 }

@@ -25,10 +25,13 @@ class ContextVar:
         default: Its value if the run is given none.
 
         required: A run must be given one.
+
+        private: Neither the agent, nor its prompt, nor the log gets to see it.
     """
 
-    default: JSON = None
+    default: JSON = field(default=None, repr=False)
     required: bool = False
+    private: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +44,8 @@ class Agent:
 
         entry: The function to call.
 
+        prompt: A text for it, with ``{name}`` for variables of the run.
+
         names: Its own names for tools, to ``(server, tool)``. They grant nothing.
     """
 
@@ -48,6 +53,7 @@ class Agent:
     module: Path | None = None
     entry: str = "run"
     description: str = ""
+    prompt: str | None = None
     limits: Limits = field(default_factory=Limits)
     grant: Grant = field(default_factory=Grant)
     names: Mapping[str, tuple[str, str]] = field(

@@ -14,6 +14,7 @@ from ..core.servers import (
     USUAL,
     BreakerOptions,
     OAuth,
+    Resources,
     Restart,
     ServerConfig,
     ToolOptions,
@@ -231,6 +232,25 @@ def _oauth(value: object, at: At) -> OAuth:
     return OAuth(**found)
 
 
+_RESOURCES: f.Fields = {
+    "include": ("include", f.listed(f.text)),
+    "exclude": ("exclude", f.listed(f.text)),
+    "merge": ("merge", f.choice("server", "flat")),
+    "max_count": ("max_count", f.number),
+    "max_bytes": ("max_bytes", f.size),
+    "lenient": ("lenient", f.flag),
+    "required": ("required", f.flag),
+}
+
+
+def _resources(value: object, at: At) -> Resources | None:
+    """Read whether resources are read, or a table that says which."""
+    if isinstance(value, dict):
+        found: Resources = f.tables(_RESOURCES, Resources)(cast("object", value), at)
+        return found
+    return Resources() if f.flag(value, at) else None
+
+
 _MESSAGE: f.Fields = {
     "message_field": ("message_field", f.text),
     "message_template": ("message_template", f.text),
@@ -286,9 +306,8 @@ _SERVER: f.Fields = {
     "wire_log": ("wire_log", _file),
     "public": ("", f.ignored),
     "enabled": ("", f.flag),
-    # A later version reads the resources of a server.
-    "resources": ("", f.flag),
-    "resource_vars": ("", f.mapped(f.text)),
+    "resources": ("resources", _resources),
+    "resource_vars": ("resource_vars", f.mapped(f.text)),
 }
 
 #: What other programs write, beside the above.

@@ -49,7 +49,13 @@ def describe(config: Config) -> dict[str, JSON]:
             name: _webhook(webhook, mask) for name, webhook in config.webhooks.items()
         },
         "context": {
-            name: {"default": variable.default, "required": variable.required}
+            name: {
+                "default": _HIDDEN
+                if variable.private and variable.default is not None
+                else variable.default,
+                "required": variable.required,
+                "private": variable.private,
+            }
             for name, variable in config.context.items()
         },
         "agents": {name: _agent(agent) for name, agent in config.agents.items()},
@@ -90,6 +96,11 @@ def _server(server: ServerConfig, mask: Callable[[str], str]) -> dict[str, JSON]
         "over_limit": server.over_limit,
         "slow_response_threshold": server.slow_response_threshold,
         "slow_response_message": server.slow_response_message,
+        "resources": asdict(server.resources) if server.resources else False,
+        "resource_vars": {
+            name: _HIDDEN if sounds_secret(name) else mask(value)
+            for name, value in server.resource_vars.items()
+        },
         "tools": {name: _given(asdict(tool)) for name, tool in server.tools.items()},
         "wire_log": server.wire_log,
     }
@@ -127,6 +138,7 @@ def _agent(agent: Agent) -> dict[str, JSON]:
         "module": str(agent.module) if agent.module else None,
         "entry": agent.entry,
         "description": agent.description,
+        "prompt": agent.prompt,
         "limits": agent.limits.to_payload(),
         "names": {name: "/".join(target) for name, target in agent.names.items()},
         "grant": agent.grant.to_payload(),

@@ -94,6 +94,10 @@ class RunStarted(Event):
         parent: The run that started this one, or ``None``.
 
         forked_from: ``{run, seq, hash}`` of a fork, or ``None``.
+
+        resources: What was read for the context: name of a server to a list of
+            ``{key, uri, sha256, bytes}``, with ``error`` instead of the last two, or
+            ``replaced``. ``None`` if nothing was.
     """
 
     agent: str
@@ -113,6 +117,7 @@ class RunStarted(Event):
     engine: str
     parent: str | None = None
     forked_from: Payload | None = None
+    resources: Payload | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

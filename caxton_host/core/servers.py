@@ -15,6 +15,7 @@ __all__ = [
     "OAuth",
     "OnToolChange",
     "Rate",
+    "Resources",
     "Restart",
     "ServerConfig",
     "ToolOptions",
@@ -168,6 +169,37 @@ class OAuth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """
+    Which resources of a server become variables of runs.
+
+    Attributes:
+        include: Patterns of addresses, with ``*``. Without any, all are read.
+
+        exclude: The same, of those that are not read.
+
+        merge: ``server``: under the name of the server. ``flat``: beside the
+            variables of the run, in the place of those with that name.
+
+        max_count: How many are read.
+
+        max_bytes: Of all that is read.
+
+        lenient: A placeholder without a value stays, and is asked for like that.
+
+        required: Nothing runs without them.
+    """
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    merge: Literal["server", "flat"] = "server"
+    max_count: int = 100
+    max_bytes: int = _MIB
+    lenient: bool = False
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
     """
     One tool server.
@@ -220,7 +252,13 @@ class ServerConfig:
 
         on_tool_change: Whether runs that begin later see a tool that has changed,
             before a person accepts it.
+
         wire_log: The file that gets every message, ``-`` for standard error.
+
+        resources: What is read of it for each run, or ``None``.
+
+        resource_vars: Values for templates of addresses, which may name variables of
+            the run.
     """
 
     name: str
@@ -252,6 +290,8 @@ class ServerConfig:
     slow_response_threshold: float = 2.0
     slow_response_message: str = "Still working on {tool}..."
     wire_log: str | None = None
+    resources: Resources | None = None
+    resource_vars: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
     def options(self, tool: str) -> ToolOptions:
         """Return what holds for a tool: its own options, or those of the server."""

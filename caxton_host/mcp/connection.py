@@ -22,11 +22,12 @@ from ..clock import SystemClock
 from ..codec import decode_trusted
 from ..core.calls import JSON, Completed, shortened
 from ..core.catalogue import Offer
+from ..core.contexts import ServerResource
 from ..core.redact import Redactor
 from ..core.schemas import Schema, bounded
-from ..core.servers import ServerConfig, ToolOptions
+from ..core.servers import Resources, ServerConfig, ToolOptions
 from ..errors import BadBytes, ServerUnavailable, ToolError
-from ..ports import Progress, ignore, unrecorded
+from ..ports import Progress, RunScope, ignore, unrecorded
 from ..schemas import mismatch
 from . import stdio
 from .blobs import set_apart
@@ -34,6 +35,7 @@ from .catalogue import offers_of
 from .listening import listening
 from .oauth import Access
 from .reports import Heard
+from .resources import read_resources
 from .results import completed
 from .rounds import ROUNDS, carried
 from .serverlog import LogFile
@@ -79,6 +81,8 @@ class Connection:
 
         legacy: It speaks a protocol of before 2026.
 
+        readable: It says that it has resources.
+
         offers: Its tools, by its own names.
 
         left_out: Why each tool that it told and that is not offered is not.
@@ -95,6 +99,7 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._meta = _meta_of(session, config)
         self._told = _capabilities(session)
+        self.readable = "resources" in self._told
         self._listed = -1
         self._good_until = 0.0
         self._listing = asyncio.Lock()
@@ -354,6 +359,25 @@ class Connection:
         if answer.size > most:
             return shortened(done, most)
         return set_apart(done, self._config.blobs_over, self._redact)
+
+    async def resources(
+        self, wanted: Resources, scope: RunScope, deadline: float
+    ) -> list[ServerResource]:
+        """
+        Return the resources that a run is to have. See `read_resources`.
+
+        Raises:
+            ToolError: The server has none, or does not say which.
+        """
+        if not self.readable:
+            raise ToolError("protocol", "no", "the server says that it has none")
+
+        async def ask(method: str, params: dict[str, JSON]) -> Answer:
+            if self._meta:
+                params = {**params, "_meta": self._meta}
+            return await self._ask(method, params, deadline)
+
+        return await read_resources(ask, self._config, wanted, scope, self._redact)
 
 
 def _good_for(said: JSON) -> list[float]:

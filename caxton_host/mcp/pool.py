@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from functools import partial
@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 from ..codec import canonical, sha256
 from ..core.calls import JSON, Completed
 from ..core.catalogue import Offered
+from ..core.contexts import ServerResource
 from ..core.events import Event
 from ..core.redact import Redactor
 from ..core.servers import ServerConfig
@@ -270,6 +271,19 @@ class McpTools:
                 for tool in server.config.tools
             },
         )
+
+    async def resources(
+        self, servers: Collection[str], scope: RunScope
+    ) -> Sequence[ServerResource]:
+        """
+        Read the resources of *servers*, of those that runs are to have.
+
+        Raises:
+            ServerUnavailable: One that is ``required`` cannot be read.
+        """
+        asked = [self._pool[self._keys[name]] for name in servers if name in self._keys]
+        found = await asyncio.gather(*(server.resources(scope) for server in asked))
+        return [one for some in found for one in some]
 
     async def call_tool(self, request: ToolRequest) -> Completed:
         """

@@ -11,14 +11,15 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..core.calls import JSON, Completed
 from ..core.catalogue import Offered
+from ..core.contexts import ServerResource
 from ..core.servers import ServerConfig
 from ..errors import ServerUnavailable, ToolError
-from ..ports import ToolClient, ToolRequest
+from ..ports import RunScope, ToolClient, ToolRequest
 from .catalogue import check_names
 
 __all__ = ["ForOneRun", "composed", "fill", "is_open", "tell_missing"]
@@ -147,6 +148,17 @@ class ForOneRun:
             servers={**shared.servers, **own.servers},
             options={**shared.options, **own.options},
         )
+
+    async def resources(
+        self, servers: Collection[str], scope: RunScope
+    ) -> Sequence[ServerResource]:
+        """Read what the run is to have of *servers*. See `ToolClient`."""
+        shared = [name for name in servers if name not in self.mine]
+        own = [name for name in servers if name in self.mine]
+        return [
+            *await self.shared.resources(shared, scope),
+            *await self.own.resources(own, scope),
+        ]
 
     async def call_tool(self, request: ToolRequest) -> Completed:
         """Send *request* once. See `ToolClient`."""

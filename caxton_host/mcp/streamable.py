@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import TASK_STATUS_IGNORED
 from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import encode_header_value
 from mcp_types.jsonrpc import HEADER_MISMATCH, UNSUPPORTED_PROTOCOL_VERSION
 
 from ..core.calls import JSON, FailureKind
@@ -167,6 +168,9 @@ class HttpPeer:
             return {}
         if method == "tools/call" and params is not None:
             return {"mcp-method": method, "mcp-name": params["name"]}
+        if method == "resources/read" and params is not None:
+            name = encode_header_value(params["uri"])
+            return {"mcp-method": method, "mcp-name": name}
         return {"mcp-method": method}
 
     def _note(self, exc: ToolError | MCPError) -> None:

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from ..codec import canonical, sha256
 from ..core.calls import JSON, Completed
 from ..core.catalogue import Offer
+from ..core.contexts import ServerResource
 from ..core.events import (
     Event,
     ServerConnected,
@@ -29,7 +30,7 @@ from ..core.events import (
 from ..core.redact import Redactor
 from ..core.servers import ServerConfig, ToolOptions
 from ..errors import CaxtonError, ServerUnavailable, ToolError
-from ..ports import Era, Eras, ToolRequest
+from ..ports import Era, Eras, RunScope, ToolRequest
 from .connection import Connection, connect
 from .gate import Gate, by
 from .health import watch
@@ -161,6 +162,35 @@ class Server:
             problem.fix,
         )
         return []
+
+    async def resources(self, scope: RunScope) -> list[ServerResource]:
+        """Return what is to be read for a run, and tell what could not be."""
+        wanted, seconds = self.config.resources, self.config.timeout
+        if wanted is None:
+            return []
+        deadline = asyncio.get_running_loop().time() + seconds
+        try:
+            connection = await by(deadline, self._ready(deadline), seconds)
+            found = await connection.resources(wanted, scope, deadline)
+        except ToolError as exc:
+            error = f"{exc.kind}: {exc}"
+            found = [
+                ServerResource(server=self.config.name, key="", uri="", error=error)
+            ]
+        for one in found:
+            if one.error is None:
+                continue
+            if wanted.required:
+                raise ServerUnavailable(
+                    f"a required resource of {self.config.name} cannot be read: "
+                    f"{one.uri or 'all'}: {one.error}",
+                    fix=f"caxton server test {self.config.name}",
+                )
+            logger.warning(
+                "MCP: %s: resource %s left out: %s",
+                *(self.config.name, one.uri or "list", one.error),
+            )
+        return found
 
     def described(self) -> dict[str, JSON]:
         """Return the server as ``RunStarted.servers`` holds it."""

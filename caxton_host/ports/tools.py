@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..core.calls import JSON, Completed
 from ..core.catalogue import Offered
+from ..core.contexts import ServerResource
 
 __all__ = [
     "Progress",
@@ -55,12 +56,15 @@ class RunScope:
     Attributes:
         context: Its variables, with those that are never recorded.
 
+        private: The names of those.
+
         trigger: What began it: ``cli``, ``api``, ``mcp``, ``schedule``, ``agent``.
     """
 
     run_id: str
     agent: str
     context: Mapping[str, JSON] = field(default_factory=dict[str, JSON], repr=False)
+    private: Collection[str] = ()
     trigger: str = "cli"
 
 
@@ -116,6 +120,19 @@ class ToolClient(Protocol):
 
         Raises:
             ServerUnavailable: One that is ``required`` cannot be reached.
+        """
+        ...
+
+    async def resources(
+        self, servers: Collection[str], scope: RunScope
+    ) -> Sequence[ServerResource]:
+        """
+        Read the resources of *servers*, of those that runs are to have.
+
+        One that cannot be read has its error instead of a value.
+
+        Raises:
+            ServerUnavailable: One that is ``required`` cannot be read.
         """
         ...
 

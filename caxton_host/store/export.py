@@ -224,6 +224,9 @@ def _digests(events: Sequence[Sealed]) -> Iterator[str]:
             yield str(payload["module_sha256"])
             for entry in payload["catalogue"].values():
                 yield str(entry.get("definition_sha256"))
+            read: dict[str, list[dict[str, object]]] = payload.get("resources") or {}
+            for entries in read.values():
+                yield from (str(entry.get("sha256")) for entry in entries)
         else:
             for blob in payload["blobs"]:
                 yield str(blob.get("sha256"))

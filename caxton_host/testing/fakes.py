@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Self, TypeAlias
@@ -11,6 +11,7 @@ from typing import Self, TypeAlias
 from .. import codec
 from ..core.calls import JSON, Completed, Effect
 from ..core.catalogue import Offer, Offered
+from ..core.contexts import ServerResource
 from ..core.limits import Limits
 from ..core.names import exposed_name
 from ..errors import ToolError
@@ -81,7 +82,7 @@ class FakeTools:
 
     An answer that is a `ToolError` is raised. ``asked`` lists what came, ``effects``
     says what is not ``unsafe``, and of the answers of ``hashed`` the log is to keep a
-    digest.
+    digest. ``readable`` is what there is to read.
     """
 
     answers: Mapping[tuple[str, str], JSON | ToolError | Completed]
@@ -90,6 +91,7 @@ class FakeTools:
         default_factory=dict[tuple[str, str], Effect]
     )
     hashed: Collection[tuple[str, str]] = ()
+    readable: Sequence[ServerResource] = ()
 
     def open(self, scope: RunScope) -> nullcontext[Self]:
         """Return itself: it serves every run alike."""
@@ -109,6 +111,13 @@ class FakeTools:
             ),
             servers={name: {"transport": "fake"} for name in servers},
         )
+
+    async def resources(
+        self, servers: Collection[str], scope: RunScope
+    ) -> Sequence[ServerResource]:
+        """Return what there is of *servers*."""
+        del scope
+        return [one for one in self.readable if one.server in servers]
 
     async def call_tool(self, request: ToolRequest) -> Completed:
         """Return the scripted answer."""

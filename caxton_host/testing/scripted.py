@@ -18,6 +18,7 @@ from typing import Self, cast
 from .. import codec
 from ..core.calls import JSON, Completed
 from ..core.catalogue import Offer, Offered
+from ..core.contexts import ServerResource
 from ..core.events import Event, ToolDenied, ToolInvoked
 from ..core.grants import Grant, Pattern, Rule
 from ..core.names import exposed_name, is_server_name, is_tool_name
@@ -140,6 +141,13 @@ class ScriptedTools:
             offers=tuple(offer for offer in tools if offer.server in servers),
             servers={name: {"transport": "script"} for name in servers},
         )
+
+    async def resources(
+        self, servers: Collection[str], scope: RunScope
+    ) -> Sequence[ServerResource]:
+        """Return nothing: a task says what the context is."""
+        del servers, scope
+        return ()
 
     async def call_tool(self, request: ToolRequest) -> Completed:
         """Return what the script says."""

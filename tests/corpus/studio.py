@@ -81,6 +81,9 @@ class Tools:
             servers={name: {"transport": "fake"} for name in servers},
         )
 
+    async def resources(self, _servers: Collection[str], _scope: RunScope) -> tuple[()]:
+        return ()
+
     async def call_tool(self, request: ToolRequest) -> Completed:
         if request.tool == "tells":
             for step in (1, 2):

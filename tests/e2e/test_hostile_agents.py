@@ -119,6 +119,9 @@ class Counting:
         del servers
         return Offered(offers=(offer("demo", "echo"),))
 
+    async def resources(self, _servers: Collection[str], _scope: RunScope) -> tuple[()]:
+        return ()
+
     async def call_tool(self, request: ToolRequest) -> Completed:
         self.seen[request.run_id, request.call] += 1
         await asyncio.sleep(0.01)

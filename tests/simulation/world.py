@@ -166,6 +166,9 @@ class Tools:
             )
         )
 
+    async def resources(self, _servers: Collection[str], _scope: RunScope) -> tuple[()]:
+        return ()
+
     async def call_tool(self, request: ToolRequest) -> Completed:
         world = self.world
         world.flying[request.run_id, request.call] += 1

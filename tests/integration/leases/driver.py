@@ -53,6 +53,9 @@ class Effects:
         del servers
         return Offered(offers=(offer("demo", "echo"),))
 
+    async def resources(self, _servers: Collection[str], _scope: RunScope) -> tuple[()]:
+        return ()
+
     async def call_tool(self, request: ToolRequest) -> Completed:
         with self.path.open("a") as file:
             file.write(f"{request.call}\n")

@@ -70,9 +70,13 @@ def old(app: _App) -> _App:
 
 @asynccontextmanager
 async def sdk_server(
-    *, legacy: bool, stateless: bool, as_json: bool
+    *,
+    legacy: bool,
+    stateless: bool,
+    as_json: bool,
+    mcp: Any = None,  # noqa: ANN401
 ) -> AsyncGenerator[str]:
-    app: Any = demo_server().streamable_http_app(
+    app: Any = (mcp or demo_server()).streamable_http_app(
         stateless_http=stateless, json_response=as_json
     )
     config = uvicorn.Config(

@@ -9,14 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.config import Agent, Config, ContextVar, Paths, load, load_log
-from caxton_host.config.show import describe
+from caxton_host.config import (
+    Agent,
+    Config,
+    ContextVar,
+    Paths,
+    describe,
+    load,
+    load_log,
+)
 from caxton_host.core.calls import Retry
 from caxton_host.core.limits import Limits
 from caxton_host.core.places import Places
 from caxton_host.core.servers import (
     BreakerOptions,
     Rate,
+    Resources,
     Restart,
     ServerConfig,
     ToolOptions,
@@ -286,6 +294,83 @@ def test_context_is_read(example: Config) -> None:
         "user_name": ContextVar(default="there"),
         "customer_id": ContextVar(required=True),
     }
+
+
+def test_resources_are_read_only_where_that_is_said(example: Config) -> None:
+    assert example.servers["crm"].resources == Resources()
+    assert example.servers["crm"].resource_vars == {
+        "customer_id": "${context.customer_id}"
+    }
+    assert example.servers["demo"].resources is None
+
+
+def test_a_table_says_which_resources_are_read(folder: Folder) -> None:
+    folder.write(
+        """
+        [servers.crm]
+        command = "crm"
+        [servers.crm.resources]
+        include = ["crm://*"]
+        exclude = ["*secret*"]
+        merge = "flat"
+        max_count = 3
+        max_bytes = "4KiB"
+        lenient = true
+        required = true
+        [servers.other]
+        command = "other"
+        resources = false
+        """,
+    )
+    servers = folder.load().servers
+    assert servers["crm"].resources == Resources(
+        include=("crm://*",),
+        exclude=("*secret*",),
+        merge="flat",
+        max_count=3,
+        max_bytes=4096,
+        lenient=True,
+        required=True,
+    )
+    assert servers["other"].resources is None
+
+
+def test_private_variables_are_secrets_of_the_configuration(folder: Folder) -> None:
+    folder.write(
+        '[context]\npin = { default = "pin-0123456789", private = true }\n',
+    )
+    config = folder.load()
+    assert config.context["pin"].private
+    assert "pin-0123456789" in config.secrets
+    assert "pin-0123456789" not in repr(config)
+    assert "pin-0123456789" not in str(describe(config))  # law 8
+
+
+@pytest.mark.parametrize("name", ["prompt", "resources"])
+def test_names_that_the_host_gives_values_itself_are_refused(
+    folder: Folder, name: str
+) -> None:
+    folder.write(f"[context]\n{name} = {{}}\n")
+    with pytest.raises(ConfigError, match="gives a value itself"):
+        folder.load()
+
+
+def test_placeholders_that_will_stay_are_warned_of(folder: Folder) -> None:
+    folder.write(
+        """
+        [context]
+        user = { default = "you" }
+        pin = { private = true }
+        [agents.a]
+        prompt = "{user} {user.name} {run_id} {resources.crm.x} {pin} {usr}"
+        """,
+    )
+    config = folder.load()
+    assert config.agents["a"].prompt is not None
+    assert [warning.partition("prompt: ")[2] for warning in config.warnings] == [
+        "{pin} stays: that variable is private",
+        "{usr} stays: there is no such variable",
+    ]
 
 
 def test_digest_is_of_the_bytes(example: Config) -> None:

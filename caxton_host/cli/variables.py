@@ -1,0 +1,100 @@
+"""``--var``: the variables of a run, as the command line and a configuration say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+import click
+
+from ..core.calls import JSON
+from ..core.contexts import RESERVED
+from ..core.names import nearest
+from ..core.redact import MIN_LENGTH
+from ..core.templates import texts
+from ..errors import UsageError
+from .overrides import check_text
+from .screen import note
+
+if TYPE_CHECKING:
+    from ..config import Config
+
+__all__ = ["option", "private_of", "variables_of"]
+
+Variables: TypeAlias = "dict[str, JSON]"
+
+option = click.option(
+    "--var", "variables", metavar="KEY=VALUE", multiple=True, help="A run variable."
+)
+
+
+def variables_of(
+    config: Config, variables: Sequence[str]
+) -> tuple[Variables, Variables]:
+    """
+    Return what a run is given, and what of that only its servers get to see.
+
+    Raises:
+        UsageError: One is none that the configuration knows, or a required one is
+            missing.
+    """
+    given = _given(config, variables)
+    for key, variable in config.context.items():
+        if key in given:
+            continue
+        if variable.required:
+            raise UsageError(
+                f"the run variable {key!r} is required", fix=f"add --var {key}=VALUE"
+            )
+        if variable.default is not None:
+            given[key] = variable.default
+    hidden = {key for key, variable in config.context.items() if variable.private}
+    private = {key: given.pop(key) for key in hidden & given.keys()}
+    for key, value in private.items():
+        if any(len(text.encode()) < MIN_LENGTH for text in texts(value)):
+            note(
+                f"warning: {key} is shorter than {MIN_LENGTH} bytes, so it is not "
+                "looked for in what servers answer"
+            )
+    return given, private
+
+
+def private_of(config: Config, variables: Sequence[str]) -> Variables:
+    """
+    Return what only the servers of a run get to see, of one that has begun.
+
+    Raises:
+        UsageError: One of *variables* is another: those are recorded, and stay.
+    """
+    for key in _given(config, variables):
+        if key not in config.context or not config.context[key].private:
+            raise UsageError(
+                f"the run variable {key!r} is recorded, and stays what it is",
+                fix="name private ones alone",
+            )
+    hidden = {k: variable for k, variable in config.context.items() if variable.private}
+    from dataclasses import replace
+
+    return variables_of(replace(config, context=hidden), variables)[1]
+
+
+def _given(config: Config, variables: Sequence[str]) -> Variables:
+    check_text("--var", variables)
+    given: Variables = {}
+    for item in variables:
+        key, equals, value = item.partition("=")
+        if not equals or not key:
+            # The value may be a secret, so it is not shown.
+            raise UsageError("--var takes KEY=VALUE", fix="write --var k=v")
+        if key in RESERVED:
+            raise UsageError(
+                f"the host gives {key!r} a value itself", fix="give it another name"
+            )
+        if config.context and key not in config.context:
+            meant = nearest(key, list(config.context))
+            raise UsageError(
+                f"no run variable {key!r} under [context]",
+                fix=f"write {meant}" if meant else f"add {key} = {{}} to [context]",
+            )
+        given[key] = value
+    return given

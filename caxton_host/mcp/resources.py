@@ -1,0 +1,282 @@
+"""
+What a server has to read, as variables of a run.
+
+Everything it says is bounded and may be wrong. One resource that cannot be read is
+told with its error, and takes nothing from the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import NamedTuple, Protocol
+
+from ..codec import load_json, sha256
+from ..core.calls import JSON
+from ..core.contexts import BUILT_IN, ServerResource
+from ..core.redact import Redactor
+from ..core.servers import Resources, ServerConfig
+from ..core.templates import fill
+from ..core.uris import expand, is_template
+from ..errors import BadBytes, ToolError, UsageError
+from ..ports import RunScope
+from .texts import plain
+from .wire import Answer
+
+__all__ = ["Ask", "read_resources"]
+
+_PAGES = 100
+_LONGEST_URI = 8 * 1024
+_LONGEST_KEY = 128
+_AT_ONCE = 8
+
+#: What stands in the log for the value of a private variable.
+_HIDDEN = "redacted"
+
+
+class Ask(Protocol):
+    """Asks a server, and returns its answer."""
+
+    async def __call__(self, method: str, params: dict[str, JSON]) -> Answer:
+        """
+        Ask.
+
+        Raises:
+            ToolError: There is no answer, or it is a refusal.
+        """
+        ...
+
+
+class _Listed(NamedTuple):
+    """One resource: where it is, where the log says that it is, what it is called."""
+
+    uri: str
+    shown: str
+    key: str
+    problem: str = ""
+
+
+class _Read(NamedTuple):
+    value: JSON
+    raw: bytes
+    blobs: dict[str, bytes]
+
+
+async def read_resources(
+    ask: Ask, config: ServerConfig, wanted: Resources, scope: RunScope, redact: Redactor
+) -> list[ServerResource]:
+    """
+    Return the resources of a server that a run is to have.
+
+    Args:
+        ask: Reaches it.
+
+        config: Whose values fill in templates.
+
+        wanted: Which, and how many.
+
+        scope: The run, whose variables those values may name.
+
+        redact: Takes secrets out of what it says.
+
+    Raises:
+        ToolError: It does not say what it has.
+    """
+    values, shown = _values(config.resource_vars, scope)
+    plain_ones = await _pages(ask, "resources/list", "resources")
+    try:
+        templates = await _pages(ask, "resources/templates/list", "resourceTemplates")
+    except ToolError:
+        if not plain_ones:
+            raise
+        templates = []  # A server without any may not know the question.
+    listed = [
+        *(_entry(entry, redact) for entry in plain_ones),
+        *(_from_template(entry, values, shown, wanted, redact) for entry in templates),
+    ]
+    chosen = [one for one in listed if _is_wanted(one.shown, wanted)]
+    slots = asyncio.Semaphore(_AT_ONCE)
+    some = chosen[: wanted.max_count]
+    read = await asyncio.gather(*(_one(ask, one, slots, redact) for one in some))
+    found = list(_bounded(config.name, wanted, zip(some, read, strict=True)))
+    if left := len(chosen) - len(some):
+        found.append(
+            ServerResource(
+                server=config.name,
+                key="",
+                uri="",
+                error=f"{left} more than max_count allows were not read",
+            )
+        )
+    return found
+
+
+def _bounded(
+    server: str, wanted: Resources, read: Iterator[tuple[_Listed, _Read | str]]
+) -> Iterator[ServerResource]:
+    left = wanted.max_bytes
+    for one, said in read:
+        fault = said if isinstance(said, str) else ""
+        if not isinstance(said, str) and len(said.raw) > left:
+            fault = "there is too much of it for max_bytes, with what was read before"
+        if isinstance(said, str) or fault:
+            yield ServerResource(server=server, key=one.key, uri=one.shown, error=fault)
+            continue
+        left -= len(said.raw)
+        yield ServerResource(
+            server=server,
+            key=one.key,
+            uri=one.shown,
+            value=said.value,
+            flat=wanted.merge == "flat",
+            sha256=sha256(said.raw),
+            size=len(said.raw),
+            blobs=said.blobs,
+        )
+
+
+def _values(
+    given: Mapping[str, str], scope: RunScope
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the values for templates: as they are, and as they are recorded."""
+    built_in = dict(
+        zip(BUILT_IN, (scope.run_id, scope.agent, scope.trigger), strict=True)
+    )
+    context = {**built_in, **scope.context}
+    veiled = context | dict.fromkeys(scope.private, _HIDDEN)
+    values: dict[str, str] = {}
+    shown: dict[str, str] = {}
+    for name, text in given.items():
+        filled = fill(text, context, longest=_LONGEST_URI)
+        if not (filled.unknown or filled.problem):
+            values[name] = filled.text
+            shown[name] = fill(text, veiled, longest=_LONGEST_URI).text
+    return values, shown
+
+
+async def _pages(ask: Ask, method: str, key: str) -> list[JSON]:
+    entries: list[JSON] = []
+    cursor: JSON = None
+    for _ in range(_PAGES):
+        page = await ask(method, {} if cursor is None else {"cursor": cursor})
+        some, cursor = page.result.get(key), page.result.get("nextCursor")
+        if not isinstance(some, list):
+            raise ToolError("protocol", "yes", f"the answer to {method} is no list")
+        entries += some
+        if cursor is None:
+            return entries
+    raise ToolError("too_large", "yes", f"the answer to {method} does not end")
+
+
+def _entry(entry: JSON, redact: Redactor, key: str = "uri") -> _Listed:
+    """Return what an entry of a list names; with a problem, if it names nothing."""
+    found = entry if isinstance(entry, dict) else {}
+    uri, name = found.get(key), found.get("name")
+    if not isinstance(uri, str) or not 0 < len(uri) <= _LONGEST_URI:
+        return _Listed("", "", "", f"it has no {key} that can be used")
+    said = plain(uri, redact, _LONGEST_URI)
+    last = uri.partition("?")[0].rstrip("/").rpartition("/")[2]
+    named = plain(
+        name if isinstance(name, str) and name else last, redact, _LONGEST_KEY
+    )
+    problem = "" if said == uri else "its address holds what no address may"
+    return _Listed(uri, said, named, problem or ("" if named else "it has no name"))
+
+
+def _from_template(
+    entry: JSON,
+    values: Mapping[str, str],
+    shown: Mapping[str, str],
+    wanted: Resources,
+    redact: Redactor,
+) -> _Listed:
+    one = _entry(entry, redact, "uriTemplate")
+    if one.problem or not is_template(one.uri):
+        return one
+    try:
+        uri, missing = expand(one.uri, values)
+        said, _ = expand(one.uri, shown)
+    except UsageError as exc:
+        return one._replace(problem=f"it is no template: {exc}")
+    if missing and not wanted.lenient:
+        names = ", ".join(missing)
+        return one._replace(problem=f"resource_vars has no value for {names}")
+    return one._replace(uri=uri, shown=said)
+
+
+def _is_wanted(uri: str, wanted: Resources) -> bool:
+    if any(fnmatchcase(uri, pattern) for pattern in wanted.exclude):
+        return False
+    return not wanted.include or any(fnmatchcase(uri, p) for p in wanted.include)
+
+
+async def _one(
+    ask: Ask, one: _Listed, slots: asyncio.Semaphore, redact: Redactor
+) -> _Read | str:
+    """Return what was read, or why nothing was."""
+    if one.problem:
+        return one.problem
+    try:
+        async with slots:
+            answer = await ask("resources/read", {"uri": one.uri})
+    except ToolError as exc:
+        return f"{exc.kind}: {exc}"
+    return _read(answer, redact)
+
+
+def _read(answer: Answer, redact: Redactor) -> _Read | str:
+    contents = answer.result.get("contents")
+    if answer.result.get("resultType", "complete") != "complete":
+        return "the server asks instead of answering"
+    if not isinstance(contents, list) or not contents:
+        return "the answer has no contents"
+    parts = [_part(item, answer.size, redact) for item in contents]
+    values: list[JSON] = []
+    raw, blobs = b"", dict[str, bytes]()
+    for part in parts:
+        if isinstance(part, str):
+            return part
+        values.append(part.value)
+        raw += part.raw
+        blobs |= part.blobs
+    return _Read(values[0] if len(values) == 1 else values, raw, blobs)
+
+
+def _part(item: JSON, limit: int, redact: Redactor) -> _Read | str:
+    found = item if isinstance(item, dict) else {}
+    text, blob = found.get("text"), found.get("blob")
+    if isinstance(text, str):
+        text = redact.text(text)
+        return _Read(_parsed(text, limit), text.encode(), {})
+    if not isinstance(blob, str):
+        return "its contents are neither text nor bytes"
+    try:
+        raw = base64.b64decode(blob, validate=True)
+    except (binascii.Error, ValueError):
+        return "its bytes are not base64"
+    told = raw.decode("latin-1")
+    if redact.text(told) != told:
+        return "its bytes hold a secret"
+    kind = found.get("mimeType")
+    digest = sha256(raw)
+    value: JSON = {
+        "media_type": plain(kind, redact, _LONGEST_KEY)
+        if isinstance(kind, str)
+        else None,
+        "sha256": digest,
+        "bytes": len(raw),
+    }
+    return _Read(value, raw, {digest: raw})
+
+
+def _parsed(text: str, limit: int) -> JSON:
+    """Return the object or list that a text is, or the text."""
+    if text.lstrip()[:1] in {"{", "["}:
+        try:
+            return load_json(text, limit=limit)
+        except BadBytes:
+            pass
+    return text

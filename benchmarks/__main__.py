@@ -19,6 +19,7 @@ from . import (
     profile,
     resume,
     scale,
+    slow,
     start,
 )
 
@@ -28,6 +29,7 @@ SECTIONS: Mapping[str, Callable[[Path, argparse.Namespace], page.Section]] = {
     "many": partial(many.section, transport="stdio"),
     "many_http": partial(many.section, transport="http"),
     "start": start.section,
+    "slow": slow.section,
     "runs": scale.runs_section,
     "waiting": scale.waiting_section,
     "replay": scale.replay_section,
@@ -54,6 +56,7 @@ def main() -> None:
     parser.add_argument("--prefix", type=int, default=10_000, help="calls to resume")
     parser.add_argument("--suspended", type=int, default=1000, help="runs that wait")
     parser.add_argument("--events", type=int, default=200_000, help="to verify")
+    parser.add_argument("--servers", type=int, default=50, help="slow to start")
     parser.add_argument("--seconds", type=float, default=0.7, help="an append round")
     parser.add_argument("--write", type=Path, help="a page of the figures")
     options = parser.parse_args()

@@ -200,12 +200,14 @@ class Peer:
         params: Mapping[str, Any] | None,
         opts: CallOptions | None = None,
     ) -> dict[str, Any]:
-        """Ask on behalf of the SDK's session. See `request`."""
+        """Ask on behalf of the SDK's session, which others bound. See `request`."""
         options: CallOptions = opts or {}
         answer = await self.request(
             method,
             params,
-            self._loop.time() + options.get("timeout", 3600.0),
+            # Not the ten seconds of the session: a server that takes longer to start
+            # still answers the newest handshake, and then refuses the old one.
+            self._loop.time() + 3600.0,
             cancellable=options.get("cancel_on_abandon", True),
         )
         return answer.result

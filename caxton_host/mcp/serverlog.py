@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -131,9 +132,9 @@ class ServerLog:
 
     def _tell(self, lines: Iterable[bytes]) -> None:
         said = [line.decode(errors="replace").rstrip() for line in lines]
-        told = [
-            self._stamped(plain(line, self._redact, _SHOWN)) for line in said if line
-        ]
+        shown = [plain(line, self._redact, _SHOWN) for line in said if line]
+        # No server speaks in the name of the host.
+        told = [self._stamped(re.sub("^--", r"\\--", line)) for line in shown]
         if told:
             self._tell_of_loss()
             self._write("".join(told))

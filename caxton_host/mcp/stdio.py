@@ -1,11 +1,11 @@
 """
 A server as a child process: how it is started, read, and surely ended.
 
-Never through a shell; in a session of its own, so that its children end with it;
-with an environment that holds next to nothing of the host's. On Linux the kernel
-ends it with the host, even a killed one (`setpriv --pdeathsig`, where there is one:
-a child cannot set this before its own exec). Elsewhere its standard input ends, and
-a server that ignores this stays.
+Never through a shell; in a session of its own, so that its children end with it, and
+on Linux those that went into others too; with an environment that holds next to
+nothing of the host's. On Linux the kernel ends it with the host, even a killed one
+(`setpriv --pdeathsig`, where there is one: a child cannot set this before its own
+exec). Elsewhere its standard input ends, and a server that ignores this stays.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from ..clock import SystemClock
 from ..core.redact import Redactor
 from ..core.servers import ServerConfig
 from ..errors import ServerUnavailable, ToolError
+from .descendants import descendants, end
 from .jsonrpc import Peer
 from .serverlog import LogFile, ServerLog
 from .texts import plain
@@ -277,6 +278,8 @@ class _Child(asyncio.SubprocessProtocol):
         """End the process and all it started, politely at first."""
         grace = _SHORT_GRACE if self.peer.lost else GRACE
         self.peer.lose("transport", "the host ends")
+        alive = not self._exited.is_set()
+        below = descendants(self._process.get_pid()) if alive else []
         try:
             self._stdin.close()
             for number in (signal.SIGTERM, signal.SIGKILL):
@@ -288,6 +291,7 @@ class _Child(asyncio.SubprocessProtocol):
         finally:
             if not self._exited.is_set():
                 self._signal(signal.SIGKILL)
+            end(below)
             self._process.close()
         await self._closed.wait()
 

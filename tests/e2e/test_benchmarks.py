@@ -11,6 +11,7 @@ from benchmarks import __main__ as benchmarks
 from benchmarks import machine
 
 SMALL = ["--rounds", "1", "--calls", "5", "--warm-up", "1", "--runs", "20"]
+SMALL += ["--servers", "2"]
 
 
 def test_sections_measure_what_they_name(
@@ -19,7 +20,7 @@ def test_sections_measure_what_they_name(
     # The folder of a test may be in memory: nothing here is a measurement.
     monkeypatch.setattr(machine, "refuse_memory", machine.file_system)
     page = tmp_path / "page.md"
-    words = ["calls", "runs", "profile", *SMALL, "--folder", str(tmp_path)]
+    words = ["calls", "slow", "runs", "profile", *SMALL, "--folder", str(tmp_path)]
     monkeypatch.setattr("sys.argv", ["benchmarks", *words, "--write", str(page)])
 
     benchmarks.main()
@@ -27,7 +28,7 @@ def test_sections_measure_what_they_name(
     assert "a second" in capsys.readouterr().out
     written = page.read_text("utf-8")
     titles = re.findall("<!-- section (\\w+) -->", written)
-    assert titles == ["calls", "runs", "profile"]
+    assert titles == ["calls", "slow", "runs", "profile"]
     steps = dict(re.findall(r"\| (\w+): [^|]+\| ([0-9.,]+) us", written))
     assert {"forward", "fsync", "gateway", "guest", "hash", "socket"} <= {*steps}
     assert all(float(took.replace(",", "")) > 0 for took in steps.values())

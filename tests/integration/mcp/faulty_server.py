@@ -83,7 +83,7 @@ def ask(message: dict[str, Any]) -> dict[str, Any]:
 
 def act(number: int, arguments: dict[str, Any]) -> None:  # noqa: C901, PLR0912, PLR0915
     match mode:
-        case "dies":
+        case "dies" | "grandchild_of_dead":
             os._exit(3)
         case "killed":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -250,9 +250,10 @@ def start() -> None:  # noqa: C901 -- a branch a mode
             write(b"welcome!\n")
     elif mode == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    elif mode == "grandchild":
+    elif mode.startswith("grandchild"):
         command = [sys.executable, "-S", "-c", "import time; time.sleep(3600)"]
-        subprocess.Popen([*command, str(state)])
+        apart = mode == "grandchild_apart"
+        subprocess.Popen([*command, str(state)], start_new_session=apart)
 
 
 start()

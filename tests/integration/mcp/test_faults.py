@@ -257,14 +257,16 @@ async def test_secrets_are_taken_out_of_answers(faulty: Faulty) -> None:
     assert "[redacted]" in answer.message
 
 
-@pytest.mark.parametrize("mode", ["stubborn", "grandchild", "never"])
+@pytest.mark.parametrize(
+    "mode", ["stubborn", "grandchild", "grandchild_apart", "never"]
+)
 async def test_nothing_is_left_running(
     faulty: Faulty, state: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("caxton_host.mcp.stdio.GRACE", 0.2)
     async with faulty(mode) as tools:
         await tools.call_tool(request("echo"))
-        assert len(processes(str(state))) == (2 if mode == "grandchild" else 1)
+        assert len(processes(str(state))) == 1 + mode.startswith("grandchild")
     # The fixture looks for what is left.
 
 

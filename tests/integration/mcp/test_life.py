@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -28,7 +31,7 @@ from caxton_host.errors import ToolError
 from caxton_host.mcp import McpTools
 from caxton_host.mcp.status import ServerStatus
 
-from .conftest import SECRET, Faulty, noted, request, until
+from .conftest import FAULTY, SECRET, Faulty, noted, processes, request, until
 from .faulty_http import FaultyHttp
 
 
@@ -261,3 +264,56 @@ async def test_a_server_tells_how_it_does(faulty: Faulty) -> None:
         assert now.latency_us
     [after] = tools.status()
     assert (after.up, after.protocol, after.disabled) == (False, None, True)
+
+
+def zombies() -> set[int]:
+    """Return the children of this process that ended and were not asked how."""
+    found = set[int]()
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, parent = entry.read_text().rpartition(")")[2].split()[:2]
+            if state == "Z" and int(parent) == os.getpid():
+                found.add(int(entry.parent.name))
+    return found
+
+
+def held() -> tuple[set[int], int, int]:
+    """Return zombies, and the number of descriptors and of tasks."""
+    descriptors = len([*Path("/proc/self/fd").iterdir()])
+    return zombies(), descriptors, len(asyncio.all_tasks())
+
+
+async def test_a_hundred_starts_and_ends_leave_nothing_behind(
+    state: Path,
+) -> None:
+    modes = (
+        "sound",
+        "grandchild",
+        "grandchild_apart",
+        "grandchild_of_dead",
+        "dies_at_start",
+    )
+
+    async def cycle(number: int) -> None:
+        mode, mark = modes[number % len(modes)], f"{state}-{number:04}"
+        config = ServerConfig(
+            name="faulty",
+            command=(sys.executable, "-S", str(FAULTY), mode, mark),
+            restart=Restart(enabled=False),
+        )
+        async with McpTools({"faulty": config}, redact=Redactor()) as tools:
+            await tools.offered(["faulty"])
+            if mode.startswith("grandchild"):
+                assert len(processes(mark)) == 2
+            with suppress(ToolError):
+                await tools.call_tool(request("act"))
+        await until(lambda: not processes(mark))  # A signal takes its time.
+
+    async def cycles(first: int) -> None:
+        for number in range(first, 100, 10):
+            await cycle(number)
+
+    await cycle(1000)
+    before = held()
+    await asyncio.gather(*map(cycles, range(10)))
+    assert held() == before

@@ -102,6 +102,14 @@ async def test_every_protocol_is_spoken_without_a_long_probe(
     assert events[0].name.isprintable()
 
 
+async def test_a_server_may_take_longer_to_start_than_the_sdk_waits(
+    faulty: Faulty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcp.client.session.DISCOVER_TIMEOUT_SECONDS", 0.1)
+    async with faulty("slow_start", required=True) as tools:
+        assert len((await tools.offered(["faulty"])).offers) == 2
+
+
 async def test_an_old_server_is_not_probed_again_after_a_restart(
     faulty: Faulty, state: Path, events: list[Event]
 ) -> None:

@@ -59,6 +59,14 @@ def test_what_is_written_cannot_steer_a_terminal(
     assert told == ["\\x1b[31mred\ufffd \ufffd"]
 
 
+def test_no_server_speaks_in_the_name_of_the_host(
+    log: ServerLog, told: list[str]
+) -> None:
+    log.note("started: x")
+    log.feed(b"-- started: y\n - z --\n")
+    assert told == ["-- started: x", "\\-- started: y", " - z --"]
+
+
 def test_a_line_without_an_end_is_not_held_for_ever(
     log: ServerLog, told: list[str]
 ) -> None:

@@ -12,36 +12,35 @@ import contextlib
 import os
 import secrets
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from . import __version__
+from .acceptance import Accepting
 from .actor import local_actor
 from .clock import SystemClock
 from .config import Config, Paths
-from .core.calls import JSON, Completed
-from .core.catalogue import Offered
+from .core.calls import JSON
 from .core.checkpoint import Note
 from .core.events import ConfigLoaded, Event, HostStarted
 from .core.names import uuid7
 from .core.places import Places
 from .core.redact import Redactor
-from .core.webhooks import SERVER as WEBHOOK
-from .errors import LogBrokenError, StoreError, ToolError, UsageError
+from .errors import LogBrokenError, StoreError, UsageError
+from .generations import Generations
 from .host import Admission, Host
-from .ports import Sandbox, ToolClient, ToolRequest
-from .requests import watching
+from .ports import Sandbox
+from .reloading import Reloader
+from .requests import OfHost, watching
 from .signing import Keyring, Signer, secret
-from .telemetry import NoTelemetry, OtelTelemetry, TracedTools, connect
+from .telemetry import NoTelemetry, OtelTelemetry, connect
+from .tooling import Tooling, server_names
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from .store.sql import SqlStore
 
 __all__ = [
-    "Routed",
     "Running",
     "announced",
     "host_started",
@@ -49,45 +48,9 @@ __all__ = [
     "open_sandbox",
     "open_signed",
     "open_store",
-    "open_tools",
     "running",
-    "server_names",
     "usable_store",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Routed:
-    """
-    Several tool clients as one; each server belongs to one of them.
-
-    Attributes:
-        clients: Name of a server to the client that reaches it.
-    """
-
-    clients: Mapping[str, ToolClient]
-
-    async def offered(self, servers: Collection[str]) -> Offered:
-        """Return what *servers* offer, by whichever client."""
-        groups: dict[int, tuple[ToolClient, list[str]]] = {}
-        for name in servers:
-            client = self.clients[name]
-            groups.setdefault(id(client), (client, []))[1].append(name)
-        parts = [await client.offered(names) for client, names in groups.values()]
-        return Offered(
-            offers=tuple(offer for part in parts for offer in part.offers),
-            servers={k: v for part in parts for k, v in part.servers.items()},
-            options={k: v for part in parts for k, v in part.options.items()},
-        )
-
-    async def call_tool(self, request: ToolRequest) -> Completed:
-        """Send *request* by the client of its server."""
-        client = self.clients.get(request.server)
-        if client is None:
-            raise ToolError(
-                "transport", "no", f"no server {request.server!r} is configured"
-            )
-        return await client.call_tool(request)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,13 +61,12 @@ class Running:
     Attributes:
         host: Starts runs.
 
-        tools: Reaches every configured server, traced if telemetry is on.
+        tools: Where runs get theirs from; holds the newest configuration.
     """
 
-    config: Config
     host: Host
     store: SqlStore
-    tools: ToolClient
+    tools: Generations
     sandbox: Sandbox
     telemetry: OtelTelemetry | NoTelemetry
     redact: Redactor
@@ -117,6 +79,7 @@ async def running(
     environ: Mapping[str, str] = os.environ,
     *,
     start: Collection[str] = (),
+    load: Callable[[], Config] | None = None,
 ) -> AsyncGenerator[Running]:
     """
     Bring up a host, and take it down in the end.
@@ -129,6 +92,9 @@ async def running(
         environ: Where telemetry is looked for.
 
         start: Servers that will be needed: they start while the rest does.
+
+        load: Reads the configuration again, when that is asked for. This process is
+            asked by SIGHUP too, then, unless a terminal would send it.
     """
     redact = Redactor(config.secrets)
     async with contextlib.AsyncExitStack() as stack:
@@ -139,15 +105,17 @@ async def running(
         # Opened first and closed first, so it has a stack of its own: what a server
         # tells at its end is still to be stored.
         async with contextlib.AsyncExitStack() as servers:
-            tools = await servers.enter_async_context(
-                open_tools(
-                    _eager(config, start),
-                    redact,
-                    telemetry,
-                    lambda event: queue(event),  # noqa: PLW0108 -- it changes below
-                    logs=paths.logs,
-                )
+            tooling = Tooling(
+                redact=redact,
+                telemetry=telemetry,
+                on_event=lambda event: queue(event),  # noqa: PLW0108 -- it changes below
+                start=start,
+                logs=paths.logs,
             )
+            tools = await servers.enter_async_context(
+                Generations(tooling.open, server_names)
+            )
+            await tools.publish(config)
             store = await stack.enter_async_context(
                 open_signed(config, Keyring(paths.state), telemetry.anchor_failed)
             )
@@ -163,19 +131,28 @@ async def running(
             queue = log.queue
             host = Host(
                 store=store,
-                tools=tools,
+                tools=Accepting(
+                    source=tools,
+                    definitions=store,
+                    actor=local_actor(),
+                    on_event=log.queue,
+                ),
                 sandbox=sandbox,
                 clock=clock,
                 entropy=secrets.token_bytes,
                 telemetry=telemetry,
                 stream=stream,
-                servers=server_names(config),
+                servers=tools.servers,
                 redact=redact,
                 admission=Admission(config.places.runs),
             )
-            async with watching(store, stream, host.under_way):
+            kinds: dict[str, OfHost] = {"restart": tooling.restart}
+            if load is not None:
+                reloader = Reloader(load=load, tools=tools, on_event=log.queue)
+                await servers.enter_async_context(reloader.listening())
+                kinds["reload"] = reloader.asked
+            async with watching(store, stream, host.under_way, kinds=kinds):
                 yield Running(
-                    config=config,
                     host=host,
                     store=store,
                     tools=tools,
@@ -183,19 +160,6 @@ async def running(
                     telemetry=telemetry,
                     redact=redact,
                 )
-
-
-def server_names(config: Config) -> tuple[str, ...]:
-    """Return what a grant may name: every server, and the group of webhooks."""
-    return (*config.servers, *((WEBHOOK,) if config.webhooks else ()))
-
-
-def _eager(config: Config, names: Collection[str]) -> Config:
-    servers = {
-        name: replace(server, eager=server.eager or name in names)
-        for name, server in config.servers.items()
-    }
-    return replace(config, servers=servers)
 
 
 @contextlib.asynccontextmanager
@@ -307,57 +271,6 @@ async def open_sandbox(paths: Paths, places: Places) -> AsyncGenerator[Sandbox]:
         compute=places.compute,
     ) as sandbox:
         yield sandbox
-
-
-@contextlib.asynccontextmanager
-async def open_tools(
-    config: Config,
-    redact: Redactor,
-    telemetry: OtelTelemetry | NoTelemetry,
-    on_event: Callable[[Event], None],
-    *,
-    logs: Path | None = None,
-) -> AsyncGenerator[ToolClient]:
-    """
-    Bring up the client of every configured server; the eager ones are started.
-
-    What they say to people is kept in the folder *logs*.
-
-    This process becomes unreadable to them: it holds the credentials of all.
-    """
-    _harden()
-    async with contextlib.AsyncExitStack() as stack:
-        clients: dict[str, ToolClient] = {}
-        if config.servers:
-            from .mcp import McpTools  # noqa: PLC0415 -- only with a server
-
-            mcp = await stack.enter_async_context(
-                McpTools(
-                    config.servers,
-                    redact=redact,
-                    on_event=on_event,
-                    trace_context=telemetry.headers,
-                    proxy=config.proxy,
-                    logs=logs,
-                )
-            )
-            clients |= dict.fromkeys(config.servers, mcp)
-        if config.webhooks:
-            from .webhooks import WebhookTools  # noqa: PLC0415 -- only with one
-
-            clients[WEBHOOK] = await stack.enter_async_context(
-                WebhookTools(
-                    config.webhooks,
-                    redact=redact,
-                    proxy=config.proxy,
-                    trace_context=telemetry.headers,
-                )
-            )
-        routed = Routed(clients)
-        if isinstance(telemetry, OtelTelemetry):
-            yield TracedTools(routed, telemetry)
-        else:
-            yield routed
 
 
 def _harden() -> None:

@@ -35,11 +35,13 @@ from .ports import (
     EventLog,
     Guest,
     Prepared,
+    RunScope,
     Sandbox,
     Span,
     Store,
     Telemetry,
     ToolClient,
+    ToolSource,
     Trace,
 )
 from .recording import Recording, guest_for
@@ -87,13 +89,15 @@ class Host:
     Attributes:
         stream: The stream of this host process, named in the runs it drives.
 
-        servers: Every server that a grant may speak of.
+        tools: Opened for each run, which keeps them to its end.
+
+        servers: Every server that a grant may speak of now.
 
         entropy: Returns that many random bytes.
     """
 
     store: Store
-    tools: ToolClient
+    tools: ToolSource
     sandbox: Sandbox
     clock: Clock
     entropy: Callable[[int], bytes]
@@ -133,28 +137,45 @@ class Host:
             asyncio.CancelledError: The caller was cancelled; so was the run, and
                 that is recorded.
         """
+        run_id = uuid7(self.clock.now(), self.entropy(10))
+        scope = RunScope(
+            run_id=run_id,
+            agent=request.agent,
+            context=request.context,
+            trigger=request.trigger,
+        )
         with self.admission:
-            return await self._start(request, on_started)
+            async with self.tools.open(scope) as tools:
+                await self._start(run_id, request, tools, on_started)
+        return run_id
 
     async def _start(
-        self, request: RunRequest, on_started: Callable[[str], None] | None
-    ) -> str:
+        self,
+        run_id: str,
+        request: RunRequest,
+        tools: ToolClient,
+        on_started: Callable[[str], None] | None,
+    ) -> None:
+        known = tuple(self.servers)
         request = replace(request, limits=request.limits.of(request.module))
         prepared = await self.sandbox.prepare(
             request.module, request.limits, request.entry
         )
-        wanted = request.grant.servers(self.servers)
+        wanted = request.grant.servers(known)
         named = [server for server, _ in request.names.values()]
-        offered = await self.tools.offered(
-            [name for name in self.servers if name in {*wanted, *named}]
+        offered = await tools.offered(
+            [name for name in known if name in {*wanted, *named}]
         )
         catalogue = catalogue_for(
-            request.grant, request.names, offered.offers, offered.options
+            request.grant,
+            request.names,
+            offered.offers,
+            offered.options,
+            offered.accepted,
         )
         setting = self._setting(prepared, offered)
         started = started_as(request, setting, catalogue, self.redact)
         check_input(request.module, started.input)
-        run_id = uuid7(self.clock.now(), self.entropy(10))
         with self.telemetry.run(request.agent, run_id, "live") as span:
             definitions = {
                 offer.definition_sha256: offer.definition
@@ -162,7 +183,13 @@ class Host:
             }
             log = self.store.create(stream_of(run_id), self._trace())
             gateway = self._gateway(
-                run_id, log, request.grant, catalogue.routes, Journal(), request.limits
+                run_id,
+                log,
+                tools,
+                request.grant,
+                catalogue.routes,
+                Journal(),
+                request.limits,
             )
             async with self.under_way.run(run_id, log, request.actor) as run:
                 await log.append(
@@ -171,7 +198,6 @@ class Host:
                 guest = guest_for(request.agent, started, definitions, log.recorded_at)
                 run.end = await self._drive(gateway, prepared, guest, on_started)
             _tell(span, run.end)
-        return run_id
 
     async def resume(
         self,
@@ -221,13 +247,14 @@ class Host:
             asyncio.CancelledError: As for `start`.
         """
         with self.admission:
-            await self._resume(
-                await self._unended(run_id), actor, grant, reason, on_started
-            )
+            recording = await self._unended(run_id)
+            async with self.tools.open(_scope(run_id, recording.started)) as tools:
+                await self._resume(recording, tools, actor, grant, reason, on_started)
 
-    async def _resume(
+    async def _resume(  # noqa: PLR0913, PLR0917 -- what `resume` was given
         self,
         recording: Recording,
+        tools: ToolClient,
         actor: dict[str, JSON],
         grant: Grant,
         reason: str,
@@ -240,7 +267,7 @@ class Host:
         module = await self.store.blob(started.module_sha256)
         prepared = await self.sandbox.prepare(module, limits, started.entry)
         guest = await recording.guest(started.agent, self.store)
-        offered = await self._offered_again(started)
+        offered = await self._offered_again(tools, started)
         resumed = RunResumed(
             actor=actor,
             host=self.stream,
@@ -258,6 +285,7 @@ class Host:
             gateway = self._gateway(
                 recording.run_id,
                 log,
+                tools,
                 Grant.from_payload(started.grants),
                 pinned(started.catalogue, offered),
                 recording.journal(
@@ -310,14 +338,19 @@ class Host:
         with self.admission:
             parent = await Recording.load(request.run_id, self.store)
             parent.check_forkable()
-            return await self._fork(parent, request, on_started)
+            run_id = uuid7(self.clock.now(), self.entropy(10))
+            async with self.tools.open(_scope(run_id, parent.started)) as tools:
+                await self._fork(run_id, parent, request, tools, on_started)
+        return run_id
 
     async def _fork(
         self,
+        run_id: str,
         parent: Recording,
         request: ForkRequest,
+        tools: ToolClient,
         on_started: Callable[[str], None] | None,
-    ) -> str:
+    ) -> None:
         point = forking_point(
             parent.history, request.seq, edit=request.edited is not None
         )
@@ -330,9 +363,8 @@ class Host:
         before = parent.started
         module = request.module or await self.store.blob(before.module_sha256)
         prepared = await self.sandbox.prepare(module, parent.limits, before.entry)
-        offered = await self._offered_again(before)
+        offered = await self._offered_again(tools, before)
         events = forked_as(request, self._setting(prepared, offered), before, point)
-        run_id = uuid7(self.clock.now(), self.entropy(10))
         with self.telemetry.run(before.agent, run_id, "live") as span:
             log = self.store.create(stream_of(run_id), self._trace())
             async with self.under_way.run(run_id, log, request.actor) as run:
@@ -341,6 +373,7 @@ class Host:
                 gateway = self._gateway(
                     run_id,
                     log,
+                    tools,
                     request.grant,
                     pinned(before.catalogue, offered),
                     recording.journal(compare_fuel=True),
@@ -349,14 +382,11 @@ class Host:
                 guest = await recording.guest(before.agent, self.store)
                 run.end = await self._drive(gateway, prepared, guest, on_started)
             _tell(span, run.end)
-        return run_id
 
-    async def _offered_again(self, started: RunStarted) -> Offered:
+    async def _offered_again(self, tools: ToolClient, started: RunStarted) -> Offered:
         """Return what the servers of a recorded run offer now."""
         named = {r.server for r in routes_from_payload(started.catalogue).values()}
-        return await self.tools.offered(
-            [name for name in self.servers if name in named]
-        )
+        return await tools.offered([name for name in self.servers if name in named])
 
     async def resolve(
         self,
@@ -422,6 +452,7 @@ class Host:
         self,
         run_id: str,
         log: EventLog,
+        tools: ToolClient,
         grant: Grant,
         routes: Mapping[str, Route],
         journal: Journal,
@@ -433,7 +464,7 @@ class Host:
             routes=routes,
             journal=journal,
             log=log,
-            tools=self.tools,
+            tools=tools,
             redact=self.redact,
             max_result=limits.result,
         )
@@ -461,6 +492,10 @@ class Host:
             return trace_id or fallback, span_id
 
         return trace
+
+
+def _scope(run_id: str, started: RunStarted) -> RunScope:
+    return RunScope(run_id=run_id, agent=started.agent, context=started.context)
 
 
 def _check_waiting(recording: Recording) -> None:

@@ -20,7 +20,7 @@ from .bootstrap import announced, host_started, new_stream, open_signed
 from .clock import SystemClock
 from .config import Config, Paths
 from .core.calls import JSON
-from .core.events import Event, KeyRotated, RunErased
+from .core.events import Event, KeyRotated, RunErased, ToolsChanged
 from .core.redact import Redactor
 from .errors import StoreError
 from .signing import Keyring, Rotation
@@ -67,6 +67,12 @@ class Keeper:
             reason=self.redact.text(reason),
             bundle=bundle,
         )
+
+    async def accept(self, server: str, tool: str, definition: bytes) -> None:
+        """Have runs that begin from now on use this definition of a tool."""
+        changed = ToolsChanged(server=server, changed=(tool,), actor=self.actor)
+        await self.store.create(self.stream).append(*self.announced, changed)
+        await self.store.accept({(server, tool): definition}, self.actor, anew=True)
 
     async def bundles(self) -> BundleWriter:
         """Sign the log, and return what writes the bundles of runs that have ended."""

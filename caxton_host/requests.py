@@ -1,5 +1,5 @@
 """
-Stopping a run that is under way, for whoever may ask.
+Stopping a run that is under way, for whoever may ask; and what is asked of a host.
 
 The run's own task may be cancelled: by Ctrl-C, or by a client that hangs up. From
 other processes come requests, through the store. And a run that no living host
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -25,10 +25,13 @@ from .errors import BusyError, CaxtonError, StoreError, UsageError
 from .ports import EventLog, SharedStore, Store
 from .recording import Recording
 
-__all__ = ["EVERY", "UnderWay", "cancel_idle", "watching"]
+__all__ = ["EVERY", "OfHost", "UnderWay", "cancel_idle", "watching"]
 
 #: Seconds between two looks for requests.
 EVERY = 0.25
+
+#: So many times longer, as long as the host drives nothing.
+_RARELY = 4
 
 _PATIENCE = 5.0
 _UNKNOWN = "refused: the host does not know this kind of request"
@@ -111,7 +114,9 @@ class UnderWay:
             if run.asked:
                 task.uncancel()
             run.over.set()
-            del self._runs[run_id]
+            # One whose log has failed may be under way anew before it is over.
+            if self._runs.get(run_id) is run:
+                del self._runs[run_id]
             if not self._runs:
                 self._some.clear()
 
@@ -164,37 +169,79 @@ async def cancel_idle(
     return cancelled
 
 
-async def _cancel(under_way: UnderWay, store: SharedStore, request: Request) -> str:
+async def _cancel(
+    under_way: UnderWay, store: SharedStore, run_id: str, request: Request
+) -> str:
     actor, reason = request.actor, request.reason
     cancelled = RunCancelled(actor=actor, reason=reason)
-    end = await under_way.cancel(request.run_id, cancelled)
+    end = await under_way.cancel(run_id, cancelled)
     if end is None:
         # This host has let go of it, but is not dead.
-        end = await cancel_idle(store, request.run_id, actor, reason)
+        end = await cancel_idle(store, run_id, actor, reason)
     return ENDS[type(end).__name__]
 
 
-_Answer: TypeAlias = Callable[[UnderWay, SharedStore, Request], Awaitable[str]]
-_KINDS: dict[str, _Answer] = {"cancel": _cancel}
+_OfRun: TypeAlias = Callable[[UnderWay, SharedStore, str, Request], Awaitable[str]]
+_OF_RUNS: dict[str, _OfRun] = {"cancel": _cancel}
+
+#: Does what is asked of a host, and returns the outcome.
+OfHost: TypeAlias = Callable[[Request], Awaitable[str]]
+_NOTHING: Mapping[str, OfHost] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Doing:
+    """What does what is asked."""
+
+    store: SharedStore
+    under_way: UnderWay
+    kinds: Mapping[str, OfHost]
+
+    async def answer(self, request: Request) -> None:
+        try:
+            await self.store.answered(request.id, await self._outcome(request))
+        except (BusyError, UsageError):
+            pass  # It went on, or ended: whoever asked sees that.
+        except CaxtonError as exc:
+            # Asked again at the next look.
+            logger.warning("request %d is not answered: %s", request.id, exc)
+
+    async def _outcome(self, request: Request) -> str:
+        if request.run_id is not None and (of_run := _OF_RUNS.get(request.kind)):
+            return await of_run(self.under_way, self.store, request.run_id, request)
+        if request.run_id is None and (of_host := self.kinds.get(request.kind)):
+            try:
+                return await of_host(request)
+            except CaxtonError as exc:
+                return f"failed: {exc}"
+        return _UNKNOWN
 
 
 @contextlib.asynccontextmanager
 async def watching(
-    store: SharedStore, host: str, under_way: UnderWay, every: float = EVERY
+    store: SharedStore,
+    host: str,
+    under_way: UnderWay,
+    every: float = EVERY,
+    *,
+    kinds: Mapping[str, OfHost] = _NOTHING,
 ) -> AsyncGenerator[None]:
     """
-    Do what is asked of a host's runs, in the background.
+    Do what is asked of a host and of its runs, in the background.
 
     Args:
         store: Where requests are.
 
         host: Whose.
 
-        under_way: Its runs. As long as there are none, nobody looks.
+        under_way: Its runs. As long as there are none, looks are rare.
 
         every: Seconds between two looks.
+
+        kinds: What it does of itself, by kind of request.
     """
-    watch = asyncio.create_task(_watch(store, host, under_way, every))
+    doing = _Doing(store, under_way, kinds)
+    watch = asyncio.create_task(_watch(doing, host, every))
     try:
         yield
     finally:
@@ -202,23 +249,22 @@ async def watching(
         await asyncio.wait([watch])
 
 
-async def _watch(
-    store: SharedStore, host: str, under_way: UnderWay, every: float
-) -> None:
+async def _watch(doing: _Doing, host: str, every: float) -> None:
     tasks: dict[int, asyncio.Task[None]] = {}
     try:
         while True:
-            await under_way.wait()
-            await asyncio.sleep(every)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(every * _RARELY):
+                    await doing.under_way.wait()
+                await asyncio.sleep(every)
             try:
-                found = await store.requests(host)
+                found = await doing.store.requests(host)
             except StoreError as exc:
                 logger.warning("requests cannot be read: %s", exc)
                 continue
             for request in found:
                 if request.id not in tasks or tasks[request.id].done():
-                    answer = _answer(store, under_way, request)
-                    tasks[request.id] = asyncio.create_task(answer)
+                    tasks[request.id] = asyncio.create_task(doing.answer(request))
             left = {request.id for request in found}
             tasks = {n: t for n, t in tasks.items() if n in left or not t.done()}
     finally:
@@ -227,15 +273,3 @@ async def _watch(
             _, late = await asyncio.wait(tasks.values(), timeout=_PATIENCE)
             for task in late:
                 task.cancel()
-
-
-async def _answer(store: SharedStore, under_way: UnderWay, request: Request) -> None:
-    answer = _KINDS.get(request.kind)
-    try:
-        outcome = await answer(under_way, store, request) if answer else _UNKNOWN
-        await store.answered(request.id, outcome)
-    except (BusyError, UsageError):
-        pass  # It went on, or ended: whoever asked sees that.
-    except CaxtonError as exc:
-        # Asked again at the next look.
-        logger.warning("request %d is not answered: %s", request.id, exc)

@@ -44,6 +44,8 @@ class RunRequest:
         names: The agent's own names for tools, to ``(server, tool)``.
 
         actor: Who asks: ``{kind, id, authenticated}``.
+
+        trigger: What began it; see `RunScope`.
     """
 
     agent: str
@@ -57,6 +59,7 @@ class RunRequest:
     names: Mapping[str, tuple[str, str]] = field(
         default_factory=dict[str, tuple[str, str]]
     )
+    trigger: str = "cli"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,15 +19,16 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 from urllib.parse import urlsplit
 
 from .core.calls import Completed, Denied, Outcome, Route, ToolCall
 from .core.catalogue import Offered
 from .errors import ToolError
-from .ports import ToolClient, ToolRequest
+from .ports import RunScope, ToolClient, ToolRequest
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Counter
@@ -273,6 +274,11 @@ class TracedTools:
 
     tools: ToolClient
     telemetry: OtelTelemetry
+
+    def open(self, scope: RunScope) -> nullcontext[Self]:
+        """Return itself: it serves every run alike."""
+        del scope
+        return nullcontext(self)
 
     async def offered(self, servers: Collection[str]) -> Offered:
         """Return what the servers offer."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 from caxton_host import codec
 from caxton_host.core.calls import Completed, Effect
@@ -17,7 +19,7 @@ from caxton_host.core.events import (
 )
 from caxton_host.core.payloads import outcome_of
 from caxton_host.errors import ToolError
-from caxton_host.ports import ToolRequest
+from caxton_host.ports import RunScope, ToolRequest
 from caxton_host.store.memory import MemoryStore
 from caxton_host.testing import FakeClock, offer
 
@@ -49,6 +51,9 @@ class Ledger:
 
     effects: dict[str, Effect] = field(default_factory=EFFECTS.copy)
     asked: list[ToolRequest] = field(default_factory=list[ToolRequest])
+
+    def open(self, _scope: RunScope) -> nullcontext[Self]:
+        return nullcontext(self)
 
     async def offered(self, servers: Collection[str]) -> Offered:
         return Offered(

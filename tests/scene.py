@@ -17,7 +17,7 @@ from caxton_host.core.limits import Limits
 from caxton_host.core.redact import Redactor
 from caxton_host.errors import ToolError
 from caxton_host.host import Host, RunRequest
-from caxton_host.ports import Answer, Door, Ending, Guest, Telemetry, ToolClient
+from caxton_host.ports import Answer, Door, Ending, Guest, Telemetry, ToolSource
 from caxton_host.replay import Replayed, replay
 from caxton_host.store.memory import MemoryStore
 from caxton_host.telemetry import NoTelemetry
@@ -89,7 +89,7 @@ class Scene:
     """
 
     script: Script
-    tools: ToolClient = field(default_factory=lambda: FakeTools(ANSWERS))
+    tools: ToolSource = field(default_factory=lambda: FakeTools(ANSWERS))
     telemetry: Telemetry = field(default_factory=NoTelemetry)
     redact: Redactor = field(default_factory=Redactor)
     clock: FakeClock = field(default_factory=FakeClock)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from . import reload
 from .frame import Frame, as_json
 from .screen import say, show, to_json
 
@@ -13,13 +14,16 @@ __all__ = ["command"]
 @click.group("config")
 def command() -> None:
     """
-    Show what the configuration says.
+    Show what the configuration says, and have hosts read it again.
 
     \b
     Examples:
       caxton config show
-      caxton config show --json
+      caxton config reload
     """
+
+
+command.add_command(reload.command)
 
 
 @command.command("show")

@@ -104,7 +104,7 @@ async def _fork(told: Told, wanted: _Wanted) -> int:
     from ..host import ForkRequest
     from ..recording import Recording
 
-    async with running(told.config, told.frame.paths()) as up:
+    async with running(told.config, told.frame.paths(), load=told.again) as up:
         parent_id = await up.store.find_run(wanted.run)
         parent = await Recording.load(parent_id, up.store)
         agent = parent.started.agent

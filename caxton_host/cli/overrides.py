@@ -145,7 +145,7 @@ def check_text(option: str, values: Sequence[str]) -> None:
 
 
 def _warn_of_strangers(config: Config, rules: Sequence[Rule]) -> None:
-    from ..bootstrap import server_names
+    from ..tooling import server_names
 
     known = [*server_names(config)]
     for pattern in (pattern for rule in rules for pattern in rule.tools):

@@ -110,7 +110,7 @@ async def _resolve(told: Told, wanted: _Wanted) -> int:
     from ..bootstrap import running
     from ..recording import Recording
 
-    async with running(told.config, told.frame.paths()) as up:
+    async with running(told.config, told.frame.paths(), load=told.again) as up:
         run_id = await up.store.find_run(wanted.run)
         recording = await Recording.load(run_id, up.store)
         await up.host.resolve(

@@ -75,7 +75,7 @@ def command(
 async def _resume_one(told: Told, run: str) -> int:
     from ..bootstrap import running
 
-    async with running(told.config, told.frame.paths()) as up:
+    async with running(told.config, told.frame.paths(), load=told.again) as up:
         run_id = await up.store.find_run(run)
         recording = await go_on(told, up, run_id)
     return told.ending(recording)
@@ -127,7 +127,7 @@ async def _resume_all(told: Told) -> int:
     from ..bootstrap import running
 
     places = asyncio.Semaphore(_AT_ONCE)
-    async with running(told.config, told.frame.paths()) as up:
+    async with running(told.config, told.frame.paths(), load=told.again) as up:
 
         async def one(run_id: str) -> RunSummary | CaxtonError:
             async with places:

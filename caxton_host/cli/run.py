@@ -99,7 +99,8 @@ def command(
     config, request = _request(frame.load(), wanted)
     quiet = quiet or as_json
     try:
-        recording = drive(_run(frame, config, request, quiet=quiet), frame.command())
+        work = _run(frame, config, request, given, quiet=quiet)
+        recording = drive(work, frame.command())
     except ModuleRefused as exc:
         named = _shown(_agent(config, target).module or Path(target))
         raise ModuleRefused(f"{named}: {exc}", fix=exc.fix) from None
@@ -114,7 +115,12 @@ def command(
 
 
 async def _run(
-    frame: Frame, config: Config, request: RunRequest, *, quiet: bool
+    frame: Frame,
+    config: Config,
+    request: RunRequest,
+    given: Overrides,
+    *,
+    quiet: bool,
 ) -> Recording:
     from ..bootstrap import running
     from ..recording import Recording
@@ -127,7 +133,12 @@ async def _run(
     needed = {server for server, _ in request.names.values()}
     needed.update(request.grant.servers(config.servers))
     with patience(f"running {request.agent}"):
-        async with running(config, frame.paths(), start=needed) as up:
+        async with running(
+            config,
+            frame.paths(),
+            start=needed,
+            load=lambda: given.servers_in(frame.load()),
+        ) as up:
             run_id = await up.host.start(request, on_started=started)
             return await Recording.load(run_id, up.store)
 

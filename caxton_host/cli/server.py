@@ -19,6 +19,7 @@ from ..errors import NotFoundError, ServerUnavailable, UsageError
 from .frame import Frame, as_json, wait
 from .logs import logs
 from .overrides import tapped, wire_log
+from .restart import restart
 from .screen import counted, note, patience, say, show, table
 from .state import seen
 from .tools import headline, of_server
@@ -60,6 +61,7 @@ def command() -> None:
 
 command.add_command(logs)
 command.add_command(of_server)
+command.add_command(restart)
 
 
 def check(config: Config, name: str) -> None:
@@ -283,10 +285,10 @@ async def tools_of(
     config: Config, names: Collection[str], *, required: bool = True
 ) -> AsyncGenerator[ToolClient]:
     """Bring up the client of the servers called *names*."""
-    from ..bootstrap import open_tools
     from ..config import Paths
     from ..core.redact import Redactor
     from ..telemetry import NoTelemetry
+    from ..tooling import open_tools
 
     servers = {
         name: replace(server, required=required)

@@ -41,9 +41,13 @@ class Told:
     quiet: bool
     as_json: bool
 
+    def again(self) -> Config:
+        """Read the configuration again, with what the command line added."""
+        return self.given.servers_in(self.frame.load())
+
     def ending(self, recording: Recording) -> int:
         """Tell how a run went, and return the exit code that stands for it."""
-        from ..bootstrap import server_names
+        from ..tooling import server_names
 
         run = summarise(recording.run_id, recording.own)
         if not self.quiet:

@@ -9,6 +9,7 @@ import click
 
 from ..core.calls import Completed
 from ..errors import ToolError
+from . import accept
 from .exits import FAILED
 from .frame import Frame, as_json, wait
 from .overrides import tapped, wire_log
@@ -26,7 +27,7 @@ __all__ = ["command"]
 @click.group("tool")
 def command() -> None:
     """
-    List, show and call tools.
+    List, show, call and accept tools.
 
     \b
     Examples:
@@ -38,6 +39,7 @@ def command() -> None:
 
 
 command.add_command(tool_show)
+command.add_command(accept.command)
 
 
 @command.command("list")
@@ -53,7 +55,7 @@ def list_(frame: Frame, server: str | None, as_json: bool) -> None:
       caxton tool list
       caxton tool list --server time --json
     """
-    from ..bootstrap import server_names
+    from ..tooling import server_names
 
     config = frame.load()
     names = server_names(config)
@@ -97,7 +99,7 @@ def call(
       caxton tool call time/get_current_time timezone=UTC
       caxton tool call crm/search '{"query": "Ada", "limit": 3}'
     """
-    from ..bootstrap import server_names
+    from ..tooling import server_names
 
     server, name = split(tool)
     config = tapped(frame.load(), wire_log)

@@ -51,7 +51,7 @@ def _document(offer: Offer) -> dict[str, JSON]:
         "tool": offer.tool,
         "exposed": offer.exposed,
         "description": offer.description,
-        "input_schema": offer.input_schema,
+        "input_schema": offer.schema or offer.input_schema,
         "effect": offer.effect,
         "definition_sha256": offer.definition_sha256,
     }
@@ -118,7 +118,7 @@ def tool_show(frame: Frame, tool: str, as_json: bool) -> None:
       caxton tool show time/get_current_time
       caxton tool show crm/search --json
     """
-    from ..bootstrap import server_names
+    from ..tooling import server_names
     from .server import offers
 
     server, name = split(tool)

@@ -139,7 +139,8 @@ def _load(
     servers = {name: config for name, config in own.items() if config}
     origins: dict[str, Path] = {}
     origins.update((name, path) for name in servers)
-    for number, other in enumerate(found.pop("imports", ()), 1):
+    imports: tuple[Path, ...] = tuple(found.pop("imports", ()))
+    for number, other in enumerate(imports, 1):
         content = read_bytes(other, at.key("import").key(number))
         origin = replace(source, shown=_shown(other, cwd))
         imported = import_servers(other, content, origin, {*own, *servers})
@@ -154,6 +155,7 @@ def _load(
         secrets=source.secrets.redactable,
         short_secrets=source.secrets.short,
         sha256=hashlib.sha256(data).hexdigest(),
+        files=(path, *imports),
         **found,
     )
     refuse_twins(config, at)
@@ -257,6 +259,7 @@ _PLACES: f.Fields = {
 _TOP: f.Fields = {
     "version": ("version", _version),
     "import": ("imports", f.listed(f.path)),
+    "watch": ("watch", f.flag),
     "store": ("store_url", f.single({"url": ("value", _store_url)})),
     "sandbox": ("places", f.tables(_PLACES, Places)),
     "audit": ("audit", AUDIT),

@@ -107,6 +107,10 @@ class Config:
         warnings: What is odd, for people.
 
         sha256: Digest of the file's bytes, in hex; ``""`` without a file.
+
+        files: Every file that it was read from.
+
+        watch: Read it again when one of them changes.
     """
 
     path: Path | None = None
@@ -131,3 +135,5 @@ class Config:
     short_secrets: frozenset[str] = field(default=frozenset(), repr=False)
     warnings: tuple[str, ...] = ()
     sha256: str = ""
+    files: tuple[Path, ...] = ()
+    watch: bool = False

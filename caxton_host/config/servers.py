@@ -128,6 +128,16 @@ def _file(value: object, at: At) -> str:
     return str(f.path(value, at))
 
 
+def _object_schema(value: object, at: At) -> JSON:
+    schema: JSON = f.json_value(value, at)
+    if not isinstance(schema, dict) or schema.get("type") != "object":
+        raise at.error(
+            "is no JSON Schema of an object",
+            fix='write input_schema = { type = "object", properties = { ... } }',
+        )
+    return schema
+
+
 _RESTART: f.Fields = {
     "enabled": ("enabled", f.flag),
     "max_restarts": ("max_restarts", f.number),
@@ -155,6 +165,7 @@ _TOOL: f.Fields = {
     "effect": ("effect", _EFFECT),
     "key_argument": ("key_argument", f.text),
     "description": ("description", f.text),
+    "input_schema": ("input_schema", _object_schema),
     "timeout": ("timeout", f.duration),
     "timeout_ms": ("timeout", f.milliseconds),
     "record": ("record", _RECORD),
@@ -186,6 +197,7 @@ _SERVER: f.Fields = {
     "max_result": ("max_result", f.size),
     "concurrency": ("concurrency", f.number),
     "rate": ("rate", f.rate),
+    "on_tool_change": ("on_tool_change", f.choice("refuse", "accept")),
     "tools": ("tools", f.mapped(f.tables(_TOOL, ToolOptions))),
     "wire_log": ("wire_log", _file),
     "public": ("", f.ignored),

@@ -9,7 +9,7 @@ from ..errors import ConfigError
 from .calls import JSON, Effect, Record, Route
 from .grants import Grant
 from .names import exposed_name
-from .servers import ToolOptions
+from .servers import OnToolChange, ToolOptions
 
 __all__ = [
     "Catalogue",
@@ -26,6 +26,7 @@ _STRICTER: tuple[Effect, ...] = ("read", "idempotent", "keyed", "unsafe")
 
 _UNSAID = ToolOptions()
 _NO_OPTIONS: Mapping[tuple[str, str], ToolOptions] = {}
+_NONE_ACCEPTED: Mapping[tuple[str, str], str] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +41,15 @@ class Offer:
             ``name``, ``description``, ``inputSchema`` and the rest;
             ``definition_sha256`` is its digest.
 
-        overridden: The description is the operator's, not the server's.
+        overridden: The description is not the server's: the operator's, or the name
+            of a tool that has none.
+
+        schema: The operator's, shown instead of the server's ``input_schema``.
 
         record: What the log keeps of its answers.
+
+        on_change: What becomes of it if it is not the one that was accepted;
+            ``None``: it is the operator's own, and needs no acceptance.
     """
 
     server: str
@@ -54,7 +61,9 @@ class Offer:
     definition_sha256: str
     effect: Effect = "unsafe"
     overridden: bool = False
+    schema: dict[str, JSON] | None = None
     record: Record = "full"
+    on_change: OnToolChange | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +80,9 @@ class Offered:
 
         options: The operator's word about tools, by ``(server, tool)``. It holds
             while their server is down.
+
+        accepted: Digest of the definition that was accepted, by ``(server, tool)``,
+            of tools that are not offered: a call of one is for that and no other.
     """
 
     offers: tuple[Offer, ...] = ()
@@ -79,6 +91,9 @@ class Offered:
     )
     servers: Mapping[str, dict[str, JSON]] = field(
         default_factory=dict[str, dict[str, JSON]]
+    )
+    accepted: Mapping[tuple[str, str], str] = field(
+        default_factory=dict[tuple[str, str], str]
     )
 
 
@@ -101,7 +116,8 @@ class Catalogue:
         Return the catalogue as ``RunStarted.catalogue`` holds it.
 
         What the agent may see is marked; the rest is there to name what a denied
-        call asked for. A description is there if it is not the server's own.
+        call asked for. Description and schema are there if they are not the
+        server's own.
         """
         payload: dict[str, JSON] = {}
         for name, route in self.routes.items():
@@ -117,6 +133,8 @@ class Catalogue:
                 entry["visible"] = True
                 if offer.overridden:
                     entry["description"] = offer.description
+                if offer.schema is not None:
+                    entry["input_schema"] = offer.schema
             payload[name] = entry
         return payload
 
@@ -126,6 +144,7 @@ def catalogue_for(
     names: Mapping[str, tuple[str, str]],
     offers: Iterable[Offer],
     options: Mapping[tuple[str, str], ToolOptions] = _NO_OPTIONS,
+    accepted: Mapping[tuple[str, str], str] = _NONE_ACCEPTED,
 ) -> Catalogue:
     """
     Return the names of a run.
@@ -139,6 +158,8 @@ def catalogue_for(
         offers: What the servers of the grant offer.
 
         options: The operator's word about tools whose server is down.
+
+        accepted: Definitions of tools that are not offered. See `Offered`.
 
     Raises:
         ConfigError: Two tools would have the same name.
@@ -159,7 +180,9 @@ def catalogue_for(
             route = Route(
                 server=target[0],
                 tool=target[1],
-                definition_sha256=offer.definition_sha256 if offer else None,
+                definition_sha256=offer.definition_sha256
+                if offer
+                else accepted.get(target),
                 effect=offer.effect if offer else said.effect or "unsafe",
                 record=offer.record if offer else said.record,
             )
@@ -230,7 +253,7 @@ def listing(
             {
                 "name": name,
                 "description": entry.get("description", known.get("description")),
-                "input_schema": known.get("inputSchema"),
+                "input_schema": entry.get("input_schema", known.get("inputSchema")),
             }
         )
     return tools

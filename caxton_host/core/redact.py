@@ -44,12 +44,18 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._forms: frozenset[str] = frozenset()
+        self._find: Callable[[str], str] | None = None
+        self.learn(secrets)
+
+    def learn(self, secrets: Iterable[str]) -> None:
+        """Replace these from now on as well. What was one once stays one."""
         known = [s for s in secrets if len(s.encode()) >= MIN_LENGTH]
         known += [line for secret in known for line in _lines(secret)]
         forms = {form for secret in known for form in _forms(secret)}
-        self._find: Callable[[str], str] | None = None
-        if forms:
-            self._find = _Finder(forms)
+        if not forms <= self._forms:
+            self._forms |= forms
+            self._find = _Finder(self._forms)
 
     def text(self, text: str) -> str:
         """Return *text* without a secret."""

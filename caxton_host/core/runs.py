@@ -61,18 +61,23 @@ class RunRow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """
-    What somebody asks of the host that drives a run.
+    What somebody asks of the host that drives a run, or of a host as such.
 
     Attributes:
-        kind: ``cancel``.
+        run_id: The run; ``None``: it is for the host, whatever that drives.
+
+        kind: Of a run: ``cancel``. Of a host: ``reload``.
 
         actor: Who asks: ``{kind, id, authenticated}``.
 
         reason: Why, in their words.
+
+        subject: What of the host it is about.
     """
 
     id: int
-    run_id: str
+    run_id: str | None
     kind: str
     actor: dict[str, JSON]
     reason: str
+    subject: str | None = None

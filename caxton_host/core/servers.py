@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
-from .calls import Effect, Record
+from .calls import JSON, Effect, Record
 
 __all__ = [
     "BreakerOptions",
+    "OnToolChange",
     "Rate",
     "Restart",
     "ServerConfig",
@@ -18,6 +19,9 @@ __all__ = [
 ]
 
 Transport: TypeAlias = Literal["stdio", "http", "sse"]
+
+#: What becomes of a tool that is not the one that was accepted.
+OnToolChange: TypeAlias = Literal["refuse", "accept"]
 
 _MIB = 1024 * 1024
 
@@ -37,6 +41,8 @@ class ToolOptions:
 
         description: Shown to agents instead of the server's own.
 
+        input_schema: The same. The server is asked with whatever fits it.
+
         message_field: Dotted path into the structured content; what is found
             there is the message.
 
@@ -51,6 +57,7 @@ class ToolOptions:
     effect: Effect | None = None
     key_argument: str | None = None
     description: str | None = None
+    input_schema: dict[str, JSON] | None = None
     message_field: str | None = None
     message_template: str | None = None
     timeout: float | None = None
@@ -137,6 +144,9 @@ class ServerConfig:
         tools: Options by the server's own tool names.
 
         wire_log: The file that gets every message, ``-`` for standard error.
+
+        on_tool_change: Whether runs that begin later see a tool that has changed,
+            before a person accepts it.
     """
 
     name: str
@@ -159,3 +169,4 @@ class ServerConfig:
     rate: Rate | None = None
     tools: Mapping[str, ToolOptions] = field(default_factory=dict[str, ToolOptions])
     wire_log: str | None = None
+    on_tool_change: OnToolChange = "refuse"

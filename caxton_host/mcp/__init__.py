@@ -7,6 +7,6 @@ while the first server starts, and never before.
 
 from __future__ import annotations
 
-from .pool import McpTools
+from .pool import McpTools, Pool
 
-__all__ = ["McpTools"]
+__all__ = ["McpTools", "Pool"]

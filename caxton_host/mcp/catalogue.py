@@ -78,13 +78,15 @@ def _offer(config: ServerConfig, name: str, entry: dict[str, JSON]) -> Offer:
         server=config.name,
         tool=name,
         exposed=options.expose_as or exposed_name(config.name, name),
-        description=options.description or str(description or ""),
+        description=options.description or str(description or name),
         input_schema=schema if isinstance(schema, dict) else {},
         definition=definition,
         definition_sha256=sha256(definition),
         effect=options.effect or _hinted(config, entry.get("annotations")),
-        overridden=bool(options.description),
+        overridden=bool(options.description) or not description,
+        schema=options.input_schema,
         record=options.record,
+        on_change=config.on_tool_change,
     )
 
 

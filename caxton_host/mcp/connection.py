@@ -25,6 +25,7 @@ from ..core.servers import ServerConfig, ToolOptions
 from ..errors import ServerUnavailable, ToolError
 from . import stdio
 from .catalogue import offers_of
+from .listening import listening
 from .results import completed
 from .serverlog import LogFile
 from .texts import plain
@@ -41,8 +42,11 @@ __all__ = ["Connection", "connect"]
 #: as well. Nothing is lost if it is only slow to start: the first yes counts.
 _PROBE = 1.0
 
-#: Seconds that a list is good for over HTTP, where no word of a change need come.
+#: Seconds that a list is good for over HTTP, where no word of a change need come, if
+#: the server does not say how long. Its word counts up to a day. That it is good for
+#: nothing, which the SDK has servers say by default, would double every call.
 _LIST_SECONDS = 60.0
+_LONGEST_LIST_SECONDS = 24 * 3600.0
 
 _PAGES = 100
 _TOOLS = 1_000
@@ -100,9 +104,8 @@ class Connection:
     @property
     def stale(self) -> bool:
         """Whether the tools of the server may be others now."""
-        if self._peer.changes != self._listed:
-            return True
-        return self._config.url is not None and self._loop.time() > self._good_until
+        changed = self._peer.changes != self._listed
+        return changed or self._loop.time() > self._good_until
 
     async def ended(self) -> str:
         """Wait until the server is gone, and return why."""
@@ -142,12 +145,15 @@ class Connection:
             if not self.stale:
                 return False
             now = self._peer.changes
-            entries = await self._list(deadline) if "tools" in self._told else []
+            entries: list[JSON] = []
+            good_for = _LIST_SECONDS
+            if "tools" in self._told:
+                entries, good_for = await self._list(deadline)
             self.offers, self.left_out = offers_of(self._config, entries, self._redact)
             if self._config.url is not None and not self.legacy:
                 self._mirror()
             self._listed = now
-            self._good_until = self._loop.time() + _LIST_SECONDS
+            self._good_until = self._loop.time() + good_for
             return True
 
     def _mirror(self) -> None:
@@ -165,8 +171,10 @@ class Connection:
                 self._mirrored[name] = partial(inbound.mcp_param_headers, found)
         self.offers = offers
 
-    async def _list(self, deadline: float) -> list[JSON]:
+    async def _list(self, deadline: float) -> tuple[list[JSON], float]:
+        """Return all entries of all pages, and for how many seconds they are good."""
         entries: list[JSON] = []
+        good_for: list[float] = []
         cursor: JSON = None
         size = 0
         for _ in range(_PAGES):
@@ -178,11 +186,13 @@ class Connection:
             if not isinstance(tools, list):
                 raise ToolError("protocol", "no", "the server told no list of tools")
             entries += tools
+            good_for += _good_for(page.result.get("ttlMs"))
             size += page.size
             if len(entries) > _TOOLS or size > _LIST_BYTES:
                 raise ToolError("too_large", "no", "the list of tools is too long")
             if cursor is None:
-                return entries
+                usual = math.inf if self._config.url is None else _LIST_SECONDS
+                return entries, min(good_for, default=usual)
         raise ToolError("too_large", "no", "the list of tools does not end")
 
     async def _ask(
@@ -238,6 +248,13 @@ class Connection:
         )
 
 
+def _good_for(said: JSON) -> list[float]:
+    """Return the seconds that a server promises for a page, if it does."""
+    if isinstance(said, bool) or not isinstance(said, int | float) or said <= 0:
+        return []
+    return [min(said / 1000, _LONGEST_LIST_SECONDS)]
+
+
 @asynccontextmanager
 async def connect(
     config: ServerConfig,
@@ -275,7 +292,8 @@ async def connect(
         except Exception as exc:  # noqa: BLE001 -- what hostile bytes make the SDK raise
             link.peer.lose("transport", "the server did not come up")
             raise _unavailable(config, redact, link, exc) from None
-        yield connection
+        async with listening(link.peer, session, _meta_of(session)):
+            yield connection
 
 
 @asynccontextmanager

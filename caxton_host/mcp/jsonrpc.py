@@ -82,6 +82,7 @@ class Peer:
         self._loop = asyncio.get_running_loop()
         self._last_id = 0
         self._pending: dict[int, asyncio.Future[Answer]] = {}
+        self._standing = 0
         self._given_up: dict[int, None] = {}
         self._lines = Lines(limit)
         self._writable = asyncio.Event()
@@ -98,7 +99,7 @@ class Peer:
 
     # -- asking ----------------------------------------------------------------
 
-    async def request(
+    async def request(  # noqa: PLR0913 -- what a request may be
         self,
         method: str,
         params: Mapping[str, Any] | None,
@@ -106,12 +107,14 @@ class Peer:
         *,
         cancellable: bool = True,
         headers: Mapping[str, str] | None = None,
+        standing: bool = False,
     ) -> Answer:
         """
         Ask, and return the answer that comes before *deadline*.
 
         The deadline is on the clock of the event loop. If nobody waits any more
-        and the request is *cancellable*, the server is told.
+        and the request is *cancellable*, the server is told. Junk is not taken for a
+        broken answer to one that is *standing*.
 
         Raises:
             ToolError: The connection ended, or the answer is none.
@@ -130,16 +133,26 @@ class Peer:
         self.tap.sent(line)
         future: asyncio.Future[Answer] = self._loop.create_future()
         self._pending[number] = future
+        self._standing += standing
         self._write(line)
         timer = self._loop.call_at(deadline, self._expire, number)
         try:
             return await future
         finally:
             timer.cancel()
+            self._standing -= standing
             if self._pending.pop(number, None):
                 self._give_up(number)
                 if cancellable:
                     self._cancel(number)
+
+    @property
+    def _awaiting(self) -> bool:
+        return len(self._pending) > self._standing
+
+    async def overhear(self) -> bool:
+        """Return at once: whatever is said is heard."""
+        return False
 
     def _expire(self, number: int) -> None:
         # Stays pending: the caller, once it wakes, takes it off and tells the server.
@@ -256,7 +269,7 @@ class Peer:
         error = ToolError("too_large", "yes", f"the server answered with {what}")
         if self._fail(line.number, error):
             return
-        if line.endless or self._pending:
+        if line.endless or self._awaiting:
             self.lose("too_large", f"the server wrote {what}")
         else:
             self._junk(what)
@@ -337,7 +350,7 @@ class Peer:
         self.junk += 1
         self.unsolicited += 1
         allowed = _JUNK_IN_IDLE if self.strict else _JUNK_AT_START
-        if (self.strict and self._pending) or self.junk > allowed:
+        if (self.strict and self._awaiting) or self.junk > allowed:
             self.lose("protocol", f"the server wrote {what}")
 
     # -- the end ---------------------------------------------------------------

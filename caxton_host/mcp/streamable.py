@@ -5,13 +5,14 @@ Like `jsonrpc.Peer`, it takes the place of the SDK's dispatcher, in which one fa
 POST ends the session of all. Here a POST fails for its own caller. What outlives it
 is little: a session id, in the protocols of before 2026, and idle connections.
 
-No stream is opened to listen on. A changed list of tools is noticed when an answer
-says so, and looked for after a failure and from time to time.
+A changed list of tools is noticed when an answer says so or a stream that is opened for
+it (`listening`), and looked for after a failure and from time to time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
@@ -61,6 +62,9 @@ _LINES_A_MESSAGE = 200
 _RESUMPTIONS = 2
 _SOONEST = 0.1
 
+#: Numbers no request: an answer on a stream that is only heard is none.
+_NOBODY = 0
+
 
 class HttpPeer:
     """
@@ -94,7 +98,7 @@ class HttpPeer:
 
     # -- asking ----------------------------------------------------------------
 
-    async def request(
+    async def request(  # noqa: PLR0913 -- what a request may be
         self,
         method: str,
         params: Mapping[str, Any] | None,
@@ -102,6 +106,7 @@ class HttpPeer:
         *,
         cancellable: bool = True,
         headers: Mapping[str, str] | None = None,
+        standing: bool = False,
     ) -> Answer:
         """
         Ask, and return the answer that comes before *deadline*.
@@ -114,6 +119,7 @@ class HttpPeer:
 
             MCPError: The server refused.
         """
+        del standing  # Each has a connection of its own.
         if self.lost:
             raise ToolError(self.lost.kind, "no", str(self.lost))
         self._last_id = number = self._last_id + 1
@@ -264,6 +270,20 @@ class HttpPeer:
                     self._unasked(message)
             await self._throttle(weight + events.lines / _LINES_A_MESSAGE)
         return None
+
+    async def overhear(self) -> bool:
+        """Hear what a server of before 2026 says unasked, until it stops."""
+        headers = self._headers({"accept": _EVENTS})
+        with self._posts.failures():
+            reply = await self._posts.send("GET", headers, None, math.inf)
+            try:
+                if reply.status != HTTPStatus.OK or reply.kind != _EVENTS:
+                    return False
+                reply.refuse_encoding()
+                await self._follow(reply, _NOBODY, Mark())
+            finally:
+                await reply.close()
+        return True
 
     async def _resume(self, number: int, mark: Mark, deadline: float) -> Answer:
         """Ask for the rest of an answer that was to be asked for, before 2026."""

@@ -77,7 +77,7 @@ class Wire(Protocol):
         """Whether the server has read what was sent before."""
         ...
 
-    async def request(
+    async def request(  # noqa: PLR0913 -- what a request may be
         self,
         method: str,
         params: Mapping[str, Any] | None,
@@ -85,8 +85,21 @@ class Wire(Protocol):
         *,
         cancellable: bool = True,
         headers: Mapping[str, str] | None = None,
+        standing: bool = False,
     ) -> Answer:
-        """Ask, and return the answer; *headers* are for HTTP alone."""
+        """
+        Ask, and return the answer; *headers* are for HTTP alone.
+
+        One that is *standing* is answered at the end, and nobody waits for it.
+        """
+        ...
+
+    async def overhear(self) -> bool:
+        """
+        Hear what a server of before 2026 says unasked, until it stops.
+
+        Return whether there was anything to hear on.
+        """
         ...
 
     def settled(self, protocol: str, *, legacy: bool) -> None:

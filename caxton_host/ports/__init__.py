@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from ..core.runs import Request, RunRow
 from .log import (
+    Definitions,
     EventLog,
     Hosts,
     Refused,
@@ -19,22 +20,25 @@ from .log import (
     Trace,
 )
 from .sandbox import Answer, Door, Ending, Guest, Prepared, Sandbox
-from .tools import ToolClient, ToolRequest
+from .tools import Progress, RunScope, ToolClient, ToolRequest, ToolSource
 from .watch import Clock, Span, Telemetry
 
 __all__ = [
     "Answer",
     "Clock",
+    "Definitions",
     "Door",
     "Ending",
     "EventLog",
     "Guest",
     "Hosts",
     "Prepared",
+    "Progress",
     "Refused",
     "Request",
     "Reservation",
     "RunRow",
+    "RunScope",
     "Sandbox",
     "SharedStore",
     "Span",
@@ -42,5 +46,6 @@ __all__ = [
     "Telemetry",
     "ToolClient",
     "ToolRequest",
+    "ToolSource",
     "Trace",
 ]

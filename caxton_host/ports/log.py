@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -11,6 +11,7 @@ from ..core.events import Event, Recorded
 from ..core.runs import Request, RunRow
 
 __all__ = [
+    "Definitions",
     "EventLog",
     "Hosts",
     "Refused",
@@ -205,6 +206,37 @@ class Hosts(Protocol):
         """
         ...
 
+    async def hosts(self) -> list[str]:
+        """Return the streams of the hosts that live, oldest first."""
+        ...
+
+    async def ask(
+        self,
+        host: str,
+        kind: str,
+        actor: dict[str, JSON],
+        reason: str,
+        subject: str | None = None,
+    ) -> int:
+        """
+        Ask something of a host as such, and return the request's number.
+
+        Args:
+            host: Its stream.
+
+            kind: See `Request`.
+
+            actor: Who asks.
+
+            reason: Why.
+
+            subject: What of the host it is about.
+
+        Raises:
+            StoreError: It could not be stored.
+        """
+        ...
+
     async def requests(self, host: str) -> list[Request]:
         """Return what is asked of *host* and has no outcome yet, oldest first."""
         ...
@@ -223,5 +255,36 @@ class Hosts(Protocol):
         ...
 
 
-class SharedStore(Store, Hosts, Protocol):
-    """A store that knows its hosts."""
+class Definitions(Protocol):
+    """Which definition of each tool was accepted, whatever host saw it first."""
+
+    async def accepted(self, servers: Collection[str]) -> dict[tuple[str, str], str]:
+        """Return the digests of the accepted ones, by ``(server, tool)``."""
+        ...
+
+    async def accept(
+        self,
+        definitions: Mapping[tuple[str, str], bytes],
+        actor: dict[str, JSON],
+        *,
+        anew: bool = False,
+    ) -> None:
+        """
+        Accept *definitions* of tools, and keep them by digest.
+
+        Args:
+            definitions: By ``(server, tool)``.
+
+            actor: Who accepts them.
+
+            anew: Instead of what was accepted before. Otherwise that stays, and only
+                what nobody has seen is accepted.
+
+        Raises:
+            StoreError: They could not be stored.
+        """
+        ...
+
+
+class SharedStore(Store, Hosts, Definitions, Protocol):
+    """A store that knows its hosts, and what they have learnt."""

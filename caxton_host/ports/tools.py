@@ -2,14 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..core.calls import JSON, Completed
 from ..core.catalogue import Offered
 
-__all__ = ["ToolClient", "ToolRequest"]
+__all__ = ["Progress", "RunScope", "ToolClient", "ToolRequest", "ToolSource", "ignore"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """
+    How far a server says that it is with a call.
+
+    Attributes:
+        progress: Grows with each report.
+
+        total: What it grows to, if the server knows.
+    """
+
+    progress: float
+    total: float | None = None
+    message: str | None = None
+
+
+def ignore(_: Progress) -> None:
+    """Do nothing with a report that nobody waits for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunScope:
+    """
+    The run that tools are opened for.
+
+    Attributes:
+        context: Its variables, with those that are never recorded.
+
+        trigger: What began it: ``cli``, ``api``, ``mcp``, ``schedule``, ``agent``.
+    """
+
+    run_id: str
+    agent: str
+    context: Mapping[str, JSON] = field(default_factory=dict[str, JSON], repr=False)
+    trigger: str = "cli"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +68,8 @@ class ToolRequest:
         idempotency_key: The same over every attempt of this call.
 
         attempt: 1 for the first send.
+
+        on_progress: Called with each report of the server, from the event loop.
     """
 
     run_id: str
@@ -40,6 +80,9 @@ class ToolRequest:
     definition_sha256: str | None
     idempotency_key: str
     attempt: int = 1
+    on_progress: Callable[[Progress], None] = field(
+        default=ignore, compare=False, repr=False
+    )
 
 
 class ToolClient(Protocol):
@@ -62,5 +105,17 @@ class ToolClient(Protocol):
 
         Raises:
             ToolError: There is none.
+        """
+        ...
+
+
+class ToolSource(Protocol):
+    """Where runs get their tools from."""
+
+    def open(self, scope: RunScope) -> AbstractAsyncContextManager[ToolClient]:
+        """
+        Return the tools of one run, which are its own for as long as it is driven.
+
+        What is configured meanwhile is for runs that begin later.
         """
         ...

@@ -14,7 +14,9 @@ __all__ = ["problems", "server"]
 _NEEDED = {
     "alembic_version": "SELECT",
     **dict.fromkeys(("events", "payloads", "blobs", "checkpoints"), "SELECT INSERT"),
-    **dict.fromkeys(("runs", "budgets", "requests"), "SELECT INSERT UPDATE"),
+    **dict.fromkeys(
+        ("runs", "budgets", "requests", "servers", "tools"), "SELECT INSERT UPDATE"
+    ),
     "tree": "SELECT UPDATE",
     "hosts": "SELECT INSERT UPDATE DELETE",
 }

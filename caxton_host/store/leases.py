@@ -19,7 +19,7 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from ..errors import StoreError
 from .commit import Driver
@@ -54,6 +54,10 @@ class Leases(Protocol):
 
     def living(self, hosts: Collection[str]) -> set[str]:
         """Return those of *hosts* that live."""
+        ...
+
+    def hosts(self) -> set[str]:
+        """Return all hosts that live."""
         ...
 
     async def aclose(self) -> None:
@@ -103,6 +107,14 @@ class FileLeases:
     def living(self, hosts: Collection[str]) -> set[str]:
         """Return those of *hosts* whose locks are held."""
         return {host for host in hosts if _is_locked(self._path(host))}
+
+    def hosts(self) -> set[str]:
+        """Return all hosts whose locks are held."""
+        try:
+            names = [path.name for path in self._folder.iterdir()]
+        except FileNotFoundError:
+            return set()
+        return self.living({f"host/{unquote(name)}" for name in names})
 
     async def aclose(self) -> None:
         """Remove the file, and let go of its lock."""

@@ -28,7 +28,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, MutableMapping
+from collections.abc import Callable, Collection, Mapping, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar, cast
 
@@ -78,6 +78,8 @@ _LIVING = sa.text(
     "SELECT host FROM hosts "
     "WHERE host = ANY(:hosts) AND lease_until > clock_timestamp()"
 )
+
+_HOSTS = sa.text("SELECT host FROM hosts WHERE lease_until > clock_timestamp()")
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -196,10 +198,16 @@ class PostgresLeases:
 
     def living(self, hosts: Collection[str]) -> set[str]:
         """Return those of *hosts* whose leases have not lapsed."""
+        return self._found(_LIVING, {"hosts": [*hosts]})
+
+    def hosts(self) -> set[str]:
+        """Return all hosts whose leases have not lapsed."""
+        return self._found(_HOSTS, {})
+
+    def _found(self, query: sa.TextClause, given: Mapping[str, object]) -> set[str]:
         try:
             with self._engine.connect() as connection:
-                found = connection.execute(_LIVING, {"hosts": [*hosts]})
-                return {row.host for row in found}
+                return {row.host for row in connection.execute(query, given)}
         except SQLAlchemyError as exc:
             raise unreadable(exc) from None
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import replace
 
+from ..codec import sha256
 from ..core.calls import JSON
 from ..core.chain import GENESIS
 from ..core.events import Event, Recorded, RunErased, RunStarted
@@ -132,6 +133,8 @@ class MemoryStore:
         self.joined: set[str] = set()
         self._known: set[str] = set()
         self._requests: dict[int, Request] = {}
+        self._asked: dict[int, str] = {}
+        self._accepted: dict[tuple[str, str], str] = {}
         self._outcomes: dict[int, str] = {}
 
     def create(self, stream: str, trace: Trace | None = None) -> MemoryLog:
@@ -212,13 +215,43 @@ class MemoryStore:
         )
         return number
 
+    async def hosts(self) -> list[str]:
+        """Return the streams of the hosts that live, oldest first."""
+        return sorted(self.joined)
+
+    async def ask(
+        self,
+        host: str,
+        kind: str,
+        actor: dict[str, JSON],
+        reason: str,
+        subject: str | None = None,
+    ) -> int:
+        """Ask something of a host as such, and return the request's number."""
+        number = len(self._requests) + 1
+        self._asked[number] = host
+        self._requests[number] = Request(
+            id=number,
+            run_id=None,
+            kind=kind,
+            actor=actor,
+            reason=reason,
+            subject=subject,
+        )
+        return number
+
     async def requests(self, host: str) -> list[Request]:
         """Return what is asked of *host* and has no outcome yet, oldest first."""
         return [
             request
             for number, request in self._requests.items()
-            if number not in self._outcomes and self._runs[request.run_id].owner == host
+            if number not in self._outcomes and self._addressee(request) == host
         ]
+
+    def _addressee(self, request: Request) -> str | None:
+        if request.run_id is None:
+            return self._asked[request.id]
+        return self._runs[request.run_id].owner
 
     async def answered(self, request_id: int, outcome: str) -> None:
         """Note what came of a request, unless somebody has."""
@@ -227,6 +260,26 @@ class MemoryStore:
     async def outcome(self, request_id: int) -> str | None:
         """Return what came of a request, or ``None`` as long as nothing did."""
         return self._outcomes.get(request_id)
+
+    async def accepted(self, servers: Collection[str]) -> dict[tuple[str, str], str]:
+        """Return the digests of accepted definitions, by ``(server, tool)``."""
+        return {
+            key: value for key, value in self._accepted.items() if key[0] in servers
+        }
+
+    async def accept(
+        self,
+        definitions: Mapping[tuple[str, str], bytes],
+        actor: dict[str, JSON],
+        *,
+        anew: bool = False,
+    ) -> None:
+        """Accept *definitions* of tools, and keep them by digest."""
+        del actor
+        digests = {key: sha256(data) for key, data in definitions.items()}
+        self.blobs |= {digests[key]: data for key, data in definitions.items()}
+        old = {} if anew else self._accepted
+        self._accepted |= {**digests, **{k: v for k, v in old.items() if k in digests}}
 
     async def erase(
         self,

@@ -1,4 +1,4 @@
-"""What is asked of the host that drives a run, and what came of it."""
+"""What is asked of hosts, and what came of it."""
 
 from __future__ import annotations
 
@@ -38,13 +38,35 @@ class Requests(Reader):
 
             StoreError: It could not be stored.
         """
+        return await self._insert(kind, actor, reason, run_id=run_id)
+
+    async def ask(
+        self,
+        host: str,
+        kind: str,
+        actor: dict[str, JSON],
+        reason: str,
+        subject: str | None = None,
+    ) -> int:
+        """
+        Ask something of a host as such, and return the request's number.
+
+        Raises:
+            StoreError: It could not be stored.
+        """
+        return await self._insert(kind, actor, reason, host=host, subject=subject)
+
+    async def _insert(
+        self, kind: str, actor: dict[str, JSON], reason: str, **to: str | None
+    ) -> int:
         statement = sa.insert(requests).values(
-            run_id=run_id,
             kind=kind,
             actor=json.dumps(actor, ensure_ascii=False, sort_keys=True),
             reason=reason,
             requested_at=self._clock.now(),
+            **to,
         )
+        run_id = to.get("run_id") or ""
         done = await asyncio.to_thread(self._write, statement, run_id)
         return int(done.inserted_primary_key[0])
 
@@ -57,9 +79,13 @@ class Requests(Reader):
                 requests.c.kind,
                 requests.c.actor,
                 requests.c.reason,
+                requests.c.subject,
             )
-            .join_from(requests, runs)
-            .where(requests.c.outcome.is_(None), runs.c.owner == host)
+            .outerjoin_from(requests, runs)
+            .where(
+                requests.c.outcome.is_(None),
+                sa.or_(runs.c.owner == host, requests.c.host == host),
+            )
             .order_by(requests.c.id)
         )
         rows = await asyncio.to_thread(self._rows, query)
@@ -70,6 +96,7 @@ class Requests(Reader):
                 kind=row.kind,
                 actor=json.loads(row.actor),
                 reason=row.reason,
+                subject=row.subject,
             )
             for row in rows
         ]

@@ -26,6 +26,8 @@ __all__ = [
     "payloads",
     "requests",
     "runs",
+    "servers",
+    "tools",
     "tree",
     "xid",
 ]
@@ -124,7 +126,7 @@ sa.Index(
     postgresql_where=_RUNNING,
 )
 
-#: What is asked of the host that drives a run, and what came of it.
+#: What is asked of a host, or of the one that drives a run, and what came of it.
 requests = sa.Table(
     "requests",
     metadata,
@@ -135,13 +137,15 @@ requests = sa.Table(
         "run_id",
         _NAME,
         sa.ForeignKey("runs.run_id", name="fk_requests_run_id"),
-        nullable=False,
     ),
     sa.Column("kind", sa.Text, nullable=False),
     sa.Column("actor", sa.Text, nullable=False),
     sa.Column("reason", sa.Text, nullable=False),
     sa.Column("requested_at", sa.BigInteger, nullable=False),
     sa.Column("outcome", sa.Text),
+    sa.Column("host", _NAME),
+    sa.Column("subject", sa.Text),
+    sa.CheckConstraint("(run_id IS NULL) <> (host IS NULL)", name="ck_requests_to"),
     sqlite_autoincrement=True,
 )
 _OPEN = sa.text("outcome IS NULL")
@@ -150,6 +154,27 @@ sa.Index(
     requests.c.run_id,
     sqlite_where=_OPEN,
     postgresql_where=_OPEN,
+)
+
+#: What a host learnt of a server, by what it is reached with, for the next one.
+servers = sa.Table(
+    "servers",
+    metadata,
+    sa.Column("key", _NAME, primary_key=True),
+    sa.Column("protocol", sa.Text, nullable=False),
+    sa.Column("legacy", sa.Boolean, nullable=False),
+    sa.Column("seen_at", sa.BigInteger, nullable=False),
+)
+
+#: Which definition of each tool was accepted last: at first sight, or by a person.
+tools = sa.Table(
+    "tools",
+    metadata,
+    sa.Column("server", _NAME, primary_key=True),
+    sa.Column("tool", _NAME, primary_key=True),
+    sa.Column("sha256", sa.Text, nullable=False),
+    sa.Column("accepted_at", sa.BigInteger, nullable=False),
+    sa.Column("actor", sa.Text, nullable=False),
 )
 
 #: Who lives, and until when, by the server's clock; only in PostgreSQL.

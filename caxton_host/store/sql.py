@@ -21,13 +21,13 @@ from ..signing import Signer
 from .claims import Claim, driven, grown
 from .commit import Group, Line, Transactions
 from .commit_sqlite import SqliteCommitter
+from .definitions import Definitions
 from .engine import file_of, open_engine
 from .entries import Drafter, Entropy, salts
 from .erasure import Erasure, no_run, scrub
 from .leases import FileLeases, Leases
 from .log import SqlLog
 from .migrate import check, prepare
-from .requests import Requests
 from .schema import events, runs
 from .seals import Sealer, Sealing
 from .tree_sqlite import SqliteSealer, SqliteTree
@@ -73,7 +73,7 @@ def _leases(
     return PostgresLeases(engine, lines, lease)
 
 
-class SqlStore(Requests):
+class SqlStore(Definitions):
     """
     See `caxton_host.ports.Store`. Belongs to one event loop; close it at the end.
 
@@ -276,6 +276,10 @@ class SqlStore(Requests):
             return None
         living = await asyncio.to_thread(self._leases.living, {host})
         return host if host in living else None
+
+    async def hosts(self) -> list[str]:
+        """Return the streams of the hosts that live, oldest first."""
+        return sorted(await asyncio.to_thread(self._leases.hosts))
 
     async def idle(self) -> list[RunRow]:
         """

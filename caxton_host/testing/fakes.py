@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 from .. import codec
 from ..core.calls import JSON, Completed, Effect
@@ -13,7 +14,7 @@ from ..core.catalogue import Offer, Offered
 from ..core.limits import Limits
 from ..core.names import exposed_name
 from ..errors import ToolError
-from ..ports import Door, Ending, Guest, Prepared, ToolRequest
+from ..ports import Door, Ending, Guest, Prepared, RunScope, ToolRequest
 
 __all__ = [
     "FakeClock",
@@ -89,6 +90,11 @@ class FakeTools:
         default_factory=dict[tuple[str, str], Effect]
     )
     hashed: Collection[tuple[str, str]] = ()
+
+    def open(self, scope: RunScope) -> nullcontext[Self]:
+        """Return itself: it serves every run alike."""
+        del scope
+        return nullcontext(self)
 
     async def offered(self, servers: Collection[str]) -> Offered:
         """Offer each tool that has an answer."""

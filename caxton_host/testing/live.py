@@ -10,7 +10,7 @@ from ..core.events import Recorded
 from ..core.grants import Grant
 from ..core.limits import Limits
 from ..core.redact import Redactor
-from ..ports import Sandbox, ToolClient
+from ..ports import Sandbox, ToolSource
 from .fakes import FakeClock, FakeEntropy
 from .task import Task
 
@@ -33,7 +33,7 @@ class Scene:
     """
 
     agent: str
-    tools: ToolClient
+    tools: ToolSource
     servers: Collection[str]
     grant: Grant
     names: Mapping[str, tuple[str, str]]

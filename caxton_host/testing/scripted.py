@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import cast
+from typing import Self, cast
 
 from .. import codec
 from ..core.calls import JSON, Completed
@@ -21,7 +22,7 @@ from ..core.events import Event, ToolDenied, ToolInvoked
 from ..core.grants import Grant, Pattern, Rule
 from ..core.names import exposed_name, is_server_name, is_tool_name
 from ..errors import RunStopped, ToolError, UnexpectedRun, UsageError
-from ..ports import ToolRequest
+from ..ports import RunScope, ToolRequest
 from .answers import DENIED, Answer, Tool, as_json, completed
 from .fakes import offer
 from .runs import AgentRun, plain, shown
@@ -126,6 +127,11 @@ class ScriptedTools:
         """Every scripted tool but those that are to be denied."""
         tools = [tool for tool in self._tools.values() if not tool.denied]
         return grant_of([f"{tool.offer.server}/{tool.offer.tool}" for tool in tools])
+
+    def open(self, scope: RunScope) -> nullcontext[Self]:
+        """Return itself: it serves every run alike."""
+        del scope
+        return nullcontext(self)
 
     async def offered(self, servers: Collection[str]) -> Offered:
         """Offer each scripted tool."""

@@ -321,6 +321,29 @@ async def test_request_reaches_the_host_that_drives_the_run(hosts: Hosts) -> Non
     assert [request.id for request in await two.requests(TWO)] == [third]
 
 
+async def test_request_reaches_the_host_that_it_is_addressed_to(hosts: Hosts) -> None:
+    one, two, other = [await hosts.store(name) for name in (ONE, TWO, None)]
+    assert await other.hosts() == [ONE, TWO]
+    await begun(one)
+
+    of_run = await other.request("0193", "cancel", ACTOR, "no more")
+    of_host = await other.ask(ONE, "reload", ACTOR, "new keys", "crm")
+
+    first, second = await one.requests(ONE)
+    assert (first.id, first.run_id, first.subject) == (of_run, "0193", None)
+    assert (second.id, second.run_id, second.subject) == (of_host, None, "crm")
+    assert (second.kind, second.actor, second.reason) == ("reload", ACTOR, "new keys")
+    assert await two.requests(TWO) == []
+    await one.answered(of_host, "reloaded")
+    assert await other.outcome(of_host) == "reloaded"
+    await hosts.kill(one, ONE)
+    assert await other.hosts() == [TWO]
+
+
+async def test_nobody_lives_in_a_place_that_no_host_has_joined(hosts: Hosts) -> None:
+    assert await (await hosts.store()).hosts() == []
+
+
 async def test_request_for_a_run_that_is_not_there_is_refused(hosts: Hosts) -> None:
     store = await hosts.store()
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, Collection
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from caxton_host import __version__
 from caxton_host.clock import SystemClock
@@ -21,7 +21,15 @@ from caxton_host.core.resolution import Resolution
 from caxton_host.core.summary import summarise
 from caxton_host.errors import SandboxError, ToolError
 from caxton_host.host import ForkRequest, Host, RunRequest
-from caxton_host.ports import Door, Ending, Guest, Prepared, Sandbox, ToolRequest
+from caxton_host.ports import (
+    Door,
+    Ending,
+    Guest,
+    Prepared,
+    RunScope,
+    Sandbox,
+    ToolRequest,
+)
 from caxton_host.recording import Recording
 from caxton_host.replay import replay
 from caxton_host.sandbox import WasmSandbox
@@ -58,6 +66,9 @@ class Tools:
     """Scripted tools; ``wait`` never answers."""
 
     waiting: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def open(self, _scope: RunScope) -> nullcontext[Self]:
+        return nullcontext(self)
 
     async def offered(self, servers: Collection[str]) -> Offered:
         names = [*EFFECTS, *_ANSWERS, "wipe", "wait"]

@@ -290,6 +290,8 @@ def test_every_document_says_what_it_is(ran: Shell) -> None:
         "grant suggest --manifest hello.wasm",
         "completion bash",
         "config show",
+        "config reload",
+        "server restart demo",
         "db status",
         "db migrate",
         "doctor",
@@ -304,6 +306,7 @@ def test_every_document_says_what_it_is(ran: Shell) -> None:
         "tool show demo/echo",
         "tool call demo/echo text=hi",
         "tool call demo/fail message=no",
+        "tool accept demo/echo",
     ):
         document = ran(*words.split(), "--json").document
         for one in document if isinstance(document, list) else [document]:

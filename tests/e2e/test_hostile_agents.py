@@ -8,9 +8,10 @@ import resource
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -22,7 +23,7 @@ from caxton_host.core.grants import Grant, Pattern, Rule
 from caxton_host.core.limits import Limits
 from caxton_host.errors import ModuleRefused, ToolError
 from caxton_host.host import Host, RunRequest
-from caxton_host.ports import ToolRequest
+from caxton_host.ports import RunScope, ToolRequest
 from caxton_host.replay import replay
 from caxton_host.sandbox import WasmSandbox, link
 from caxton_host.sandbox.compiler import Artifact
@@ -110,6 +111,9 @@ class Counting:
     """A tool that takes a moment, and remembers who called it how often."""
 
     seen: Counter[tuple[str, int]] = field(default_factory=Counter)
+
+    def open(self, _scope: RunScope) -> nullcontext[Self]:
+        return nullcontext(self)
 
     async def offered(self, servers: Collection[str]) -> Offered:
         del servers

@@ -8,10 +8,10 @@ import os
 import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 import pytest
 
@@ -28,7 +28,7 @@ from caxton_host.core.events import (
 from caxton_host.core.resolution import GiveResult
 from caxton_host.errors import StoreError
 from caxton_host.host import Host, RunRequest
-from caxton_host.ports import ToolRequest
+from caxton_host.ports import RunScope, ToolRequest
 from caxton_host.sandbox import WasmSandbox
 from caxton_host.store import commit_postgres, commit_sqlite
 from caxton_host.store.sql import SqlStore
@@ -52,6 +52,9 @@ class Tools:
     """One unsafe tool, that remembers how often each call was made."""
 
     seen: Counter[tuple[str, int]] = field(default_factory=Counter)
+
+    def open(self, _scope: RunScope) -> nullcontext[Self]:
+        return nullcontext(self)
 
     async def offered(self, servers: Collection[str]) -> Offered:
         del servers

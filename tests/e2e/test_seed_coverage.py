@@ -34,7 +34,6 @@ NEITHER = {"no counterpart", "no counterpart (voice)", "MISSING"}
 MISSING = {
     "transports and importing": "S1.19 S1.23 S1.26 S1.72 S2.34 S3.3 S3.6",
     "life cycle, health, logs": "S3.33",
-    "catalogue and reloading": "S1.43 S1.54 S1.62 S2.12 S2.48 S2.76",
     "calls": "S1.18 S1.48 S1.50 S1.51 S1.55 S1.73 "
     "S2.24 S2.26 S2.27 S2.28 S2.32 S2.41 S2.42",
     "resources": "S1.6 S1.15 S1.30 S1.31 S1.36 S1.57 S1.58 S1.59 S1.60 S1.61 "

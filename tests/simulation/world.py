@@ -8,9 +8,10 @@ import random  # noqa: TID251 -- drawn from a seed that is printed
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Self, TypeVar, cast
 
 from caxton_host import codec
 from caxton_host.core.calls import JSON, Completed
@@ -18,7 +19,16 @@ from caxton_host.core.catalogue import Offered
 from caxton_host.core.events import Event, Recorded, ToolInvoked, ToolRetried
 from caxton_host.core.limits import Limits
 from caxton_host.errors import BusyError, SandboxError, StoreError, ToolError
-from caxton_host.ports import Answer, Door, Ending, Guest, Prepared, ToolRequest, Trace
+from caxton_host.ports import (
+    Answer,
+    Door,
+    Ending,
+    Guest,
+    Prepared,
+    RunScope,
+    ToolRequest,
+    Trace,
+)
 from caxton_host.store.commit import Committer, Group, Line, LockedError, Outcome
 from caxton_host.store.entries import CONFLICT
 from caxton_host.store.leases import FileLeases
@@ -142,6 +152,9 @@ class Tools:
     """A tool client of one host."""
 
     world: World
+
+    def open(self, _scope: RunScope) -> nullcontext[Self]:
+        return nullcontext(self)
 
     async def offered(self, servers: Collection[str]) -> Offered:
         await self.world.pause()

@@ -9,6 +9,7 @@ import pytest
 
 from caxton_host.core.calls import JSON
 from caxton_host.core.events import RunCancelled, RunStarted, RunSuspended, ToolFailed
+from caxton_host.core.runs import Request
 from caxton_host.errors import (
     BusyError,
     NotFoundError,
@@ -16,7 +17,7 @@ from caxton_host.errors import (
     UsageError,
 )
 from caxton_host.ports import Door, Ending, Guest
-from caxton_host.requests import cancel_idle, watching
+from caxton_host.requests import UnderWay, cancel_idle, watching
 from caxton_host.store.memory import MemoryStore
 from caxton_host.testing import FakeClock, FakeEntropy
 from tests.scene import Scene, calling, ended, pack, types
@@ -84,6 +85,40 @@ async def test_request_of_a_kind_from_the_future_is_refused() -> None:
     assert await scene.store.outcome(number) == (
         "refused: the host does not know this kind of request"
     )
+
+
+async def test_host_that_drives_nothing_does_what_is_asked_of_itself() -> None:
+    scene = Scene(calling())
+    store = scene.store
+    asked: list[Request] = []
+
+    async def reload(request: Request) -> str:
+        asked.append(request)
+        if request.subject:
+            raise UsageError("line 3: unknown key")
+        return "reloaded"
+
+    await store.join(HOST)
+    numbers = [
+        await store.ask(HOST, "reload", BOB, "new keys"),
+        await store.ask(HOST, "reload", BOB, "", "crm"),
+        await store.ask(HOST, "cancel", BOB, ""),
+    ]
+    kinds = {"reload": reload}
+    under_way = scene.host.under_way
+    async with watching(store, HOST, under_way, every=0.001, kinds=kinds):
+
+        async def answered() -> bool:
+            return all([await store.outcome(number) for number in numbers])
+
+        await until(answered)
+
+    assert [await store.outcome(number) for number in numbers] == [
+        "reloaded",
+        "failed: line 3: unknown key",
+        "refused: the host does not know this kind of request",
+    ]
+    assert [(one.actor, one.reason) for one in asked] == [(BOB, "new keys"), (BOB, "")]
 
 
 async def test_first_of_two_requests_is_the_one_that_is_recorded() -> None:
@@ -215,3 +250,27 @@ async def test_run_that_its_host_let_go_of_is_asked_again_until_it_ends(
     assert await scene.store.outcome(numbers[0]) is None
     assert "the server is away" in caplog.text
     assert "the disk is full" in caplog.text
+
+
+async def test_run_that_goes_on_here_after_its_log_failed_can_still_be_cancelled() -> (
+    None
+):
+    store, under_way = MemoryStore(clock=FakeClock(), entropy=FakeEntropy()), UnderWay()
+    over, done = asyncio.Event(), RunCancelled(actor=BOB, reason="")
+
+    async def first() -> None:
+        async with under_way.run("r", store.create("run/1"), BOB) as run:
+            run.end = done
+            await over.wait()
+
+    task = asyncio.create_task(first())
+    await under_way.wait()
+    async with under_way.run("r", store.create("run/2"), BOB) as again:
+        over.set()
+        await task
+        asking = asyncio.create_task(under_way.cancel("r", done))
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.sleep(10)
+        raise asyncio.CancelledError
+    assert await asking == again.end == done
+    assert await under_way.cancel("r", done) is None

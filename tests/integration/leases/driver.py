@@ -12,8 +12,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Collection
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from caxton_host.clock import SystemClock
 from caxton_host.core.calls import Completed
@@ -22,7 +24,7 @@ from caxton_host.core.events import RunResumed
 from caxton_host.core.grants import Grant, Pattern, Rule
 from caxton_host.errors import BusyError, LeaseLost
 from caxton_host.host import Host, RunRequest
-from caxton_host.ports import ToolRequest
+from caxton_host.ports import RunScope, ToolRequest
 from caxton_host.requests import watching
 from caxton_host.sandbox import WasmSandbox
 from caxton_host.store.sql import SqlStore
@@ -43,6 +45,9 @@ class Effects:
     """A tool whose effects are lines of a file, one a call, each at once."""
 
     path: Path
+
+    def open(self, _scope: RunScope) -> nullcontext[Self]:
+        return nullcontext(self)
 
     async def offered(self, servers: Collection[str]) -> Offered:
         del servers

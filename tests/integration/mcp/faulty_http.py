@@ -47,6 +47,10 @@ class FaultyHttp:
         self.port = 0
         self.tls: ssl.SSLContext | None = None
         self.schema: dict[str, Any] = {"type": "object"}
+        self.ttl: object = None
+        self.capabilities: dict[str, Any] = {"tools": {}}
+        self.heard = 0
+        self.change = asyncio.Event()
         self.elsewhere = "http://127.0.0.1:1/"
         self._sessions: set[str] = set()
         self._acts = 0
@@ -147,10 +151,12 @@ class FaultyHttp:
 
     # -- MCP -------------------------------------------------------------------
 
-    async def _serve(self, asked: Asked, to: Writer) -> None:
+    async def _serve(self, asked: Asked, to: Writer) -> None:  # noqa: C901
         message, session = asked.message, asked.headers.get("mcp-session-id")
         method, number = message.get("method"), message.get("id")
-        if asked.verb == "GET":
+        if asked.verb == "GET" and "last-event-id" not in asked.headers:
+            await self._tell_of_changes(to)
+        elif asked.verb == "GET":
             await self._resumed(to)
         elif asked.verb == "DELETE":
             self._sessions.discard(session or "")
@@ -159,11 +165,12 @@ class FaultyHttp:
             self._refusals.put_nowait(message)
             await to.reply(b"", status=202)
         elif method == "server/discover" and not self.legacy:
-            await to.result(number, DISCOVERED)
+            await to.result(number, DISCOVERED | {"capabilities": self.capabilities})
         elif method == "initialize" and self.legacy:
             session = f"session-{len(self.asked)}"
             self._sessions.add(session)
-            await to.result(number, INITIALIZED, {"mcp-session-id": session})
+            about = INITIALIZED | {"capabilities": self.capabilities}
+            await to.result(number, about, {"mcp-session-id": session})
         elif method in {"server/discover", "initialize"}:
             await to.error(number, -32601, "no such method", status=400)
         elif self.legacy and session not in self._sessions:
@@ -172,7 +179,10 @@ class FaultyHttp:
             await to.reply(b"", status=202)
         elif method == "tools/list":
             tools = [tool("act", self.schema), tool("echo", {"type": "object"})]
-            await to.result(number, {"tools": tools})
+            ttl = {} if self.ttl is None else {"ttlMs": self.ttl}
+            await to.result(number, {"tools": tools, **ttl})
+        elif method == "subscriptions/listen":
+            await self._tell_of_changes(to, number)
         else:
             await self._call(number, message["params"], to)
 
@@ -183,6 +193,22 @@ class FaultyHttp:
                 await self._act(number, to)
                 return
         await to.answer(number, str(params["arguments"].get("text", "fine")))
+
+    async def _tell_of_changes(self, to: Writer, number: object = None) -> None:
+        if self.mode == "deaf":
+            await to.error(number, -32601, "no such method", status=405)
+            return
+        self.heard += 1
+        await to.events()
+        await self.change.wait()
+        self.change.clear()
+        note = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+        if self.mode != "silent":
+            await to.event(compact(note))
+        if self.mode in {"ends", "silent"}:
+            await to.end()
+            return
+        await asyncio.Event().wait()
 
     async def _resumed(self, to: Writer) -> None:
         await to.events()

@@ -219,7 +219,7 @@ async def test_an_answer_that_breaks_off_where_it_may_is_asked_for_again() -> No
     assert again.headers["mcp-session-id"]
 
 
-async def test_no_stream_is_opened_to_listen_on() -> None:
+async def test_no_stream_is_opened_where_no_changes_are_told() -> None:
     for legacy in (False, True):
         async with scene(legacy=legacy) as it:
             assert await it.works()

@@ -165,7 +165,7 @@ GRANTS = (
     "GRANT SELECT ON alembic_version, events, payloads, blobs, runs, budgets",
     "GRANT INSERT ON events, payloads, blobs, runs, budgets",
     "GRANT UPDATE ON runs, budgets",
-    "GRANT SELECT, INSERT, UPDATE ON requests",
+    "GRANT SELECT, INSERT, UPDATE ON requests, servers, tools",
     "GRANT SELECT, UPDATE ON tree",
     "GRANT SELECT, INSERT ON checkpoints",
     "GRANT SELECT, INSERT, UPDATE, DELETE ON hosts",

@@ -13,7 +13,7 @@ import click
 import pytest
 
 from caxton_host import cli, errors
-from caxton_host.bootstrap import Routed, open_tools, usable_store
+from caxton_host.bootstrap import usable_store
 from caxton_host.cli import exits, frame
 from caxton_host.cli.overrides import parse_server
 from caxton_host.cli.report import call_lines, failure, report
@@ -39,6 +39,7 @@ from caxton_host.errors import CaxtonError, UsageError
 from caxton_host.ports import ToolRequest
 from caxton_host.telemetry import NoTelemetry
 from caxton_host.testing import FakeTools
+from caxton_host.tooling import Routed, open_tools
 
 _PR_GET_DUMPABLE, _PR_SET_DUMPABLE = 3, 4
 
@@ -284,7 +285,8 @@ async def test_a_call_of_a_server_that_nobody_configured_is_not_sent() -> None:
     assert (error.value.kind, error.value.sent) == ("transport", "no")
     assert tools.asked == []
     assert (await routed.call_tool(replace(request, server="demo"))).data == "echoed"
-    assert [offer.tool for offer in (await routed.offered(["demo"])).offers] == ["echo"]
+    offered = await routed.offered(["demo", "gone"])
+    assert [offer.tool for offer in offered.offers] == ["echo"]
 
 
 async def test_no_server_is_started_that_could_look_into_the_host() -> None:

@@ -80,6 +80,18 @@ def test_servers_are_read(example: Config, folder: Folder) -> None:
     }
 
 
+def test_what_is_said_of_changes_is_read(folder: Folder) -> None:
+    schema = '{ type = "object", required = ["id"] }'
+    tool = f"[servers.a.tools.look]\ninput_schema = {schema}"
+    server = '[servers.a]\ncommand = "x"\non_tool_change = "accept"'
+    folder.write('{"mcpServers": {}}', ".mcp.json")
+    config = folder.load(f'watch = true\nimport = [".mcp.json"]\n{server}\n{tool}')
+    one = config.servers["a"]
+    assert (config.watch, one.on_tool_change) == (True, "accept")
+    assert one.tools["look"].input_schema == {"type": "object", "required": ["id"]}
+    assert [path.name for path in config.files] == ["caxton.toml", ".mcp.json"]
+
+
 def test_origin_of_each_server_is_known(example: Config, folder: Folder) -> None:
     assert {name: path.name for name, path in example.origins.items()} == {
         "demo": "caxton.toml",

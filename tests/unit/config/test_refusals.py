@@ -21,6 +21,19 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
         ("version = '1'", "version", "found a text", "20"),
         ("servres = {}", "servres", "no such key", "servers"),
         ("zzz = {}", "zzz", "no such key", "known here: agents, audit, context"),
+        ("watch = 1", "watch", "found a number", "true"),
+        (
+            "[servers.a.tools.t]\ninput_schema = { type = 'array' }",
+            "servers.a.tools.t.input_schema",
+            "no JSON Schema of an object",
+            "properties",
+        ),
+        (
+            "[servers.a]\non_tool_change = 'ask'",
+            "servers.a.on_tool_change",
+            "none of the known values",
+            "refuse",
+        ),
         (
             "[audit]\nanchor = 'http://h/x'",
             "audit.anchor",

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from caxton_host import codec
-from caxton_host.core.calls import Route
+from caxton_host.core.calls import JSON, Route
 from caxton_host.core.catalogue import (
     Catalogue,
     catalogue_for,
@@ -145,6 +145,30 @@ def test_description_of_the_operator_is_recorded_and_shown() -> None:
     assert [tool["description"] for tool in listing(payload, kept)] == [  # type: ignore[index, call-overload]
         "Says it again."
     ]
+
+
+def test_schema_of_the_operator_is_recorded_and_shown_and_the_pin_is_the_servers() -> (
+    None
+):
+    schema: dict[str, JSON] = {"type": "object", "required": ["text"]}
+    mine = replace(ECHO, schema=schema)
+    payload = catalogue_for(ALL, {}, [mine]).to_payload()
+    kept = {ECHO.definition_sha256: codec.decode_trusted(ECHO.definition)}
+
+    assert listing(payload, kept) == [
+        {"name": ECHO.exposed, "description": "", "input_schema": schema}
+    ]
+    assert routes_from_payload(payload)[ECHO.exposed].definition_sha256 == (
+        ECHO.definition_sha256
+    )
+
+
+def test_tool_whose_server_is_down_is_pinned_to_what_was_accepted() -> None:  # law 9
+    grant = Grant(allow=(rule("demo/echo", "demo/other"),))
+    accepted = {("demo", "echo"): "ab"}
+    routes = catalogue_for(grant, {}, [], accepted=accepted).routes
+    digests = {route.tool: route.definition_sha256 for route in routes.values()}
+    assert digests == {"echo": "ab", "other": None}
 
 
 def test_empty_catalogue_is_empty() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from caxton_host.codec import decode_trusted, sha256
-from caxton_host.core.calls import Effect
+from caxton_host.core.calls import JSON, Effect
 from caxton_host.core.catalogue import Offer, catalogue_for, listing
 from caxton_host.core.grants import Grant, Pattern, Rule
 from caxton_host.core.redact import Redactor
@@ -132,6 +132,22 @@ def test_the_word_of_the_operator_wins() -> None:
         offer.definition_sha256
         == only(entry(annotations={"readOnlyHint": True})).definition_sha256
     )
+
+
+@pytest.mark.parametrize("said", [None, ""])
+def test_a_tool_without_a_description_is_described_by_its_name(
+    said: str | None,
+) -> None:
+    offer = only(entry(description=said))
+    assert (offer.description, offer.overridden) == ("look_up", True)
+
+
+def test_the_operators_schema_is_shown_and_the_pin_is_the_servers() -> None:
+    schema: dict[str, JSON] = {"type": "object", "required": ["name"]}
+    offer = only(entry(), tools={"look_up": ToolOptions(input_schema=schema)})
+    assert offer.schema == schema
+    assert offer.input_schema == only(entry()).input_schema
+    assert offer.definition_sha256 == only(entry()).definition_sha256
 
 
 def test_no_secret_gets_into_a_definition() -> None:

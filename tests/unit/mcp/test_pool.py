@@ -8,7 +8,7 @@ import pytest
 
 from caxton_host.core.redact import Redactor
 from caxton_host.core.servers import ServerConfig
-from caxton_host.mcp.pool import McpTools, _key
+from caxton_host.mcp.pool import McpTools, Pool, _key
 
 STDIO: dict[str, Any] = {"name": "a", "command": ("serve", "--token", "one")}
 HTTP: dict[str, Any] = {"name": "a", "url": "https://me:one@h/", "transport": "http"}
@@ -38,6 +38,29 @@ def test_other_credentials_are_another_connection(
     first, second = _key(ServerConfig(**one)), _key(ServerConfig(**other))
     assert first != second
     assert "one" not in first.credentials
+
+
+async def test_clients_of_one_pool_share_servers_that_are_configured_alike() -> None:
+    pool, redact = Pool(), Redactor()
+
+    def client(**options: Any) -> McpTools:  # noqa: ANN401 -- of a server
+        return McpTools(
+            {"a": ServerConfig(**STDIO | options)}, redact=redact, pool=pool
+        )
+
+    one, same, other = client(), client(eager=True), client(timeout=99.0)
+    (first,), (second,), (third,) = [it._pool.values() for it in (one, same, other)]
+    assert first is second
+    assert first is not third
+
+    await one.__aexit__(None, None, None)
+    assert not first._disabled
+    await same.__aexit__(None, None, None)
+    assert first._disabled
+    assert not third._disabled
+    await other.__aexit__(None, None, None)
+    assert third._disabled
+    assert pool._holders == {}
 
 
 def test_servers_of_one_host_never_share_a_connection() -> None:

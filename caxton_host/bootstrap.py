@@ -155,7 +155,7 @@ async def running(  # noqa: PLR0913 -- what a host is made of
                 admission=Admission(config.places.runs),
                 watch=watch,
             )
-            kinds: dict[str, OfHost] = {}
+            kinds: dict[str, OfHost] = {"restart": tooling.restart}
             if load is not None:
                 reloader = Reloader(load=load, tools=tools, on_event=log.queue)
                 await servers.enter_async_context(reloader.listening())

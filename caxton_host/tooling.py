@@ -14,6 +14,7 @@ from .core.catalogue import Offered
 from .core.contexts import ServerResource
 from .core.events import Event
 from .core.redact import Redactor
+from .core.runs import Request
 from .core.webhooks import SERVER as WEBHOOK
 from .errors import ToolError
 from .ports import Era, Eras, RunScope, ToolClient, ToolRequest, ToolService
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from .mcp import McpTools, Pool
 
 __all__ = ["LateEras", "Routed", "Tooling", "open_tools", "server_names"]
+
+
+_NOT_HERE = "not here: no run has needed it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +185,12 @@ class Tooling:
             else:
                 yield routed
 
+    async def restart(self, request: Request) -> str:
+        """Start the server anew that a request names, and return what came of it."""
+        if self._pool is None:
+            return _NOT_HERE
+        return await self._pool.restart(request.subject or "") or _NOT_HERE
+
     def _servers(self, config: Config) -> McpTools:
         from .mcp import McpTools, Pool  # noqa: PLC0415 -- only with a server
 
@@ -195,6 +205,7 @@ class Tooling:
             on_event=self.on_event,
             trace_context=self.telemetry.headers,
             proxy=config.proxy,
+            logs=self.logs,
             pool=self._pool,
             eras=self.eras,
             logs=self.logs,

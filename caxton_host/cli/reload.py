@@ -18,7 +18,7 @@ from .screen import complain, note, patience, plain, say, show
 if TYPE_CHECKING:
     from ..store.sql import SqlStore
 
-__all__ = ["command"]
+__all__ = ["ask", "command"]
 
 _PAUSE = 0.1
 _MOST = 30.0
@@ -53,7 +53,7 @@ def command(
     """
     check_text("--reason", [reason])
     with patience("asking the hosts"):
-        outcomes = wait(_ask(frame, host, reason))
+        outcomes = wait(ask(frame, host, "reload", reason))
     if as_json:
         show([_document(name, outcome) for name, outcome in outcomes.items()])
     else:
@@ -75,7 +75,26 @@ def _document(host: str, outcome: str) -> dict[str, JSON]:
     }
 
 
-async def _ask(frame: Frame, only: str | None, reason: str) -> dict[str, str]:
+async def ask(
+    frame: Frame, only: str | None, kind: str, reason: str, subject: str | None = None
+) -> dict[str, str]:
+    """
+    Ask something of hosts that are up, and return what came of it at each.
+
+    Args:
+        frame: Where the log is.
+
+        only: The one host, or ``None`` for all.
+
+        kind: What is asked.
+
+        reason: Why; it is recorded, without secrets.
+
+        subject: What it is about.
+
+    Raises:
+        NotFoundError: That host is not up.
+    """
     from ..bootstrap import open_store
 
     config = frame.load()  # Nobody is asked to load what is broken.
@@ -87,7 +106,7 @@ async def _ask(frame: Frame, only: str | None, reason: str) -> dict[str, str]:
                 f"no host {only!r} is up", fix=f"name one of: {', '.join(hosts)}"
             )
         asked = {
-            host: await store.ask(host, "reload", local_actor(), reason)
+            host: await store.ask(host, kind, local_actor(), reason, subject)
             for host in ([only] if only else hosts)
         }
         async with asyncio.TaskGroup() as tasks:

@@ -20,6 +20,7 @@ from ..ports import RunScope
 from .frame import Frame, as_json, wait
 from .logs import logs
 from .overrides import tapped, wire_log
+from .restart import restart
 from .screen import counted, note, patience, say, show, table
 from .state import seen
 from .tools import headline, of_server
@@ -62,6 +63,7 @@ def command() -> None:
 
 command.add_command(logs)
 command.add_command(of_server)
+command.add_command(restart)
 
 
 def check(config: Config, name: str) -> None:

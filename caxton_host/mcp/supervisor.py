@@ -257,6 +257,16 @@ class Server:
         self.want()
         return await asyncio.shield(self._attempt)
 
+    async def restart(self) -> ServerUnavailable | None:
+        """End the connection and make another, and return why there is none."""
+        if self._disabled and self._owner is not None:
+            await asyncio.wait([self._owner])
+            self._owner, self._disabled, self._restarts = None, False, 1
+        elif self._current is not None:
+            self._by_hand = True
+            self._current.lose("it is restarted by hand")
+        return None if await self._connected() else self.problem
+
     async def close(self) -> None:
         """End the server. Whoever waits for it learns that it is down."""
         self._disabled = True
@@ -347,6 +357,10 @@ class Server:
     def _again(self, lived: float) -> float:
         """Return how many seconds to wait before the next restart, if there is one."""
         restart = self.config.restart
+        if self._by_hand:
+            self._by_hand, self._restarts = False, 1
+            self.want()
+            return 0
         if self.config.url is not None:
             # Not ours to start: it is asked again when it is needed, and not before.
             return 0

@@ -293,6 +293,7 @@ def test_every_document_says_what_it_is(ran: Shell) -> None:
         "config import --from ava ava.json",
         "config show",
         "config reload",
+        "server restart demo",
         "db status",
         "db migrate",
         "doctor",

@@ -22,8 +22,6 @@ AWAITED = {
     "blobs_over",
     "connect_timeout",
     "elicitation",
-    "input_schema",
-    "on_tool_change",
     "over_limit",
     "retry.attempts",
     "retry.backoff",

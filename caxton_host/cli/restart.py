@@ -1,0 +1,74 @@
+"""``caxton server restart``: hosts that are up start a server anew."""
+
+from __future__ import annotations
+
+import click
+
+from ..core.calls import JSON
+from .exits import FAILED
+from .frame import Frame, as_json, wait
+from .overrides import check_text
+from .reload import ask
+from .screen import complain, note, patience, plain, say, show
+
+__all__ = ["restart"]
+
+_GOOD = ("restarted", "not here", "has ended")
+
+
+@click.command("restart")
+@click.argument("name")
+@click.option("--host", help="Only this one; default: all that share the log.")
+@click.option("--reason", default="", help="Why; it is recorded.")
+@as_json
+@click.pass_obj
+@click.pass_context
+def restart(
+    ctx: click.Context,
+    frame: Frame,
+    name: str,
+    host: str | None,
+    reason: str,
+    as_json: bool,
+) -> None:
+    """
+    Have hosts that are up start the server NAME anew.
+
+    Calls under way there fail as when it dies. One that was given up is tried again. A
+    server with a url is connected to anew.
+
+    \b
+    Exit codes: 0 all have; 1 one could not; 2 there is no such server.
+
+    \b
+    Examples:
+      caxton server restart crm
+      caxton server restart crm --reason "new version installed" --json
+    """
+    from .server import check
+
+    check_text("--reason", [reason])
+    check(frame.load(), name)
+    with patience("asking the hosts"):
+        outcomes = wait(ask(frame, host, "restart", reason, name))
+    if as_json:
+        show([_document(name, *outcome) for outcome in outcomes.items()])
+    else:
+        for one, outcome in outcomes.items():
+            say(f"{one}: {plain(outcome)}")
+    if not outcomes:
+        note("no host is up; the next one starts it when it is needed")
+    if not all(outcome.startswith(_GOOD) for outcome in outcomes.values()):
+        see = f"caxton server logs {name} shows what it said"
+        complain(f"{name} could not be started everywhere", see)
+        ctx.exit(FAILED)
+
+
+def _document(server: str, host: str, outcome: str) -> dict[str, JSON]:
+    return {
+        "$type": "caxton.restart/v1",
+        "server": server,
+        "host": host,
+        "restarted": outcome.startswith("restarted"),
+        "outcome": outcome,
+    }

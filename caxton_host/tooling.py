@@ -205,7 +205,6 @@ class Tooling:
             on_event=self.on_event,
             trace_context=self.telemetry.headers,
             proxy=config.proxy,
-            logs=self.logs,
             pool=self._pool,
             eras=self.eras,
             logs=self.logs,

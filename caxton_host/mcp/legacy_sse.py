@@ -139,7 +139,9 @@ class SsePeer(Peer):
         message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
         if params is not None:
             message["params"] = params
-        await self._send_chore(encode(message).encode())
+        line = encode(message).encode()
+        self.tap.sent(line)
+        await self._send_chore(line)
 
     def _ask(self, number: int, line: bytes, deadline: float) -> None:
         task = asyncio.create_task(self._send_request(number, line, deadline))

@@ -47,7 +47,10 @@ async def listening(
         meta: What every request carries.
     """
     told = session.server_capabilities
-    if not (told and told.tools and told.tools.list_changed):
+    modern = session.discover_result is not None
+    # An old server asks a person on the stream that tells of changes.
+    asks = peer.elicitation == "defaults" and not modern
+    if not (told and told.tools and (told.tools.list_changed or asks)):
         yield
         return
 
@@ -56,7 +59,6 @@ async def listening(
         await peer.request("subscriptions/listen", params, math.inf, standing=True)
         return True
 
-    modern = session.discover_result is not None
     task = asyncio.create_task(_hear(peer, subscribe if modern else peer.overhear))
     try:
         yield

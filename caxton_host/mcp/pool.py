@@ -90,6 +90,20 @@ class Pool:
             self._access[key] = found
         return found
 
+    async def restart(self, name: str) -> str | None:
+        """Start servers of that *name* anew: what came of it; ``None``: none is so."""
+        named = [
+            server
+            for key, held in self._holders.items()
+            for server, _ in held
+            if key.server == name
+        ]
+        problems = await asyncio.gather(*(server.restart() for server in named))
+        if not named:
+            return None
+        found = [str(problem) for problem in problems if problem]
+        return f"failed: {'; '.join(found)}" if found else "restarted"
+
     async def give_back(
         self, key: PoolKey, server: Server, *, linger: bool = False
     ) -> None:

@@ -91,6 +91,7 @@ class Server:
         self._owner: asyncio.Task[None] | None = None
         self._wanted = asyncio.Event()
         self._disabled = False
+        self._by_hand = False
         self._restarts = 0
         self._memory = Memory(config, self._digest(), eras)
         self._known: dict[str, Offer] = {}

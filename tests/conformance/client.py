@@ -61,7 +61,12 @@ def _calls(offers: Sequence[Offer]) -> list[_Call]:
 
 async def _main(url: str) -> None:
     config = ServerConfig(
-        name="suite", url=url, transport="http", required=True, timeout=10.0
+        name="suite",
+        url=url,
+        transport="http",
+        required=True,
+        timeout=10.0,
+        elicitation="defaults",
     )
     async with McpTools({"suite": config}, redact=Redactor()) as tools:
         offers = (await tools.offered(["suite"])).offers

@@ -16,9 +16,9 @@ from .conftest import FAULTY, processes, request, until
 
 
 def tools_of(
-    pool: Pool, events: list[Event], *words: str, **options: Restart
+    pool: Pool, events: list[Event], *words: str, restart: Restart | None = None
 ) -> McpTools:
-    config = ServerConfig(name="faulty", command=words, **options)
+    config = ServerConfig(name="faulty", command=words, restart=restart or Restart())
     return McpTools(
         {"faulty": config}, redact=Redactor(), on_event=events.append, pool=pool
     )

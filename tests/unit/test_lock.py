@@ -33,7 +33,8 @@ def test_what_is_asked_for_is_locked(line: str) -> None:
 
 def test_every_locked_version_has_hashes() -> None:
     blocks = re.split(r"^(?=[a-z])", LOCK, flags=re.MULTILINE)[1:]
-    assert len(blocks) == len(PINNED)
+    # One block a version: another Python may have to take an older one.
+    assert {canonicalize_name(one.split("==")[0]) for one in blocks} == {*PINNED}
     for block in blocks:
         assert re.search(r"--hash=sha256:[0-9a-f]{64}", block), block
 

@@ -158,10 +158,11 @@ def _request(config: Config, wanted: _Wanted) -> tuple[Config, RunRequest]:
     config = wanted.given.servers_in(config)
     agent = _agent(config, wanted.target)
     grant = wanted.given.added_to(agent.grant, config)
+    module = _module(agent, agent.limits.module)
     context, private = variables_of(config, wanted.variables)
     return config, RunRequest(
         agent=agent.name,
-        module=_module(agent, agent.limits.module),
+        module=module,
         entry=wanted.entry or agent.entry,
         input=_input(wanted.input),
         context=context,

@@ -20,12 +20,12 @@ from ..core.calls import FailureKind
 from ..core.redact import Redactor
 from ..core.servers import OAuth
 from ..errors import ToolError
-from ..http import Client
 
 if TYPE_CHECKING:
     import httpx2
     from mcp.shared.auth import OAuthToken
 
+    from ..http import Client
     from .credentials import Provider
 
 __all__ = ["Access"]
@@ -132,6 +132,8 @@ class Access:
         if self._provider is None:
             self._provider = await asyncio.to_thread(self._make)
         provider = self._provider
+        from ..http import Client  # noqa: PLC0415 -- 50 ms, only once a token is got
+
         client = Client(proxy=self._proxy)
         try:
             await self._drive(provider, client, deadline)

@@ -234,7 +234,10 @@ def test_what_is_odd_in_a_configuration_is_told_and_nothing_stops(
 def test_a_remote_server_is_listed_by_its_address(shell: Shell) -> None:
     changed = shell("server", "add", "crm", "--url", "https://crm.test/mcp", "--json")
     assert changed.document["change"] == "added"
-    assert shell("server", "list").out == "crm\thttp\thttps://crm.test/mcp\n"
+    assert (
+        shell("server", "list").out
+        == "crm\thttp\thttps://crm.test/mcp\t-\t-\t-\t-\t-\t-\n"
+    )
     removed = shell("server", "remove", "crm", "--json")
     assert removed.document["change"] == "removed"
 

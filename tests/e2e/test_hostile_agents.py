@@ -296,9 +296,9 @@ async def test_guest_that_takes_its_worker_down_in_native_code_costs_no_other_ru
     deadly = calls(3, end="unreachable")
 
     async def artifact(
-        module: bytes, limits: Limits, settings: EngineSettings
+        module: bytes, limits: Limits, settings: EngineSettings, entry: str
     ) -> Artifact:
-        found = await compiled(module, limits, settings)
+        found = await compiled(module, limits, settings, entry)
         return replace(found, data=fatal(found.data)) if module == deadly else found
 
     monkeypatch.setattr(compiler, "artifact", artifact)

@@ -191,7 +191,8 @@ def test_no_process_is_left_behind(project: pytest.Pytester) -> None:
                     pass
 
         def test_one(caxton_agent, pytestconfig):
-            caxton_agent({str(ECHO)!r}, tools={{}}, input={{"n": 0}})
+            given = {{"tool": "none", "n": 0, "text": ""}}
+            caxton_agent({str(ECHO)!r}, tools={{}}, input=given)
             import os
             mine = [pid for pid, parent in workers() if parent == str(os.getpid())]
             assert len(mine) == 1

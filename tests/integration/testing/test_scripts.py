@@ -73,7 +73,7 @@ def result(text: str, **more: JSON) -> dict[str, JSON]:
         (
             {"structuredContent": {"sky": "clear"}},
             "ok",
-            "",
+            "ask returned 1 field",
             {"content": [], "structuredContent": {"sky": "clear"}},
         ),
         (
@@ -83,7 +83,7 @@ def result(text: str, **more: JSON) -> dict[str, JSON]:
             result('{"sky": "clear"}', structuredContent={"sky": "clear"}),
         ),
         (18, "ok", "18", result("18", structuredContent={"result": 18})),
-        (None, "ok", "", {"content": []}),
+        (None, "ok", "MCP tool returned no result.", None),
         (tool_error("no city"), "tool_error", "no city", result("no city")),
         (failure("timeout", message="too late"), "failed", "too late", None),
         (DENIED, "denied", "this agent has no grant for that tool", None),

@@ -3,8 +3,9 @@ A Merkle tree that grows in a process of its own, beside the check of the chains
 
     python -I -m caxton_host.store.apart
 
-Both are bound by the interpreter, and neither needs the other. Lists of hashes come in,
-each behind its length; an empty one is answered by the root.
+Both are bound by the interpreter, and neither needs the other. What comes in stands
+behind its length: a frontier, to go on from, and lists of hashes; an empty one is
+answered by the root. Until the process is surely there, the tree grows here.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import marshal
 import struct
 import subprocess
 import sys
-from collections.abc import Sequence
-from typing import IO, Self
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import IO, Any, Self, cast
 
 from ..core.tree import Frontier
 from ..errors import StoreError
@@ -23,6 +25,8 @@ __all__ = ["Apart"]
 
 _LENGTH = struct.Struct(">I")
 _ROOT = 32
+#: Leaves that are added here first: as many as are checked while a process starts.
+_FIRST = 30_000
 
 
 class Apart:
@@ -34,6 +38,7 @@ class Apart:
     """
 
     def __init__(self) -> None:
+        self._here: Frontier | None = Frontier()
         self.size = 0
         self._process = subprocess.Popen(  # noqa: S603 -- this very module
             [sys.executable, "-I", "-m", __name__],
@@ -62,22 +67,29 @@ class Apart:
 
             StoreError: The process is gone.
         """
-        if not all(isinstance(one, bytes) for one in hashes):
+        if not {*map(type, hashes)} <= {bytes}:
             raise TypeError("a hash is bytes")
-        if hashes:
-            self._send([*hashes])
         self.size += len(hashes)
+        if self._here is not None:
+            self._here.extend(cast("Sequence[bytes]", hashes))
+            if self.size >= _FIRST:
+                self._send((self.size, self._here.peaks))
+                self._here = None
+        elif hashes:
+            self._send([*hashes])
 
     def root(self) -> bytes:
         """Return the hash of the whole tree; see `extend` for what it raises."""
+        if self._here is not None:
+            return self._here.root()
         self._send([])
         found = _opened(self._process.stdout).read(_ROOT)
         if len(found) != _ROOT:
             raise _gone()
         return found
 
-    def _send(self, hashes: list[object]) -> None:
-        pipe, data = _opened(self._process.stdin), marshal.dumps(hashes)
+    def _send(self, what: list[object] | tuple[int, list[bytes]]) -> None:
+        pipe, data = _opened(self._process.stdin), marshal.dumps(what)
         try:
             pipe.write(_LENGTH.pack(len(data)) + data)
             pipe.flush()
@@ -94,12 +106,19 @@ def _gone() -> StoreError:
     return StoreError("the process that grows the tree is gone", fix="try again")
 
 
-def main() -> None:
-    """Grow a tree from what stdin holds."""
-    tree, source, answers = Frontier(), sys.stdin.buffer, sys.stdout.buffer
+def _messages(source: IO[bytes]) -> Iterator[Any]:
     while head := source.read(_LENGTH.size):
         (length,) = _LENGTH.unpack(head)
-        hashes = marshal.loads(source.read(length))  # noqa: S302 -- from our parent
+        yield marshal.loads(source.read(length))  # noqa: S302 -- from our parent
+
+
+def main() -> None:
+    """Grow a tree from what stdin holds."""
+    answers, tree = sys.stdout.buffer, Frontier()
+    messages = _messages(sys.stdin.buffer)
+    for size, peaks in islice(messages, 1):
+        tree = Frontier(size, peaks)
+    for hashes in messages:
         tree.extend(hashes)
         if not hashes:
             answers.write(tree.root())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from hashlib import sha256
 
 import pytest
@@ -11,6 +12,13 @@ from hypothesis import strategies as st
 from caxton_host.core.tree import Frontier
 from caxton_host.errors import StoreError
 from caxton_host.store.apart import Apart
+
+
+@pytest.fixture(autouse=True, scope="module")
+def soon() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("caxton_host.store.apart._FIRST", 2000)
+        yield
 
 
 @settings(max_examples=15, deadline=None)
@@ -35,6 +43,7 @@ def test_what_is_no_bytes_adds_nothing() -> None:
 
 def test_a_process_that_is_gone_is_told() -> None:  # law 9
     with Apart() as apart:
+        apart.extend([bytes(32)] * 2000)
         apart.close()
         with pytest.raises(StoreError, match="gone"):
             apart.root()

@@ -217,6 +217,7 @@ async def test_a_large_log_is_judged_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("caxton_host.store.verify._LARGE", 0)
+    monkeypatch.setattr("caxton_host.store.apart._FIRST", 3)
     first, last = await written(tmp_path)
     assert (await checked(tmp_path, first, last)).verdict == "intact"
     forge(tmp_path, edit_and_recompute)

@@ -14,7 +14,7 @@ import marshal
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import IO, Any, Self, cast
 
@@ -78,11 +78,15 @@ class Apart:
         elif hashes:
             self._send([*hashes])
 
-    def root(self) -> bytes:
-        """Return the hash of the whole tree; see `extend` for what it raises."""
+    def ask(self) -> Callable[[], bytes]:
+        """Ask for the hash of the whole tree as it is now, to be called for later."""
         if self._here is not None:
-            return self._here.root()
+            root = self._here.root()
+            return lambda: root
         self._send([])
+        return self._answer
+
+    def _answer(self) -> bytes:
         found = _opened(self._process.stdout).read(_ROOT)
         if len(found) != _ROOT:
             raise _gone()

@@ -8,7 +8,7 @@ kept elsewhere. They come in the order of their sizes, as the events come.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,6 +119,7 @@ class Roots:
         self._faults: list[Fault] = []
         self._newest: Checkpoint | None = None
         self._unknown: Claim | None = None
+        self._asked: tuple[Claim, int, Callable[[], bytes]] | None = None
 
     def add(
         self, hashes: Sequence[Any], times: Sequence[Any], positions: Sequence[int]
@@ -151,6 +152,7 @@ class Roots:
             else:
                 self._ask(self._next)
             self._next = next(self._claims, None)
+        self._settle()
         return Verdict(
             streams=chains.streams,
             events=chains.events,
@@ -192,9 +194,23 @@ class Roots:
             self._time = 0
 
     def _ask(self, claim: Claim) -> None:
+        self._settle()
         if not self._note(claim):
             return
-        if claim.size == 0 or claim.root == self._tree.root():
+        if isinstance(self._tree, Apart):
+            # Called for with the next claim: it need not be waited for.
+            self._asked = claim, self._backwards, self._tree.ask()
+        else:
+            self._judge(claim, self._backwards, self._tree.root())
+
+    def _settle(self) -> None:
+        if self._asked is not None:
+            claim, backwards, answer = self._asked
+            self._asked = None
+            self._judge(claim, backwards, answer())
+
+    def _judge(self, claim: Claim, backwards: int, root: bytes) -> None:
+        if claim.size == 0 or claim.root == root:
             if claim.note:
                 self._true = claim.size
             if claim.note and claim.judged == "trusted":
@@ -202,7 +218,7 @@ class Roots:
         elif claim.note is None:
             self._tell("tree", "the tree that is kept beside the log is not that of it")
         elif self._false is None:
-            self._false = self._true, claim.size, self._backwards
+            self._false = self._true, claim.size, backwards
 
     def _note(self, claim: Claim) -> bool:
         """Look at a claim itself, and return whether it says anything."""

@@ -26,19 +26,19 @@ def soon() -> Iterator[None]:
 def test_its_roots_are_those_of_a_tree_in_this_process(counts: list[int]) -> None:
     here = Frontier()
     with Apart() as apart:
-        assert apart.root() == here.root()
+        assert apart.ask()() == here.root()
         for count in counts:
             hashes = [sha256(b"%d" % n).digest() for n in range(count)]
             here.extend(hashes)
             apart.extend(hashes)
-            assert (apart.size, apart.root()) == (here.size, here.root())
+            assert (apart.size, apart.ask()()) == (here.size, here.root())
 
 
 def test_what_is_no_bytes_adds_nothing() -> None:
     with Apart() as apart:
         with pytest.raises(TypeError):
             apart.extend([b"x", "x"])
-        assert (apart.size, apart.root()) == (0, Frontier().root())
+        assert (apart.size, apart.ask()()) == (0, Frontier().root())
 
 
 def test_a_process_that_is_gone_is_told() -> None:  # law 9
@@ -46,4 +46,4 @@ def test_a_process_that_is_gone_is_told() -> None:  # law 9
         apart.extend([bytes(32)] * 2000)
         apart.close()
         with pytest.raises(StoreError, match="gone"):
-            apart.root()
+            apart.ask()()

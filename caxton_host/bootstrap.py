@@ -96,6 +96,7 @@ async def running(  # noqa: PLR0913 -- what a host is made of
         start: Servers that will be needed: they start while the rest does.
 
         watch: Called with what is told of a call while it lasts.
+
         load: Reads the configuration again, when that is asked for. This process is
             asked by SIGHUP too, then, unless a terminal would send it.
     """
@@ -269,8 +270,9 @@ def usable_store() -> Generator[None]:
 async def open_sandbox(paths: Paths, places: Places) -> AsyncGenerator[Sandbox]:
     """Bring up the sandbox. This process becomes unreadable to its workers."""
     from .sandbox import WasmSandbox  # noqa: PLC0415 -- 20 ms
+    from .sandbox.confine import harden_host  # noqa: PLC0415 -- 10 ms
 
-    _harden()
+    harden_host()
     key = secret(paths.state / "cache.key")
     async with WasmSandbox(
         paths.cache / "modules",
@@ -280,12 +282,6 @@ async def open_sandbox(paths: Paths, places: Places) -> AsyncGenerator[Sandbox]:
         compute=places.compute,
     ) as sandbox:
         yield sandbox
-
-
-def _harden() -> None:
-    from .sandbox.confine import harden_host  # noqa: PLC0415 -- 10 ms
-
-    harden_host()
 
 
 def announced(config: Config, paths: Paths) -> tuple[Event, ...]:

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from .chain import GENESIS, SALT_SIZE, envelope, event_hash, payload_digest
 from .checkpoint import Checkpoint
+from .names import run_of
 
 __all__ = ["MAX_FAULTS", "Chains", "Fault", "Signer", "Stored", "Verdict"]
 
@@ -175,7 +176,7 @@ class Chains:
     @property
     def erased_runs(self) -> tuple[str, ...]:
         """The ids of the runs that they are of, in order."""
-        return tuple(sorted(stream.removeprefix("run/") for stream in self.erased))
+        return tuple(sorted(run_of(stream) for stream in self.erased))
 
     def excuse(self, known: Mapping[str, int]) -> None:
         """

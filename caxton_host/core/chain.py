@@ -92,8 +92,8 @@ def _number(value: int) -> bytes:
         return _LONG(0xCF, value)
     if value < 0x80:  # noqa: PLR2004 -- positive fixint
         return bytes((value,))
-    if value < 0x100:  # noqa: PLR2004
+    if value < 0x100:  # noqa: PLR2004 -- uint 8
         return struct.pack(">BB", 0xCC, value)
-    if value < 0x10000:  # noqa: PLR2004
+    if value < 0x10000:  # noqa: PLR2004 -- uint 16
         return struct.pack(">BH", 0xCD, value)
     return struct.pack(">BI", 0xCE, value)

@@ -1,24 +1,20 @@
 """
-A session with one server, on the official SDK.
+What is asked of one server, once a session with it stands.
 
-The SDK settles which protocol is spoken. Calls then go past its models, straight to
-the peer: they lose unknown fields, and reject an answer after the tool has run.
+Calls go past the models of the SDK, straight to the peer: models lose unknown fields,
+and reject an answer after the tool has run.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import math
-import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from .. import __version__
-from ..clock import SystemClock
 from ..codec import decode_trusted
 from ..core.calls import JSON, Completed, shortened
 from ..core.catalogue import Offer
@@ -26,34 +22,24 @@ from ..core.contexts import ServerResource
 from ..core.redact import Redactor
 from ..core.schemas import Schema, bounded
 from ..core.servers import Resources, ServerConfig, ToolOptions
-from ..errors import BadBytes, ServerUnavailable, ToolError
+from ..errors import BadBytes, ToolError
 from ..ports import Progress, RunScope, ignore, unrecorded
 from ..schemas import mismatch
-from . import stdio
 from .blobs import set_apart
 from .catalogue import offers_of
-from .listening import listening
-from .oauth import Access
 from .reports import Heard
 from .resources import read_resources
 from .results import completed
 from .rounds import ROUNDS, carried
-from .serverlog import LogFile
 from .texts import plain
-from .wire import Answer, Link, Wire
-from .wirelog import tap_of
+from .wire import Answer, Wire
 
 if TYPE_CHECKING:
     from mcp.client.session import ClientSession
-    from mcp_types import Implementation
 
-__all__ = ["Connection", "connect"]
+__all__ = ["Connection"]
 
 logger = logging.getLogger(__name__)
-
-#: A server that has not answered the newest handshake by now is offered the old one
-#: as well. Nothing is lost if it is only slow to start: the first yes counts.
-_PROBE = 1.0
 
 #: Seconds that a list is good for over HTTP, where no word of a change need come, if
 #: the server does not say how long. Its word counts up to a day. That it is good for
@@ -81,7 +67,9 @@ class Connection:
 
         legacy: It speaks a protocol of before 2026.
 
-        readable: It says that it has resources.
+        meta: What every request to it carries.
+
+        told: What it says that it has, of what is used here.
 
         offers: Its tools, by its own names.
 
@@ -97,9 +85,8 @@ class Connection:
         self._redact = redact
         self._peer = peer
         self._loop = asyncio.get_running_loop()
-        self._meta = _meta_of(session, config)
-        self._told = _capabilities(session)
-        self.readable = "resources" in self._told
+        self.meta = _meta_of(session, config)
+        self.told = _capabilities(session)
         self._listed = -1
         self._good_until = 0.0
         self._listing = asyncio.Lock()
@@ -111,6 +98,11 @@ class Connection:
         self.legacy = session.discover_result is None
         self.offers: Mapping[str, Offer] = {}
         self.left_out: list[str] = []
+
+    @property
+    def readable(self) -> bool:
+        """Whether it says that it has resources."""
+        return "resources" in self.told
 
     @property
     def alive(self) -> bool:
@@ -142,7 +134,7 @@ class Connection:
 
         # Since 2026 there is no ping.
         method = "ping" if self.legacy else "server/discover"
-        params = {"_meta": self._meta} if self._meta else None
+        params = {"_meta": self.meta} if self.meta else None
         try:
             await self._peer.request(method, params, deadline)
         except MCPError:
@@ -166,9 +158,7 @@ class Connection:
             if not self.stale:
                 return False
             now = self._peer.changes
-            none: tuple[list[JSON], float] = [], math.inf
-            found = await self._list(deadline) if "tools" in self._told else none
-            entries, good_for = found
+            entries, good_for = await self._list(deadline)
             self.offers, self.left_out = offers_of(self._config, entries, self._redact)
             if self._config.url is not None and not self.legacy:
                 self._mirror()
@@ -237,8 +227,10 @@ class Connection:
         good_for: list[float] = []
         cursor: JSON = None
         size = 0
+        if "tools" not in self.told:
+            return entries, math.inf
         for _ in range(_PAGES):
-            params: dict[str, JSON] = {"_meta": self._meta} if self._meta else {}
+            params: dict[str, JSON] = {"_meta": self.meta} if self.meta else {}
             if cursor is not None:
                 params["cursor"] = cursor
             page = await self._ask("tools/list", params, deadline)
@@ -334,7 +326,7 @@ class Connection:
         began = self._loop.time()
         mirrored = self._mirrored.get(tool)
         answer = await self._last(
-            {"name": tool, "arguments": params, "_meta": {**self._meta, **meta}},
+            {"name": tool, "arguments": params, "_meta": {**self.meta, **meta}},
             deadline,
             mirrored(params) if mirrored else None,
             Heard(tell, self._redact),
@@ -373,8 +365,8 @@ class Connection:
             raise ToolError("protocol", "no", "the server says that it has none")
 
         async def ask(method: str, params: dict[str, JSON]) -> Answer:
-            if self._meta:
-                params = {**params, "_meta": self._meta}
+            if self.meta:
+                params = {**params, "_meta": self.meta}
             return await self._ask(method, params, deadline)
 
         return await read_resources(ask, self._config, wanted, scope, self._redact)
@@ -387,184 +379,11 @@ def _good_for(said: JSON) -> list[float]:
     return [min(said / 1000, _LONGEST_LIST_SECONDS)]
 
 
-@asynccontextmanager
-async def connect(  # noqa: PLR0913 -- a server, and what is around it
-    config: ServerConfig,
-    redact: Redactor,
-    *,
-    legacy: Callable[[], Awaitable[bool]] | None = None,
-    proxy: str | None = None,
-    log: LogFile | None = None,
-    access: Access | None = None,
-) -> AsyncGenerator[Connection]:
-    """
-    Start or reach a server and keep it for as long as the block lasts.
-
-    Enter and leave it in one task: the SDK's session ends where it began. A server
-    known to be *legacy*, which is found out while it starts, is not asked for a
-    protocol of 2026 or later. One that has a URL is reached through the *proxy*, if
-    there is one, and with tokens of *access*. What one with a command says to people
-    goes to *log*.
-
-    Raises:
-        ServerUnavailable: It did not come up within its ``start_timeout``.
-    """
-    async with AsyncExitStack() as stack:
-        around = _link(config, redact, proxy, log, access)
-        link = await stack.enter_async_context(around)
-        link.peer.elicitation = config.elicitation
-        link.peer.tap = tap_of(config, redact, SystemClock())
-        try:
-            async with asyncio.timeout(config.start_timeout):
-                session = await stack.enter_async_context(_session(link.peer, config))
-                known = config.transport == "sse" or (legacy and await legacy())
-                await _negotiate(session, legacy=bool(known))
-                _check_usable(config, session)
-                connection = Connection(config, redact, link.peer, session)
-                link.peer.settled(connection.protocol, legacy=connection.legacy)
-                await connection.refresh(math.inf)
-        except ServerUnavailable:
-            link.peer.lose("transport", "the server is of no use")
-            raise
-        except Exception as exc:  # noqa: BLE001 -- what hostile bytes make the SDK raise
-            link.peer.lose("transport", "the server did not come up")
-            raise _unavailable(config, redact, link, exc) from None
-        async with listening(link.peer, session, _meta_of(session, config)):
-            yield connection
-
-
-@asynccontextmanager
-async def _link(
-    config: ServerConfig,
-    redact: Redactor,
-    proxy: str | None,
-    log: LogFile | None,
-    access: Access | None,
-) -> AsyncGenerator[Link]:
-    if config.url is not None:
-        await asyncio.to_thread(_sdk)
-        from . import legacy_sse, streamable  # noqa: PLC0415 -- half a second
-
-        way = legacy_sse if config.transport == "sse" else streamable
-        async with way.connect(config, config.url, proxy, access) as link:
-            yield link
-    elif config.command:
-        async with stdio.connect(config, redact, log) as link:
-            yield link
-    else:
-        raise ServerUnavailable(
-            "there is nothing to run", fix=f"give [servers.{config.name}] a command"
-        )
-
-
-@asynccontextmanager
-async def _session(peer: Wire, config: ServerConfig) -> AsyncGenerator[ClientSession]:
-    # Half a second, the first time, while the server starts as well.
-    session_type, info_type = await asyncio.to_thread(_sdk)
-    session = session_type(
-        dispatcher=peer,
-        client_info=info_type(name="caxton-host", version=__version__),
-        # That there is one is told to the server; it is the peer that answers.
-        elicitation_callback=_never if config.elicitation == "defaults" else None,
-    )
-    await session.__aenter__()
-    try:
-        yield session
-    finally:
-        # Told of an exception, it would wrap it in a group.
-        await session.__aexit__(None, None, None)
-
-
-async def _never(context: Any, params: Any) -> NoReturn:  # noqa: ANN401 -- the SDK's
-    del context, params
-    raise AssertionError  # pragma: no cover -- no request of a server comes this far
-
-
-def _sdk() -> tuple[type[ClientSession], type[Implementation]]:
-    collecting = gc.isenabled()
-    gc.disable()  # A sixth of the time: the SDK builds its models on import.
-    try:
-        from mcp.client.session import ClientSession  # noqa: PLC0415 -- see above
-        from mcp_types import Implementation  # noqa: PLC0415 -- see above
-    finally:
-        if collecting:
-            gc.enable()
-    return ClientSession, Implementation
-
-
-async def _negotiate(session: ClientSession, *, legacy: bool) -> None:
-    """Settle the protocol. The SDK's own way waits ten seconds for an old server."""
-    if legacy:
-        await session.initialize()
-        return
-    tasks: list[asyncio.Task[Any]] = [asyncio.create_task(session.discover())]
-    try:
-        await asyncio.wait(tasks, timeout=_PROBE)
-        if not _agreed(tasks):
-            tasks.append(asyncio.create_task(session.initialize()))
-        while not _agreed(tasks):
-            running = [task for task in tasks if not task.done()]
-            if not running:
-                await tasks[-1]
-            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _agreed(tasks: list[asyncio.Task[Any]]) -> bool:
-    return any(task.done() and task.exception() is None for task in tasks)
-
-
 def _capabilities(session: ClientSession) -> frozenset[str]:
     """Return what the server says it has, of what is used here."""
     told = session.server_capabilities
     names = ("tools", "resources")
     return frozenset(name for name in names if getattr(told, name, None) is not None)
-
-
-def _check_usable(config: ServerConfig, session: ClientSession) -> None:
-    if not _capabilities(session):
-        raise ServerUnavailable(
-            "no usable capability: it has neither tools nor resources",
-            fix=f"remove [servers.{config.name}], or correct the server",
-        )
-
-
-def _unavailable(
-    config: ServerConfig, redact: Redactor, link: Link, exc: Exception
-) -> ServerUnavailable:
-    if isinstance(exc, TimeoutError):
-        why = f"it was not ready within {config.start_timeout:g} s"
-    elif isinstance(exc, ToolError):
-        why = str(exc)
-    else:
-        # Never the text of a validation error: it quotes what it was given.
-        said = getattr(getattr(exc, "error", None), "message", "")
-        said = plain(str(said), redact) or type(exc).__name__
-        why = f"it did not agree on a protocol: {said}"
-    if words := link.last_words():
-        why += f"; its last words: {words}"
-    if config.url is not None:
-        return ServerUnavailable(
-            why,
-            fix=f"check url and {'oauth' if config.oauth else 'headers'} "
-            f"of [servers.{config.name}]; "
-            "a proxy is named in [http] proxy, never by the environment",
-        )
-    missing = stdio.withheld(os.environ, config.env)
-    passing = ", ".join(f'{name} = "${{env:{name}}}"' for name in missing)
-    return ServerUnavailable(
-        why,
-        fix=f"check the command of [servers.{config.name}]"
-        + (
-            f"; if it needs the network, add env = {{ {passing} }}, "
-            "which the host has and does not pass on"
-            if missing
-            else ""
-        ),
-    )
 
 
 def _meta_of(session: ClientSession, config: ServerConfig) -> dict[str, JSON]:

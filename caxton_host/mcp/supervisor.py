@@ -31,11 +31,12 @@ from ..core.redact import Redactor
 from ..core.servers import ServerConfig, ToolOptions
 from ..errors import CaxtonError, ServerUnavailable, ToolError
 from ..ports import Era, Eras, RunScope, ToolRequest
-from .connection import Connection, connect
+from .connection import Connection
 from .gate import Gate, by
 from .health import watch
 from .memory import Memory
 from .oauth import Access
+from .opening import connect
 from .reports import announced
 from .serverlog import LogFile
 from .status import Latency, ServerStatus

@@ -14,7 +14,6 @@ from typing import NamedTuple, TypeAlias
 from ..codec import encode
 from ..core.chain import SALT_SIZE, envelope, event_hash, payload_digest
 from ..core.events import Event, RunResumed, RunStarted
-from ..core.names import RUN
 from ..core.payloads import to_payload
 from ..core.runs import ENDS, GOING_ON, RunRow
 from ..errors import BadBytes, NotFoundError, StoreError
@@ -23,7 +22,6 @@ from ..ports import Clock, Refused, Reservation, Trace
 __all__ = [
     "CONFLICT",
     "CONFLICT_FIX",
-    "RUN",
     "Change",
     "Draft",
     "Drafter",

@@ -25,10 +25,10 @@ from sqlalchemy.exc import DBAPIError
 
 from ..core.audit import Chains, Fault, Stored, Verdict
 from ..core.checkpoint import Note
+from ..core.names import RUN
 from ..core.tree import Frontier
 from .apart import Apart
 from .engine import unreadable
-from .entries import RUN
 from .erasure import erased_runs
 from .reader import Reader
 from .roots import Claim, Roots, claims

@@ -15,7 +15,7 @@ import encodings.idna
 import encodings.latin_1
 import encodings.utf_8_sig
 import encodings.utf_16
-import encodings.utf_32  # noqa: F401
+import encodings.utf_32  # noqa: F401 -- as above
 import gc
 import importlib
 import linecache

@@ -134,7 +134,7 @@ def _explain(exc: BaseException) -> str:
     frames = traceback.extract_tb(exc.__traceback__)
     shown = [frame for frame in frames if not frame.filename.startswith(_OURS)]
     for frame in shown[-_FRAMES:]:
-        name = os.path.basename(frame.filename)  # noqa: PTH119
+        name = os.path.basename(frame.filename)  # noqa: PTH119 -- each import is in every agent
         log.error(f"{name}:{frame.lineno}, in {frame.name}: {frame.line}")
     log.error(reason)
     return f"{type(exc).__name__}: {exc}"[:_REASON]

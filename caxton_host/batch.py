@@ -86,7 +86,10 @@ class Batch:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._journal = gateway.journal
-        self._before = gateway.journal.used.copy(), gateway.journal.used_today.copy()
+        self._before = (
+            gateway.journal.tally.copy(),
+            gateway.journal.tally_today.copy(),
+        )
         self._items: list[_Item] = []
         #: What is known, by the number of the call.
         self._answers: dict[int, Answered] = {}
@@ -190,7 +193,7 @@ class Batch:
 
     def _refused(self, steps: Sequence[_Step], refused: Refused) -> list[_Step]:
         """Return *steps* without a grant: they spend nothing and are not sent."""
-        self._journal.used, self._journal.used_today = self._before
+        self._journal.tally, self._journal.tally_today = self._before
         without = [step.refused(spent(refused)) for step in steps]
         for step in without:
             self._journal.apply(step.event, self._gateway.log.recorded_at)

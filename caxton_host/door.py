@@ -172,6 +172,7 @@ class RunDoor:
             params=decoded,
             digest=digest,
             fuel=fuel,
+            size=len(params),
             fault=fault,
             over=self._over(),
         )

@@ -44,8 +44,9 @@ from .core.calls import (
     likelier,
     shortened,
 )
+from .core.decisions import Allowed, Attempt, decide, may_ever
 from .core.events import Event, ToolInvoked, ToolProgress, ToolRetried
-from .core.grants import Allowed, Grant, decide
+from .core.grants import Grant
 from .core.journal import Answered, Fresh, InDoubt, Journal
 from .core.limits import Limits
 from .core.names import idempotency_key
@@ -98,6 +99,8 @@ class Gateway:
 
         max_result: Bytes of the largest answer that the run takes.
 
+        now: Returns the time, in microseconds since 1970.
+
         wait: Lets so many seconds pass before a call is sent again.
 
         watch: Called with what is told of a call while it lasts.
@@ -111,6 +114,7 @@ class Gateway:
     tools: ToolClient
     redact: Redactor = field(default_factory=Redactor)
     max_result: int = field(default_factory=lambda: Limits().result)
+    now: Callable[[], int]
     wait: Callable[[float], Awaitable[None]] = _at_once
     watch: Callable[[ToolProgress], None] = unwatched
 
@@ -196,7 +200,7 @@ class Gateway:
             params=params,
             params_sha256=call.digest,
             effect=(route or _NOWHERE).effect,
-            rule=None if denied else verdict.rule,
+            rule=verdict.rule.id if isinstance(verdict, Allowed) else None,
             idempotency_key=idempotency_key(self.run_id, call.number),
             fuel=call.fuel,
         )
@@ -212,20 +216,23 @@ class Gateway:
         if call.fault:
             return Denied(code="bad_request", rule=None, message=call.fault)
         try:
-            verdict = decide(self.grant, route, used=self.journal.used)
-            refusal = self._refused_today(route)
+            attempt = Attempt(
+                route=route, params=call.params or {}, size=call.size, now=self.now()
+            )
+            verdict = decide(self.grant, attempt, self.journal.tally)
+            refusal = self._refused_today(attempt)
         except Exception:  # noqa: BLE001 -- law 4: an error while deciding is a denial
             return Denied(
                 code="error", rule=None, message="the call could not be judged"
             )
         return verdict if isinstance(verdict, Denied) else refusal or verdict
 
-    def _refused_today(self, route: Route | None) -> Denied | None:
+    def _refused_today(self, attempt: Attempt) -> Denied | None:
         """Return what today's grants have against a call, if the run was resumed."""
         today = self.journal.today
         if today is None:
             return None
-        verdict = decide(today, route, used=self.journal.used_today)
+        verdict = decide(today, attempt, self.journal.tally_today)
         if isinstance(verdict, Allowed):
             return None
         return replace(
@@ -248,7 +255,7 @@ class Gateway:
         if not (known.resolved or effects <= REPEATABLE):
             raise Suspend(call.number, f"call {call.number} is in doubt")
         today = self.journal.today
-        if today is not None and not today.may_ever(route):
+        if today is not None and not may_ever(today, route):
             raise Suspend(
                 call.number,
                 f"call {call.number} is in doubt, and the grants of today do not "

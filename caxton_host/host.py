@@ -511,6 +511,7 @@ class Host:
             tools=tools,
             redact=self.redact,
             max_result=limits.result,
+            now=self.clock.now,
             wait=asyncio.sleep,
             watch=self.watch,
         )

@@ -263,6 +263,7 @@ async def replay(
         journal=journal,
         log=_FullLog(deaf=not same),
         tools=_NoTools(),
+        now=lambda: recording.latest.recorded_at,
     )
     door = RunDoor(
         gateway=gateway,

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from caxton_host import codec
 from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.events import Event, Recorded
-from caxton_host.core.grants import Grant, Pattern, Rule
+from caxton_host.core.grants import Grant, Rule
 from caxton_host.core.limits import Limits
+from caxton_host.core.patterns import Pattern
 from caxton_host.core.redact import Redactor
 from caxton_host.errors import ToolError
 from caxton_host.host import Host, RunRequest

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.grants import Grant, Pattern, Rule
+from ..core.grants import Grant, Rule
 from ..core.names import is_server_name, nearest
+from ..core.patterns import Pattern
 from ..core.servers import ServerConfig, Transport
 from ..core.webhooks import SERVER as WEBHOOK
 from ..errors import UsageError

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import fields as fields_of
 from pathlib import Path
 
-from ..core.grants import Grant, Pattern, Rule
+from ..core.grants import Grant, Rule
 from ..core.limits import Limits
 from ..core.names import is_server_name
+from ..core.patterns import Pattern
 from ..errors import UsageError
 from . import fields as f
 from .model import Agent
@@ -25,13 +26,11 @@ _LATER = frozenset(
         "args",
         "delegate",
         "hours",
-        "max_result",
         "other_args",
         "params",
         "rate",
         "redact_result",
         "sum",
-        "unless_after",
     }
 )
 _SIZES = frozenset(
@@ -145,8 +144,16 @@ _LIMITS: f.Fields = {
     field.name: (field.name, _limit(field.name)) for field in fields_of(Limits)
 }
 
-_DENY: f.Fields = {"tools": ("tools", f.listed(_pattern))}
-_ALLOW: f.Fields = {**_DENY, "calls": ("calls", _calls)}
+_PATTERNS = f.listed(_pattern)
+_DENY: f.Fields = {"tools": ("tools", _PATTERNS)}
+_ALLOW: f.Fields = {
+    **_DENY,
+    "calls": ("calls", _calls),
+    "expires": ("expires", f.moment),
+    "max_params": ("max_params", f.size),
+    "only_after": ("only_after", _PATTERNS),
+    "unless_after": ("unless_after", _PATTERNS),
+}
 
 _AGENT: f.Fields = {
     "module": ("module", f.path),

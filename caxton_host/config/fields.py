@@ -8,9 +8,11 @@ reader of its value. Two keys may set one attribute; such spellings are aliases.
 from __future__ import annotations
 
 import base64
+import contextlib
 import math
 import re
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -34,6 +36,7 @@ __all__ = [
     "listed",
     "mapped",
     "milliseconds",
+    "moment",
     "number",
     "path",
     "rate",
@@ -52,6 +55,7 @@ Reader: TypeAlias = Callable[[Any, At], Any]
 Fields: TypeAlias = Mapping[str, tuple[str, Reader]]
 
 _MAX_ITEMS = 1000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LARGEST = 2**63 - 1
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
@@ -171,6 +175,21 @@ def milliseconds(value: object, at: At) -> float:
     if not amount:
         raise at.error("is no time at all", fix="write it like: 5000")
     return amount / 1000
+
+
+def moment(value: object, at: At) -> int:
+    """Read a point in time, in microseconds since 1970."""
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            value = datetime.fromisoformat(value)
+    if not isinstance(value, datetime):
+        raise wrong(value, "a date and time", "2027-01-31T18:00:00Z", at)
+    if value.tzinfo is None:
+        raise at.error(
+            "does not say in which time zone",
+            fix=f"write it like: {value.isoformat()}Z",
+        )
+    return (value - _EPOCH) // timedelta(microseconds=1)
 
 
 def rate(value: object, at: At) -> Rate:

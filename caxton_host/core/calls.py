@@ -60,6 +60,8 @@ class ToolCall:
         fuel: What the agent had burnt when it called. Fuel is deterministic
             under one engine, so another figure is an early sign of divergence.
 
+        size: How many bytes of its own the agent used for the parameters.
+
         fault: Why the bytes were bad, or ``""``.
 
         over: The limit that this attempt breaks, or ``""``. It ends the run.
@@ -70,6 +72,7 @@ class ToolCall:
     params: dict[str, JSON] | None = field(compare=False)
     digest: str
     fuel: int = field(default=0, compare=False)
+    size: int = field(default=0, compare=False)
     fault: str = field(default="", compare=False)
     over: str = field(default="", compare=False)
 
@@ -277,8 +280,8 @@ class Denied:
     The tool was never asked.
 
     Attributes:
-        code: ``not_granted``, ``denied``, ``budget``, ``bad_request``, ``limit``
-            or ``error``.
+        code: ``not_granted``, ``denied``, ``expired``, ``order``, ``too_large``,
+            ``budget``, ``bad_request``, ``limit`` or ``error``.
 
         rule: The rule that decided, or ``None`` where the lack of one did.
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from ..errors import ConfigError
 from .calls import JSON, Effect, OverLimit, Record, Retry, Route
+from .decisions import may_ever
 from .grants import Grant
 from .names import exposed_name
 from .servers import OnToolChange, ToolOptions
@@ -208,7 +209,7 @@ def catalogue_for(
                     fix="give one of them another name with expose_as or names",
                 )
             routes[name] = route
-            if offer and grant.may_ever(route) and name in shown:
+            if offer and may_ever(grant, route) and name in shown:
                 visible[name] = offer
     return Catalogue(routes=routes, visible=visible)
 

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import UsageError
-from .calls import Route
+from .decisions import Allowed, decide
 from .events import LogWritten, Recorded, RunStarted, ToolInvoked
-from .grants import Allowed, Grant, decide
-from .journal import Journal, Origin
+from .grants import Grant
+from .journal import Journal, Origin, attempt_of
 from .payloads import outcome_of
 
 __all__ = ["MAX_LINEAGE", "Inherited", "Point", "forking_point", "prefix"]
@@ -75,7 +75,7 @@ class Inherited:
             if isinstance(event, LogWritten) and not (lines and same):
                 continue
             if isinstance(event, ToolInvoked) and event.rule is not None:
-                event = _judged_anew(event, grant, journal)
+                event = _judged_anew(event, recorded.recorded_at, grant, journal)
             journal.apply(event, recorded.recorded_at, recorded.seq, origin)
 
 
@@ -188,8 +188,9 @@ def _listed(events: Sequence[Recorded], seq: int) -> str:
     return f"event {', '.join(most)} or {last}" if most else f"event {last}"
 
 
-def _judged_anew(event: ToolInvoked, grant: Grant, journal: Journal) -> ToolInvoked:
-    route = Route(server=event.server or "", tool=event.tool or "")
-    verdict = decide(grant, route, used=journal.used)
-    rule = verdict.rule if isinstance(verdict, Allowed) else None
+def _judged_anew(
+    event: ToolInvoked, at: int, grant: Grant, journal: Journal
+) -> ToolInvoked:
+    verdict = decide(grant, attempt_of(event, at), journal.tally)
+    rule = verdict.rule.id if isinstance(verdict, Allowed) else None
     return replace(event, rule=rule)

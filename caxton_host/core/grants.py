@@ -1,9 +1,7 @@
 """
-What an agent may do. Pure: no clock, no database, no exceptions.
+What an agent may do, as it is written down, and as its log keeps it.
 
-Deny by default; a deny rule wins; a rule whose budget is spent allows nothing.
-Patterns name ``server/tool``: case-sensitive, whole segments, ``*`` never
-crosses the slash.
+A grant is a list of rules. What they mean for a call is said in `decisions`.
 """
 
 from __future__ import annotations
@@ -12,83 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..errors import UsageError
-from .calls import JSON, Denied, Route
+from .calls import JSON
+from .patterns import Pattern
 
-__all__ = ["Allowed", "Grant", "Pattern", "Rule", "decide"]
-
-_MAX_STARS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Pattern:
-    """
-    A ``server/tool`` glob.
-
-    >>> pattern = Pattern.parse("github/get_*")
-    >>> pattern.matches("github", "get_issue"), pattern.matches("githubx", "get_a")
-    (True, False)
-    """
-
-    text: str
-    server: tuple[str, ...]
-    tool: tuple[str, ...]
-
-    @classmethod
-    def parse(cls, text: str) -> Pattern:
-        """
-        Return the pattern that *text* spells.
-
-        Raises:
-            UsageError: It has no slash or an empty side, names every server, or
-                has more than three stars.
-        """
-        server, slash, tool = text.partition("/")
-        if not slash or not server or not tool:
-            raise UsageError(
-                f"{text!r} is not a tool pattern",
-                fix="write it as SERVER/TOOL, for example demo/get_weather",
-            )
-        if not server.strip("*"):
-            raise UsageError(
-                f"{text!r} names every server", fix="name the server before the slash"
-            )
-        if text.count("*") > _MAX_STARS:
-            raise UsageError(
-                f"{text!r} has more than {_MAX_STARS} stars",
-                fix="write several narrower patterns",
-            )
-        return cls(text, tuple(server.split("*")), tuple(tool.split("*")))
-
-    def matches(self, server: str, tool: str) -> bool:
-        """Return whether the pattern covers this tool of this server."""
-        return _glob(self.server, server) and _glob(self.tool, tool)
-
-    def covers_server(self, server: str) -> bool:
-        """Return whether the pattern speaks of this server at all."""
-        return _glob(self.server, server)
-
-    @property
-    def literal(self) -> tuple[str, str] | None:
-        """The one ``(server, tool)`` it names, or ``None`` if it has a star."""
-        if len(self.server) == len(self.tool) == 1:
-            return self.server[0], self.tool[0]
-        return None
-
-
-def _glob(parts: tuple[str, ...], text: str) -> bool:
-    """Match in one pass: between stars, the leftmost fit is as good as any."""
-    if len(parts) == 1:
-        return text == parts[0]
-    first, *middle, last = parts
-    at, end = len(first), len(text) - len(last)
-    if at > end or not text.startswith(first) or not text.endswith(last):
-        return False
-    for part in middle:
-        found = text.find(part, at, end)
-        if found < 0:
-            return False
-        at = found + len(part)
-    return True
+__all__ = ["Grant", "Rule"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,12 +28,24 @@ class Rule:
 
         calls: How many calls of a run it allows, or ``None`` for any number.
 
+        only_after: What the run must have called, each with success.
+
+        unless_after: What the run must not have called, whatever came of it.
+
+        expires: From when on it allows nothing: microseconds since 1970.
+
+        max_params: Bytes of the largest parameters that it allows.
+
         source: The file and line it stands in, or ``""``.
     """
 
     id: str
     tools: tuple[Pattern, ...]
     calls: int | None = None
+    only_after: tuple[Pattern, ...] = ()
+    unless_after: tuple[Pattern, ...] = ()
+    expires: int | None = None
+    max_params: int | None = None
     source: str = ""
 
     def matches(self, server: str, tool: str) -> bool:
@@ -119,27 +56,25 @@ class Rule:
         """Return the rule as ``RunStarted.grants`` holds it."""
         payload: dict[str, JSON] = {
             "id": self.id,
-            "tools": [pattern.text for pattern in self.tools],
+            "tools": _texts(self.tools),
+            "only_after": _texts(self.only_after),
+            "unless_after": _texts(self.unless_after),
+            "calls": self.calls,
+            "expires": self.expires,
+            "max_params": self.max_params,
+            "source": self.source,
         }
-        if self.calls is not None:
-            payload["calls"] = self.calls
-        if self.source:
-            payload["source"] = self.source
-        return payload
+        always = ("id", "tools")
+        return {
+            key: value
+            for key, value in payload.items()
+            if key in always or value not in (None, "", [])
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """
-    The tools one agent may call, and how often. An empty grant allows nothing.
-
-    >>> rule = Rule(id="allow[1]", tools=(Pattern.parse("demo/echo"),), calls=1)
-    >>> grant = Grant(allow=(rule,))
-    >>> decide(grant, Route(server="demo", tool="echo"), used={})
-    Allowed(rule='allow[1]')
-    >>> decide(grant, Route(server="demo", tool="echo"), used={"allow[1]": 1}).code
-    'budget'
-    """
+    """The tools one agent may call, and how. An empty grant allows nothing."""
 
     allow: tuple[Rule, ...] = ()
     deny: tuple[Rule, ...] = ()
@@ -178,24 +113,26 @@ class Grant:
         named = (p.literal for rule in self.allow for p in rule.tools)
         return [literal for literal in named if literal]
 
-    def may_ever(self, route: Route) -> bool:
-        """Return whether some call of *route* could be allowed."""
-        return isinstance(decide(self, route, used={}), Allowed)
-
 
 def _rule(payload: JSON) -> Rule:
     assert isinstance(payload, dict)  # noqa: S101 -- read from our own log
-    _known(payload, {"id", "tools", "calls", "source"})
-    calls = payload.get("calls")
+    _known(payload, _KEYS)
     return Rule(
         id=str(payload["id"]),
-        tools=tuple(Pattern.parse(str(t)) for t in _list(payload["tools"])),
-        calls=calls if isinstance(calls, int) else None,
+        tools=_patterns(payload["tools"]),
+        calls=_number(payload, "calls"),
+        only_after=_patterns(payload.get("only_after")),
+        unless_after=_patterns(payload.get("unless_after")),
+        expires=_number(payload, "expires"),
+        max_params=_number(payload, "max_params"),
         source=str(payload.get("source", "")),
     )
 
 
-def _known(payload: Mapping[str, JSON], keys: set[str]) -> None:
+_KEYS = frozenset(Rule.__dataclass_fields__)
+
+
+def _known(payload: Mapping[str, JSON], keys: Iterable[str]) -> None:
     # law 4: a condition that is not understood must not widen the grant
     if unknown := sorted(payload.keys() - keys):
         raise UsageError(
@@ -204,51 +141,18 @@ def _known(payload: Mapping[str, JSON], keys: set[str]) -> None:
         )
 
 
+def _texts(patterns: Iterable[Pattern]) -> list[JSON]:
+    return [pattern.text for pattern in patterns]
+
+
+def _patterns(value: JSON) -> tuple[Pattern, ...]:
+    return tuple(Pattern.parse(str(text)) for text in _list(value))
+
+
+def _number(payload: Mapping[str, JSON], key: str) -> int | None:
+    value = payload.get(key)
+    return value if isinstance(value, int) else None
+
+
 def _list(value: JSON) -> list[JSON]:
     return value if isinstance(value, list) else []
-
-
-@dataclass(frozen=True, slots=True)
-class Allowed:
-    """The call may be made, by this rule."""
-
-    rule: str
-
-
-def decide(
-    grant: Grant, route: Route | None, *, used: Mapping[str, int]
-) -> Allowed | Denied:
-    """
-    Return whether *grant* allows a call of *route*, and by which rule.
-
-    Args:
-        grant: The rules of the run.
-
-        route: Where the agent's name leads; ``None`` if it leads nowhere. Such a
-            call is denied like one without a grant: an agent cannot find out
-            which tools exist.
-
-        used: How many calls each rule has allowed in this run so far.
-    """
-    nothing = Denied(
-        code="not_granted", rule=None, message="this agent has no grant for that tool"
-    )
-    if route is None:
-        return nothing
-    for rule in grant.deny:
-        if rule.matches(route.server, route.tool):
-            return Denied(
-                code="denied", rule=rule.id, message="a rule forbids that tool"
-            )
-    verdict: Denied = nothing
-    for rule in grant.allow:
-        if not rule.matches(route.server, route.tool):
-            continue
-        if rule.calls is None or used.get(rule.id, 0) < rule.calls:
-            return Allowed(rule.id)
-        verdict = Denied(
-            code="budget",
-            rule=rule.id,
-            message=f"all {rule.calls} calls of that grant are spent",
-        )
-    return verdict

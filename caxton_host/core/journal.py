@@ -8,7 +8,6 @@ own bytes. What differs first is the divergence.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -19,8 +18,9 @@ from ..errors import (
     NotKeptError,
 )
 from .calls import JSON, Completed, Outcome, Route, ToolCall
+from .decisions import Allowed, Attempt, Tally, decide
 from .events import CallResolved, Event, LogWritten, ToolInvoked, ToolRetried
-from .grants import Allowed, Grant, decide
+from .grants import Grant
 from .payloads import outcome_of
 from .redact import same_but_masked
 
@@ -31,6 +31,7 @@ __all__ = [
     "Journal",
     "Origin",
     "Recall",
+    "attempt_of",
     "first_difference",
 ]
 
@@ -113,16 +114,16 @@ class Journal:
         today: The grants that a resumed run needs beside its recorded ones.
 
     Attributes:
-        used: How many calls each recorded rule allowed.
+        tally: What the run did so far, as its recorded rules count it.
 
-        used_today: The same by the rules of *today*, of the same calls.
+        tally_today: The same by the rules of *today*.
     """
 
     def __init__(
         self, *, compare_fuel: bool = False, today: Grant | None = None
     ) -> None:
-        self.used: Counter[str] = Counter()
-        self.used_today: Counter[str] = Counter()
+        self.tally = Tally()
+        self.tally_today = Tally()
         self.today = today
         self.logged = 0
         self.compare_fuel = compare_fuel
@@ -175,7 +176,7 @@ class Journal:
             self._calls[event.call] = _Entry(event, seq, origin)
             self._open.add(event.call)
             if event.rule is not None:
-                self._count(event, event.rule)
+                self._count(event, event.rule, at)
         elif isinstance(event, ToolRetried):
             entry = self._entry(event.call)
             entry.attempts, entry.resolved = event.attempt, False
@@ -186,8 +187,10 @@ class Journal:
             self._lines[event.n] = _Line(event, seq, origin)
         elif end := outcome_of(event):
             number, outcome = end
-            self._entry(number).answer = Answered(outcome, at)
+            entry = self._entry(number)
+            entry.answer = Answered(outcome, at)
             self._open.discard(number)
+            self._note_answer(entry.invoked, outcome)
 
     def hold(self, number: int, answer: Answered) -> None:
         """Answer call *number* by what it was, where the log keeps a digest of it."""
@@ -271,19 +274,37 @@ class Journal:
             return _divergence(line, "$.text", line.written.text, None)
         return None
 
-    def _count(self, invoked: ToolInvoked, rule: str) -> None:
-        self.used[rule] += 1
-        if self.today is None:
-            return
-        route = Route(server=invoked.server or "", tool=invoked.tool or "")
-        verdict = decide(self.today, route, used=self.used_today)
-        if isinstance(verdict, Allowed):
-            self.used_today[verdict.rule] += 1
+    def _count(self, invoked: ToolInvoked, rule: str, at: int) -> None:
+        if self.today is not None:
+            attempt = attempt_of(invoked, at)
+            verdict = decide(self.today, attempt, self.tally_today)
+            if isinstance(verdict, Allowed):
+                self.tally_today.used[verdict.rule.id] += 1
+        self.tally.used[rule] += 1
+        for tally in (self.tally, self.tally_today):
+            tally.called.add(_target(invoked))
+
+    def _note_answer(self, invoked: ToolInvoked, outcome: Outcome) -> None:
+        if isinstance(outcome, Completed) and not outcome.is_error:
+            for tally in (self.tally, self.tally_today):
+                tally.done.add(_target(invoked))
 
     def _entry(self, number: int) -> _Entry:
         if entry := self._calls.get(number):
             return entry
         raise LogBrokenError(f"call {number} goes on before it was made")
+
+
+def attempt_of(invoked: ToolInvoked, at: int) -> Attempt:
+    """Return a recorded call as it can be judged again: by what the log holds of it."""
+    server, tool = _target(invoked)
+    return Attempt(
+        route=Route(server=server, tool=tool), params=invoked.params or {}, now=at
+    )
+
+
+def _target(invoked: ToolInvoked) -> tuple[str, str]:
+    return invoked.server or "", invoked.tool or ""
 
 
 def _not_kept(entry: _Entry) -> NotKeptError | None:

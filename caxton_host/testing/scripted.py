@@ -20,8 +20,9 @@ from ..core.calls import JSON, Completed
 from ..core.catalogue import Offer, Offered
 from ..core.contexts import ServerResource
 from ..core.events import Event, ToolDenied, ToolInvoked
-from ..core.grants import Grant, Pattern, Rule
+from ..core.grants import Grant, Rule
 from ..core.names import exposed_name, is_server_name, is_tool_name
+from ..core.patterns import Pattern
 from ..errors import RunStopped, ToolError, UnexpectedRun, UsageError
 from ..ports import RunScope, ToolRequest
 from .answers import DENIED, Answer, Tool, as_json, completed

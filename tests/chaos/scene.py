@@ -8,7 +8,8 @@ from pathlib import Path
 
 from caxton_host.config import Config, Paths
 from caxton_host.core.calls import JSON
-from caxton_host.core.grants import Grant, Pattern, Rule
+from caxton_host.core.grants import Grant, Rule
+from caxton_host.core.patterns import Pattern
 from caxton_host.core.places import Places
 from caxton_host.core.servers import Restart, ServerConfig, ToolOptions
 from caxton_host.host import RunRequest

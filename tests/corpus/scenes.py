@@ -16,8 +16,9 @@ from typing import TypeAlias
 
 from caxton_host.building import build_agent
 from caxton_host.core.calls import JSON, Completed
-from caxton_host.core.grants import Grant, Pattern, Rule
+from caxton_host.core.grants import Grant, Rule
 from caxton_host.core.limits import Limits
+from caxton_host.core.patterns import Pattern
 from caxton_host.core.resolution import Abort, Fail, GiveResult, Retry
 from tests.e2e.guests import SPINS, TRAPS, call, guest, log
 from tests.e2e.hostile import ATTACKS

@@ -15,8 +15,9 @@ from caxton_host.clock import SystemClock
 from caxton_host.core.calls import JSON, Completed, Effect
 from caxton_host.core.catalogue import Offered
 from caxton_host.core.events import Recorded, RunStarted, ToolInvoked
-from caxton_host.core.grants import Grant, Pattern, Rule
+from caxton_host.core.grants import Grant, Rule
 from caxton_host.core.limits import Limits
+from caxton_host.core.patterns import Pattern
 from caxton_host.core.resolution import Resolution
 from caxton_host.core.summary import summarise
 from caxton_host.errors import SandboxError, ToolError

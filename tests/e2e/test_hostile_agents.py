@@ -19,8 +19,9 @@ from caxton_host.clock import SystemClock
 from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.catalogue import Offered
 from caxton_host.core.events import Event, RunCompleted, RunFailed, ToolInvoked
-from caxton_host.core.grants import Grant, Pattern, Rule
+from caxton_host.core.grants import Grant, Rule
 from caxton_host.core.limits import Limits
+from caxton_host.core.patterns import Pattern
 from caxton_host.errors import ModuleRefused, ToolError
 from caxton_host.host import Host, RunRequest
 from caxton_host.ports import RunScope, ToolRequest

@@ -79,7 +79,13 @@ def new_door(
     store = MemoryStore(clock=FakeClock(), entropy=FakeEntropy())
     log = store.create("run/1")
     gateway = Gateway(
-        run_id="1", grant=GRANT, routes=ROUTES, journal=journal, log=log, tools=tools
+        run_id="1",
+        grant=GRANT,
+        routes=ROUTES,
+        journal=journal,
+        log=log,
+        now=FakeClock().now,
+        tools=tools,
     )
     door = RunDoor(gateway=gateway, limits=Limits(), telemetry=NoTelemetry())
     return door, log
@@ -113,7 +119,7 @@ async def test_batch_is_the_same_calls_made_one_by_one(
         codec.decode_trusted(single.reply) for single in singles
     ]
     assert by_call(together.events) == by_call(alone.events)
-    assert many.gateway.journal.used == one.gateway.journal.used
+    assert many.gateway.journal.tally == one.gateway.journal.tally
     assert many.gateway.journal.calls == one.gateway.journal.calls
     assert many.gateway.journal.in_doubt == []
     asked = [door.gateway.tools for door in (many, one)]
@@ -201,7 +207,7 @@ async def test_cut_log_goes_on_to_the_answers_of_the_uncut_one(
     events = [entry.event for entry in kept if entry.event] + log.events
     assert len(by_call(events)) == whole.gateway.journal.calls
     assert door.gateway.journal.in_doubt == []
-    assert door.gateway.journal.used == whole.gateway.journal.used
+    assert door.gateway.journal.tally == whole.gateway.journal.tally
 
 
 @given(data=st.binary(max_size=200))

@@ -124,6 +124,7 @@ async def test_resumed_run_asks_only_for_what_the_log_does_not_answer(
         routes={},
         journal=journal,
         log=store.create("run/again"),
+        now=FakeClock().now,
         tools=tools,
     )
     door = RunDoor(gateway=gateway, limits=start.limits, telemetry=NoTelemetry())
@@ -152,7 +153,11 @@ async def test_journal_of_a_stored_log_is_the_journal_of_the_run(
         live.apply(entry.event, entry.recorded_at, entry.seq)
         read.apply(again, entry.recorded_at, entry.seq)
 
-    assert (live.used, live.logged, live.calls) == (read.used, read.logged, read.calls)
+    assert (live.tally, live.logged, live.calls) == (
+        read.tally,
+        read.logged,
+        read.calls,
+    )
     assert live.in_doubt == read.in_doubt == []  # law 2: every attempt was closed
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from caxton_host import codec, door
 from caxton_host.core.calls import JSON, Completed, Effect, Outcome, Route, ToolCall
+from caxton_host.core.decisions import Tally
 from caxton_host.core.events import (
     CallResolved,
     Event,
@@ -112,6 +113,7 @@ class Scene:
             },
             journal=self.journal,
             log=self.log,
+            now=FakeClock().now,
             tools=self.tools,
         )
         self.door = self.new_door()
@@ -278,7 +280,7 @@ async def test_each_item_sees_what_those_before_it_spent() -> None:  # law 4
 
     assert words(replies) == ["ok", "denied", "ok", "denied"]
     assert replies[3]["error"]["code"] == "budget"
-    assert scene.journal.used == {"allow[1]": 2}
+    assert scene.journal.tally.used == {"allow[1]": 2}
 
 
 async def test_items_see_what_is_spent_of_todays_grants_too() -> None:
@@ -567,7 +569,7 @@ async def test_refused_reservation_denies_every_allowed_item() -> None:
         "budget",
     ]
     assert scene.tools.asked == []
-    assert (scene.journal.used, scene.journal.used_today) == ({}, {})
+    assert (scene.journal.tally, scene.journal.tally_today) == (Tally(), Tally())
     intents = [e for e in scene.log.events if isinstance(e, ToolInvoked)]
     assert [e.rule for e in intents] == [None] * 3
     assert scene.closed()

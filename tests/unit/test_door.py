@@ -42,6 +42,7 @@ class Scene:
             routes={"echo": Route(server="demo", tool="echo")},
             journal=Journal(),
             log=self.log,
+            now=self.clock.now,
             tools=self.tools,
             redact=Redactor(secrets),
         )

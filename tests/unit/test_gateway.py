@@ -122,6 +122,7 @@ class Scene:
             routes=routes,
             journal=journal,
             log=self.log,
+            now=FakeClock().now,
             tools=self.tools,
             redact=Redactor(self.secrets),
             wait=self.wait,

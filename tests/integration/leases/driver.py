@@ -21,7 +21,8 @@ from caxton_host.clock import SystemClock
 from caxton_host.core.calls import Completed
 from caxton_host.core.catalogue import Offered
 from caxton_host.core.events import RunResumed
-from caxton_host.core.grants import Grant, Pattern, Rule
+from caxton_host.core.grants import Grant, Rule
+from caxton_host.core.patterns import Pattern
 from caxton_host.errors import BusyError, LeaseLost
 from caxton_host.host import Host, RunRequest
 from caxton_host.ports import RunScope, ToolRequest

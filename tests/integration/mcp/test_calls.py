@@ -57,6 +57,7 @@ async def gate_to(tools: McpTools) -> tuple[Gateway, MemoryLog]:
         routes=catalogue.routes,
         journal=Journal(),
         log=log,
+        now=FakeClock().now,
         tools=tools,
         redact=Redactor([SECRET]),
     )

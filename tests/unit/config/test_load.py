@@ -655,3 +655,23 @@ def test_what_the_log_keeps_of_answers_is_read(folder: Folder) -> None:
     assert config.webhooks["w"].record == "hash"
     with pytest.raises(ConfigError, match="record: is none of the known values"):
         folder.load("[webhooks.w]\nurl = 'https://h/'\nrecord = 'none'\n")
+
+
+def test_conditions_of_a_rule_are_read(folder: Folder) -> None:
+    config = folder.load(
+        """
+        [[agents.a.allow]]
+        tools = ["demo/x"]
+        only_after = ["db/read"]
+        unless_after = ["web/*"]
+        expires = 1970-01-01T01:00:01+01:00
+        max_params = "16 KiB"
+        """
+    )
+
+    [rule] = config.agents["a"].grant.allow
+    assert [p.text for p in (*rule.only_after, *rule.unless_after)] == [
+        "db/read",
+        "web/*",
+    ]
+    assert (rule.expires, rule.max_params) == (1_000_000, 16384)

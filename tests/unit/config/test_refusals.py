@@ -247,6 +247,21 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
         (RULE + "calls = '5/day'", "agents.a.allow[1].calls", "later version", "/run"),
         (RULE + "calls = 'x'", "agents.a.allow[1].calls", "no number of calls", "/run"),
         (RULE + "calls = -1", "agents.a.allow[1].calls", "range", "0"),
+        (RULE + "expires = 'x'", "agents.a.allow[1].expires", "date and time", "2027"),
+        (RULE + "expires = 2027-01-31", "agents.a.allow[1].expires", "a date", "2027"),
+        (
+            RULE + "expires = 2027-01-31T18:00:00",
+            "agents.a.allow[1].expires",
+            "time zone",
+            "2027-01-31T18:00:00Z",
+        ),
+        (RULE + "max_params = 5", "agents.a.allow[1].max_params", "a size", "64 KiB"),
+        (
+            RULE + "only_after = ['x']",
+            "agents.a.allow[1].only_after.1",
+            "not a tool pattern",
+            "SERVER",
+        ),
         (
             RULE + "params.location = { type = 'string' }",
             "agents.a.allow[1].params",

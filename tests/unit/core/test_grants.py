@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -9,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caxton_host.core.calls import Denied, Route
-from caxton_host.core.grants import Allowed, Grant, Pattern, Rule, decide
+from caxton_host.core.decisions import (
+    Allowed,
+    Attempt,
+    Tally,
+    considered,
+    decide,
+    may_ever,
+)
+from caxton_host.core.grants import Grant, Rule
+from caxton_host.core.patterns import Pattern
 from caxton_host.errors import UsageError
 
 ECHO = Route(server="demo", tool="echo")
@@ -19,8 +31,20 @@ def allow(*tools: str, calls: int | None = None, name: str = "allow[1]") -> Rule
     return Rule(id=name, tools=tuple(map(Pattern.parse, tools)), calls=calls)
 
 
+def patterns(*texts: str) -> tuple[Pattern, ...]:
+    return tuple(map(Pattern.parse, texts))
+
+
+def judged(
+    grant: Grant, route: Route | None, used: Mapping[str, int] | None = None
+) -> str | Denied:
+    """Return the rule that allows the call, or how it is denied."""
+    verdict = decide(grant, Attempt(route=route), Tally(used=Counter(used)))
+    return verdict.rule.id if isinstance(verdict, Allowed) else verdict
+
+
 def code(grant: Grant, **used: int) -> str:
-    verdict = decide(grant, ECHO, used=used)
+    verdict = judged(grant, ECHO, used)
     return verdict.code if isinstance(verdict, Denied) else "allowed"
 
 
@@ -34,19 +58,19 @@ def test_no_grant_no_call() -> None:  # law 4
 def test_name_that_leads_nowhere_is_denied_like_one_without_a_grant() -> None:
     grant = Grant(allow=(allow("other/x"),))
 
-    assert decide(grant, None, used={}) == decide(grant, ECHO, used={})
+    assert judged(grant, None) == judged(grant, ECHO)
 
 
 def test_grant_allows_by_the_first_rule_that_fits() -> None:
     grant = Grant(allow=(allow("demo/x"), allow("demo/echo", name="allow[2]")))
 
-    assert decide(grant, ECHO, used={}) == Allowed("allow[2]")
+    assert judged(grant, ECHO) == "allow[2]"
 
 
 def test_deny_rule_wins() -> None:  # law 4
     grant = Grant(allow=(allow("demo/echo"),), deny=(allow("demo/*", name="deny[1]"),))
 
-    verdict = decide(grant, ECHO, used={})
+    verdict = judged(grant, ECHO)
 
     assert isinstance(verdict, Denied)
     assert (verdict.code, verdict.rule) == ("denied", "deny[1]")
@@ -61,8 +85,8 @@ def test_deny_rule_for_another_tool_does_not_matter() -> None:
 def test_spent_rule_allows_nothing() -> None:
     grant = Grant(allow=(allow("demo/echo", calls=2),))
 
-    assert decide(grant, ECHO, used={"allow[1]": 1}) == Allowed("allow[1]")
-    assert decide(grant, ECHO, used={"allow[1]": 2}) == Denied(
+    assert judged(grant, ECHO, {"allow[1]": 1}) == "allow[1]"
+    assert judged(grant, ECHO, {"allow[1]": 2}) == Denied(
         code="budget", rule="allow[1]", message="all 2 calls of that grant are spent"
     )
 
@@ -72,14 +96,14 @@ def test_later_rule_takes_over_from_a_spent_one() -> None:
         allow=(allow("demo/echo", calls=1), allow("demo/*", name="allow[2]", calls=1))
     )
 
-    assert decide(grant, ECHO, used={"allow[1]": 1}) == Allowed("allow[2]")
+    assert judged(grant, ECHO, {"allow[1]": 1}) == "allow[2]"
     assert code(grant, **{"allow[1]": 1, "allow[2]": 1}) == "budget"
 
 
 def test_denial_tells_the_agent_no_tool_and_no_rule() -> None:
     grant = Grant(deny=(allow("demo/echo", name="deny[1]"),))
 
-    verdict = decide(grant, ECHO, used={})
+    verdict = judged(grant, ECHO)
 
     assert isinstance(verdict, Denied)
     assert "echo" not in verdict.message
@@ -89,8 +113,8 @@ def test_denial_tells_the_agent_no_tool_and_no_rule() -> None:
 def test_rule_without_calls_to_give_never_allows() -> None:
     grant = Grant(allow=(allow("demo/echo", calls=0),))
 
-    assert not grant.may_ever(ECHO)
-    assert Grant(allow=(allow("demo/echo"),)).may_ever(ECHO)
+    assert not may_ever(grant, ECHO)
+    assert may_ever(Grant(allow=(allow("demo/echo"),)), ECHO)
 
 
 # -- patterns ------------------------------------------------------------------
@@ -224,3 +248,90 @@ def test_unknown_key_in_a_recorded_grant_is_an_error(
     # law 4: a condition that this version does not know must not widen the grant.
     with pytest.raises(UsageError, match=r"params|until"):
         Grant.from_payload(payload)  # type: ignore[arg-type]
+
+
+# -- order, time, size ---------------------------------------------------------
+
+
+def refused(rule: Rule, attempt: Attempt, tally: Tally | None = None) -> str:
+    """Return the code of the denial by a grant of that one rule, or nothing."""
+    verdict = decide(Grant(allow=(rule,)), attempt, tally or Tally())
+    return verdict.code if isinstance(verdict, Denied) else ""
+
+
+def test_rule_allows_nothing_from_its_expiry_on() -> None:
+    rule = replace(allow("demo/echo"), expires=1000)
+
+    assert refused(rule, Attempt(route=ECHO, now=999)) == ""
+    assert refused(rule, Attempt(route=ECHO, now=1000)) == "expired"
+
+
+def test_a_tool_is_open_only_after_others_have_answered() -> None:
+    rule = replace(allow("demo/echo"), only_after=patterns("db/read", "acl/*"))
+    done = {("db", "read"), ("acl", "check")}
+
+    assert refused(rule, Attempt(route=ECHO)) == "order"
+    assert refused(rule, Attempt(route=ECHO), Tally(done={("db", "read")})) == "order"
+    assert refused(rule, Attempt(route=ECHO), Tally(called=done)) == "order"
+    assert refused(rule, Attempt(route=ECHO), Tally(done=done)) == ""
+
+
+def test_a_tool_is_closed_once_another_was_called_whatever_came_of_it() -> None:
+    rule = replace(allow("demo/echo"), unless_after=patterns("web/*"))
+
+    assert refused(rule, Attempt(route=ECHO), Tally(called={("webx", "a")})) == ""
+    assert refused(rule, Attempt(route=ECHO), Tally(called={("web", "a")})) == "order"
+
+
+def test_parameters_have_a_largest_size() -> None:
+    rule = replace(allow("demo/echo"), max_params=10)
+
+    assert refused(rule, Attempt(route=ECHO, size=10)) == ""
+    assert refused(rule, Attempt(route=ECHO, size=11)) == "too_large"
+
+
+def test_of_many_refusals_the_one_that_came_furthest_is_told() -> None:
+    near = replace(allow("demo/echo", name="allow[1]"), max_params=0)
+    far = replace(allow("demo/echo", name="allow[2]"), calls=0)
+    early = replace(allow("demo/echo", name="allow[3]"), expires=0)
+    grant = Grant(allow=(near, far, early))
+
+    verdict = decide(grant, Attempt(route=ECHO, size=1), Tally())
+
+    assert isinstance(verdict, Denied)
+    assert (verdict.code, verdict.rule) == ("budget", "allow[2]")
+
+
+def test_every_rule_can_say_why_it_does_not_allow_a_call() -> None:
+    late = replace(allow("demo/*"), expires=0)
+    other = allow("shell/*", name="allow[2]")
+    grant = Grant(allow=(late, other), deny=(allow("demo/rm", name="deny[1]"),))
+
+    said = list(considered(grant, Attempt(route=ECHO), Tally()))
+
+    assert [(one.rule.id, one.speaks) for one in said] == [
+        ("deny[1]", False),
+        ("allow[1]", True),
+        ("allow[2]", False),
+    ]
+    assert said[1].refusal
+    assert said[1].refusal.code == "expired"
+    assert said[0].refusal is said[2].refusal is None
+
+
+def test_conditions_are_in_the_log_and_come_back_from_it() -> None:
+    grant = Grant(
+        allow=(
+            replace(
+                allow("demo/echo", calls=3),
+                only_after=patterns("db/read"),
+                unless_after=patterns("web/*"),
+                expires=5,
+                max_params=10,
+                source="caxton.toml:3",
+            ),
+        )
+    )
+
+    assert Grant.from_payload(grant.to_payload()) == grant
+    assert allow("demo/echo").to_payload() == {"id": "allow[1]", "tools": ["demo/echo"]}

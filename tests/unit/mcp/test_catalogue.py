@@ -9,7 +9,8 @@ import pytest
 from caxton_host.codec import decode_trusted, sha256
 from caxton_host.core.calls import JSON, Effect
 from caxton_host.core.catalogue import Offer, catalogue_for, listing
-from caxton_host.core.grants import Grant, Pattern, Rule
+from caxton_host.core.grants import Grant, Rule
+from caxton_host.core.patterns import Pattern
 from caxton_host.core.redact import Redactor
 from caxton_host.core.servers import ServerConfig, ToolOptions
 from caxton_host.errors import ConfigError

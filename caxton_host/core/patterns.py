@@ -1,0 +1,87 @@
+"""
+Which tools a grant speaks of: ``server/tool``.
+
+Case-sensitive, whole segments, and ``*`` never crosses the slash.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import UsageError
+
+__all__ = ["Pattern"]
+
+_MAX_STARS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """
+    A ``server/tool`` glob.
+
+    >>> pattern = Pattern.parse("github/get_*")
+    >>> pattern.matches("github", "get_issue"), pattern.matches("githubx", "get_a")
+    (True, False)
+    """
+
+    text: str
+    server: tuple[str, ...]
+    tool: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Pattern:
+        """
+        Return the pattern that *text* spells.
+
+        Raises:
+            UsageError: It has no slash or an empty side, names every server, or
+                has more than three stars.
+        """
+        server, slash, tool = text.partition("/")
+        if not slash or not server or not tool:
+            raise UsageError(
+                f"{text!r} is not a tool pattern",
+                fix="write it as SERVER/TOOL, for example demo/get_weather",
+            )
+        if not server.strip("*"):
+            raise UsageError(
+                f"{text!r} names every server", fix="name the server before the slash"
+            )
+        if text.count("*") > _MAX_STARS:
+            raise UsageError(
+                f"{text!r} has more than {_MAX_STARS} stars",
+                fix="write several narrower patterns",
+            )
+        return cls(text, tuple(server.split("*")), tuple(tool.split("*")))
+
+    def matches(self, server: str, tool: str) -> bool:
+        """Return whether the pattern covers this tool of this server."""
+        return _glob(self.server, server) and _glob(self.tool, tool)
+
+    def covers_server(self, server: str) -> bool:
+        """Return whether the pattern speaks of this server at all."""
+        return _glob(self.server, server)
+
+    @property
+    def literal(self) -> tuple[str, str] | None:
+        """The one ``(server, tool)`` it names, or ``None`` if it has a star."""
+        if len(self.server) == len(self.tool) == 1:
+            return self.server[0], self.tool[0]
+        return None
+
+
+def _glob(parts: tuple[str, ...], text: str) -> bool:
+    """Match in one pass: between stars, the leftmost fit is as good as any."""
+    if len(parts) == 1:
+        return text == parts[0]
+    first, *middle, last = parts
+    at, end = len(first), len(text) - len(last)
+    if at > end or not text.startswith(first) or not text.endswith(last):
+        return False
+    for part in middle:
+        found = text.find(part, at, end)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True

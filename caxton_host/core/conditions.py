@@ -18,7 +18,7 @@ from .calls import JSON
 from .constraints import CONSTRAINTS, contradiction, spoken_of
 from .shapes import MAX_ITEMS, Condition, Failure, Matcher
 
-__all__ = ["Condition", "Conditions", "Failure", "Matcher"]
+__all__ = ["Condition", "Conditions", "Failure", "Matcher", "no_engine"]
 
 _MAX_NAMES = 100
 _MAX_DEPTH = 16
@@ -34,8 +34,8 @@ _Keys: TypeAlias = tuple[str, ...]
 _Named: TypeAlias = tuple[_Keys, _Keys, JSON]
 
 
-def _no_engine(pattern: str, text: str) -> bool:
-    raise NotImplementedError(pattern, text)
+def no_engine(_: str, __: str) -> None:
+    """Judge no text: `schemas` has an engine, and this package is pure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Conditions:
     def failure(
         self,
         params: Mapping[str, JSON],
-        matches: Matcher = _no_engine,
+        matches: Matcher = no_engine,
         *,
         others: bool = False,
     ) -> Failure | None:
@@ -119,28 +119,38 @@ class Conditions:
         except Exception:  # noqa: BLE001 -- law 4: an error while deciding is a denial
             return Failure((), "error")
 
-    def applies(
-        self, params: Mapping[str, JSON], matches: Matcher = _no_engine
-    ) -> bool:
-        """Return whether a deny rule with these conditions applies. Never raises."""
+    def spared(
+        self, params: Mapping[str, JSON], matches: Matcher = no_engine
+    ) -> Failure | None:
+        """
+        Return why a deny rule does not apply, or ``None`` if it does. Never raises.
+
+        It does unless everything can be judged, and something does not hold.
+        """
         try:
             found = list(self.root.failures(dict(params), matches, others=True))
         except Exception:  # noqa: BLE001 -- law 4: what cannot be judged is denied
-            return True
-        return not found or not all(failure.judged for failure in found)
+            return None
+        return found[0] if found and all(one.judged for one in found) else None
 
-    def patterns(self) -> Iterator[str]:
-        """Yield the regular expressions, for their engine to see."""
-        yield from _patterns(self.root)
+    def patterns(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yield each regular expression, and where it stands: for its engine to see."""
+        yield from _patterns(self.root, ())
 
 
-def _patterns(condition: Condition) -> Iterator[str]:
+def _patterns(condition: Condition, at: _Keys) -> Iterator[tuple[str, _Keys]]:
     if "pattern" in condition.spec:
-        yield str(condition.spec["pattern"])
-    below = condition.each, condition.some, condition.names, condition.values
-    for part in (*below, *condition.fields.values()):
+        yield str(condition.spec["pattern"]), (*at, "pattern")
+    below: dict[_Keys, Condition | None] = {
+        ("each",): condition.each,
+        ("some",): condition.some,
+        ("keys", "names"): condition.names,
+        ("keys", "values"): condition.values,
+        **{(name,): part for name, part in condition.fields.items()},
+    }
+    for keys, part in below.items():
         if part:
-            yield from _patterns(part)
+            yield from _patterns(part, (*at, *keys))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,9 @@ from .calls import JSON
 
 __all__ = ["KINDS", "MAX_ITEMS", "Condition", "Failure", "Holds", "Matcher"]
 
-#: Says whether a text, as a whole, fits a regular expression, which comes first.
-Matcher: TypeAlias = Callable[[str, str], bool]
+#: Says whether a text, as a whole, fits a regular expression, which comes first; or
+#: ``None`` if that cannot be judged.
+Matcher: TypeAlias = Callable[[str, str], "bool | None"]
 
 #: Whether a value holds, or ``None`` if it cannot be judged.
 Holds: TypeAlias = "Callable[[JSON, Matcher], bool | None]"

@@ -8,6 +8,7 @@ from dataclasses import fields as fields_of
 from pathlib import Path
 
 from ..core.grants import Grant, Rule
+from ..core.jsonpaths import JsonPath
 from ..core.limits import Limits
 from ..core.names import is_server_name
 from ..core.patterns import Pattern
@@ -20,6 +21,7 @@ from .source import At
 __all__ = ["agent", "agent_name"]
 
 _CALLS = re.compile(r"([0-9]{1,9})/run")
+_MOST_PATHS = 32
 _LATER = frozenset(
     {
         "approve",
@@ -29,7 +31,6 @@ _LATER = frozenset(
         "other_args",
         "params",
         "rate",
-        "redact_result",
         "sum",
     }
 )
@@ -103,6 +104,22 @@ def _pattern(value: object, at: At) -> Pattern:
         raise at.error(str(exc), exc.fix) from None
 
 
+def _paths(value: object, at: At) -> tuple[JsonPath, ...]:
+    found: tuple[JsonPath, ...] = f.listed(_path)(value, at)
+    if not 0 < len(found) <= _MOST_PATHS:
+        raise at.error(
+            f"names {len(found)} places", fix=f"name 1 to {_MOST_PATHS} of them"
+        )
+    return found
+
+
+def _path(value: object, at: At) -> JsonPath:
+    try:
+        return JsonPath.parse(f.text(value, at))
+    except UsageError as exc:
+        raise at.error(str(exc), exc.fix) from None
+
+
 def _calls(value: object, at: At) -> int:
     if not isinstance(value, str):
         return f.number(value, at)
@@ -153,6 +170,9 @@ _ALLOW: f.Fields = {
     "max_params": ("max_params", f.size),
     "only_after": ("only_after", _PATTERNS),
     "unless_after": ("unless_after", _PATTERNS),
+    "timeout": ("timeout", f.duration),
+    "max_result": ("max_result", f.size),
+    "redact_result": ("redact_result", _paths),
 }
 
 _AGENT: f.Fields = {

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ..errors import UsageError
 from .calls import JSON
+from .jsonpaths import JsonPath
 from .patterns import Pattern
 
 __all__ = ["Grant", "Rule"]
@@ -36,6 +37,12 @@ class Rule:
 
         max_params: Bytes of the largest parameters that it allows.
 
+        timeout: Seconds that a send of a call takes, at most.
+
+        max_result: Bytes of the largest answer.
+
+        redact_result: What of an answer neither agent nor log get.
+
         source: The file and line it stands in, or ``""``.
     """
 
@@ -46,6 +53,9 @@ class Rule:
     unless_after: tuple[Pattern, ...] = ()
     expires: int | None = None
     max_params: int | None = None
+    timeout: float | None = None
+    max_result: int | None = None
+    redact_result: tuple[JsonPath, ...] = ()
     source: str = ""
 
     def matches(self, server: str, tool: str) -> bool:
@@ -62,6 +72,9 @@ class Rule:
             "calls": self.calls,
             "expires": self.expires,
             "max_params": self.max_params,
+            "timeout": self.timeout,
+            "max_result": self.max_result,
+            "redact_result": [path.text for path in self.redact_result],
             "source": self.source,
         }
         always = ("id", "tools")
@@ -125,6 +138,11 @@ def _rule(payload: JSON) -> Rule:
         unless_after=_patterns(payload.get("unless_after")),
         expires=_number(payload, "expires"),
         max_params=_number(payload, "max_params"),
+        timeout=_seconds(payload, "timeout"),
+        max_result=_number(payload, "max_result"),
+        redact_result=tuple(
+            JsonPath.parse(str(text)) for text in _list(payload.get("redact_result"))
+        ),
         source=str(payload.get("source", "")),
     )
 
@@ -152,6 +170,11 @@ def _patterns(value: JSON) -> tuple[Pattern, ...]:
 def _number(payload: Mapping[str, JSON], key: str) -> int | None:
     value = payload.get(key)
     return value if isinstance(value, int) else None
+
+
+def _seconds(payload: Mapping[str, JSON], key: str) -> float | None:
+    value = payload.get(key)
+    return value if isinstance(value, float) else _number(payload, key)
 
 
 def _list(value: JSON) -> list[JSON]:

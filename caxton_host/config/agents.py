@@ -22,12 +22,21 @@ __all__ = ["agent", "agent_name"]
 
 _CALLS = re.compile(r"([0-9]{1,9})/run")
 _MOST_PATHS = 32
+#: What a rule cannot say: why, and what comes nearest.
+_NEVER = {
+    "delegate": (
+        "is nothing that a rule can say: no agent hands on what it may do",
+        "remove it, and give the other agent rules of its own",
+    ),
+    "hours": (
+        "is nothing that a rule can say: none is bound to hours of the day",
+        "remove the rule, or remove hours and let the rule end: expires",
+    ),
+}
 _LATER = frozenset(
     {
         "approve",
         "args",
-        "delegate",
-        "hours",
         "other_args",
         "params",
         "rate",
@@ -90,6 +99,8 @@ def _rules(kind: str, tables: Sequence[object], at: At) -> tuple[Rule, ...]:
 def _refuse_later(table: object, at: At) -> None:
     # A rule without its condition would allow more than was meant (law 4).
     for key in f.table(table, at):
+        if key in _NEVER:
+            raise at.key(key).error(*_NEVER[key])
         if key in _LATER:
             raise at.key(key).error(
                 "this version does not know it yet, and will not guess",

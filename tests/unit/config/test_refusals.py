@@ -275,6 +275,8 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
         ),
         (RULE + "timeout = 5", "agents.a.allow[1].timeout", "a duration", "10s"),
         (RULE + "max_result = 5", "agents.a.allow[1].max_result", "a size", "64 KiB"),
+        (RULE + "hours = {}", "agents.a.allow[1].hours", "hours of the day", "expires"),
+        (RULE + "delegate = {}", "agents.a.allow[1].delegate", "hands on", "own"),
         (RULE + "max_params = 5", "agents.a.allow[1].max_params", "a size", "64 KiB"),
         (
             RULE + "only_after = ['x']",

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import NoReturn, TypeAlias
 
 from ..errors import UsageError
@@ -95,25 +95,34 @@ def masked(value: JSON, paths: Iterable[JsonPath]) -> tuple[JSON, int]:
     return masking.walk(value, frozenset(first)), masking.count
 
 
-@dataclass(slots=True)
+#: Which steps of a program are the next ones.
+_Here: TypeAlias = frozenset[int]
+
+
 class _Masking:
     """
     Follows paths.
 
-    Attributes:
+    Args:
         program: The steps of all of them; behind the last of each stands ``None``.
 
+    Attributes:
         count: How many places they led to.
     """
 
-    program: list[_Step | None]
-    count: int = field(default=0, init=False)
+    def __init__(self, program: list[_Step | None]) -> None:
+        self.count = 0
+        self._program = program
+        self._ends = {at for at, step in enumerate(program) if step is None}
+        self._names = {step.selector for step in program if step} - {None}
+        #: Few: a name that no step has is like any other.
+        self._known: dict[tuple[_Here, tuple[str | int, ...]], _Here] = {}
 
-    def walk(self, value: JSON, here: frozenset[int]) -> JSON:
+    def walk(self, value: JSON, here: _Here) -> JSON:
         """Return *value* masked, where the steps at *here* are the next ones."""
         if not here:
             return value
-        if any(self.program[at] is None for at in here):
+        if not self._ends.isdisjoint(here):
             self.count += 1
             return MASK
         before = self.count
@@ -132,17 +141,24 @@ class _Masking:
             return items if self.count > before else value
         return value
 
-    def _behind(self, here: frozenset[int], *names: str | int) -> frozenset[int]:
+    def _behind(self, here: _Here, *names: str | int) -> _Here:
         """Return the steps that are next in a part with one of these *names*."""
-        found: set[int] = set()
+        if self._names.isdisjoint(names):
+            names = ()
+        known = self._known.get((here, names))
+        if known is None:
+            known = frozenset(self._found(here, names))
+            self._known[here, names] = known
+        return known
+
+    def _found(self, here: _Here, names: tuple[str | int, ...]) -> Iterator[int]:
         for at in here:
-            step = self.program[at]
+            step = self._program[at]
             assert step is not None  # noqa: S101 -- or it was masked
             if step.selector is None or step.selector in names:
-                found.add(at + 1)
+                yield at + 1
             if step.deep:
-                found.add(at)
-        return frozenset(found)
+                yield at
 
 
 def _step(text: str, at: int) -> tuple[_Step, int]:

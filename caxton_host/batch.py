@@ -20,6 +20,7 @@ from .core.calls import JSON, Outcome, ToolCall
 from .core.events import Event, ToolInvoked, ToolRetried
 from .core.journal import Answered, Fresh, InDoubt, Recall
 from .core.payloads import settled
+from .core.terms import Terms
 from .gateway import Gateway, checked, spent, stopped
 from .ports import Refused, Span
 
@@ -37,11 +38,14 @@ class _Step:
     Attributes:
         event: Its intent, or a further attempt.
 
+        terms: How it is carried out.
+
         outcome: How it ends without being sent, or ``None`` if it is to be sent.
     """
 
     call: ToolCall
     event: ToolInvoked | ToolRetried
+    terms: Terms
     outcome: Outcome | None = None
 
     @property
@@ -142,12 +146,13 @@ class Batch:
                 case Answered():
                     self._answers[call.number] = item.known
                 case InDoubt():
-                    steps.append(_Step(call, gateway.retry(call, item.known)))
+                    retry = gateway.retry(call, item.known)
+                    steps.append(_Step(call, retry, gateway.terms_of(item.known)))
                 case Fresh():
-                    intent, denied = gateway.judge(call, item.params)
+                    intent, denied, terms = gateway.judge(call, item.params)
                     # At once: the next one is to see what this one spends.
                     self._journal.apply(intent, gateway.log.recorded_at)
-                    steps.append(_Step(call, intent, denied))
+                    steps.append(_Step(call, intent, terms, denied))
                 case _:
                     assert_never(item.known)
         if any(step.call.over for step in steps):
@@ -213,7 +218,7 @@ class Batch:
         gateway, number = self._gateway, call.number
         with watch as span:
             if step := self._waiting.pop(number, None):
-                outcome = await gateway.forward(call, step.attempt)
+                outcome = await gateway.forward(call, step.attempt, step.terms)
                 self._answers[number] = gateway.settle(call, outcome)
             if span and (known := self._answers.get(number)):
                 span.settled(known.outcome, gateway.routes.get(call.name))

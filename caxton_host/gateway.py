@@ -36,6 +36,7 @@ from .core.calls import (
     Completed,
     Denied,
     Failed,
+    FailureKind,
     Outcome,
     Route,
     Sent,
@@ -46,13 +47,14 @@ from .core.calls import (
 )
 from .core.decisions import Allowed, Attempt, decide, may_ever
 from .core.events import Event, ToolInvoked, ToolProgress, ToolRetried
-from .core.grants import Grant
+from .core.grants import Grant, Rule
 from .core.journal import Answered, Fresh, InDoubt, Journal
 from .core.limits import Limits
 from .core.names import idempotency_key
 from .core.payloads import settled
 from .core.redact import Redactor
 from .core.schemas import Mismatch
+from .core.terms import Terms
 from .errors import LeaseLost, RunStopped, StoreError, Suspend, ToolError
 from .ports import EventLog, Refused, ToolClient, ToolRequest
 from .progress import Reports, unwatched
@@ -61,6 +63,12 @@ from .schemas import fits
 __all__ = ["Gateway", "checked", "spent", "stopped"]
 
 _NOWHERE = Route(server="", tool="")
+
+#: Failures in whose words may be some of the answer, and what is said instead.
+_UNTOLD: Mapping[FailureKind, str] = {
+    "protocol": "the server refused the call",
+    "invalid_result": "the answer is not what the tool promises",
+}
 
 
 async def _at_once(_: float) -> None:
@@ -152,23 +160,24 @@ class Gateway:
             case Answered():
                 return checked(known)
             case Fresh():
-                refusal = await self._record_intent(call, params)
-                if refusal is not None:
-                    return checked(refusal)
-                return self.settle(call, await self.forward(call, 1))
+                terms = await self._record_intent(call, params)
+                if isinstance(terms, Answered):
+                    return checked(terms)
+                return self.settle(call, await self.forward(call, 1, terms))
             case InDoubt():
                 retry = self.retry(call, known)
                 self.journal.apply(retry, self.log.recorded_at)
                 await self.log.append(retry)
-                return self.settle(call, await self.forward(call, retry.attempt))
+                terms = self.terms_of(known)
+                return self.settle(call, await self.forward(call, retry.attempt, terms))
             case _:
                 assert_never(known)
 
     async def _record_intent(
         self, call: ToolCall, params: dict[str, JSON] | None
-    ) -> Answered | None:
-        """Make the intent durable, or return why the call is denied."""
-        intent, denied = self.judge(call, params)
+    ) -> Answered | Terms:
+        """Make the intent durable and return its terms, or why the call is denied."""
+        intent, denied, terms = self.judge(call, params)
         if denied:
             return self.settle(call, denied, intent)
         try:
@@ -183,13 +192,13 @@ class Gateway:
         if refused:
             return self.settle(call, spent(refused), replace(intent, rule=None))
         self.journal.apply(intent, self.log.recorded_at)
-        return None
+        return terms
 
     def judge(
         self, call: ToolCall, params: dict[str, JSON] | None
-    ) -> tuple[ToolInvoked, Denied | None]:
+    ) -> tuple[ToolInvoked, Denied | None, Terms]:
         """
-        Return the intent of a call, and why it is denied, if it is.
+        Return the intent of a call, why it is denied, if it is, and else its terms.
 
         Args:
             call: What the agent asks.
@@ -199,6 +208,7 @@ class Gateway:
         route = self.routes.get(call.name)
         verdict = self._decide(call, route)
         denied = verdict if isinstance(verdict, Denied) else None
+        rules = () if isinstance(verdict, Denied) else verdict
         intent = ToolInvoked(
             call=call.number,
             name=call.name,
@@ -207,13 +217,14 @@ class Gateway:
             params=params,
             params_sha256=call.digest,
             effect=(route or _NOWHERE).effect,
-            rule=verdict.rule.id if isinstance(verdict, Allowed) else None,
+            rule=rules[0].id if rules else None,
             idempotency_key=idempotency_key(self.run_id, call.number),
             fuel=call.fuel,
         )
-        return intent, denied
+        return intent, denied, Terms.of(rules)
 
-    def _decide(self, call: ToolCall, route: Route | None) -> Allowed | Denied:
+    def _decide(self, call: ToolCall, route: Route | None) -> Denied | tuple[Rule, ...]:
+        """Return why a call is denied, or the rules that allow it."""
         if call.over:
             return Denied(
                 code="limit",
@@ -232,21 +243,23 @@ class Gateway:
                 schema=self.inputs.get(call.name),
             )
             verdict = decide(self.grant, attempt, self.journal.tally)
-            refusal = self._refused_today(attempt)
+            today = self._today(attempt)
         except Exception:  # noqa: BLE001 -- law 4: an error while deciding is a denial
             return Denied(
                 code="error", rule=None, message="the call could not be judged"
             )
-        return verdict if isinstance(verdict, Denied) else refusal or verdict
+        if isinstance(verdict, Denied):
+            return verdict
+        return today if isinstance(today, Denied) else (verdict.rule, *today)
 
-    def _refused_today(self, attempt: Attempt) -> Denied | None:
-        """Return what today's grants have against a call, if the run was resumed."""
+    def _today(self, attempt: Attempt) -> Denied | tuple[Rule, ...]:
+        """Return what today's grants say of a call, if the run was resumed."""
         today = self.journal.today
         if today is None:
-            return None
+            return ()
         verdict = decide(today, attempt, self.journal.tally_today)
         if isinstance(verdict, Allowed):
-            return None
+            return (verdict.rule,)
         return replace(
             verdict,
             rule=verdict.rule and f"today.{verdict.rule}",
@@ -279,7 +292,13 @@ class Gateway:
             reason="resolved" if known.resolved else "resumed",
         )
 
-    async def forward(self, call: ToolCall, attempt: int) -> Completed | Failed:
+    def terms_of(self, known: InDoubt) -> Terms:
+        """Return how a call in doubt is carried out, if it is sent again."""
+        return Terms.of_call(known.invoked, self.grant, self.journal.today)
+
+    async def forward(
+        self, call: ToolCall, attempt: int, terms: Terms
+    ) -> Completed | Failed:
         """
         Send a call whose intent, or whose retry, is durable; return the outcome.
 
@@ -290,23 +309,25 @@ class Gateway:
         sends = _Sends(attempt)
         for tries in count(1):
             try:
-                done = await self._send(call, route, sends)
+                done = await self._send(call, route, sends, terms)
             except ToolError as exc:
                 sent = likelier(sent, exc.sent)
                 if not route.retry.again(route.effect, exc.kind, sent, sends=tries):
-                    return self._failed(route, exc, sent)
+                    return self._failed(route, exc, sent, terms)
             else:
-                return self._taken(route, sends.counted(done))
+                return self._taken(route, sends.counted(done), terms)
             await self._send_again(call, route, sends, tries, sent)
         raise AssertionError  # pragma: no cover -- the loop returns or raises
 
-    async def _send(self, call: ToolCall, route: Route, sends: _Sends) -> Completed:
+    async def _send(
+        self, call: ToolCall, route: Route, sends: _Sends, terms: Terms
+    ) -> Completed:
         reports = Reports(
             log=self.log,
             redact=self.redact,
             call=call.number,
             watch=self.watch,
-            quiet=route.record == "hash",
+            quiet=_is_quiet(route, terms),
         )
         self._check_lease(call)
 
@@ -323,6 +344,7 @@ class Gateway:
             definition_sha256=route.definition_sha256,
             idempotency_key=idempotency_key(self.run_id, call.number),
             attempt=sends.attempt,
+            timeout=terms.timeout,
             on_progress=reports.take,
             on_resend=asked_for,
         )
@@ -367,18 +389,20 @@ class Gateway:
         await self.log.append(retry)
         self.journal.apply(retry, self.log.recorded_at)
 
-    def _failed(self, route: Route, exc: ToolError, sent: Sent) -> Failed:
+    def _failed(self, route: Route, exc: ToolError, sent: Sent, terms: Terms) -> Failed:
         text, code = self.redact.text(str(exc)), exc.code
-        if route.record == "hash" and exc.kind == "protocol":
+        if _is_quiet(route, terms) and exc.kind in _UNTOLD:
             # Its words may be the answer, and so may its number.
-            text, code = "the server refused the call", None
+            text, code = _UNTOLD[exc.kind], None
         return Failed(kind=exc.kind, sent=sent, message=text, code=code)
 
-    def _taken(self, route: Route, done: Completed) -> Completed | Failed:
-        if done.bytes > self.max_result:
+    def _taken(self, route: Route, done: Completed, terms: Terms) -> Completed | Failed:
+        done = terms.conceal(done, route.server)
+        most = min(self.max_result, terms.max_result or self.max_result)
+        if done.bytes > most:
             if route.over_limit == "cut":
-                return shortened(done, self.max_result)
-            text = f"the answer has {done.bytes} bytes, of {self.max_result} allowed"
+                return shortened(done, most)
+            text = f"the answer has {done.bytes} bytes, of {most} allowed"
             return Failed(kind="too_large", sent="yes", message=text)
         return done
 
@@ -402,6 +426,11 @@ class Gateway:
         if route.record == "hash" and isinstance(outcome, Completed):
             return cut(outcome)
         return outcome
+
+
+def _is_quiet(route: Route, terms: Terms) -> bool:
+    """Return whether the words of the tool are not for the log as they are."""
+    return route.record == "hash" or bool(terms.redact)
 
 
 def stopped(sent: Sent) -> Failed:

@@ -33,9 +33,10 @@ from .core.limits import Limits
 from .core.names import stream_of, uuid7
 from .core.places import Places
 from .core.redact import Redactor
-from .core.resolution import Resolution, recorded_as
+from .core.resolution import GiveResult, Resolution, recorded_as
 from .core.runs import ENDS
 from .core.templates import texts
+from .core.terms import Terms
 from .drive import Driver
 from .errors import BusyError, NotKeptError, Suspend, UsageError
 from .gateway import Gateway
@@ -470,8 +471,15 @@ class Host:
                 f"event {seq} of run {run_id} is no call in doubt; those are: {known}",
                 fix="name one of them; caxton runs show lists the calls",
             )
-        call = doubts[seq].invoked.call
-        events = recorded_as(call, resolution, actor, reason, journal.open_calls)
+        invoked = doubts[seq].invoked
+        if isinstance(resolution, GiveResult):
+            grant = Grant.from_payload(recording.started.grants)
+            terms = Terms.of_call(invoked, grant, None)
+            given = terms.conceal(resolution.completed, invoked.server)
+            resolution = GiveResult(given)
+        events = recorded_as(
+            invoked.call, resolution, actor, reason, journal.open_calls
+        )
         await self.store.claim(
             stream_of(run_id), *events, after=recording.history[-1].seq
         )

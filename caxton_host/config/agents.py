@@ -10,6 +10,7 @@ from pathlib import Path
 from ..core.calls import JSON
 from ..core.conditions import Conditions
 from ..core.grants import Grant, Rule
+from ..core.jsonpaths import JsonPath
 from ..core.limits import Limits
 from ..core.names import is_server_name
 from ..core.patterns import Pattern
@@ -24,15 +25,24 @@ __all__ = ["agent", "agent_name"]
 
 _REFERENCE = re.compile(r"\$\{(?:env|file):")
 _CALLS = re.compile(r"([0-9]{1,9})/run")
+_MOST_PATHS = 32
+#: What a rule cannot say: why, and what comes nearest.
+_NEVER = {
+    "delegate": (
+        "is nothing that a rule can say: no agent hands on what it may do",
+        "remove it, and give the other agent rules of its own",
+    ),
+    "hours": (
+        "is nothing that a rule can say: none is bound to hours of the day",
+        "remove the rule, or remove hours and let the rule end: expires",
+    ),
+}
 _LATER = frozenset(
     {
         "approve",
         "args",
-        "delegate",
-        "hours",
         "other_args",
         "rate",
-        "redact_result",
         "sum",
     }
 )
@@ -96,6 +106,8 @@ def _rules(kind: str, tables: Sequence[object], at: At) -> tuple[Rule, ...]:
 def _refuse_later(table: object, at: At) -> None:
     # A rule without its condition would allow more than was meant (law 4).
     for key in f.table(table, at):
+        if key in _NEVER:
+            raise at.key(key).error(*_NEVER[key])
         if key in _LATER:
             raise at.key(key).error(
                 "this version does not know it yet, and will not guess",
@@ -106,6 +118,22 @@ def _refuse_later(table: object, at: At) -> None:
 def _pattern(value: object, at: At) -> Pattern:
     try:
         return Pattern.parse(f.text(value, at))
+    except UsageError as exc:
+        raise at.error(str(exc), exc.fix) from None
+
+
+def _paths(value: object, at: At) -> tuple[JsonPath, ...]:
+    found: tuple[JsonPath, ...] = f.listed(_path)(value, at)
+    if not 0 < len(found) <= _MOST_PATHS:
+        raise at.error(
+            f"names {len(found)} places", fix=f"name 1 to {_MOST_PATHS} of them"
+        )
+    return found
+
+
+def _path(value: object, at: At) -> JsonPath:
+    try:
+        return JsonPath.parse(f.text(value, at))
     except UsageError as exc:
         raise at.error(str(exc), exc.fix) from None
 
@@ -201,6 +229,9 @@ _ALLOW: f.Fields = {
     "other_params": ("other_params", _others),
     "only_after": ("only_after", _PATTERNS),
     "unless_after": ("unless_after", _PATTERNS),
+    "timeout": ("timeout", f.duration),
+    "max_result": ("max_result", f.size),
+    "redact_result": ("redact_result", _paths),
 }
 
 _AGENT: f.Fields = {

@@ -13,6 +13,7 @@ from typing import TypeAlias
 from ..errors import ConditionError, UsageError
 from .calls import JSON
 from .conditions import Conditions
+from .jsonpaths import JsonPath
 from .patterns import Pattern
 
 __all__ = ["Grant", "Rule"]
@@ -38,6 +39,12 @@ class Rule:
 
         max_params: Bytes of the largest parameters that it allows.
 
+        timeout: Seconds that a send of a call takes, at most.
+
+        max_result: Bytes of the largest answer.
+
+        redact_result: What of an answer neither agent nor log get.
+
         params: What parameters have to be; of a deny rule, which it is about.
 
         other_params: Parameters that `params` does not name are allowed as well.
@@ -52,6 +59,9 @@ class Rule:
     unless_after: tuple[Pattern, ...] = ()
     expires: int | None = None
     max_params: int | None = None
+    timeout: float | None = None
+    max_result: int | None = None
+    redact_result: tuple[JsonPath, ...] = ()
     params: Conditions | None = None
     other_params: bool = False
     source: str = ""
@@ -70,6 +80,9 @@ class Rule:
             "calls": self.calls,
             "expires": self.expires,
             "max_params": self.max_params,
+            "timeout": self.timeout,
+            "max_result": self.max_result,
+            "redact_result": [path.text for path in self.redact_result],
             "params": self.params.to_payload() if self.params else None,
             "other_params": "allow" if self.other_params else None,
             "source": self.source,
@@ -158,6 +171,11 @@ def _rule(payload: JSON, *, deny: bool = False) -> Rule:
         unless_after=_patterns(payload.get("unless_after")),
         expires=_number(payload, "expires"),
         max_params=_number(payload, "max_params"),
+        timeout=_seconds(payload, "timeout"),
+        max_result=_number(payload, "max_result"),
+        redact_result=tuple(
+            JsonPath.parse(str(text)) for text in _list(payload.get("redact_result"))
+        ),
         params=_conditions(payload.get("params"), deny=deny),
         other_params=payload.get("other_params") == "allow",
         source=str(payload.get("source", "")),
@@ -200,6 +218,11 @@ def _patterns(value: JSON) -> tuple[Pattern, ...]:
 def _number(payload: Mapping[str, JSON], key: str) -> int | None:
     value = payload.get(key)
     return value if isinstance(value, int) else None
+
+
+def _seconds(payload: Mapping[str, JSON], key: str) -> float | None:
+    value = payload.get(key)
+    return value if isinstance(value, float) else _number(payload, key)
 
 
 def _list(value: JSON) -> list[JSON]:

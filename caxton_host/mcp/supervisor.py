@@ -109,6 +109,7 @@ class Server:
 
     async def _call(self, request: ToolRequest, options: ToolOptions) -> Completed:
         seconds = options.timeout or self.config.timeout
+        seconds = min(seconds, request.timeout or seconds)
         deadline = asyncio.get_running_loop().time() + seconds
         async with self._gate.entered(deadline, seconds):
             connection = self._current

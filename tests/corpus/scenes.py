@@ -17,6 +17,7 @@ from typing import TypeAlias
 from caxton_host.building import build_agent
 from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.grants import Grant, Rule
+from caxton_host.core.jsonpaths import JsonPath
 from caxton_host.core.limits import Limits
 from caxton_host.core.patterns import Pattern
 from caxton_host.core.resolution import Abort, Fail, GiveResult, Retry
@@ -324,6 +325,25 @@ async def diverged(it: Studio) -> None:
         await left.resume()
         left.sandbox = sound
         await left.keep()
+
+
+@scene
+async def answers_under_terms(it: Studio) -> None:
+    hidden = (JsonPath.parse("$.said"), JsonPath.parse("$..token"))
+    rules = [
+        Rule(
+            id="allow[1]",
+            tools=(Pattern.parse("demo/look"),),
+            timeout=2.5,
+            redact_result=hidden,
+        ),
+        Rule(id="allow[2]", tools=(Pattern.parse("demo/*"),), max_result=4096),
+    ]
+    await it.start(
+        guest(*map(tool, ("look", "huge", "send")), output=None),
+        grant=Grant(allow=tuple(rules)),
+    )
+    await it.keep()
 
 
 # -- batches and forks ---------------------------------------------------------

@@ -666,6 +666,9 @@ def test_conditions_of_a_rule_are_read(folder: Folder) -> None:
         unless_after = ["web/*"]
         expires = 1970-01-01T01:00:01+01:00
         max_params = "16 KiB"
+        timeout = "500ms"
+        max_result = "1 KiB"
+        redact_result = ["$.user.email", "$..secret"]
         """
     )
 
@@ -675,3 +678,5 @@ def test_conditions_of_a_rule_are_read(folder: Folder) -> None:
         "web/*",
     ]
     assert (rule.expires, rule.max_params) == (1_000_000, 16384)
+    assert (rule.timeout, rule.max_result) == (0.5, 1024)
+    assert [path.text for path in rule.redact_result] == ["$.user.email", "$..secret"]

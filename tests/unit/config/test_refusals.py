@@ -255,6 +255,28 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
             "time zone",
             "2027-01-31T18:00:00Z",
         ),
+        (
+            RULE + "redact_result = ['user.email']",
+            "agents.a.allow[1].redact_result.1",
+            "does not begin with '$'",
+            "$.user.email",
+        ),
+        (
+            RULE + "redact_result = []",
+            "agents.a.allow[1].redact_result",
+            "names 0 places",
+            "name 1 to 32",
+        ),
+        (
+            RULE + f"redact_result = {['$.a'] * 33}",
+            "agents.a.allow[1].redact_result",
+            "names 33 places",
+            "name 1 to 32",
+        ),
+        (RULE + "timeout = 5", "agents.a.allow[1].timeout", "a duration", "10s"),
+        (RULE + "max_result = 5", "agents.a.allow[1].max_result", "a size", "64 KiB"),
+        (RULE + "hours = {}", "agents.a.allow[1].hours", "hours of the day", "expires"),
+        (RULE + "delegate = {}", "agents.a.allow[1].delegate", "hands on", "own"),
         (RULE + "max_params = 5", "agents.a.allow[1].max_params", "a size", "64 KiB"),
         (
             RULE + "only_after = ['x']",

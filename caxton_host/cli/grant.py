@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from . import explain, suggest
+from . import check, explain, matrix, suggest
 
 __all__ = ["command"]
 
@@ -16,10 +16,14 @@ def command() -> None:
 
     \b
     Examples:
+      caxton grant check
       caxton grant explain weather demo/get_weather '{"location": "Oslo"}'
+      caxton grant matrix
       caxton grant suggest --manifest hello.wasm
     """
 
 
+command.add_command(check.command)
 command.add_command(explain.of_agent)
+command.add_command(matrix.command)
 command.add_command(suggest.command)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from . import check, explain, matrix, suggest
+from . import check, explain, matrix, suggest, what_if
 
 __all__ = ["command"]
 
@@ -19,6 +19,7 @@ def command() -> None:
       caxton grant check
       caxton grant explain weather demo/get_weather '{"location": "Oslo"}'
       caxton grant matrix
+      caxton grant what-if new.toml --since 7d
       caxton grant suggest --manifest hello.wasm
     """
 
@@ -27,3 +28,4 @@ command.add_command(check.command)
 command.add_command(explain.of_agent)
 command.add_command(matrix.command)
 command.add_command(suggest.command)
+command.add_command(what_if.command)

@@ -262,12 +262,6 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
             "not a tool pattern",
             "SERVER",
         ),
-        (
-            RULE + "params.location = { type = 'string' }",
-            "agents.a.allow[1].params",
-            "does not know it yet",
-            "remove it",
-        ),
         (RULE + "rate = '3/min'", "agents.a.allow[1].rate", "not know", "remove"),
         (RULE + "approve = {}", "agents.a.allow[1].approve", "not know", "remove"),
         (

@@ -13,6 +13,7 @@ from . import (
     appends,
     calls,
     evidence,
+    judging,
     machine,
     many,
     page,
@@ -37,6 +38,7 @@ SECTIONS: Mapping[str, Callable[[Path, argparse.Namespace], page.Section]] = {
     "agents": agents.section,
     "appends": appends.section,
     "evidence": evidence.section,
+    "what_if": judging.section,
     "profile": profile.section,
 }
 
@@ -56,6 +58,7 @@ def main() -> None:
     parser.add_argument("--prefix", type=int, default=10_000, help="calls to resume")
     parser.add_argument("--suspended", type=int, default=1000, help="runs that wait")
     parser.add_argument("--events", type=int, default=200_000, help="to verify")
+    parser.add_argument("--judged", type=int, default=200_000, help="calls, again")
     parser.add_argument("--servers", type=int, default=50, help="slow to start")
     parser.add_argument("--seconds", type=float, default=0.7, help="an append round")
     parser.add_argument("--write", type=Path, help="a page of the figures")

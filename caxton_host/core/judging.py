@@ -1,0 +1,196 @@
+"""
+A verdict with its reasons, and the calls of a run judged again by another grant.
+
+Nothing here decides: `decisions` does, and what it says is kept together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from .calls import JSON, Completed, Denied, Outcome, Route
+from .decisions import Allowed, Attempt, Considered, Tally, considered, decide
+from .events import Event, ToolInvoked
+from .grants import Grant
+from .payloads import outcome_of
+
+__all__ = ["ALLOWED", "Explanation", "Judged", "Retrial", "explain"]
+
+ALLOWED = "allowed"
+
+#: What was denied before any grant was asked.
+_BEFORE = frozenset({"bad_request", "limit"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """
+    What a grant says of a call, and why.
+
+    Attributes:
+        considered: What each rule has to say, in the order in which it is asked.
+    """
+
+    attempt: Attempt
+    verdict: Allowed | Denied
+    considered: tuple[Considered, ...]
+
+    @property
+    def code(self) -> str:
+        """``allowed``, or the code of the denial."""
+        return _code(self.verdict)
+
+    @property
+    def rule(self) -> str | None:
+        """The rule that decided, or ``None`` where the lack of one did."""
+        verdict = self.verdict
+        return verdict.rule.id if isinstance(verdict, Allowed) else verdict.rule
+
+
+def explain(grant: Grant, attempt: Attempt, tally: Tally) -> Explanation:
+    """Return what *grant* says of a call, and why."""
+    return Explanation(
+        attempt=attempt,
+        verdict=decide(grant, attempt, tally),
+        considered=tuple(considered(grant, attempt, tally)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """
+    A recorded call, judged again.
+
+    Attributes:
+        invoked: The call.
+
+        at: When it was recorded.
+
+        seq: Its place in the stream.
+
+        was: ``allowed``, or the code of its denial, as recorded.
+
+        rule: The rule that was recorded.
+
+        now: What the other grant says.
+    """
+
+    invoked: ToolInvoked
+    at: int
+    seq: int
+    was: str
+    rule: str | None
+    now: Allowed | Denied
+
+    @property
+    def code(self) -> str:
+        """``allowed``, or the code of the denial, by the other grant."""
+        return _code(self.now)
+
+    @property
+    def changed(self) -> bool:
+        """Whether the call is allowed by one, and not by the other."""
+        if self.was in _BEFORE:
+            return False
+        return (self.was == ALLOWED) is isinstance(self.now, Denied)
+
+
+def _nowhere(_: str) -> Route | None:
+    return None
+
+
+def _unmeasured(_: Mapping[str, JSON]) -> int:
+    return 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Retrial:
+    """
+    One run, judged again as its events come by.
+
+    What the run did is judged. Whatever is denied now, it stays what the agent did
+    next; whatever is allowed now has no answer.
+
+    Attributes:
+        grant: The other grant.
+
+        leads: Where a name leads now that led nowhere then.
+
+        measure: How many bytes parameters have.
+
+        tally: What the run did so far, as the other grant counts it.
+    """
+
+    grant: Grant
+    leads: Callable[[str], Route | None] = _nowhere
+    measure: Callable[[Mapping[str, JSON]], int] = _unmeasured
+    tally: Tally = field(default_factory=Tally)
+    _denied: dict[int, Judged] = field(default_factory=dict[int, Judged])
+    _open: dict[int, tuple[str, str]] = field(
+        default_factory=dict[int, tuple[str, str]]
+    )
+
+    def take(self, event: Event, at: int, seq: int) -> Judged | None:
+        """
+        Take the next event of the run; with the end of a verdict, return the call.
+
+        Args:
+            event: Any event of the run; those that are not of a call are skipped.
+
+            at: When it was recorded.
+
+            seq: Its place in the stream.
+        """
+        if isinstance(event, ToolInvoked):
+            judged = self._judge(event, at, seq)
+            if event.rule is not None:
+                return judged
+            # Why it was denied is in the event that follows.
+            self._denied[event.call] = judged
+            return None
+        end = outcome_of(event)
+        return self._end(*end) if end else None
+
+    def _judge(self, invoked: ToolInvoked, at: int, seq: int) -> Judged:
+        attempt = self._attempt(invoked, at)
+        now: Allowed | Denied = _UNREADABLE
+        if invoked.params is not None:
+            now = decide(self.grant, attempt, self.tally)
+        if isinstance(now, Allowed) and attempt.route:
+            target = attempt.route.server, attempt.route.tool
+            self.tally.used[now.rule.id] += 1
+            self.tally.called.add(target)
+            self._open[invoked.call] = target
+        return Judged(
+            invoked=invoked,
+            at=at,
+            seq=seq,
+            was=ALLOWED,
+            rule=invoked.rule,
+            now=now,
+        )
+
+    def _attempt(self, invoked: ToolInvoked, at: int) -> Attempt:
+        if invoked.server is None or invoked.tool is None:
+            route = self.leads(invoked.name)
+        else:
+            route = Route(server=invoked.server, tool=invoked.tool)
+        params = invoked.params or {}
+        return Attempt(route=route, params=params, size=self.measure(params), now=at)
+
+    def _end(self, number: int, outcome: Outcome) -> Judged | None:
+        target = self._open.pop(number, None)
+        if target and isinstance(outcome, Completed) and not outcome.is_error:
+            self.tally.done.add(target)
+        judged = self._denied.pop(number, None)
+        if judged is None or not isinstance(outcome, Denied):
+            return None
+        return replace(judged, was=outcome.code, rule=outcome.rule)
+
+
+_UNREADABLE = Denied(code="bad_request", rule=None, message="")
+
+
+def _code(verdict: Allowed | Denied) -> str:
+    return ALLOWED if isinstance(verdict, Allowed) else verdict.code

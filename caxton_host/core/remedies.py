@@ -1,0 +1,124 @@
+"""What would allow a call that a grant denies: lines to be read, and pasted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from .decisions import Attempt, Refusal, Stage, Tally, considered
+from .grants import Grant, Rule
+from .judging import Explanation
+from .patterns import Pattern
+
+__all__ = ["grant_for", "remedy", "when"]
+
+
+def grant_for(agent: str, target: str) -> str:
+    """
+    Return the grant of *target*, to paste into a configuration.
+
+    >>> print(grant_for("weather", "demo/echo"))
+    [[agents.weather.allow]]
+    tools = ["demo/echo"]
+    """
+    return f'[[agents.{agent}.allow]]\ntools = ["{target}"]'
+
+
+def when(at: int) -> str:
+    """
+    Return a time as a configuration has it.
+
+    >>> when(1_700_000_000_000_000)
+    '2023-11-14T22:13:20Z'
+    """
+    return datetime.fromtimestamp(at / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def remedy(agent: str, explained: Explanation, tally: Tally) -> str | None:
+    """
+    Return what an agent's grants would have to say for a call to be allowed.
+
+    Nothing if it is allowed, or if its name leads nowhere.
+
+    Args:
+        agent: Whose grants they are.
+
+        explained: What they say now.
+
+        tally: What the run did before the call.
+    """
+    attempt = explained.attempt
+    if attempt.route is None:
+        return None
+    if explained.code == "not_granted":
+        return grant_for(agent, f"{attempt.route.server}/{attempt.route.tool}")
+    for one in explained.considered:
+        if one.rule.id != explained.rule:
+            continue
+        if one.kind == "deny":
+            return f"# {_named(one.rule)} forbids it, whatever allows it: narrow that"
+        if one.refusal:
+            lines = _lines(one.rule, one.refusal, attempt, tally)
+            return "\n".join([f"# in {_named(one.rule)}:", *lines])
+    return None
+
+
+def _named(rule: Rule) -> str:
+    return f"{rule.id} ({rule.source})" if rule.source else rule.id
+
+
+def _lines(
+    rule: Rule, refusal: Refusal | None, attempt: Attempt, tally: Tally
+) -> Iterator[str]:
+    """Yield a line for each thing that refuses, one behind the other."""
+    while refusal:
+        loosen = _LOOSER.get(refusal.code)
+        if loosen is None:
+            yield f"# {refusal.message}"
+            return
+        rule, line = loosen(rule, attempt, tally)
+        yield line
+        (one,) = considered(Grant(allow=(rule,)), attempt, tally)
+        refusal = one.refusal
+
+
+def _later(rule: Rule, _: Attempt, __: Tally) -> tuple[Rule, str]:
+    then = when(rule.expires or 0)
+    line = f"# expires = {then} is over: remove it, or write a later time"
+    return replace(rule, expires=None), line
+
+
+def _reordered(rule: Rule, _: Attempt, tally: Tally) -> tuple[Rule, str]:
+    lacking = [
+        pattern
+        for pattern in rule.only_after
+        if not any(pattern.matches(*tool) for tool in tally.done)
+    ]
+    if lacking:
+        line = f"# only_after: call {_texts(lacking)} first, in the same run"
+        return replace(rule, only_after=()), line
+    line = f"# unless_after: call it before {_texts(rule.unless_after)}"
+    return replace(rule, unless_after=()), line
+
+
+def _texts(patterns: Iterable[Pattern]) -> str:
+    return ", ".join(pattern.text for pattern in patterns)
+
+
+def _larger(rule: Rule, attempt: Attempt, _: Tally) -> tuple[Rule, str]:
+    line = f'max_params = "{attempt.size} B"'
+    return replace(rule, max_params=attempt.size), line
+
+
+def _more(rule: Rule, _: Attempt, tally: Tally) -> tuple[Rule, str]:
+    calls = tally.used[rule.id] + 1
+    return replace(rule, calls=calls), f'calls = "{calls}/run"'
+
+
+_LOOSER: Mapping[Stage, Callable[[Rule, Attempt, Tally], tuple[Rule, str]]] = {
+    "expired": _later,
+    "order": _reordered,
+    "too_large": _larger,
+    "budget": _more,
+}

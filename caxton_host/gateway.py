@@ -349,7 +349,8 @@ class Gateway:
         self.journal.apply(retry, self.log.recorded_at)
 
     def _failed(self, route: Route, exc: ToolError, sent: Sent) -> Failed:
-        text, code = self.redact.text(str(exc)), exc.code
+        said = f"{exc}. To fix: {exc.fix}" if exc.fix else str(exc)
+        text, code = self.redact.text(said), exc.code
         if route.record == "hash" and exc.kind == "protocol":
             # Its words may be the answer, and so may its number.
             text, code = "the server refused the call", None

@@ -9,11 +9,10 @@ elsewhere.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
-from urllib.parse import urlsplit
 
+from ..core.origins import in_the_clear, origin
 from ..errors import ToolError
 
 if TYPE_CHECKING:
@@ -21,15 +20,7 @@ if TYPE_CHECKING:
 
     from ..http import Client
 
-__all__ = [
-    "SPEAKS",
-    "STEPS",
-    "Exchange",
-    "Send",
-    "in_the_clear",
-    "origin",
-    "presentable",
-]
+__all__ = ["SPEAKS", "STEPS", "Exchange", "Send", "presentable"]
 
 #: Sends one request of a flow, and returns its answer.
 Send: TypeAlias = "Callable[[httpx2.Request], Awaitable[httpx2.Response]]"
@@ -40,7 +31,6 @@ STEPS: Final = 12
 #: What tells the SDK to say which server a token is for (RFC 8707).
 SPEAKS: Final = {"mcp-protocol-version": "2025-06-18"}
 
-_LOOPBACK = re.compile(r"127(\.[0-9]{1,3}){3}")
 _LONGEST_ANSWER = 64 * 1024
 _LONGEST_TOKEN = 8 * 1024
 
@@ -121,30 +111,3 @@ class Exchange:
 def presentable(token: str) -> bool:
     """Return whether a header takes *token*."""
     return len(token) <= _LONGEST_TOKEN and token.isascii() and token.isprintable()
-
-
-def origin(url: str) -> tuple[str, str | None, int | None]:
-    """
-    Return what no credential leaves: scheme, host and port.
-
-    >>> origin("https://Host/a") == origin("https://host:443/b")
-    True
-    """
-    parts = urlsplit(url)
-    usual = {"http": 80, "https": 443}.get(parts.scheme)
-    return parts.scheme, parts.hostname, parts.port or usual
-
-
-def in_the_clear(url: str) -> bool:
-    """
-    Return whether what is sent there leaves this machine unencrypted, or goes nowhere.
-
-    >>> in_the_clear("https://a.example"), in_the_clear("http://127.0.0.1:8080/")
-    (False, False)
-    >>> in_the_clear("http://127.0.0.1.example"), in_the_clear("javascript:alert(1)")
-    (True, True)
-    """
-    where = urlsplit(url)
-    host = where.hostname or ""
-    near = host in {"localhost", "::1"} or _LOOPBACK.fullmatch(host)
-    return where.scheme != "https" and not (where.scheme == "http" and near)

@@ -29,12 +29,13 @@ from mcp.shared.auth import (
 from pydantic import AnyUrl
 
 from ..core.calls import JSON
+from ..core.origins import in_the_clear, origin
 from ..core.redact import Redactor
 from ..core.servers import OAuth, ServerConfig
 from ..errors import ServerUnavailable, ToolError, UsageError
 from ..http import Client
 from .credentials import METHODS, Memory
-from .exchange import SPEAKS, STEPS, Exchange, in_the_clear, origin, presentable
+from .exchange import SPEAKS, STEPS, Exchange, presentable
 from .oauth import LONGEST_CHALLENGE, scopes
 from .scoped import is_open
 from .texts import plain

@@ -58,7 +58,8 @@ class Browser:
                 return await self._result
         except TimeoutError:
             why = f"nobody logged in within {self._wait:g} s"
-            raise ToolError("timeout", "no", why) from None
+            fix = "log in again, with more time: --wait 15m"
+            raise ToolError("timeout", "no", why, fix=fix) from None
 
     async def visited(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -95,8 +96,8 @@ class Browser:
             return "400 Bad Request", "This is not the login that is waited for."
         if "error" in said:
             error = said["error"] if _ERROR.fullmatch(said["error"]) else "an error"
-            refused = ToolError("transport", "no", f"its issuer answered {error}")
-            self._result.set_exception(refused)
+            why, fix = f"its issuer answered {error}", "log in again, and allow it"
+            self._result.set_exception(ToolError("transport", "no", why, fix=fix))
             return "200 OK", "The login was refused. You can close this page."
         self._result.set_result(
             AuthorizationCodeResult(

@@ -128,11 +128,8 @@ async def test_a_token_is_a_secret_as_soon_as_it_is_there(tmp_path: Path) -> Non
         at.issuer.method = "client_secret_basic"
         login = await at.log_in()
         async with replace_redactor(at).tools() as tools:
-            secrets = (
-                login.access_token,
-                login.refresh_token,
-                login.client["client_secret"],
-            )
+            client_secret = str(login.client["client_secret"])
+            secrets = [login.access_token, str(login.refresh_token), client_secret]
             for secret in secrets:
                 assert await said(tools, f"it is {secret}!") == "it is [redacted]!"
                 assert secret not in repr(login)  # law 8

@@ -19,6 +19,7 @@ from mcp.shared.auth import (
 from pydantic import ValidationError
 
 from ..errors import ToolError
+from .challenge import is_scope
 from .credentials import Memory
 from .exchange import Send
 from .tokens import Login, TokenFile
@@ -27,8 +28,6 @@ __all__ = ["KeptProvider"]
 
 #: The time of a token that is not to be used any more.
 _OVER: Final = 1.0
-
-_LONGEST_SCOPE: Final = 2048
 
 
 class KeptProvider(OAuthClientProvider):
@@ -153,8 +152,8 @@ class KeptProvider(OAuthClientProvider):
         login = self._login
         if login is None or {*scope.split()} <= {*(login.scope or "").split()}:
             return False
-        wanted = union_scopes(login.wanted, scope)
-        if wanted is None or len(wanted) > _LONGEST_SCOPE:
+        wanted = union_scopes(login.wanted, scope) or scope
+        if not is_scope(wanted):  # They are too many.
             wanted = scope
         if login.wanted != wanted:
             self._write(replace(login, wanted=wanted))

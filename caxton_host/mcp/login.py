@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx2
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError
-from mcp.client.auth.utils import issuers_match
+from mcp.client.auth.utils import extract_scope_from_www_auth, issuers_match
 from mcp.shared.auth import (
     AuthorizationCodeResult,
     OAuthClientInformationFull,
@@ -34,9 +34,9 @@ from ..core.redact import Redactor
 from ..core.servers import OAuth, ServerConfig
 from ..errors import ServerUnavailable, ToolError, UsageError
 from ..http import Client
+from .challenge import LONGEST, is_scope
 from .credentials import METHODS, Memory
 from .exchange import SPEAKS, STEPS, Exchange, presentable
-from .oauth import LONGEST_CHALLENGE, scopes
 from .scoped import is_open
 from .texts import plain
 from .tokens import Login, TokenFile
@@ -172,7 +172,7 @@ class _LoginProvider(OAuthClientProvider):
         self._person = person
         self._learn = learn
         self._address = ""
-        self._named: str | None = None
+        self._named = False
         self._before: Login | None = None
         self._exchange: Exchange | None = None
         self._tokens: OAuthToken | None = None
@@ -199,22 +199,22 @@ class _LoginProvider(OAuthClientProvider):
             # What is asked for now is added to what was granted.
             granted = OAuthToken(access_token="-", scope=before.scope)  # noqa: S106
             self.context.current_tokens = granted
-        self._named = scopes(said)
         ours = httpx2.Request("POST", self._url, headers=SPEAKS)
+        refusal = httpx2.Response(
+            status, headers={"www-authenticate": said}, request=ours
+        )
+        self._named = extract_scope_from_www_auth(refusal) is not None
         flow = self.async_auth_flow(ours)
         try:
             wanted = await anext(flow)
             for _ in range(STEPS):
                 if wanted is ours and self._tokens:
                     return self._login(self._tokens)
-                if wanted is ours:
-                    headers = {"www-authenticate": said}
-                    answer = httpx2.Response(status, headers=headers, request=ours)
-                else:
-                    if wanted.method == "POST":
-                        self._check()
-                    answer = await exchange(wanted)
-                wanted = await flow.asend(answer)
+                if wanted.method == "POST" and wanted is not ours:
+                    self._check()
+                wanted = await flow.asend(
+                    refusal if wanted is ours else await exchange(wanted)
+                )
         finally:
             await flow.aclose()
         raise ToolError("protocol", "no", "it takes too many requests")
@@ -254,9 +254,11 @@ class _LoginProvider(OAuthClientProvider):
         described = resource.protected_resource_metadata
         if self._config.scope is not None:
             asked.scope = self._config.scope
-        elif self._named is None and not (described and described.scopes_supported):
+        elif not self._named and not (described and described.scopes_supported):
             # The SDK would ask for all that the issuer knows.
             asked.scope = None
+        if asked.scope and not is_scope(asked.scope):
+            _refuse("what the tokens would be good for cannot be asked for")
         return await super()._perform_authorization_code_grant()
 
     # -- the person ------------------------------------------------------------
@@ -335,7 +337,10 @@ async def _challenge(client: Client, config: ServerConfig) -> str:
     )
     if said.status != HTTPStatus.UNAUTHORIZED:
         return ""
-    return said.headers.get("www-authenticate", "")[:LONGEST_CHALLENGE]
+    challenge = said.headers.get("www-authenticate", "")
+    if len(challenge) > LONGEST:
+        _refuse("the server says too much about the tokens that it wants")
+    return challenge
 
 
 def _registered(config: OAuth, where: AnyUrl) -> OAuthClientInformationFull:

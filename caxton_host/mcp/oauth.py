@@ -8,7 +8,6 @@ a lock over every request that it waits for. See `exchange` for where they may l
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 from ..core.redact import Redactor
 from ..core.servers import OAuth
 from ..errors import ToolError
+from .challenge import LONGEST, is_lacking, scopes
 from .exchange import Exchange, presentable
 from .tokens import TokenFile
 
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from .credentials import Provider
     from .kept import KeptProvider
 
-__all__ = ["LONGEST_CHALLENGE", "Access", "another", "login_fix", "scopes"]
+__all__ = ["Access", "another", "login_fix"]
 
-LONGEST_CHALLENGE = 4096
 
 #: Seconds between two requests for a token: one that is refused stays refused.
 _SOONEST = 1.0
@@ -38,10 +37,6 @@ _REMEMBERED = 8
 _TURNED_AWAY = ToolError("transport", "no", "the server has turned it away")
 
 _BEARER = "Bearer "
-_LACKING = re.compile(r'\berror="?insufficient_scope\b')
-_SCOPE = re.compile(r'\bscope=(?:"([^"]*)"|([^\s,"]+))')
-_SCOPES = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+( [\x21\x23-\x5b\x5d-\x7e]+)*")
-_LONGEST_SCOPE = 2048
 
 
 class Access:
@@ -124,7 +119,7 @@ class Access:
                 if loop.time() < self._not_before:
                     raise self._failed()
                 self._not_before = loop.time() + _SOONEST
-                self._challenge = challenge[:LONGEST_CHALLENGE]
+                self._challenge = challenge[:LONGEST]
                 await self._get(used, deadline)
         except TimeoutError:
             self._problem = ToolError("timeout", "no", "none came in time")
@@ -143,7 +138,7 @@ class Access:
 
         More is never asked for from here: it takes a person, each time.
         """
-        if self._file is None or not _LACKING.search(challenge[:LONGEST_CHALLENGE]):
+        if self._file is None or not is_lacking(challenge):
             return None
         provider = await self._look(self._file)
         if self._token is not None and _header(self._token) != used:
@@ -236,18 +231,6 @@ class Access:
 def login_fix(name: str) -> str:
     """Return what to type for a login."""
     return f"caxton server login {name}"
-
-
-def scopes(challenge: str) -> str | None:
-    """
-    Return what a server wants a token to be good for, if that can be said.
-
-    >>> scopes('Bearer error="insufficient_scope", scope="read write"')
-    'read write'
-    """
-    found = _SCOPE.search(challenge[:LONGEST_CHALLENGE])
-    said = (found[1] or found[2] or "") if found else ""
-    return said if len(said) <= _LONGEST_SCOPE and _SCOPES.fullmatch(said) else None
 
 
 def another() -> ToolError:

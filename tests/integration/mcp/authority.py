@@ -7,7 +7,7 @@ import base64
 import secrets
 import socket
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -190,12 +190,31 @@ class Guarded:
 @asynccontextmanager
 async def served(app: Any) -> AsyncGenerator[str]:  # noqa: ANN401 -- what uvicorn takes
     """Yield the origin at which an application is served."""
-    config = uvicorn.Config(app, log_level="error", lifespan="auto", ws="none")
-    server = uvicorn.Server(config)
-    with socket.socket(proto=socket.IPPROTO_TCP) as listening:
-        listening.bind(("127.0.0.1", 0))
-        serving = asyncio.create_task(server.serve([listening]))
-        await until(lambda: server.started)
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        server.should_exit = True
-        await serving
+    async with served_at_once(app) as [origin]:
+        yield origin
+
+
+@asynccontextmanager
+async def served_at_once(*apps: Any) -> AsyncGenerator[list[str]]:  # noqa: ANN401
+    """Yield the origins of applications, which end together: each takes its time."""
+    servers = [
+        uvicorn.Server(
+            uvicorn.Config(app, log_level="error", lifespan="auto", ws="none")
+        )
+        for app in apps
+    ]
+    with ExitStack() as stack:
+        listening = [
+            stack.enter_context(socket.socket(proto=socket.IPPROTO_TCP)) for _ in apps
+        ]
+        for one in listening:
+            one.bind(("127.0.0.1", 0))
+        serving = [
+            asyncio.create_task(server.serve([one]))
+            for server, one in zip(servers, listening, strict=True)
+        ]
+        await until(lambda: all(server.started for server in servers))
+        yield [f"http://127.0.0.1:{one.getsockname()[1]}" for one in listening]
+        for server in servers:
+            server.should_exit = True
+        await asyncio.gather(*serving)

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from starlette.applications import Starlette
 from starlette.responses import Response
+from starlette.routing import Route
 
 from caxton_host.core.redact import Redactor
 from caxton_host.core.servers import OAuth, ServerConfig
@@ -21,7 +23,7 @@ from caxton_host.mcp.login import log_in
 from caxton_host.mcp.tokens import Login, TokenFile
 from tests.visitor import Visitor
 
-from .authority import Guarded, served
+from .authority import Guarded, served, served_at_once
 from .conftest import request
 from .issuer import Issuer
 
@@ -71,7 +73,7 @@ class Scene(NamedTuple):
 async def scene(folder: Path) -> AsyncGenerator[Scene]:
     issuer = Issuer()
     guarded = Guarded(issuer)
-    async with served(issuer.app()) as where, served(guarded) as origin:
+    async with served_at_once(issuer.app(), guarded) as [where, origin]:
         issuer.url, guarded.url, guarded.scope = where, f"{origin}/mcp", "read"
         config = ServerConfig(
             name="crm",
@@ -277,6 +279,36 @@ async def test_more_scope_takes_a_person_who_keeps_what_was_granted(
         assert at.kept.wanted is None
 
 
+async def test_a_host_that_is_up_uses_what_another_was_allowed(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        await at.log_in()
+        at.guarded.lacks = "write"
+        async with at.tools() as tools:
+            await unsent(tools)
+            access = next(iter(tools._shared._access.values()))
+            used = await access.header(asyncio.get_running_loop().time() + 5)
+            await at.log_in()
+            challenge = 'Bearer error="insufficient_scope", scope=write'
+            why = await access.lacking(challenge, used)
+            assert "another token" in str(why)
+            assert await access.lacking('Bearer error="invalid"', used) is None
+
+
+async def test_what_several_tools_lack_is_asked_for_at_once(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        await at.log_in()
+        async with at.tools() as tools:
+            for lacks in ("write", "delete", "x" * 2040):
+                at.guarded.lacks = lacks
+                await unsent(tools)
+                wanted = at.kept.wanted or ""
+                assert wanted.endswith(lacks)
+                assert len(wanted) <= 2048
+            at.guarded.lacks = None
+            # Others wrote it as well: what was learned stays.
+            assert await said(tools) == "hello"
+
+
 async def test_a_server_that_never_has_enough_sends_nobody_to_log_in(
     tmp_path: Path,
 ) -> None:
@@ -428,6 +460,13 @@ async def test_a_server_speaks_for_no_other_and_names_no_issuer_but_the_operator
         at.guarded.metadata = f"{EVIL}/metadata"
         assert "not agreed on" in str(await at.refused())
         at.guarded.metadata = None
+        for scope, why in (
+            ("read " * 2000, "too much"),
+            ("\\x", "cannot be asked for"),
+        ):
+            at.guarded.scope = scope
+            assert why in str(await at.refused())
+        at.guarded.scope = "read"
         why = str(await at.told(issuer=EVIL).refused())
         assert "another issuer than oauth" in why
         assert at.visitor.asked == []
@@ -487,6 +526,27 @@ async def test_a_server_of_before_metadata_is_its_own_issuer(tmp_path: Path) -> 
             login = await old.log_in()
             assert login.issuer == origin
             assert login.metadata["token_endpoint"] == f"{origin}/token"
+
+
+async def test_a_server_without_any_metadata_is_asked_at_the_usual_places(
+    tmp_path: Path,
+) -> None:
+    async with scene(tmp_path) as at:
+        old = Starlette(
+            routes=[
+                Route("/mcp", lambda _: Response(status_code=401), methods=["POST"]),
+                *at.issuer.app().routes[1:],
+            ]
+        )
+        at.issuer.answers["iss"] = None
+        async with served(old) as origin:
+            config = replace(at.config, url=f"{origin}/mcp")
+            login = await at._replace(config=config).log_in()
+            assert login.metadata == {
+                "issuer": origin,
+                "authorization_endpoint": f"{origin}/authorize",
+                "token_endpoint": f"{origin}/token",
+            }
 
 
 async def test_nobody_logs_in_where_that_is_not_the_way(tmp_path: Path) -> None:

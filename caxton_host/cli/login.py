@@ -128,7 +128,7 @@ def logout(frame: Frame, name: str, as_json: bool) -> None:
 
     config = frame.load()
     check(config, name)
-    forgotten = _file(config, name, frame).remove()
+    forgotten = wait(_file(config, name, frame).remove())
     if as_json:
         show({"$type": "caxton.logout/v1", "server": name, "forgotten": forgotten})
     else:

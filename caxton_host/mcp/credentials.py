@@ -9,12 +9,13 @@ from typing import Literal
 import httpx2
 from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+from pydantic import AnyUrl
 
 from ..core.servers import OAuth
 from ..errors import ToolError
 from .exchange import SPEAKS, STEPS, Send
 
-__all__ = ["METHODS", "Memory", "Provider"]
+__all__ = ["Memory", "Provider", "registered"]
 
 METHODS: dict[str, Literal["client_secret_basic", "client_secret_post"]] = {
     "basic": "client_secret_basic",
@@ -23,6 +24,20 @@ METHODS: dict[str, Literal["client_secret_basic", "client_secret_post"]] = {
 
 # It logs what an authorization server answered, token or not (law 8).
 logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL)
+
+
+def registered(
+    config: OAuth, redirect_uris: list[AnyUrl] | None
+) -> OAuthClientInformationFull:
+    """Return the client that the operator registered for logins."""
+    return OAuthClientInformationFull(
+        client_id=config.client_id,
+        client_secret=config.client_secret or None,
+        redirect_uris=redirect_uris,
+        token_endpoint_auth_method=(
+            METHODS[config.method] if config.client_secret else "none"
+        ),
+    )
 
 
 class Memory:

@@ -18,9 +18,10 @@ from mcp.shared.auth import (
 )
 from pydantic import ValidationError
 
+from ..core.servers import OAuth
 from ..errors import ToolError
 from .challenge import is_scope
-from .credentials import Memory
+from .credentials import Memory, registered
 from .exchange import Send
 from .tokens import Login, TokenFile
 
@@ -42,6 +43,7 @@ class KeptProvider(OAuthClientProvider):
 
     def __init__(
         self,
+        config: OAuth,
         url: str,
         file: TokenFile,
         learn: Callable[[OAuthToken, str | None], None],
@@ -49,6 +51,7 @@ class KeptProvider(OAuthClientProvider):
     ) -> None:
         metadata = OAuthClientMetadata(redirect_uris=None)
         super().__init__(url, metadata, Memory(self._replaced))
+        self._config = config
         self._file = file
         self._learn = learn
         self._fix = fix
@@ -96,6 +99,8 @@ class KeptProvider(OAuthClientProvider):
 
     def _take(self, login: Login) -> None:
         client = OAuthClientInformationFull.model_validate(login.client)
+        if self._config.client_id:
+            client = registered(self._config, client.redirect_uris)
         tokens = OAuthToken(
             access_token=login.access_token,
             refresh_token=login.refresh_token,
@@ -147,17 +152,19 @@ class KeptProvider(OAuthClientProvider):
     def _nobody(self, why: str) -> ToolError:
         return ToolError("transport", "no", why, fix=self._fix)
 
-    def want(self, scope: str) -> bool:
+    async def want(self, scope: str) -> bool:
         """Remember for the next login what a token lacks; no: it is good for that."""
-        login = self._login
-        if login is None or {*scope.split()} <= {*(login.scope or "").split()}:
-            return False
-        wanted = union_scopes(login.wanted, scope) or scope
-        if not is_scope(wanted):  # They are too many.
-            wanted = scope
-        if login.wanted != wanted:
-            self._write(replace(login, wanted=wanted))
-        return True
+        async with self._file.locked():
+            self.look()
+            login = self._login
+            if login is None or {*scope.split()} <= {*(login.scope or "").split()}:
+                return False
+            wanted = union_scopes(login.wanted, scope) or scope
+            if not is_scope(wanted):  # They are too many.
+                wanted = scope
+            if login.wanted != wanted:
+                self._write(replace(login, wanted=wanted))
+            return True
 
     def _write(self, login: Login) -> None:
         self._file.write(login)

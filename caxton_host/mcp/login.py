@@ -22,7 +22,6 @@ from mcp.client.auth import OAuthClientProvider, OAuthFlowError
 from mcp.client.auth.utils import extract_scope_from_www_auth, issuers_match
 from mcp.shared.auth import (
     AuthorizationCodeResult,
-    OAuthClientInformationFull,
     OAuthClientMetadata,
     OAuthToken,
 )
@@ -35,7 +34,7 @@ from ..core.servers import OAuth, ServerConfig
 from ..errors import ServerUnavailable, ToolError, UsageError
 from ..http import Client
 from .challenge import LONGEST, is_scope
-from .credentials import METHODS, Memory
+from .credentials import Memory, registered
 from .exchange import SPEAKS, STEPS, Exchange, presentable
 from .scoped import is_open
 from .texts import plain
@@ -133,11 +132,12 @@ async def log_in(
     try:
         challenge = await _challenge(client, config)
         login = await provider.obtain(exchange, challenge, _last(file))
+        async with file.locked():
+            file.write(login)
     except Exception as exc:  # noqa: BLE001 -- its text may quote what was answered
         raise _failed(config, exc, exchange.refusal, redact) from None
     finally:
         await client.aclose()
-    file.write(login)
     return login
 
 
@@ -179,7 +179,7 @@ class _LoginProvider(OAuthClientProvider):
         self._initialized = True
         self.context.auth_server_url = config.issuer or None
         if config.client_id:
-            self.context.client_info = _registered(config, where)
+            self.context.client_info = registered(config, [where])
 
     @property
     def issuer(self) -> str:
@@ -222,11 +222,14 @@ class _LoginProvider(OAuthClientProvider):
     # -- what the SDK leaves open ------------------------------------------------
 
     def _select_authorization_server(self, advertised: list[str]) -> str:
-        wanted = self._config.issuer or advertised[0]
-        found = next((one for one in advertised if issuers_match(one, wanted)), None)
-        if found is None:
+        wanted, before = self._config.issuer, self._before
+        known = wanted or (before.issuer if before else "")
+        for one in advertised:
+            if issuers_match(one, known):
+                return one
+        if wanted:
             _refuse("the server names another issuer than oauth does")
-        return found
+        return advertised[0]
 
     def _check(self) -> None:
         """Refuse an issuer before it is told anything."""
@@ -309,7 +312,12 @@ class _LoginProvider(OAuthClientProvider):
                 "authorization_endpoint": where[0],
                 "token_endpoint": where[1],
             },
-            client=client.model_dump(mode="json", exclude_none=True),
+            client=client.model_dump(
+                mode="json",
+                exclude_none=True,
+                # The operator's secret stays where the operator keeps it.
+                exclude={"client_secret"} if self._config.client_id else None,
+            ),
             access_token=tokens.access_token,
             refresh_token=tokens.refresh_token,
             expires_at=context.token_expiry_time,
@@ -341,16 +349,6 @@ async def _challenge(client: Client, config: ServerConfig) -> str:
     if len(challenge) > LONGEST:
         _refuse("the server says too much about the tokens that it wants")
     return challenge
-
-
-def _registered(config: OAuth, where: AnyUrl) -> OAuthClientInformationFull:
-    secret = config.client_secret or None
-    return OAuthClientInformationFull(
-        client_id=config.client_id,
-        client_secret=secret,
-        redirect_uris=[where],
-        token_endpoint_auth_method=METHODS[config.method] if secret else "none",
-    )
 
 
 def _last(file: TokenFile) -> Login | None:

@@ -148,7 +148,7 @@ class Access:
         if scope is None or (allowed and not {*scope.split()} <= {*allowed.split()}):
             why = "the server wants more than scope of oauth has"
             return ToolError("transport", "no", f"{why}: {scope or 'it says not what'}")
-        if not provider.want(scope):
+        if not await provider.want(scope):
             why = "the server wants what the token is said to be good for"
             return ToolError("transport", "no", f"{why}: {scope}")
         why = f"the server wants more scope, {scope}: somebody has to log in again"
@@ -217,7 +217,8 @@ class Access:
     def _keep(self, file: TokenFile) -> KeptProvider:
         from .kept import KeptProvider  # noqa: PLC0415 -- a tenth of a second
 
-        return KeptProvider(self._url, file, self._learn, login_fix(self._name))
+        fix = login_fix(self._name)
+        return KeptProvider(self._config, self._url, file, self._learn, fix)
 
     def _learn(self, tokens: OAuthToken, secret: str | None = None) -> None:
         found = [tokens.access_token, tokens.refresh_token or ""]

@@ -110,7 +110,18 @@ class TokenFile:
             raise _unusable("are not as they were written") from None
 
     def write(self, login: Login) -> None:
-        """Replace what there is, at once and for good."""
+        """
+        Replace what there is, at once and for good, as whoever has the lock.
+
+        Raises:
+            ToolError: It cannot be kept.
+        """
+        try:
+            self._write(login)
+        except OSError:
+            raise _unusable("cannot be kept") from None
+
+    def _write(self, login: Login) -> None:
         handle, draft = tempfile.mkstemp(dir=self._folder(), prefix=".draft-")
         try:
             with os.fdopen(handle, "w") as file:  # mkstemp's mode is 0600
@@ -123,26 +134,37 @@ class TokenFile:
                 Path(draft).unlink()
             raise
 
-    def remove(self) -> bool:
+    async def remove(self) -> bool:
         """Forget the login, and return whether there was one."""
-        try:
-            self._path.unlink()
-        except FileNotFoundError:
-            return False
-        return True
+        async with self.locked():
+            try:
+                self._path.unlink()
+            except FileNotFoundError:
+                return False
+            return True
 
     @asynccontextmanager
     async def locked(self) -> AsyncGenerator[None]:
-        """Keep other hosts from refreshing as well: that may be good once."""
-        handle = os.open(
-            self._folder() / self._lock.name, os.O_RDWR | os.O_CREAT, 0o600
-        )
+        """
+        Keep other hosts from replacing it: what tokens are refreshed with is good once.
+
+        Raises:
+            ToolError: Nothing can be kept there.
+        """
+        try:
+            handle = self._open_lock()
+        except OSError:
+            raise _unusable("cannot be kept") from None
         try:
             while not _taken(handle):  # noqa: ASYNC110 -- another process has it
                 await asyncio.sleep(_POLL)
             yield
         finally:
             os.close(handle)
+
+    def _open_lock(self) -> int:
+        name = self._folder() / self._lock.name
+        return os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
 
     def _folder(self) -> Path:
         folder = self._path.parent

@@ -79,7 +79,7 @@ async def _log_in(config: ServerConfig, folder: Path) -> None:
         if not exc.fix.startswith("caxton server logout"):
             raise
         # Where the tokens come from is another place, and the operator says yes.
-        file.remove()
+        await file.remove()
         await log_in(config, Visitor(), file, redact=redact)
 
 

@@ -118,6 +118,8 @@ class Guarded:
 
         sends_to: What its metadata name as the issuer, instead of the true one.
 
+        names_first: Another issuer that it names as well, before that.
+
         metadata: Where it says that its metadata are, if not where they are.
 
         resource: What it says that it is, if not the truth.
@@ -140,6 +142,7 @@ class Guarded:
         self.silent = False
         self.sends_to: str | None = None
         self.metadata: str | None = None
+        self.names_first: str | None = None
         self.resource: str | None = None
         self.scope: str | None = "everything"
         self.lacks: str | None = None
@@ -160,7 +163,8 @@ class Guarded:
             origin = self.url.removesuffix("/mcp")
             issuer = self.sends_to or self._authority.url
             resource = self.resource or f"{origin}/mcp"
-            about = {"resource": resource, "authorization_servers": [issuer]}
+            issuers = [*filter(None, [self.names_first]), issuer]
+            about = {"resource": resource, "authorization_servers": issuers}
             await JSONResponse(about)(scope, receive, send)
 
     def _admits(self, scope: Any) -> bool:  # noqa: ANN401

@@ -247,9 +247,17 @@ async def test_a_host_that_is_up_forgets_what_was_logged_out(tmp_path: Path) -> 
         await at.log_in()
         async with at.tools() as tools:
             await said(tools)
-            assert at.file.remove()
+            assert await at.file.remove()
             assert (await unsent(tools)).fix == FIX
-        assert not at.file.remove()
+        assert not await at.file.remove()
+
+
+async def test_a_login_that_cannot_be_kept_is_none(tmp_path: Path) -> None:
+    async with scene(tmp_path) as at:
+        at.folder.write_text("in the way")
+        assert "cannot be kept" in str(await at.refused())
+        async with at.tools() as tools:
+            assert "cannot be kept" in str((await unsent(tools), tools.problem("crm")))
 
 
 async def test_a_login_is_for_one_address(tmp_path: Path) -> None:
@@ -367,6 +375,9 @@ async def test_a_registered_client_shows_what_it_is(
         await at.log_in()
         assert at.issuer.forms[-1].get("in") == how
         assert [*at.issuer.registered] == ["ours"]
+        if secret:
+            [path] = at.folder.glob("crm-*.json")
+            assert secret not in path.read_text()  # law 8
         at.file.write(replace(at.kept, expires_at=1.0))
         async with at.tools() as tools:
             assert await said(tools) == "hello"
@@ -510,9 +521,20 @@ async def test_another_issuer_than_last_time_takes_the_word_of_the_operator(
         assert f"its issuer is {where}" in str(why)
         assert why.fix.startswith("caxton server logout crm")
         assert other.registered == {}  # law 9
-        at.file.remove()
+        await at.file.remove()
         await at.log_in()
         assert at.kept.issuer == where
+
+
+async def test_an_issuer_is_kept_to_while_the_server_names_it(tmp_path: Path) -> None:
+    other = Issuer()
+    async with scene(tmp_path) as at, served(other.app()) as where:
+        await at.log_in()
+        other.url = where
+        at.guarded.names_first = where
+        await at.log_in()
+        assert at.kept.issuer == at.issuer.url
+        assert other.registered == {}
 
 
 async def test_a_server_of_before_metadata_is_its_own_issuer(tmp_path: Path) -> None:

@@ -390,7 +390,8 @@ class Gateway:
         self.journal.apply(retry, self.log.recorded_at)
 
     def _failed(self, route: Route, exc: ToolError, sent: Sent, terms: Terms) -> Failed:
-        text, code = self.redact.text(str(exc)), exc.code
+        said = f"{exc}. To fix: {exc.fix}" if exc.fix else str(exc)
+        text, code = self.redact.text(said), exc.code
         if _is_quiet(route, terms) and exc.kind in _UNTOLD:
             # Its words may be the answer, and so may its number.
             text, code = _UNTOLD[exc.kind], None

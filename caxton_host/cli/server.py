@@ -18,6 +18,7 @@ from ..core.names import nearest
 from ..errors import NotFoundError, ServerUnavailable, UsageError
 from ..ports import RunScope
 from .frame import Frame, as_json, wait
+from .login import login, logout
 from .logs import logs
 from .overrides import tapped, wire_log
 from .restart import restart
@@ -61,6 +62,8 @@ def command() -> None:
     """
 
 
+command.add_command(login)
+command.add_command(logout)
 command.add_command(logs)
 command.add_command(of_server)
 command.add_command(restart)
@@ -335,6 +338,7 @@ async def tools_of(
         Redactor(config.secrets),
         NoTelemetry(),
         lambda _: None,
-        logs=Paths.of(os.environ).logs,
+        logs=(paths := Paths.of(os.environ)).logs,
+        tokens=paths.tokens,
     ) as tools:
         yield tools

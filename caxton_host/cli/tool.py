@@ -112,7 +112,7 @@ def call(
     except ToolError as exc:
         complain(
             f"{exc.kind}, sent {exc.sent}: {exc}",
-            f"caxton server test {server} shows whether it answers",
+            exc.fix or f"caxton server test {server} shows whether it answers",
         )
         ctx.exit(FAILED)
     if as_json:

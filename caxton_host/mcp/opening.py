@@ -192,9 +192,11 @@ def _unavailable(
     if words := link.last_words():
         why += f"; its last words: {words}"
     if config.url is not None:
+        told = exc.fix if isinstance(exc, ToolError) else ""
         return ServerUnavailable(
             why,
-            fix=f"check url and {'oauth' if config.oauth else 'headers'} "
+            fix=told
+            or f"check url and {'oauth' if config.oauth else 'headers'} "
             f"of [servers.{config.name}]; "
             "a proxy is named in [http] proxy, never by the environment",
         )

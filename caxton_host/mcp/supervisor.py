@@ -135,12 +135,14 @@ class Server:
     async def _ready(self, deadline: float) -> Connection:
         connection = await self._connected()
         if connection is None:
-            raise ToolError("transport", "no", f"the server {self.config.name} is down")
+            why = f"the server {self.config.name} is down"
+            fix = self._access.fix if self._access else ""
+            raise ToolError("transport", "no", why, fix=fix)
         try:
             if await connection.refresh(deadline):
                 self._learn(connection)
         except ToolError as exc:
-            raise ToolError(exc.kind, "no", str(exc)) from None
+            raise ToolError(exc.kind, "no", str(exc), fix=exc.fix) from None
         await connection.writable()
         return connection
 

@@ -432,6 +432,18 @@ async def test_text_of_a_failure_is_redacted() -> None:  # law 8
     assert outcome.message == "401 for [redacted]"
 
 
+async def test_failure_says_what_a_person_can_do() -> None:
+    answer = ToolError(
+        "transport", "no", "there is no token", fix="caxton server login x"
+    )
+    scene = Scene(tools(answer))
+
+    outcome = (await scene.gate.call(WEATHER)).outcome
+
+    assert isinstance(outcome, Failed)
+    assert outcome.message == "there is no token. To fix: caxton server login x"
+
+
 async def test_replayed_call_is_compared_as_it_was_redacted() -> None:
     recorded = invoked(tool_call(key="[redacted]", n=1))
     scene = Scene(history=[recorded], secrets=["hunter2hunter2"])

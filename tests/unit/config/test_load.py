@@ -102,6 +102,23 @@ def test_ten_seconds_to_connect_and_thirty_in_all_are_the_defaults(
     assert (quick.transport, quick.connect_timeout, quick.timeout) == ("sse", 2, 5)
 
 
+def test_a_login_needs_no_word_about_the_client(folder: Folder) -> None:
+    config = folder.load(
+        """
+        version = 1
+        [servers.crm]
+        url = "https://crm.example.com/mcp"
+        [servers.crm.oauth]
+        flow = "code"
+        """
+    )
+    oauth = config.servers["crm"].oauth
+    assert oauth
+    assert (oauth.flow, oauth.client_id, oauth.issuer) == ("code", "", "")
+    shown = json.loads(json.dumps(describe(config)))["servers"]["crm"]["oauth"]
+    assert "client_secret" not in shown
+
+
 def test_credentials_of_a_client_are_read_and_are_secrets(folder: Folder) -> None:
     folder.environ["CRM_SECRET"] = "canary/4711 canary"  # noqa: S105 -- a canary
     config = folder.load(

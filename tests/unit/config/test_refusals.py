@@ -10,6 +10,7 @@ CANARY = "canary-4711-canary"
 SERVER = "[servers.a]\ncommand = 'x'\n"
 HOOK = "[webhooks.w]\nurl = 'https://h/{p}'\n"
 WEB = "[servers.a]\nurl = 'https://h'\n"
+LOGIN = WEB + "[servers.a.oauth]\nflow = 'code'\n"
 OAUTH = WEB + "[servers.a.oauth]\nclient_id = 'i'\nclient_secret = '" + CANARY + "'\n"
 RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
 
@@ -107,6 +108,43 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
             "credentials could be read on the way",
             "https",
         ),
+        (
+            OAUTH + "flow = 'code'",
+            "servers.a.oauth",
+            "needs its issuer",
+            "issuer",
+        ),
+        (
+            OAUTH + "issuer = 'https://h'\nredirect_port = 1",
+            "servers.a.oauth.redirect_port",
+            "is for logins",
+            'flow = "code"',
+        ),
+        (
+            LOGIN + "redirect_port = 65536",
+            "servers.a.oauth.redirect_port",
+            "no port",
+            "65535",
+        ),
+        (
+            LOGIN + "client_metadata = 'https://h'",
+            "servers.a.oauth.client_metadata",
+            "no address that a client",
+            "path",
+        ),
+        (
+            LOGIN + "client_id = 'i'\nclient_metadata = 'https://h/c.json'",
+            "servers.a.oauth.client_metadata",
+            "exclude each other",
+            "remove",
+        ),
+        (
+            LOGIN + "issuer = 'http://127.evil.example'",
+            "servers.a.oauth.issuer",
+            "not https",
+            "https",
+        ),
+        (OAUTH + "flow = 'implicit'", "servers.a.oauth.flow", "none of", "code"),
         (OAUTH + "key = ''", "servers.a.oauth.key", "no such key", "client_id"),
         (OAUTH + "method = 'jwt'", "servers.a.oauth.method", "none of", "basic"),
         (

@@ -212,15 +212,18 @@ class Tooling:
 
 
 @contextlib.asynccontextmanager
-async def open_tools(
+async def open_tools(  # noqa: PLR0913 -- as `Tooling` takes
     config: Config,
     redact: Redactor,
     telemetry: OtelTelemetry | NoTelemetry,
     on_event: Callable[[Event], None],
     *,
+    eras: Eras | None = None,
     logs: Path | None = None,
 ) -> AsyncGenerator[Routed | TracedTools]:
     """Bring up the tools of one configuration. See `Tooling`."""
-    tooling = Tooling(redact=redact, telemetry=telemetry, on_event=on_event, logs=logs)
+    tooling = Tooling(
+        redact=redact, telemetry=telemetry, on_event=on_event, eras=eras, logs=logs
+    )
     async with tooling.open(config) as tools:
         yield tools

@@ -11,8 +11,8 @@ from ..core.calls import JSON
 from ..core.names import nearest
 from ..errors import NotFoundError, UsageError
 from .frame import Frame, as_json, wait
+from .reach import offers
 from .screen import note, patience, plain, say, show
-from .server import offers
 
 if TYPE_CHECKING:
     from ..config import Config

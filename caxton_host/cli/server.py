@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import time
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,18 +19,18 @@ from ..ports import RunScope
 from .frame import Frame, as_json, wait
 from .logs import logs
 from .overrides import tapped, wire_log
+from .reach import reached
 from .restart import restart
 from .screen import counted, note, patience, say, show, table
 from .state import seen
-from .tools import headline, of_server
+from .tools import headline, of_server, tell_changed
 
 if TYPE_CHECKING:
     from ..config import Config
     from ..core.catalogue import Offered
     from ..core.contexts import ServerResource
-    from ..ports import ToolClient
 
-__all__ = ["check", "command", "offers", "tools_of"]
+__all__ = ["check", "command"]
 
 #: Columns of a list, and where they stand in a document.
 _STATE = {
@@ -247,6 +246,7 @@ def test(frame: Frame, name: str, wire_log: str | None, as_json: bool) -> None:
                 show(_answer(name, {}, [], [], problem=str(exc)))
             raise
     facts = offered.servers[name]
+    tell_changed(offered.offers, offered.accepted)
     if as_json:
         show(_answer(name, facts, [offer.tool for offer in offered.offers], found))
         return
@@ -277,8 +277,9 @@ async def _asked(config: Config, name: str) -> tuple[Offered, Sequence[ServerRes
     }
     private = {key for key, variable in config.context.items() if variable.private}
     scope = RunScope(run_id="test", agent="test", context=defaults, private=private)
-    async with tools_of(config, [name]) as tools:
-        return await tools.offered([name]), await tools.resources([name], scope)
+    async with reached(config, [name]) as asked:
+        offered = await asked.offered([name])
+        return offered, await asked.tools.resources([name], scope)
 
 
 def _answer(
@@ -300,41 +301,3 @@ def _answer(
             for one in resources
         ],
     }
-
-
-async def offers(
-    config: Config, names: Collection[str], *, required: bool = True
-) -> Offered:
-    """
-    Return what the servers called *names* offer; nothing is recorded.
-
-    Raises:
-        ServerUnavailable: One of them is *required*, and cannot be reached.
-    """
-    async with tools_of(config, names, required=required) as tools:
-        return await tools.offered(names)
-
-
-@contextlib.asynccontextmanager
-async def tools_of(
-    config: Config, names: Collection[str], *, required: bool = True
-) -> AsyncGenerator[ToolClient]:
-    """Bring up the client of the servers called *names*."""
-    from ..config import Paths
-    from ..core.redact import Redactor
-    from ..telemetry import NoTelemetry
-    from ..tooling import open_tools
-
-    servers = {
-        name: replace(server, required=required)
-        for name, server in config.servers.items()
-        if name in names
-    }
-    async with open_tools(
-        replace(config, servers=servers),
-        Redactor(config.secrets),
-        NoTelemetry(),
-        lambda _: None,
-        logs=Paths.of(os.environ).logs,
-    ) as tools:
-        yield tools

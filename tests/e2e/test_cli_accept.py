@@ -58,6 +58,28 @@ def test_a_tool_that_has_changed_is_accepted_by_a_person(changed: Shell) -> None
     assert (again.out, again.err) == ("", "crm/act is what was accepted before\n")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("server", "test", "crm"),
+        ("server", "tools", "crm"),
+        ("tool", "list"),
+        ("tool", "show", "crm/act"),
+    ],
+)
+def test_whoever_looks_at_a_tool_is_told_that_runs_do_not_see_it(
+    changed: Shell, words: tuple[str, ...]
+) -> None:
+    fix = "To fix: caxton tool accept crm/act"
+    assert fix in changed(*words).err
+    if words[0] == "tool":
+        document = changed(*words, "--json").document
+        tools = document if isinstance(document, list) else [document]
+        assert tools[0]["accepted"] is False
+    changed("tool", "accept", "crm/act")
+    assert fix not in changed(*words).err
+
+
 def test_a_server_may_be_trusted_to_change_its_tools(changed: Shell) -> None:
     toml_ = changed.folder / "caxton.toml"
     toml_.write_text(

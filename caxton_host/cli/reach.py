@@ -8,7 +8,10 @@ from collections.abc import AsyncGenerator, Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ..core.redact import MIN_LENGTH, Redactor
+from ..core.templates import texts
 from ..errors import CaxtonError
+from ..ports import RunScope
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -56,26 +59,31 @@ class Reached:
 
 
 async def offers(
-    config: Config, names: Collection[str], *, required: bool = True
+    config: Config, names: Collection[str], scope: RunScope, *, required: bool = True
 ) -> Offered:
     """
     Return what the servers called *names* offer; nothing is recorded.
 
+    See `reached` for the *scope*.
+
     Raises:
         ServerUnavailable: One of them is *required*, and cannot be reached.
     """
-    async with reached(config, names, required=required) as servers:
+    async with reached(config, names, scope, required=required) as servers:
         return await servers.offered(names)
 
 
 @contextlib.asynccontextmanager
 async def reached(
-    config: Config, names: Collection[str], *, required: bool = True
+    config: Config, names: Collection[str], scope: RunScope, *, required: bool = True
 ) -> AsyncGenerator[Reached]:
-    """Bring up the servers called *names*, while the log is looked for."""
+    """
+    Bring up the servers called *names*, while the log is looked for.
+
+    The *scope* is of no run, and fills in what servers want to know of one.
+    """
     from ..bootstrap import open_store
     from ..config import Paths
-    from ..core.redact import Redactor
     from ..telemetry import NoTelemetry
     from ..tooling import LateEras, open_tools
 
@@ -89,7 +97,7 @@ async def reached(
         tools = await stack.enter_async_context(
             open_tools(
                 replace(config, servers=servers),
-                Redactor(config.secrets),
+                Redactor(config.secrets | _hidden(scope)),
                 NoTelemetry(),
                 lambda _: None,
                 eras=eras,
@@ -102,4 +110,11 @@ async def reached(
         with contextlib.suppress(CaxtonError):
             store = await stack.enter_async_context(open_store(config, write=False))
         eras.settle(_Recalled(store) if store else None)
-        yield Reached(tools, store)
+        yield Reached(await stack.enter_async_context(tools.open(scope)), store)
+
+
+def _hidden(scope: RunScope) -> set[str]:
+    """Return the values that only servers get to see."""
+    private = [value for key, value in scope.context.items() if key in scope.private]
+    found = {text for value in private for text in texts(value)}
+    return {text for text in found if len(text.encode()) >= MIN_LENGTH}

@@ -15,7 +15,7 @@ import click
 from ..core.calls import JSON
 from ..core.names import nearest
 from ..errors import NotFoundError, ServerUnavailable, UsageError
-from ..ports import RunScope
+from . import variables
 from .frame import Frame, as_json, wait
 from .logs import logs
 from .overrides import tapped, wire_log
@@ -24,11 +24,13 @@ from .restart import restart
 from .screen import counted, note, patience, say, show, table
 from .state import seen
 from .tools import headline, of_server, tell_changed
+from .variables import by_hand
 
 if TYPE_CHECKING:
     from ..config import Config
     from ..core.catalogue import Offered
     from ..core.contexts import ServerResource
+    from ..ports import RunScope
 
 __all__ = ["check", "command"]
 
@@ -41,6 +43,8 @@ _STATE = {
     "breaker": "breaker",
     "generation": "generation",
 }
+
+_OLDER = "sse+"
 
 
 @click.group("server")
@@ -138,7 +142,10 @@ def _document(name: str, described: JSON) -> dict[str, JSON]:
 @click.option(
     "--env", "env", metavar="KEY=VALUE", multiple=True, help="For the server."
 )
-@click.option("--url", help="A remote server, instead of a command.")
+@click.option(
+    "--url",
+    help="A remote server, instead of a command; sse+URL if it speaks SSE alone.",
+)
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[--] [COMMAND]...")
 @as_json
 @click.pass_obj
@@ -157,6 +164,7 @@ def add(
     Examples:
       caxton server add time -- python -m mcp_server_time
       caxton server add crm --env 'TOKEN=${env:CRM_TOKEN}' -- crm-server
+      caxton server add old --url sse+https://tools.example/sse
     """
     from ..config import add_server
 
@@ -173,7 +181,16 @@ def add(
             raise UsageError("--env takes KEY=VALUE", fix="write --env KEY=VALUE")
         pairs[key] = value
     path = frame.load().path or Path("caxton.toml")
-    add_server(path, name, command=words, url=url, env=pairs, environ=os.environ)
+    older = url is not None and url.startswith(_OLDER)
+    add_server(
+        path,
+        name,
+        command=words,
+        url=url and url.removeprefix(_OLDER),
+        transport="sse" if older else None,
+        env=pairs,
+        environ=os.environ,
+    )
     if as_json:
         show(_change("added", name, path))
         return
@@ -216,15 +233,22 @@ def _change(change: str, name: str, path: Path) -> dict[str, JSON]:
 
 @command.command("test")
 @click.argument("name")
+@variables.option
 @wire_log
 @as_json
 @click.pass_obj
-def test(frame: Frame, name: str, wire_log: str | None, as_json: bool) -> None:
+def test(
+    frame: Frame,
+    name: str,
+    variables: tuple[str, ...],
+    wire_log: str | None,
+    as_json: bool,
+) -> None:
     """
     Start the server NAME, list its tools, and stop it.
 
     If runs are to have its resources, read those as well, and warn of each that
-    cannot be read.
+    cannot be read. --var says what a run would know.
 
     \b
     Exit codes: 0 it answers; 2 there is no such server; 6 it does not answer.
@@ -237,10 +261,11 @@ def test(frame: Frame, name: str, wire_log: str | None, as_json: bool) -> None:
     config = frame.load()
     check(config, name)
     config = tapped(config, wire_log)
+    scope = by_hand(config, variables)
     started = time.monotonic()
     with patience(f"starting {name}"):
         try:
-            offered, found = wait(_asked(config, name))
+            offered, found = wait(_asked(config, name, scope))
         except ServerUnavailable as exc:
             if as_json:
                 show(_answer(name, {}, [], [], problem=str(exc)))
@@ -262,22 +287,17 @@ def test(frame: Frame, name: str, wire_log: str | None, as_json: bool) -> None:
             say(f"  {one.uri}  {one.key}, {counted(one.size, 'byte')}")
 
 
-async def _asked(config: Config, name: str) -> tuple[Offered, Sequence[ServerResource]]:
-    """Return what a server offers, and what a run without variables would read."""
+async def _asked(
+    config: Config, name: str, scope: RunScope
+) -> tuple[Offered, Sequence[ServerResource]]:
+    """Return what a server offers, and what a run with that *scope* would read."""
     server = config.servers[name]
     if server.resources is not None:
         # The reason why one cannot be read is what is asked for here.
         read = replace(server.resources, required=False)
         servers = {**config.servers, name: replace(server, resources=read)}
         config = replace(config, servers=servers)
-    defaults = {
-        key: variable.default
-        for key, variable in config.context.items()
-        if variable.default is not None
-    }
-    private = {key for key, variable in config.context.items() if variable.private}
-    scope = RunScope(run_id="test", agent="test", context=defaults, private=private)
-    async with reached(config, [name]) as asked:
+    async with reached(config, [name], scope) as asked:
         offered = await asked.offered([name])
         return offered, await asked.tools.resources([name], scope)
 

@@ -10,7 +10,7 @@ from ..core.calls import JSON, Completed
 from ..core.messages import summary
 from ..core.webhooks import SERVER as WEBHOOK
 from ..errors import ToolError
-from . import accept
+from . import accept, variables
 from .exits import FAILED
 from .frame import Frame, as_json, wait
 from .overrides import tapped, wire_log
@@ -18,9 +18,11 @@ from .params import Words
 from .reach import offers, reached
 from .screen import complain, patience, pour, show, to_json
 from .tools import check_known, split, tell, tool_show
+from .variables import by_hand
 
 if TYPE_CHECKING:
     from ..config import Config
+    from ..ports import RunScope
 
 __all__ = ["command"]
 
@@ -45,9 +47,12 @@ command.add_command(tool_show)
 
 @command.command("list")
 @click.option("--server", help="Only the tools of this server.")
+@variables.option
 @as_json
 @click.pass_obj
-def list_(frame: Frame, server: str | None, as_json: bool) -> None:
+def list_(
+    frame: Frame, server: str | None, variables: tuple[str, ...], as_json: bool
+) -> None:
     """
     Show every tool of every configured server, starting them.
 
@@ -65,14 +70,16 @@ def list_(frame: Frame, server: str | None, as_json: bool) -> None:
             server, names, f"there is no server {server!r}", "caxton server list"
         )
         names = (server,)
+    scope = by_hand(config, variables)
     with patience("asking the servers"):
-        offered = wait(offers(config, names, required=server is not None))
+        offered = wait(offers(config, names, scope, required=server is not None))
     tell(offered, as_json=as_json)
 
 
 @command.command("call")
 @click.argument("tool", metavar="SERVER/TOOL")
 @click.argument("params", nargs=-1, metavar="[JSON | KEY=VALUE...]")
+@variables.option
 @wire_log
 @as_json
 @click.pass_obj
@@ -82,6 +89,7 @@ def call(
     frame: Frame,
     tool: str,
     params: tuple[str, ...],
+    variables: tuple[str, ...],
     wire_log: str | None,
     as_json: bool,
 ) -> None:
@@ -107,9 +115,10 @@ def call(
     config = tapped(frame.load(), wire_log)
     names = server_names(config)
     check_known(server, names, f"there is no server {server!r}", "caxton server list")
+    scope = by_hand(config, variables)
     try:
         with patience(f"calling {tool}"):
-            done = wait(_call(config, server, name, words))
+            done = wait(_call(config, scope, (server, name), words))
     except ToolError as exc:
         if as_json:
             show(_document(Completed(is_error=True, message=str(exc)), exc))
@@ -153,10 +162,13 @@ def _remedy(exc: ToolError, server: str, tool: str) -> str:
     return f"caxton server test {server} shows whether it answers"
 
 
-async def _call(config: Config, server: str, name: str, words: Words) -> Completed:
+async def _call(
+    config: Config, scope: RunScope, target: tuple[str, str], words: Words
+) -> Completed:
     from ..ports import ToolRequest
 
-    async with reached(config, [server]) as servers:
+    server, name = target
+    async with reached(config, [server], scope) as servers:
         offered = await servers.tools.offered([server])
         known = {offer.tool: offer for offer in offered.offers}
         see = f"caxton tool list --server {server}"

@@ -11,9 +11,11 @@ from ..acceptance import unaccepted
 from ..core.calls import JSON
 from ..core.names import nearest
 from ..errors import NotFoundError, UsageError
+from . import variables
 from .frame import Frame, as_json, wait
 from .params import types_of
 from .screen import note, patience, say, show, table
+from .variables import by_hand
 
 if TYPE_CHECKING:
     from ..core.catalogue import Offer, Offered
@@ -129,9 +131,12 @@ def _parameters(schema: Mapping[str, JSON]) -> list[tuple[str, str, str, str]]:
 
 @click.command("show")
 @click.argument("tool", metavar="SERVER/TOOL")
+@variables.option
 @as_json
 @click.pass_obj
-def tool_show(frame: Frame, tool: str, as_json: bool) -> None:
+def tool_show(
+    frame: Frame, tool: str, variables: tuple[str, ...], as_json: bool
+) -> None:
     """
     Show one tool: what it does, its parameters and its effect.
 
@@ -151,7 +156,7 @@ def tool_show(frame: Frame, tool: str, as_json: bool) -> None:
     names = server_names(config)
     check_known(server, names, f"there is no server {server!r}", "caxton server list")
     with patience(f"asking {server}"):
-        offered = wait(offers(config, [server]))
+        offered = wait(offers(config, [server], by_hand(config, variables)))
     known = {offer.tool: offer for offer in offered.offers}
     see = f"caxton tool list --server {server}"
     check_known(name, known, f"{server} has no tool {name!r}", see)
@@ -160,9 +165,12 @@ def tool_show(frame: Frame, tool: str, as_json: bool) -> None:
 
 @click.command("tools")
 @click.argument("name")
+@variables.option
 @as_json
 @click.pass_obj
-def of_server(frame: Frame, name: str, as_json: bool) -> None:
+def of_server(
+    frame: Frame, name: str, variables: tuple[str, ...], as_json: bool
+) -> None:
     """
     Show the tools of the server NAME, starting it.
 
@@ -180,5 +188,5 @@ def of_server(frame: Frame, name: str, as_json: bool) -> None:
     config = frame.load()
     check(config, name)
     with patience(f"asking {name}"):
-        offered = wait(offers(config, [name]))
+        offered = wait(offers(config, [name], by_hand(config, variables)))
     tell(offered, as_json=as_json)

@@ -90,6 +90,16 @@ def test_a_server_may_be_trusted_to_change_its_tools(changed: Shell) -> None:
     assert changed("run", "a", "--json").document["calls"]["ok"] == 1
 
 
+def test_looking_at_what_nobody_has_seen_leaves_nothing(shell: Shell) -> None:
+    shell("init")
+    looked = shell("tool", "accept", "demo/echo", "--dry-run")
+    assert looked.code == 0
+    assert "$.description\n  + Says what it is told.\n" in looked.out
+    assert "outputSchema" not in looked.out
+    assert looked.err.count("\n") == 1
+    assert not shell.database.exists()
+
+
 def test_what_is_no_tool_is_not_accepted(changed: Shell) -> None:
     for words, wrong, fix in (
         ("crm", "'crm' is not SERVER/TOOL", "caxton tool list"),
@@ -108,4 +118,4 @@ def test_a_tool_that_no_run_has_seen_can_be_accepted(changed: Shell) -> None:
     (changed.folder / "caxton.db").unlink()
     done = changed("tool", "accept", "crm/echo")
     assert "crm/echo is accepted: no run had seen it" in done.err
-    assert "$.name\n  - \n  + echo" in done.out
+    assert "$.name\n  + echo" in done.out

@@ -242,6 +242,13 @@ def test_a_remote_server_is_listed_by_its_address(shell: Shell) -> None:
     assert removed.document["change"] == "removed"
 
 
+def test_a_remote_server_of_2024_is_added_by_its_transport(shell: Shell) -> None:
+    url = "sse+https://crm.test/sse"
+    assert shell("server", "add", "crm", "--url", url).code == 0
+    assert shell("server", "list").out.startswith("crm\tsse\thttps://crm.test/sse\t")
+    assert shell("server", "add", "x", "--url", "sse+ftp://crm.test").code == 2
+
+
 def test_an_environment_is_written_as_it_was_said(shell: Shell) -> None:
     words = ("--env", "A=b=c", "--env", "KEY=${env:HOME}", "--", "x")
     assert shell("server", "add", "mine", *words).code == 0

@@ -89,6 +89,19 @@ def test_a_variable_of_a_run_is_its_name_at_the_server(shell: Shell) -> None:
             ]
             assert "ToolCompleted" in types
         assert {*guarded.seen} == {"Bearer acme", "Bearer none"}
+        guarded.seen.clear()
+        for by_hand in (
+            ("server", "test", "crm"),
+            ("server", "tools", "crm"),
+            ("tool", "list"),
+            ("tool", "show", "crm/echo"),
+            ("tool", "call", "crm/echo", "text=hi"),
+            ("tool", "accept", "crm/echo"),
+            ("tool", "accept", "crm/echo", "--dry-run"),
+        ):
+            done = shell(*by_hand, "--var", "tenant=acme")
+            assert done.code == 0, done.err
+        assert {*guarded.seen} == {"Bearer acme"}
         assert shell("replay", "@last").code == 0
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.calls import JSON
-from . import variables
+from . import completion, variables
 from .frame import Frame, as_json, wait
 from .reach import offers, reached
 from .screen import note, patience, plain, say, show
@@ -24,7 +24,7 @@ __all__ = ["command"]
 
 
 @click.command("accept")
-@click.argument("tool", metavar="SERVER/TOOL")
+@click.argument("tool", metavar="SERVER/TOOL", shell_complete=completion.tools)
 @click.option("--dry-run", is_flag=True, help="Only show what has changed.")
 @variables.option
 @as_json

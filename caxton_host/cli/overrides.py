@@ -17,6 +17,7 @@ from ..core.names import is_server_name, nearest
 from ..core.servers import ServerConfig, Transport
 from ..core.webhooks import SERVER as WEBHOOK
 from ..errors import UsageError
+from . import completion
 from .screen import note
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ def overrides(function: Callable[..., Any]) -> Callable[..., Any]:
         "--allow",
         metavar="SERVER/TOOL",
         multiple=True,
+        shell_complete=completion.tools,
         help="A grant for this run only.",
     )
     return server(allow(wire_log(update_wrapper(gathered, function))))

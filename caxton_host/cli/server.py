@@ -15,7 +15,7 @@ import click
 from ..core.calls import JSON
 from ..core.names import nearest
 from ..errors import NotFoundError, ServerUnavailable, UsageError
-from . import variables
+from . import completion, variables
 from .frame import Frame, as_json, wait
 from .logs import logs
 from .overrides import tapped, wire_log
@@ -199,7 +199,7 @@ def add(
 
 
 @command.command("remove")
-@click.argument("name")
+@click.argument("name", shell_complete=completion.servers)
 @as_json
 @click.pass_obj
 def remove(frame: Frame, name: str, as_json: bool) -> None:
@@ -232,7 +232,7 @@ def _change(change: str, name: str, path: Path) -> dict[str, JSON]:
 
 
 @command.command("test")
-@click.argument("name")
+@click.argument("name", shell_complete=completion.servers)
 @variables.option
 @wire_log
 @as_json

@@ -10,7 +10,7 @@ from ..core.calls import JSON, Completed
 from ..core.messages import summary
 from ..core.webhooks import SERVER as WEBHOOK
 from ..errors import ToolError
-from . import accept, variables
+from . import accept, completion, variables
 from .exits import FAILED
 from .frame import Frame, as_json, wait
 from .overrides import tapped, wire_log
@@ -46,7 +46,11 @@ command.add_command(tool_show)
 
 
 @command.command("list")
-@click.option("--server", help="Only the tools of this server.")
+@click.option(
+    "--server",
+    shell_complete=completion.servers,
+    help="Only the tools of this server.",
+)
 @variables.option
 @as_json
 @click.pass_obj
@@ -77,7 +81,7 @@ def list_(
 
 
 @command.command("call")
-@click.argument("tool", metavar="SERVER/TOOL")
+@click.argument("tool", metavar="SERVER/TOOL", shell_complete=completion.tools)
 @click.argument("params", nargs=-1, metavar="[JSON | KEY=VALUE...]")
 @variables.option
 @wire_log

@@ -11,7 +11,7 @@ from ..acceptance import unaccepted
 from ..core.calls import JSON
 from ..core.names import nearest
 from ..errors import NotFoundError, UsageError
-from . import variables
+from . import completion, variables
 from .frame import Frame, as_json, wait
 from .params import types_of
 from .screen import note, patience, say, show, table
@@ -130,7 +130,7 @@ def _parameters(schema: Mapping[str, JSON]) -> list[tuple[str, str, str, str]]:
 
 
 @click.command("show")
-@click.argument("tool", metavar="SERVER/TOOL")
+@click.argument("tool", metavar="SERVER/TOOL", shell_complete=completion.tools)
 @variables.option
 @as_json
 @click.pass_obj
@@ -164,7 +164,7 @@ def tool_show(
 
 
 @click.command("tools")
-@click.argument("name")
+@click.argument("name", shell_complete=completion.servers)
 @variables.option
 @as_json
 @click.pass_obj

@@ -222,6 +222,7 @@ async def open_tools(  # noqa: PLR0913 -- see `Tooling`
     telemetry: OtelTelemetry | NoTelemetry,
     on_event: Callable[[Event], None],
     *,
+    eras: Eras | None = None,
     logs: Path | None = None,
     tokens: Path | None = None,
 ) -> AsyncGenerator[Routed | TracedTools]:
@@ -230,6 +231,7 @@ async def open_tools(  # noqa: PLR0913 -- see `Tooling`
         redact=redact,
         telemetry=telemetry,
         on_event=on_event,
+        eras=eras,
         logs=logs,
         tokens=tokens,
     )

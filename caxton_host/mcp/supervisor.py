@@ -27,6 +27,7 @@ from ..core.events import (
     ServerRestarted,
     ToolsChanged,
 )
+from ..core.names import nearest
 from ..core.redact import Redactor
 from ..core.servers import ServerConfig, ToolOptions
 from ..errors import CaxtonError, ServerUnavailable, ToolError
@@ -397,6 +398,12 @@ class Server:
             logger.warning("MCP: %s: left out %s", self.config.name, why)
         old, new = self._known, dict(connection.offers)
         self._known = new
+        for tool in () if old else sorted(self.config.tools.keys() - new.keys()):
+            meant = nearest(tool, [*new])
+            logger.warning(
+                "MCP: %s offers no tool '%s', which is configured%s",
+                *(self.config.name, tool, f"; did you mean {meant}?" if meant else ""),
+            )
         self._generation += old != new or not self._generation
         for tool in sorted(new.keys() - old.keys()):
             exposed, name = new[tool].exposed, self.config.name

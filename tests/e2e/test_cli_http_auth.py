@@ -94,7 +94,44 @@ def test_a_variable_of_a_run_is_its_name_at_the_server(shell: Shell) -> None:
             ]
             assert "ToolCompleted" in types
         assert {*guarded.seen} == {"Bearer acme", "Bearer none"}
+        guarded.seen.clear()
+        for by_hand in (
+            ("server", "test", "crm"),
+            ("server", "tools", "crm"),
+            ("tool", "list"),
+            ("tool", "show", "crm/echo"),
+            ("tool", "call", "crm/echo", "text=hi"),
+            ("tool", "accept", "crm/echo"),
+            ("tool", "accept", "crm/echo", "--dry-run"),
+        ):
+            done = shell(*by_hand, "--var", "tenant=acme")
+            assert done.code == 0, done.err
+        assert {*guarded.seen} == {"Bearer acme"}
         assert shell("replay", "@last").code == 0
+
+
+def test_a_fork_is_given_what_its_parent_may_not_tell(shell: Shell) -> None:
+    authority = Authority()
+    guarded = Guarded(authority)
+    authority.good |= {"acme-0123", "none"}
+    with serving(guarded) as [origin]:
+        configure(
+            shell,
+            f"""
+            [servers.crm]
+            url = "{origin}/mcp"
+            headers = {{ Authorization = "Bearer ${{context.tenant}}" }}
+            """,
+        )
+        file = shell.folder / "caxton.toml"
+        file.write_text(file.read_text().replace('default = "none"', "private = true"))
+        words = ("--var", "tenant=acme-0123")
+        assert shell("run", "a", *words).code == 0
+        guarded.seen.clear()
+        forked = shell("runs", "fork", "@last", "--at", "1", *words)
+        assert forked.code == 0, forked.err
+        assert {*guarded.seen} == {"Bearer acme-0123"}
+        assert "acme-0123" not in shell("events", "list", "@last", "--json").out
 
 
 @pytest.mark.parametrize("good", [True, False])

@@ -315,6 +315,7 @@ async def test_a_server_that_cannot_be_used_is_skipped_unless_it_is_required(
     assert re.search(why, str(problem))
     assert SECRET not in str(problem)  # law 8
     assert "url and headers of [servers.web]" in problem.fix
+    assert ('transport = "sse"' in problem.fix) == ("404" in why)
 
 
 async def test_what_cannot_be_a_header_is_never_sent() -> None:

@@ -29,6 +29,7 @@ SECTIONS: Mapping[str, Callable[[Path, argparse.Namespace], page.Section]] = {
     "calls_http": partial(calls.section, transport="http"),
     "many": partial(many.section, transport="stdio"),
     "many_http": partial(many.section, transport="http"),
+    "transports": many.transports_section,
     "start": start.section,
     "slow": slow.section,
     "runs": scale.runs_section,

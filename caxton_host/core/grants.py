@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..errors import UsageError
+from .approvals import Approve
 from .calls import JSON
 from .patterns import Pattern
 
@@ -36,6 +37,8 @@ class Rule:
 
         max_params: Bytes of the largest parameters that it allows.
 
+        approve: What it wants of people first.
+
         source: The file and line it stands in, or ``""``.
     """
 
@@ -46,6 +49,7 @@ class Rule:
     unless_after: tuple[Pattern, ...] = ()
     expires: int | None = None
     max_params: int | None = None
+    approve: Approve | None = None
     source: str = ""
 
     def matches(self, server: str, tool: str) -> bool:
@@ -62,6 +66,7 @@ class Rule:
             "calls": self.calls,
             "expires": self.expires,
             "max_params": self.max_params,
+            "approve": self.approve.to_payload() if self.approve else None,
             "source": self.source,
         }
         always = ("id", "tools")
@@ -125,6 +130,9 @@ def _rule(payload: JSON) -> Rule:
         unless_after=_patterns(payload.get("unless_after")),
         expires=_number(payload, "expires"),
         max_params=_number(payload, "max_params"),
+        approve=Approve.from_payload(payload["approve"])
+        if "approve" in payload
+        else None,
         source=str(payload.get("source", "")),
     )
 

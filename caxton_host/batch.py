@@ -5,7 +5,8 @@ The five steps of `gateway`, each for the whole batch before the next one begins
 all are recalled, all are decided in order, all intents are one append, and then
 those that are allowed are sent at the same time. Each outcome is recorded as it
 comes. A crash leaves all of a batch or nothing, and the order in which the tools
-answered is no source of differences.
+answered is no source of differences. If people have to approve some of them, they are
+asked about these together, and nothing is recorded of the others before.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
 from .core.calls import JSON, Outcome, ToolCall
-from .core.events import Event, ToolInvoked, ToolRetried
+from .core.events import ApprovalRequested, Event, ToolInvoked, ToolRetried
 from .core.journal import Answered, Fresh, InDoubt, Recall
 from .core.payloads import settled
 from .core.terms import Terms
@@ -128,7 +129,7 @@ class Batch:
                 was sent.
 
             Suspend: One of the calls was sent before a crash, and may not be
-                repeated. Nothing was sent.
+                repeated; or has to be approved. Nothing was sent.
         """
         await self._record(self._decided())
         await self._send()
@@ -140,6 +141,7 @@ class Batch:
         """Return the next step of each call that is not answered."""
         gateway = self._gateway
         steps: list[_Step] = []
+        requests: list[ApprovalRequested] = []
         for item in self._items:
             call = item.call
             match item.known:
@@ -149,15 +151,23 @@ class Batch:
                     retry = gateway.retry(call, item.known)
                     steps.append(_Step(call, retry, gateway.terms_of(item.known)))
                 case Fresh():
-                    intent, denied, terms = gateway.judge(call, item.params)
+                    intent, against, terms = gateway.judge(call, item.params)
                     # At once: the next one is to see what this one spends.
                     self._journal.apply(intent, gateway.log.recorded_at)
-                    steps.append(_Step(call, intent, terms, denied))
+                    if isinstance(against, ApprovalRequested):
+                        requests.append(against)
+                        against = None
+                    steps.append(_Step(call, intent, terms, against))
                 case _:
                     assert_never(item.known)
         if any(step.call.over for step in steps):
             # What is in doubt stays so: it was sent once.
             return [step.unsent(stopped("no")) for step in steps if step.attempt == 1]
+        if requests:
+            self._journal.tally, self._journal.tally_today = self._before
+            for step in steps:
+                self._journal.forget(step.call.number)
+            raise gateway.unapproved(requests)
         return steps
 
     async def _record(self, steps: Sequence[_Step]) -> None:

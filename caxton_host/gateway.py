@@ -25,11 +25,12 @@ log and the tools it is given refuse everything else.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import assert_never
 
+from .core.approvals import Unapproved, unmet
 from .core.calls import (
     JSON,
     REPEATABLE,
@@ -46,8 +47,14 @@ from .core.calls import (
     shortened,
 )
 from .core.decisions import Allowed, Attempt, decide, may_ever
-from .core.events import Event, ToolInvoked, ToolProgress, ToolRetried
-from .core.grants import Grant, Rule
+from .core.events import (
+    ApprovalRequested,
+    Event,
+    ToolInvoked,
+    ToolProgress,
+    ToolRetried,
+)
+from .core.grants import Grant
 from .core.journal import Answered, Fresh, InDoubt, Journal
 from .core.limits import Limits
 from .core.names import idempotency_key
@@ -152,7 +159,8 @@ class Gateway:
             StoreError: An event could not be stored. If it was the
                 intent, nothing was sent.
 
-            Suspend: The call was sent before a crash, and its effect is unknown.
+            Suspend: The call was sent before a crash, and its effect is unknown; or
+                a person has to approve it first, and nothing was sent.
         """
         params = self.redact.value(call.params)
         known = self.journal.recall(call, params)
@@ -177,9 +185,11 @@ class Gateway:
         self, call: ToolCall, params: dict[str, JSON] | None
     ) -> Answered | Terms:
         """Make the intent durable and return its terms, or why the call is denied."""
-        intent, denied, terms = self.judge(call, params)
-        if denied:
-            return self.settle(call, denied, intent)
+        intent, against, terms = self.judge(call, params)
+        if isinstance(against, ApprovalRequested):
+            raise self.unapproved([against])
+        if against:
+            return self.settle(call, against, intent)
         try:
             refused = await self.log.append(intent)
         except Exception:
@@ -196,9 +206,9 @@ class Gateway:
 
     def judge(
         self, call: ToolCall, params: dict[str, JSON] | None
-    ) -> tuple[ToolInvoked, Denied | None, Terms]:
+    ) -> tuple[ToolInvoked, Denied | ApprovalRequested | None, Terms]:
         """
-        Return the intent of a call, why it is denied, if it is, and else its terms.
+        Return the intent of a call, what is against it, if anything is, and its terms.
 
         Args:
             call: What the agent asks.
@@ -207,8 +217,6 @@ class Gateway:
         """
         route = self.routes.get(call.name)
         verdict = self._decide(call, route)
-        denied = verdict if isinstance(verdict, Denied) else None
-        rules = () if isinstance(verdict, Denied) else verdict
         intent = ToolInvoked(
             call=call.number,
             name=call.name,
@@ -217,14 +225,24 @@ class Gateway:
             params=params,
             params_sha256=call.digest,
             effect=(route or _NOWHERE).effect,
-            rule=rules[0].id if rules else None,
+            rule=verdict.rule.id if isinstance(verdict, Allowed) else None,
             idempotency_key=idempotency_key(self.run_id, call.number),
             fuel=call.fuel,
         )
-        return intent, denied, Terms.of(rules)
+        if isinstance(verdict, Denied):
+            return intent, verdict, Terms()
+        asked = self.journal.question(call.number)
+        against = unmet(intent, verdict.approves, asked, self.now())
+        return intent, against, Terms.of(verdict.rules)
 
-    def _decide(self, call: ToolCall, route: Route | None) -> Denied | tuple[Rule, ...]:
-        """Return why a call is denied, or the rules that allow it."""
+    def unapproved(self, requests: Sequence[ApprovalRequested]) -> Unapproved:
+        """Return what is raised where calls have to wait for people."""
+        waiting = [one.requested for one in self.journal.waiting]
+        return Unapproved(
+            requests[0].call, [one for one in requests if one not in waiting]
+        )
+
+    def _decide(self, call: ToolCall, route: Route | None) -> Allowed | Denied:
         if call.over:
             return Denied(
                 code="limit",
@@ -243,23 +261,23 @@ class Gateway:
                 schema=self.inputs.get(call.name),
             )
             verdict = decide(self.grant, attempt, self.journal.tally)
-            today = self._today(attempt)
+            today = self._decide_today(attempt)
         except Exception:  # noqa: BLE001 -- law 4: an error while deciding is a denial
             return Denied(
                 code="error", rule=None, message="the call could not be judged"
             )
-        if isinstance(verdict, Denied):
+        if isinstance(verdict, Denied) or today is None:
             return verdict
-        return today if isinstance(today, Denied) else (verdict.rule, *today)
+        return today if isinstance(today, Denied) else verdict.and_today(today)
 
-    def _today(self, attempt: Attempt) -> Denied | tuple[Rule, ...]:
+    def _decide_today(self, attempt: Attempt) -> Allowed | Denied | None:
         """Return what today's grants say of a call, if the run was resumed."""
         today = self.journal.today
         if today is None:
-            return ()
+            return None
         verdict = decide(today, attempt, self.journal.tally_today)
         if isinstance(verdict, Allowed):
-            return (verdict.rule,)
+            return verdict
         return replace(
             verdict,
             rule=verdict.rule and f"today.{verdict.rule}",

@@ -19,7 +19,7 @@ from ..core.remedies import remedy
 from ..errors import NotFoundError, NotKeptError, UsageError
 from .exits import FAILED
 from .frame import Frame, as_json, wait
-from .params import params_of
+from .params import Words
 from .screen import plain, say, show
 from .tools import split
 
@@ -275,7 +275,7 @@ def of_agent(
 
     one = agent_of(frame.load(), agent)
     server, name = split(tool)
-    values = params_of(params, {})
+    values = Words.read(params).params({})
     tally = Tally()
     for before in map(split, after):
         _spend(one.grant, before, tally)

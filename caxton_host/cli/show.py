@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from ..core.attribution import Line, call_of
 from ..core.calls import JSON
 from ..core.events import (
+    ApprovalDecided,
+    ApprovalRequested,
     LogWritten,
     Recorded,
     RunCompleted,
@@ -90,7 +92,7 @@ def remark(recorded: Recorded) -> str:  # noqa: C901, PLR0911 -- a table of type
             return "erased"
         case RunStarted() as event:
             return f"{event.agent} {event.module_sha256[:12]} {plain(event.input)}"
-        case ToolInvoked() as event:
+        case ToolInvoked() | ApprovalRequested() as event:
             return f"{event.name} {plain(event.params)}"
         case ToolCompleted() as event:
             how = "tool error" if event.is_error else "ok"
@@ -99,6 +101,10 @@ def remark(recorded: Recorded) -> str:  # noqa: C901, PLR0911 -- a table of type
             return f"{event.code}: {plain(event.message)}"
         case ToolFailed() as event:
             return f"{event.kind}, sent {event.sent}: {plain(event.message)}"
+        case ApprovalDecided() as event:
+            role = f" as {event.role}" if event.role else ""
+            said = f"{event.verdict} by {plain(event.actor.get('id'))}{role}"
+            return f"{said}: {plain(event.reason)}"
         case LogWritten() as event:
             return f"{event.level}: {plain(event.text)}"
         case ToolProgress() as event:

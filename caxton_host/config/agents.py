@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import fields as fields_of
 from pathlib import Path
 
+from ..core.approvals import Approve
 from ..core.calls import JSON
 from ..core.conditions import Conditions
 from ..core.grants import Grant, Rule
@@ -39,7 +40,6 @@ _NEVER = {
 }
 _LATER = frozenset(
     {
-        "approve",
         "args",
         "other_args",
         "rate",
@@ -217,11 +217,38 @@ _LIMITS: f.Fields = {
     field.name: (field.name, _limit(field.name)) for field in fields_of(Limits)
 }
 
+
+def _role(value: object, at: At) -> str:
+    name = f.text(value, at)
+    if not is_server_name(name):
+        raise at.error(
+            "is no name for a role",
+            fix="use letters, digits, '-', '.' and single '_'; at most 64",
+        )
+    return name
+
+
+def _roles(value: object, at: At) -> tuple[str, ...]:
+    roles: tuple[str, ...] = f.listed(_role)(value, at)
+    if not roles:
+        raise at.error(
+            "names nobody", fix='write by = ["ops"], or leave it out for anybody'
+        )
+    return roles
+
+
 _PATTERNS = f.listed(_pattern)
+#: Silence is never a yes, so there is nothing else to say.
+_APPROVE: f.Fields = {
+    "by": ("by", _roles),
+    "within": ("within", f.duration),
+    "otherwise": ("", f.choice("deny")),
+}
 _TOOLS: f.Fields = {"tools": ("tools", _PATTERNS)}
 _DENY: f.Fields = {**_TOOLS, "params": ("params", _params(deny=True))}
 _ALLOW: f.Fields = {
     **_TOOLS,
+    "approve": ("approve", f.tables(_APPROVE, Approve)),
     "calls": ("calls", _calls),
     "expires": ("expires", f.moment),
     "max_params": ("max_params", f.size),

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
+from .approvals import Approve
 from .calls import JSON, Denied, Route
 from .conditions import Failure, Matcher, no_engine
 from .grants import Grant, Rule
@@ -110,9 +111,28 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """The call may be made, by this rule."""
+    """
+    The call may be made, by this rule.
+
+    Attributes:
+        approves: What has to be approved first, by the id of the rule that says so.
+
+        today: The rule of today that allows it as well, where that was asked.
+    """
 
     rule: Rule
+    approves: tuple[tuple[str, Approve], ...] = ()
+    today: Rule | None = None
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """All rules that allow it."""
+        return (self.rule, self.today) if self.today else (self.rule,)
+
+    def and_today(self, today: Allowed) -> Allowed:
+        """Return the same where today's grants allow the call as well."""
+        also = ((f"today.{rule}", approve) for rule, approve in today.approves)
+        return replace(self, approves=(*self.approves, *also), today=today.rule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +187,15 @@ def decide(grant: Grant, attempt: Attempt, tally: Tally) -> Allowed | Denied:
     for rule in allow:
         refusal = _refusal(rule, attempt, tally)
         if refusal is None:
-            return Allowed(rule)
+            return Allowed(rule, _approves(rule))
         if _STAGES[refusal.code] > furthest:
             furthest = _STAGES[refusal.code]
             found = Denied(code=refusal.code, rule=rule.id, message=refusal.message)
     return found
+
+
+def _approves(rule: Rule) -> tuple[tuple[str, Approve], ...]:
+    return ((rule.id, rule.approve),) if rule.approve else ()
 
 
 def considered(grant: Grant, attempt: Attempt, tally: Tally) -> Iterator[Considered]:

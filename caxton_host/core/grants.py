@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ..errors import ConditionError, UsageError
+from .approvals import Approve
 from .calls import JSON
 from .conditions import Conditions
 from .jsonpaths import JsonPath
@@ -48,6 +49,7 @@ class Rule:
         params: What parameters have to be; of a deny rule, which it is about.
 
         other_params: Parameters that `params` does not name are allowed as well.
+        approve: What it wants of people first.
 
         source: The file and line it stands in, or ``""``.
     """
@@ -64,6 +66,7 @@ class Rule:
     redact_result: tuple[JsonPath, ...] = ()
     params: Conditions | None = None
     other_params: bool = False
+    approve: Approve | None = None
     source: str = ""
 
     def matches(self, server: str, tool: str) -> bool:
@@ -85,6 +88,7 @@ class Rule:
             "redact_result": [path.text for path in self.redact_result],
             "params": self.params.to_payload() if self.params else None,
             "other_params": "allow" if self.other_params else None,
+            "approve": self.approve.to_payload() if self.approve else None,
             "source": self.source,
         }
         always = ("id", "tools")
@@ -178,6 +182,9 @@ def _rule(payload: JSON, *, deny: bool = False) -> Rule:
         ),
         params=_conditions(payload.get("params"), deny=deny),
         other_params=payload.get("other_params") == "allow",
+        approve=Approve.from_payload(payload["approve"])
+        if "approve" in payload
+        else None,
         source=str(payload.get("source", "")),
     )
 

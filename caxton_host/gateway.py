@@ -46,17 +46,18 @@ from .core.calls import (
 )
 from .core.decisions import Allowed, Attempt, decide, may_ever
 from .core.events import Event, ToolInvoked, ToolProgress, ToolRetried
-from .core.grants import Grant
+from .core.grants import Grant, Rule
 from .core.journal import Answered, Fresh, InDoubt, Journal
 from .core.limits import Limits
 from .core.names import idempotency_key
 from .core.payloads import settled
 from .core.redact import Redactor
 from .errors import LeaseLost, RunStopped, StoreError, Suspend, ToolError
-from .ports import EventLog, Refused, ToolClient, ToolRequest
+from .ports import EventLog, ToolClient, ToolRequest
 from .progress import Reports, unwatched
+from .reserving import Judged, Out, wants
 
-__all__ = ["Gateway", "checked", "spent", "stopped"]
+__all__ = ["Gateway", "checked", "stopped"]
 
 _NOWHERE = Route(server="", tool="")
 
@@ -84,6 +85,8 @@ class Gateway:
     Attributes:
         run_id: The run.
 
+        agent: Whose budgets it spends.
+
         grant: What the agent may do. Fixed for the life of the run.
 
         routes: Where each exposed name leads. Fixed as well.
@@ -107,6 +110,7 @@ class Gateway:
     """
 
     run_id: str
+    agent: str = ""
     grant: Grant
     routes: Mapping[str, Route]
     journal: Journal
@@ -161,37 +165,50 @@ class Gateway:
         self, call: ToolCall, params: dict[str, JSON] | None
     ) -> Answered | None:
         """Make the intent durable, or return why the call is denied."""
-        intent, denied = self.judge(call, params)
-        if denied:
-            return self.settle(call, denied, intent)
-        try:
-            refused = await self.log.append(intent)
-        except Exception:
-            raise
-        except BaseException:
-            # The run is stopped while the log, which has the intent, commits it.
-            self.journal.apply(intent, self.log.recorded_at)
-            self.settle(call, stopped("no"))
-            raise
-        if refused:
-            return self.settle(call, spent(refused), replace(intent, rule=None))
-        self.journal.apply(intent, self.log.recorded_at)
-        return None
+        out = Out()
+        while True:
+            judged = self.judge(call, params, out)
+            if judged.denied:
+                return self.settle(call, judged.denied, judged.intent)
+            try:
+                refused = await self.log.append(judged.intent, reserve=judged.reserve)
+            except Exception:
+                raise
+            except BaseException:
+                # The run is stopped while the log, which has the intent, commits it.
+                self.journal.apply(judged.intent, self.log.recorded_at)
+                self.settle(call, stopped("no"))
+                raise
+            if refused is None:
+                self.journal.apply(judged.intent, self.log.recorded_at)
+                return None
+            if pause := out.take(judged.wants[refused.index], refused):
+                await self._pause(call, judged, pause)
 
-    def judge(
-        self, call: ToolCall, params: dict[str, JSON] | None
-    ) -> tuple[ToolInvoked, Denied | None]:
+    async def _pause(self, call: ToolCall, judged: Judged, seconds: float) -> None:
+        try:
+            await self.wait(seconds)
+        except BaseException:
+            # The run is stopped while the call, which is not recorded yet, waits.
+            self.settle(call, stopped("no"), judged.unspent)
+            raise
+
+    def judge(self, call: ToolCall, params: dict[str, JSON] | None, out: Out) -> Judged:
         """
-        Return the intent of a call, and why it is denied, if it is.
+        Return the intent of a call, and what the grants say of it.
 
         Args:
             call: What the agent asks.
 
             params: Its parameters as the log is to hold them.
+
+            out: What the store has refused of it.
         """
         route = self.routes.get(call.name)
-        verdict = self._decide(call, route)
+        verdict, today = self._decide(call, route, out)
         denied = verdict if isinstance(verdict, Denied) else None
+        allowed = verdict.rule if isinstance(verdict, Allowed) else None
+        asked, spends = wants(allowed, today, call.params or {})
         intent = ToolInvoked(
             call=call.number,
             name=call.name,
@@ -200,41 +217,56 @@ class Gateway:
             params=params,
             params_sha256=call.digest,
             effect=(route or _NOWHERE).effect,
-            rule=verdict.rule.id if isinstance(verdict, Allowed) else None,
+            rule=allowed.id if allowed else None,
             idempotency_key=idempotency_key(self.run_id, call.number),
             fuel=call.fuel,
+            spends={**spends} or None,
         )
-        return intent, denied
+        reserve = [want.reservation(self.agent, call.number) for want in asked]
+        return Judged(intent, denied, asked, reserve)
 
-    def _decide(self, call: ToolCall, route: Route | None) -> Allowed | Denied:
+    def _decide(
+        self, call: ToolCall, route: Route | None, out: Out
+    ) -> tuple[Allowed | Denied, Rule | None]:
+        """Return the verdict, and the rule of today's grants that allows it too."""
         if call.over:
-            return Denied(
+            over = Denied(
                 code="limit",
                 rule=f"limits.{call.over}",
                 message=f"the run reached its limit {call.over}",
             )
+            return over, None
         if call.fault:
-            return Denied(code="bad_request", rule=None, message=call.fault)
+            return Denied(code="bad_request", rule=None, message=call.fault), None
         try:
             attempt = Attempt(
-                route=route, params=call.params or {}, size=call.size, now=self.now()
+                route=route,
+                params=call.params or {},
+                size=call.size,
+                now=self.now(),
+                refused=out.recorded,
             )
             verdict = decide(self.grant, attempt, self.journal.tally)
-            refusal = self._refused_today(attempt)
+            if isinstance(verdict, Denied):
+                return verdict, None
+            today = self._decided_today(replace(attempt, refused=out.today))
         except Exception:  # noqa: BLE001 -- law 4: an error while deciding is a denial
-            return Denied(
+            error = Denied(
                 code="error", rule=None, message="the call could not be judged"
             )
-        return verdict if isinstance(verdict, Denied) else refusal or verdict
+            return error, None
+        if isinstance(today, Denied):
+            return today, None
+        return verdict, today.rule if today else None
 
-    def _refused_today(self, attempt: Attempt) -> Denied | None:
-        """Return what today's grants have against a call, if the run was resumed."""
+    def _decided_today(self, attempt: Attempt) -> Allowed | Denied | None:
+        """Return what today's grants say of a call, if the run was resumed."""
         today = self.journal.today
         if today is None:
             return None
         verdict = decide(today, attempt, self.journal.tally_today)
         if isinstance(verdict, Allowed):
-            return None
+            return verdict
         return replace(
             verdict,
             rule=verdict.rule and f"today.{verdict.rule}",
@@ -399,11 +431,6 @@ def stopped(sent: Sent) -> Failed:
         sent=sent,
         message="the run was stopped before the tool answered",
     )
-
-
-def spent(refused: Refused) -> Denied:
-    """Return the outcome of a call that a budget of the store has no room for."""
-    return Denied(code="budget", rule=refused.rule, message="that budget is spent")
 
 
 def checked(answer: Answered) -> Answered:

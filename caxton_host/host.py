@@ -211,6 +211,7 @@ class Host:
             log = self.store.create(stream_of(run_id), self._trace())
             gateway = self._gateway(
                 run_id,
+                request.agent,
                 log,
                 tools,
                 request.grant,
@@ -320,6 +321,7 @@ class Host:
             )
             gateway = self._gateway(
                 recording.run_id,
+                started.agent,
                 log,
                 tools,
                 Grant.from_payload(started.grants),
@@ -409,6 +411,7 @@ class Host:
                 recording = await Recording.load(run_id, self.store)
                 gateway = self._gateway(
                     run_id,
+                    before.agent,
                     log,
                     tools,
                     request.grant,
@@ -495,6 +498,7 @@ class Host:
     def _gateway(  # noqa: PLR0913, PLR0917 -- what tells one run from another
         self,
         run_id: str,
+        agent: str,
         log: EventLog,
         tools: ToolClient,
         grant: Grant,
@@ -504,6 +508,7 @@ class Host:
     ) -> Gateway:
         return Gateway(
             run_id=run_id,
+            agent=agent,
             grant=grant,
             routes=routes,
             journal=journal,

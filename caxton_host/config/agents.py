@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import fields as fields_of
 from pathlib import Path
@@ -12,6 +11,7 @@ from ..core.limits import Limits
 from ..core.names import is_server_name
 from ..core.patterns import Pattern
 from ..errors import UsageError
+from . import budgets
 from . import fields as f
 from .model import Agent
 from .servers import exposed_name
@@ -19,7 +19,6 @@ from .source import At
 
 __all__ = ["agent", "agent_name"]
 
-_CALLS = re.compile(r"([0-9]{1,9})/run")
 _LATER = frozenset(
     {
         "approve",
@@ -28,9 +27,7 @@ _LATER = frozenset(
         "hours",
         "other_args",
         "params",
-        "rate",
         "redact_result",
-        "sum",
     }
 )
 _SIZES = frozenset(
@@ -82,7 +79,9 @@ def _rules(kind: str, tables: Sequence[object], at: At) -> tuple[Rule, ...]:
         if not found.get("tools"):
             raise here.error("names no tool", fix='write tools = ["SERVER/TOOL"]')
         source = Path(at.source.shown).name + (suffix[number - 1] if suffix else "")
-        rules.append(Rule(id=f"{kind}[{number}]", source=source, **found))
+        spending = budgets.of_rule(found, here)
+        rules.append(Rule(id=f"{kind}[{number}]", source=source, **found, **spending))
+    budgets.check_accounts(rules, at)
     return tuple(rules)
 
 
@@ -101,18 +100,6 @@ def _pattern(value: object, at: At) -> Pattern:
         return Pattern.parse(f.text(value, at))
     except UsageError as exc:
         raise at.error(str(exc), exc.fix) from None
-
-
-def _calls(value: object, at: At) -> int:
-    if not isinstance(value, str):
-        return f.number(value, at)
-    found = _CALLS.fullmatch(value)
-    if found:
-        return int(found[1])
-    problem = "is no number of calls"
-    if re.fullmatch(r"[0-9]+/\w+", value):
-        problem = "only counts a run; other periods come with a later version"
-    raise at.error(problem, fix='write it like: calls = "5/run"')
 
 
 def _target(value: object, at: At) -> tuple[str, str]:
@@ -148,7 +135,7 @@ _PATTERNS = f.listed(_pattern)
 _DENY: f.Fields = {"tools": ("tools", _PATTERNS)}
 _ALLOW: f.Fields = {
     **_DENY,
-    "calls": ("calls", _calls),
+    **budgets.FIELDS,
     "expires": ("expires", f.moment),
     "max_params": ("max_params", f.size),
     "only_after": ("only_after", _PATTERNS),

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from .budgets import cannot_bear
 from .calls import JSON, Denied, Route
 from .grants import Grant, Rule
 
@@ -43,12 +44,15 @@ class Attempt:
         size: How many bytes the agent used to say so.
 
         now: The time, in microseconds since 1970.
+
+        refused: Rules whose budgets the store has no room in, by id, and why.
     """
 
     route: Route | None
     params: Mapping[str, JSON] = field(default_factory=dict[str, JSON])
     size: int = 0
     now: int = 0
+    refused: Mapping[str, Refusal] = field(default_factory=dict[str, "Refusal"])
 
 
 @dataclass(slots=True)
@@ -62,18 +66,23 @@ class Tally:
         called: Each ``(server, tool)`` that was allowed, whatever came of it.
 
         done: Those of them that answered, and did not say that they failed.
+
+        spent: What it took of each budget, by its key.
     """
 
     used: Counter[str] = field(default_factory=Counter[str])
     called: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     done: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    spent: Counter[str] = field(default_factory=Counter[str])
 
     def copy(self) -> Tally:
         """Return what it says now."""
-        return Tally(self.used.copy(), self.called.copy(), self.done.copy())
+        return Tally(
+            self.used.copy(), self.called.copy(), self.done.copy(), self.spent.copy()
+        )
 
 
-Stage: TypeAlias = Literal["expired", "order", "too_large", "budget"]
+Stage: TypeAlias = Literal["expired", "order", "too_large", "budget", "rate", "busy"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +190,7 @@ def _refusal(rule: Rule, attempt: Attempt, tally: Tally) -> Refusal | None:
     for code, check in _CHECKS.items():
         if message := check(rule, attempt, tally):
             return Refusal(code, message)
-    return None
+    return attempt.refused.get(rule.id)
 
 
 def _expired(rule: Rule, attempt: Attempt, _: Tally) -> str:
@@ -206,10 +215,13 @@ def _too_large(rule: Rule, attempt: Attempt, _: Tally) -> str:
     return f"the parameters have {attempt.size} bytes, of {rule.max_params} allowed"
 
 
-def _budget(rule: Rule, _: Attempt, tally: Tally) -> str:
-    if rule.calls is None or tally.used[rule.id] < rule.calls:
-        return ""
-    return f"all {rule.calls} calls of that grant are spent"
+def _budget(rule: Rule, attempt: Attempt, tally: Tally) -> str:
+    if rule.calls is not None and tally.used[rule.id] >= rule.calls:
+        return f"all {rule.calls} calls of that grant are spent"
+    for cost in rule.costs(attempt.params):
+        if message := cannot_bear(cost, tally.spent):
+            return message
+    return ""
 
 
 _CHECKS: Mapping[Stage, Callable[[Rule, Attempt, Tally], str]] = {
@@ -218,4 +230,5 @@ _CHECKS: Mapping[Stage, Callable[[Rule, Attempt, Tally], str]] = {
     "too_large": _too_large,
     "budget": _budget,
 }
-_STAGES = {code: number for number, code in enumerate(_CHECKS)}
+#: The last ones only the store can tell: see `Attempt.refused`.
+_STAGES = {code: number for number, code in enumerate((*_CHECKS, "rate", "busy"))}

@@ -6,10 +6,13 @@ A grant is a list of rules. What they mean for a call is said in `decisions`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 
 from ..errors import UsageError
+from .budgets import Budget, Cost, budget_from_payload, budget_to_payload, costs
 from .calls import JSON
 from .patterns import Pattern
 
@@ -36,6 +39,10 @@ class Rule:
 
         max_params: Bytes of the largest parameters that it allows.
 
+        name: What its budgets are called, or ``""``. See `account`.
+
+        budgets: What its calls take of, besides *calls*.
+
         source: The file and line it stands in, or ``""``.
     """
 
@@ -46,7 +53,27 @@ class Rule:
     unless_after: tuple[Pattern, ...] = ()
     expires: int | None = None
     max_params: int | None = None
+    name: str = ""
+    budgets: tuple[Budget, ...] = ()
     source: str = ""
+
+    @property
+    def account(self) -> str:
+        """
+        What its budgets are kept under: its name, or what it speaks of.
+
+        So who raises a limit gives back nothing of what was spent.
+        """
+        if self.name:
+            return self.name
+        payload = self.to_payload()
+        about = {key: payload[key] for key in _ABOUT if key in payload}
+        text = json.dumps(about, sort_keys=True, separators=(",", ":"))
+        return f"~{sha256(text.encode()).hexdigest()[:16]}"
+
+    def costs(self, params: Mapping[str, JSON]) -> Iterator[Cost]:
+        """Yield what a call that it allows takes of each of its budgets."""
+        return costs(self.budgets, self.account, params) if self.budgets else iter(())
 
     def matches(self, server: str, tool: str) -> bool:
         """Return whether the rule speaks of this tool."""
@@ -62,6 +89,8 @@ class Rule:
             "calls": self.calls,
             "expires": self.expires,
             "max_params": self.max_params,
+            "name": self.name,
+            "budgets": [budget_to_payload(budget) for budget in self.budgets],
             "source": self.source,
         }
         always = ("id", "tools")
@@ -125,11 +154,15 @@ def _rule(payload: JSON) -> Rule:
         unless_after=_patterns(payload.get("unless_after")),
         expires=_number(payload, "expires"),
         max_params=_number(payload, "max_params"),
+        name=str(payload.get("name", "")),
+        budgets=tuple(map(_budget, _list(payload.get("budgets")))),
         source=str(payload.get("source", "")),
     )
 
 
 _KEYS = frozenset(Rule.__dataclass_fields__)
+#: What of a rule says what it speaks of.
+_ABOUT = ("tools", "params", "other_params")
 
 
 def _known(payload: Mapping[str, JSON], keys: Iterable[str]) -> None:
@@ -139,6 +172,11 @@ def _known(payload: Mapping[str, JSON], keys: Iterable[str]) -> None:
             f"the recorded grant has the unknown key {unknown[0]!r}",
             fix="use the version that recorded it, or a newer one",
         )
+
+
+def _budget(payload: JSON) -> Budget:
+    assert isinstance(payload, dict)  # noqa: S101 -- read from our own log
+    return budget_from_payload(payload)
 
 
 def _texts(patterns: Iterable[Pattern]) -> list[JSON]:

@@ -63,11 +63,12 @@ from .core.redact import Redactor
 from .core.schemas import Mismatch
 from .core.terms import Terms
 from .errors import LeaseLost, RunStopped, StoreError, Suspend, ToolError
-from .ports import EventLog, Refused, ToolClient, ToolRequest
+from .ports import EventLog, ToolClient, ToolRequest
 from .progress import Reports, unwatched
+from .reserving import Judged, Out, wants
 from .schemas import fits
 
-__all__ = ["Gateway", "checked", "spent", "stopped"]
+__all__ = ["Gateway", "checked", "stopped"]
 
 _NOWHERE = Route(server="", tool="")
 
@@ -101,6 +102,8 @@ class Gateway:
     Attributes:
         run_id: The run.
 
+        agent: Whose budgets it spends.
+
         grant: What the agent may do. Fixed for the life of the run.
 
         routes: Where each exposed name leads. Fixed as well.
@@ -126,6 +129,7 @@ class Gateway:
     """
 
     run_id: str
+    agent: str = ""
     grant: Grant
     routes: Mapping[str, Route]
     journal: Journal
@@ -185,38 +189,51 @@ class Gateway:
         self, call: ToolCall, params: dict[str, JSON] | None
     ) -> Answered | Terms:
         """Make the intent durable and return its terms, or why the call is denied."""
-        intent, against, terms = self.judge(call, params)
-        if isinstance(against, ApprovalRequested):
-            raise self.unapproved([against])
-        if against:
-            return self.settle(call, against, intent)
-        try:
-            refused = await self.log.append(intent)
-        except Exception:
-            raise
-        except BaseException:
-            # The run is stopped while the log, which has the intent, commits it.
-            self.journal.apply(intent, self.log.recorded_at)
-            self.settle(call, stopped("no"))
-            raise
-        if refused:
-            return self.settle(call, spent(refused), replace(intent, rule=None))
-        self.journal.apply(intent, self.log.recorded_at)
-        return terms
+        out = Out()
+        while True:
+            judged = self.judge(call, params, out)
+            if judged.asks:
+                raise self.unapproved([judged.asks])
+            if judged.denied:
+                return self.settle(call, judged.denied, judged.intent)
+            try:
+                refused = await self.log.append(judged.intent, reserve=judged.reserve)
+            except Exception:
+                raise
+            except BaseException:
+                # The run is stopped while the log, which has the intent, commits it.
+                self.journal.apply(judged.intent, self.log.recorded_at)
+                self.settle(call, stopped("no"))
+                raise
+            if refused is None:
+                self.journal.apply(judged.intent, self.log.recorded_at)
+                return judged.terms
+            if pause := out.take(judged.wants[refused.index], refused):
+                await self._pause(call, judged, pause)
 
-    def judge(
-        self, call: ToolCall, params: dict[str, JSON] | None
-    ) -> tuple[ToolInvoked, Denied | ApprovalRequested | None, Terms]:
+    async def _pause(self, call: ToolCall, judged: Judged, seconds: float) -> None:
+        try:
+            await self.wait(seconds)
+        except BaseException:
+            # The run is stopped while the call, which is not recorded yet, waits.
+            self.settle(call, stopped("no"), judged.unspent)
+            raise
+
+    def judge(self, call: ToolCall, params: dict[str, JSON] | None, out: Out) -> Judged:
         """
-        Return the intent of a call, what is against it, if anything is, and its terms.
+        Return the intent of a call, and what the grants and people say of it.
 
         Args:
             call: What the agent asks.
 
             params: Its parameters as the log is to hold them.
+
+            out: What the store has refused of it.
         """
         route = self.routes.get(call.name)
-        verdict = self._decide(call, route)
+        verdict = self._decide(call, route, out)
+        allowed = verdict if isinstance(verdict, Allowed) else None
+        asked, spends = wants(allowed, call.params or {})
         intent = ToolInvoked(
             call=call.number,
             name=call.name,
@@ -225,15 +242,24 @@ class Gateway:
             params=params,
             params_sha256=call.digest,
             effect=(route or _NOWHERE).effect,
-            rule=verdict.rule.id if isinstance(verdict, Allowed) else None,
+            rule=allowed.rule.id if allowed else None,
             idempotency_key=idempotency_key(self.run_id, call.number),
             fuel=call.fuel,
+            spends={**spends} or None,
         )
         if isinstance(verdict, Denied):
-            return intent, verdict, Terms()
-        asked = self.journal.question(call.number)
-        against = unmet(intent, verdict.approves, asked, self.now())
-        return intent, against, Terms.of(verdict.rules)
+            return Judged(intent, verdict)
+        question = self.journal.question(call.number)
+        against = unmet(intent, verdict.approves, question, self.now())
+        if isinstance(against, Denied):
+            return Judged(replace(intent, rule=None, spends=None), against)
+        return Judged(
+            intent,
+            asks=against,
+            terms=Terms.of(verdict.rules),
+            wants=asked,
+            reserve=[want.reservation(self.agent, call.number) for want in asked],
+        )
 
     def unapproved(self, requests: Sequence[ApprovalRequested]) -> Unapproved:
         """Return what is raised where calls have to wait for people."""
@@ -242,7 +268,9 @@ class Gateway:
             requests[0].call, [one for one in requests if one not in waiting]
         )
 
-    def _decide(self, call: ToolCall, route: Route | None) -> Allowed | Denied:
+    def _decide(
+        self, call: ToolCall, route: Route | None, out: Out
+    ) -> Allowed | Denied:
         if call.over:
             return Denied(
                 code="limit",
@@ -259,16 +287,19 @@ class Gateway:
                 now=self.now(),
                 matches=fits,
                 schema=self.inputs.get(call.name),
+                refused=out.recorded,
             )
             verdict = decide(self.grant, attempt, self.journal.tally)
-            today = self._decide_today(attempt)
+            if isinstance(verdict, Denied):
+                return verdict
+            today = self._decide_today(replace(attempt, refused=out.today))
         except Exception:  # noqa: BLE001 -- law 4: an error while deciding is a denial
             return Denied(
                 code="error", rule=None, message="the call could not be judged"
             )
-        if isinstance(verdict, Denied) or today is None:
-            return verdict
-        return today if isinstance(today, Denied) else verdict.and_today(today)
+        if isinstance(today, Denied):
+            return today
+        return verdict.and_today(today) if today else verdict
 
     def _decide_today(self, attempt: Attempt) -> Allowed | Denied | None:
         """Return what today's grants say of a call, if the run was resumed."""
@@ -459,11 +490,6 @@ def stopped(sent: Sent) -> Failed:
         sent=sent,
         message="the run was stopped before the tool answered",
     )
-
-
-def spent(refused: Refused) -> Denied:
-    """Return the outcome of a call that a budget of the store has no room for."""
-    return Denied(code="budget", rule=refused.rule, message="that budget is spent")
 
 
 def checked(answer: Answered) -> Answered:

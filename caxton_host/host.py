@@ -216,6 +216,7 @@ class Host:
             log = self.store.create(stream_of(run_id), self._trace())
             gateway = self._gateway(
                 run_id,
+                request.agent,
                 log,
                 tools,
                 request.grant,
@@ -334,6 +335,7 @@ class Host:
                 journal.apply(event, log.recorded_at)
             gateway = self._gateway(
                 recording.run_id,
+                started.agent,
                 log,
                 tools,
                 Grant.from_payload(started.grants),
@@ -423,6 +425,7 @@ class Host:
                 guest = await recording.guest(before.agent, self.store)
                 gateway = self._gateway(
                     run_id,
+                    before.agent,
                     log,
                     tools,
                     request.grant,
@@ -518,6 +521,7 @@ class Host:
     def _gateway(  # noqa: PLR0913, PLR0917 -- what tells one run from another
         self,
         run_id: str,
+        agent: str,
         log: EventLog,
         tools: ToolClient,
         grant: Grant,
@@ -528,6 +532,7 @@ class Host:
     ) -> Gateway:
         return Gateway(
             run_id=run_id,
+            agent=agent,
             grant=grant,
             routes=routes,
             journal=journal,

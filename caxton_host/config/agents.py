@@ -17,6 +17,7 @@ from ..core.names import is_server_name
 from ..core.patterns import Pattern
 from ..errors import BadBytes, ConditionError, UsageError
 from ..schemas import check_pattern
+from . import budgets
 from . import fields as f
 from .model import Agent
 from .servers import exposed_name
@@ -25,7 +26,6 @@ from .source import At
 __all__ = ["agent", "agent_name"]
 
 _REFERENCE = re.compile(r"\$\{(?:env|file):")
-_CALLS = re.compile(r"([0-9]{1,9})/run")
 _MOST_PATHS = 32
 #: What a rule cannot say: why, and what comes nearest.
 _NEVER = {
@@ -42,8 +42,6 @@ _LATER = frozenset(
     {
         "args",
         "other_args",
-        "rate",
-        "sum",
     }
 )
 _SIZES = frozenset(
@@ -99,7 +97,9 @@ def _rules(kind: str, tables: Sequence[object], at: At) -> tuple[Rule, ...]:
                 "says nothing where no parameter is named", fix="remove it"
             )
         source = Path(at.source.shown).name + (suffix[number - 1] if suffix else "")
-        rules.append(Rule(id=f"{kind}[{number}]", source=source, **found))
+        spending = budgets.of_rule(found, here)
+        rules.append(Rule(id=f"{kind}[{number}]", source=source, **found, **spending))
+    budgets.check_accounts(rules, at)
     return tuple(rules)
 
 
@@ -172,18 +172,6 @@ def _plain(value: JSON, at: At) -> None:
             _plain(part, at.key(key))
 
 
-def _calls(value: object, at: At) -> int:
-    if not isinstance(value, str):
-        return f.number(value, at)
-    found = _CALLS.fullmatch(value)
-    if found:
-        return int(found[1])
-    problem = "is no number of calls"
-    if re.fullmatch(r"[0-9]+/\w+", value):
-        problem = "only counts a run; other periods come with a later version"
-    raise at.error(problem, fix='write it like: calls = "5/run"')
-
-
 def _others(value: object, at: At) -> bool:
     return bool(f.choice("allow", "deny")(value, at) == "allow")
 
@@ -248,8 +236,8 @@ _TOOLS: f.Fields = {"tools": ("tools", _PATTERNS)}
 _DENY: f.Fields = {**_TOOLS, "params": ("params", _params(deny=True))}
 _ALLOW: f.Fields = {
     **_TOOLS,
+    **budgets.FIELDS,
     "approve": ("approve", f.tables(_APPROVE, Approve)),
-    "calls": ("calls", _calls),
     "expires": ("expires", f.moment),
     "max_params": ("max_params", f.size),
     "params": ("params", _params(deny=False)),

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from .approvals import Approve
+from .budgets import cannot_bear
 from .calls import JSON, Denied, Route
 from .conditions import Failure, Matcher, no_engine
 from .grants import Grant, Rule
@@ -51,6 +52,7 @@ class Attempt:
             rule with a pattern allows anything.
 
         schema: Compares parameters with the schema of the tool, if that is known.
+        refused: Rules whose budgets the store has no room in, by id, and why.
     """
 
     route: Route | None
@@ -59,6 +61,7 @@ class Attempt:
     now: int = 0
     matches: Matcher = no_engine
     schema: Callable[[JSON], Mismatch | None] | None = None
+    refused: Mapping[str, Refusal] = field(default_factory=dict[str, "Refusal"])
 
 
 @dataclass(slots=True)
@@ -72,19 +75,24 @@ class Tally:
         called: Each ``(server, tool)`` that was allowed, whatever came of it.
 
         done: Those of them that answered, and did not say that they failed.
+
+        spent: What it took of each budget, by its key.
     """
 
     used: Counter[str] = field(default_factory=Counter[str])
     called: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     done: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    spent: Counter[str] = field(default_factory=Counter[str])
 
     def copy(self) -> Tally:
         """Return what it says now."""
-        return Tally(self.used.copy(), self.called.copy(), self.done.copy())
+        return Tally(
+            self.used.copy(), self.called.copy(), self.done.copy(), self.spent.copy()
+        )
 
 
 Stage: TypeAlias = Literal[
-    "expired", "order", "too_large", "params", "schema", "budget"
+    "expired", "order", "too_large", "params", "schema", "budget", "rate", "busy"
 ]
 
 
@@ -225,7 +233,7 @@ def _refusal(rule: Rule, attempt: Attempt, tally: Tally) -> Refusal | None:
     for code, check in _CHECKS.items():
         if found := check(rule, attempt, tally):
             return _told(code, found)
-    return None
+    return attempt.refused.get(rule.id)
 
 
 def _spared(rule: Rule, attempt: Attempt) -> Refusal | None:
@@ -283,10 +291,13 @@ def _schema(_: Rule, attempt: Attempt, __: Tally) -> Mismatch | None:
         return Mismatch("$", "could not be judged")
 
 
-def _budget(rule: Rule, _: Attempt, tally: Tally) -> str:
-    if rule.calls is None or tally.used[rule.id] < rule.calls:
-        return ""
-    return f"all {rule.calls} calls of that grant are spent"
+def _budget(rule: Rule, attempt: Attempt, tally: Tally) -> str:
+    if rule.calls is not None and tally.used[rule.id] >= rule.calls:
+        return f"all {rule.calls} calls of that grant are spent"
+    for cost in rule.costs(attempt.params):
+        if message := cannot_bear(cost, tally.spent):
+            return message
+    return ""
 
 
 _Found: TypeAlias = "str | Failure | Mismatch | None"
@@ -298,4 +309,5 @@ _CHECKS: Mapping[Stage, Callable[[Rule, Attempt, Tally], _Found]] = {
     "schema": _schema,
     "budget": _budget,
 }
-_STAGES = {code: number for number, code in enumerate(_CHECKS)}
+#: The last ones only the store can tell: see `Attempt.refused`.
+_STAGES = {code: number for number, code in enumerate((*_CHECKS, "rate", "busy"))}

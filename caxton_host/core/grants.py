@@ -6,12 +6,15 @@ A grant is a list of rules. What they mean for a call is said in `decisions`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import TypeAlias
 
 from ..errors import ConditionError, UsageError
 from .approvals import Approve
+from .budgets import Budget, Cost, budget_from_payload, budget_to_payload, costs
 from .calls import JSON
 from .conditions import Conditions
 from .jsonpaths import JsonPath
@@ -50,6 +53,9 @@ class Rule:
 
         other_params: Parameters that `params` does not name are allowed as well.
         approve: What it wants of people first.
+        name: What its budgets are called, or ``""``. See `account`.
+
+        budgets: What its calls take of, besides *calls*.
 
         source: The file and line it stands in, or ``""``.
     """
@@ -67,7 +73,27 @@ class Rule:
     params: Conditions | None = None
     other_params: bool = False
     approve: Approve | None = None
+    name: str = ""
+    budgets: tuple[Budget, ...] = ()
     source: str = ""
+
+    @property
+    def account(self) -> str:
+        """
+        What its budgets are kept under: its name, or what it speaks of.
+
+        So who raises a limit gives back nothing of what was spent.
+        """
+        if self.name:
+            return self.name
+        payload = self.to_payload()
+        about = {key: payload[key] for key in _ABOUT if key in payload}
+        text = json.dumps(about, sort_keys=True, separators=(",", ":"))
+        return f"~{sha256(text.encode()).hexdigest()[:16]}"
+
+    def costs(self, params: Mapping[str, JSON]) -> Iterator[Cost]:
+        """Yield what a call that it allows takes of each of its budgets."""
+        return costs(self.budgets, self.account, params) if self.budgets else iter(())
 
     def matches(self, server: str, tool: str) -> bool:
         """Return whether the rule speaks of this tool."""
@@ -89,6 +115,8 @@ class Rule:
             "params": self.params.to_payload() if self.params else None,
             "other_params": "allow" if self.other_params else None,
             "approve": self.approve.to_payload() if self.approve else None,
+            "name": self.name,
+            "budgets": [budget_to_payload(budget) for budget in self.budgets],
             "source": self.source,
         }
         always = ("id", "tools")
@@ -185,11 +213,15 @@ def _rule(payload: JSON, *, deny: bool = False) -> Rule:
         approve=Approve.from_payload(payload["approve"])
         if "approve" in payload
         else None,
+        name=str(payload.get("name", "")),
+        budgets=tuple(map(_budget, _list(payload.get("budgets")))),
         source=str(payload.get("source", "")),
     )
 
 
 _KEYS = frozenset(Rule.__dataclass_fields__)
+#: What of a rule says what it speaks of.
+_ABOUT = ("tools", "params", "other_params")
 
 
 def _conditions(payload: JSON, *, deny: bool) -> Conditions | None:
@@ -212,6 +244,11 @@ def _known(payload: Mapping[str, JSON], keys: Iterable[str]) -> None:
             f"the recorded grant has the unknown key {unknown[0]!r}",
             fix="use the version that recorded it, or a newer one",
         )
+
+
+def _budget(payload: JSON) -> Budget:
+    assert isinstance(payload, dict)  # noqa: S101 -- read from our own log
+    return budget_from_payload(payload)
 
 
 def _texts(patterns: Iterable[Pattern]) -> list[JSON]:

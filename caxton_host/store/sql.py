@@ -45,7 +45,7 @@ def _opened(
 ) -> tuple[Writer, Sealer]:
     if engine.dialect.name == "sqlite":
         tree = SqliteTree(engine.dialect, clock, signer)
-        writer = Writer(SqliteCommitter(engine, tree))
+        writer = Writer(SqliteCommitter(engine, tree, clock))
         return writer, SqliteSealer(writer, tree)
     from .commit_postgres import PostgresCommitter  # noqa: PLC0415 -- an extra
     from .tree_postgres import PostgresTree  # noqa: PLC0415 -- an extra
@@ -56,7 +56,8 @@ def _opened(
 def _committer(engine: sa.Engine, clock: Clock) -> Transactions:
     """Return a committer for one transaction, which nobody signs."""
     if engine.dialect.name == "sqlite":
-        return SqliteCommitter(engine, SqliteTree(engine.dialect, clock, None))
+        tree = SqliteTree(engine.dialect, clock, None)
+        return SqliteCommitter(engine, tree, clock)
     from .commit_postgres import PostgresCommitter  # noqa: PLC0415 -- an extra
 
     return PostgresCommitter(engine)
@@ -169,7 +170,7 @@ class SqlStore(Eras):
             StoreError: The store is opened to read only.
         """
         drafter = Drafter(stream, self._clock, self._salts, trace)
-        return self._log(drafter, Line(stream))
+        return self._log(drafter, Line(stream, places=False))
 
     async def resume_log(self, stream: str, trace: Trace | None = None) -> SqlLog:
         """

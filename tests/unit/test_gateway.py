@@ -286,19 +286,6 @@ class Failing(MemoryLog):
         raise StoreError("disk full")
 
 
-class Refusing(MemoryLog):
-    """A log whose budgets are all spent."""
-
-    async def append(
-        self,
-        *events: Event,
-        blobs: Mapping[str, bytes] | None = None,
-        reserve: Sequence[Reservation] = (),
-    ) -> Refused | None:
-        del events, blobs, reserve
-        return Refused(0, "deny[9]")
-
-
 class Slow(MemoryLog):
     """A log that takes events at once, and a while to make them durable."""
 
@@ -339,18 +326,6 @@ async def test_intent_is_durable_before_the_tool_is_asked() -> None:  # law 3
 
     assert len(scene.tools.asked) == 1
     assert (scene.log.durable, len(scene.log.events)) == (1, 2)  # rides the next commit
-
-
-async def test_refused_reservation_is_recorded_as_a_denial() -> None:
-    scene = Scene(log=log_of(Refusing))
-
-    outcome = (await scene.gate.call(WEATHER)).outcome
-
-    assert outcome == Denied(
-        code="budget", rule="deny[9]", message="that budget is spent"
-    )
-    assert scene.log.events == [replace(invoked(), rule=None), settled(1, outcome)]
-    assert scene.tools.asked == []
 
 
 # -- what is judged and what is recorded ---------------------------------------

@@ -282,7 +282,7 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
             "SERVER/TOOL",
         ),
         (RULE + "cals = 1", "agents.a.allow[1].cals", "no such key", "calls"),
-        (RULE + "calls = '5/day'", "agents.a.allow[1].calls", "later version", "/run"),
+        (RULE + "calls = '5/year'", "agents.a.allow[1].calls", "periods are", "/run"),
         (RULE + "calls = 'x'", "agents.a.allow[1].calls", "no number of calls", "/run"),
         (RULE + "calls = -1", "agents.a.allow[1].calls", "range", "0"),
         (RULE + "expires = 'x'", "agents.a.allow[1].expires", "date and time", "2027"),
@@ -322,7 +322,6 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
             "not a tool pattern",
             "SERVER",
         ),
-        (RULE + "rate = '3/min'", "agents.a.allow[1].rate", "not know", "remove"),
         (RULE + "approve = true", "agents.a.allow[1].approve", "a table", "{"),
         (
             RULE + "approve = { by = [] }",
@@ -359,12 +358,6 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
             "agents.a.deny[1].approve",
             "no such key",
             "tools",
-        ),
-        (
-            RULE + RULE + "rate = '3/min'",
-            "agents.a.allow[2].rate",
-            "not know",
-            "remove",
         ),
         (
             "[[agents.a.deny]]\ntools = ['a/b']\ncalls = 1",

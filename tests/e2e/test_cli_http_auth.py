@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -277,7 +278,12 @@ def test_the_page_about_logins(shell: Shell) -> None:
         issuer.url, guarded.url = where, f"{origin}/mcp"
         table, login, logout = blocks(ROOT / "docs" / "how-to" / "log-in.md")
         text = table.text.replace("https://crm.example.com", origin)
-        configure(shell, text + "allow_private = true\n")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        more = f"allow_private = true\nredirect_port = {port}\n"
+        configure(shell, text + more)
         assert say_yes(shell, *login.text.split()[1:])[0] == 0
+        assert issuer.asked[0]["redirect_uri"] == f"http://127.0.0.1:{port}/callback"
         assert shell("server", "test", "crm").code == 0
         assert "forgotten" in shell(*logout.text.split()[1:]).out

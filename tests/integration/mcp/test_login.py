@@ -156,12 +156,18 @@ async def test_nobody_else_reads_what_a_login_left(tmp_path: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"issuer": 1, "x": 2}'])
+NO_CLIENT = (
+    '{"issuer": "ISSUER", "resource": "", "metadata": {}, "client": {}, '
+    '"access_token": "t"}'
+)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", NO_CLIENT])
 async def test_a_broken_file_is_no_login(tmp_path: Path, text: str) -> None:
     async with scene(tmp_path) as at:
         await at.log_in()
         [path] = at.folder.glob("crm-*.json")
-        path.write_text(text)
+        path.write_text(text.replace("ISSUER", at.issuer.url))
         async with at.tools() as tools:
             assert (await unsent(tools)).fix == FIX
         await at.log_in()

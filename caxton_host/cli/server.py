@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..clock import SystemClock
 from ..core.calls import JSON
 from ..core.names import nearest
 from ..errors import NotFoundError, ServerUnavailable, UsageError
@@ -24,6 +25,7 @@ from .reach import reached
 from .restart import restart
 from .screen import counted, note, patience, say, show, table
 from .state import seen
+from .times import ago
 from .tools import headline, of_server, tell_changed
 from .variables import by_hand
 
@@ -89,9 +91,10 @@ def list_(frame: Frame, as_json: bool) -> None:
     """
     Show the servers of the configuration, without starting any.
 
-    How a server did is what the log knows of the newest host that had to do with it:
-    protocol, median of the newest calls, restarts, breaker, and how many lists of
-    tools there were.
+    How a server did is what the log knows of it: state, protocol, median of the newest
+    calls, restarts, breaker, and how many lists of tools there were. If a host that
+    has it is up, that is how it is now. Else it is how it was, and the last column
+    says how long ago. A server that no host was ever connected to has dashes.
 
     \b
     Examples:
@@ -112,17 +115,27 @@ def list_(frame: Frame, as_json: bool) -> None:
         show([*servers])
         return
     table(
-        ("server", "transport", "address", *_STATE),
+        ("server", "transport", "address", *_STATE, "as of"),
         (
             (
                 *(s[key] for key in ("name", "transport", "address")),
                 *("-" if s[key] is None else s[key] for key in _STATE.values()),
+                _known_of(s["live"], s["as_of"]),
             )
             for s in servers
         ),
     )
     if not servers:
         note("no servers; caxton server add NAME -- COMMAND adds one")
+
+
+def _known_of(live: JSON, as_of: JSON) -> str:
+    """Return when what is known of a server was so."""
+    if live:
+        return "now"
+    if not isinstance(as_of, int):
+        return "-"
+    return ago((SystemClock().now() - as_of) / 1e6)
 
 
 def _document(name: str, described: JSON) -> dict[str, JSON]:

@@ -345,7 +345,12 @@ class Server:
             yield
             return
         watcher = asyncio.create_task(
-            watch(connection, self.config.health, self._gate.rested),
+            watch(
+                connection,
+                self.config.health,
+                self._gate.rested,
+                self._gate.silent,
+            ),
             name=f"health of {self.config.name}",
         )
         try:

@@ -265,7 +265,7 @@ def test_a_remote_server_is_listed_by_its_address(shell: Shell) -> None:
     assert changed.document["change"] == "added"
     assert (
         shell("server", "list").out
-        == "crm\thttp\thttps://crm.test/mcp\t-\t-\t-\t-\t-\t-\n"
+        == "crm\thttp\thttps://crm.test/mcp\t-\t-\t-\t-\t-\t-\t-\n"
     )
     removed = shell("server", "remove", "crm", "--json")
     assert removed.document["change"] == "removed"

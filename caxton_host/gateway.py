@@ -229,7 +229,7 @@ class Gateway:
                 size=call.size,
                 now=self.now(),
                 matches=fits,
-                schema=self.inputs.get(call.name),
+                schema=self._schema(call, route),
             )
             verdict = decide(self.grant, attempt, self.journal.tally)
             refusal = self._refused_today(attempt)
@@ -238,6 +238,17 @@ class Gateway:
                 code="error", rule=None, message="the call could not be judged"
             )
         return verdict if isinstance(verdict, Denied) else refusal or verdict
+
+    def _schema(
+        self, call: ToolCall, route: Route | None
+    ) -> Callable[[JSON], Mismatch | None] | None:
+        """Return what compares parameters, as they are sent, with the tool's schema."""
+        check = self.inputs.get(call.name)
+        if check is None or route is None or route.key_argument is None:
+            return check
+        key = idempotency_key(self.run_id, call.number)
+        sent: JSON = {**(call.params or {}), route.key_argument: key}
+        return lambda _: check(sent)
 
     def _refused_today(self, attempt: Attempt) -> Denied | None:
         """Return what today's grants have against a call, if the run was resumed."""

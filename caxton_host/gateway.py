@@ -286,7 +286,7 @@ class Gateway:
                 size=call.size,
                 now=self.now(),
                 matches=fits,
-                schema=self.inputs.get(call.name),
+                schema=self._schema(call, route),
                 refused=out.recorded,
             )
             verdict = decide(self.grant, attempt, self.journal.tally)
@@ -300,6 +300,17 @@ class Gateway:
         if isinstance(today, Denied):
             return today
         return verdict.and_today(today) if today else verdict
+
+    def _schema(
+        self, call: ToolCall, route: Route | None
+    ) -> Callable[[JSON], Mismatch | None] | None:
+        """Return what compares parameters, as they are sent, with the tool's schema."""
+        check = self.inputs.get(call.name)
+        if check is None or route is None or route.key_argument is None:
+            return check
+        key = idempotency_key(self.run_id, call.number)
+        sent: JSON = {**(call.params or {}), route.key_argument: key}
+        return lambda _: check(sent)
 
     def _decide_today(self, attempt: Attempt) -> Allowed | Denied | None:
         """Return what today's grants say of a call, if the run was resumed."""

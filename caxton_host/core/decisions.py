@@ -163,6 +163,8 @@ class Considered:
     refusal: Refusal | None = None
 
 
+_Why: TypeAlias = str | Failure | Mismatch
+
 _NOTHING = Denied(
     code="not_granted", rule=None, message="this agent has no grant for that tool"
 )
@@ -191,15 +193,17 @@ def decide(grant: Grant, attempt: Attempt, tally: Tally) -> Allowed | Denied:
             return Denied(
                 code="denied", rule=rule.id, message=f"a rule forbids that {what}"
             )
-    furthest, found = -1, _NOTHING
+    furthest, found = -1, None
     for rule in allow:
-        refusal = _refusal(rule, attempt, tally)
-        if refusal is None:
+        refused = _refused(rule, attempt, tally)
+        if refused is None:
             return Allowed(rule, _approves(rule))
-        if _STAGES[refusal.code] > furthest:
-            furthest = _STAGES[refusal.code]
-            found = Denied(code=refusal.code, rule=rule.id, message=refusal.message)
-    return found
+        if _STAGES[refused[0]] > furthest:
+            furthest, found = _STAGES[refused[0]], (rule, *refused)
+    if found is None:
+        return _NOTHING
+    rule, code, why = found
+    return Denied(code=code, rule=rule.id, message=_told(code, why).message)
 
 
 def _approves(rule: Rule) -> tuple[tuple[str, Approve], ...]:
@@ -215,8 +219,8 @@ def considered(grant: Grant, attempt: Attempt, tally: Tally) -> Iterator[Conside
         yield Considered(rule, "deny", speaks, spared)
     for rule in grant.allow:
         speaks = route is not None and rule.matches(route.server, route.tool)
-        refusal = _refusal(rule, attempt, tally) if speaks else None
-        yield Considered(rule, "allow", speaks, refusal)
+        refused = _refused(rule, attempt, tally) if speaks else None
+        yield Considered(rule, "allow", speaks, refused and _told(*refused))
 
 
 def may_ever(grant: Grant, route: Route) -> bool:
@@ -228,12 +232,13 @@ def may_ever(grant: Grant, route: Route) -> bool:
     return any(rule.calls != 0 for rule in allow)
 
 
-def _refusal(rule: Rule, attempt: Attempt, tally: Tally) -> Refusal | None:
+def _refused(rule: Rule, attempt: Attempt, tally: Tally) -> tuple[Stage, _Why] | None:
     """Return why *rule*, which speaks of the tool, does not allow the call."""
     for code, check in _CHECKS.items():
         if found := check(rule, attempt, tally):
-            return _told(code, found)
-    return attempt.refused.get(rule.id)
+            return code, found
+    stored = attempt.refused.get(rule.id)
+    return (stored.code, stored.message) if stored else None
 
 
 def _spared(rule: Rule, attempt: Attempt) -> Refusal | None:
@@ -244,7 +249,7 @@ def _spared(rule: Rule, attempt: Attempt) -> Refusal | None:
     return _told("params", found) if found else None
 
 
-def _told(code: Stage, found: str | Failure | Mismatch) -> Refusal:
+def _told(code: Stage, found: _Why) -> Refusal:
     if isinstance(found, Failure):
         return Refusal(code, found.message, found.path, found)
     if isinstance(found, Mismatch):
@@ -300,8 +305,7 @@ def _budget(rule: Rule, attempt: Attempt, tally: Tally) -> str:
     return ""
 
 
-_Found: TypeAlias = "str | Failure | Mismatch | None"
-_CHECKS: Mapping[Stage, Callable[[Rule, Attempt, Tally], _Found]] = {
+_CHECKS: Mapping[Stage, Callable[[Rule, Attempt, Tally], _Why | None]] = {
     "expired": _expired,
     "order": _order,
     "too_large": _too_large,

@@ -16,7 +16,7 @@ DENY = "[[agents.a.deny]]\ntools = ['demo/x']\n"
         ("{}", "", "says nothing of the value", "any"),
         ("{ optional = true }", "", "says nothing of the value", "any"),
         ("5", "", "says nothing of the value", "type"),
-        ("{ tpye = 'string' }", ".tpye", "no such constraint", "has"),
+        ("{ kindof = 'string' }", ".kindof", "no such constraint", "has"),
         ("{ email = { type = 'string' } }", ".email", "no such", 'params."p.email"'),
         ("{ type = 'text' }", ".type", "is no type", "string"),
         ("{ type = ['string'] }", ".type", "is no type", "string"),

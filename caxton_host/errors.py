@@ -4,6 +4,7 @@ Every exception raised on purpose, and whose fault each is.
 * `CaxtonError`
     * `UsageError` -- the operator's: a configuration, an argument, a module
         * `ConfigError` -- a configuration file names something impossible
+        * `ConditionError` -- a condition on parameters cannot be
         * `ModuleRefused` -- the sandbox does not take this module
         * `NotFoundError` -- no such run, agent, server or tool
         * `NotKeptError` -- the log was told not to keep what is needed
@@ -60,6 +61,19 @@ class UsageError(CaxtonError):
 
 class ConfigError(UsageError):
     """A configuration file names something impossible."""
+
+
+class ConditionError(UsageError):
+    """
+    A condition on parameters cannot be, or says nothing.
+
+    Attributes:
+        keys: Where it stands, from the name of the parameter on.
+    """
+
+    def __init__(self, keys: tuple[str, ...], message: str, *, fix: str = "") -> None:
+        super().__init__(message, fix=fix)
+        self.keys = keys
 
 
 class ModuleRefused(UsageError):  # noqa: N818 -- a verdict, not a fault

@@ -59,9 +59,11 @@ from .core.limits import Limits
 from .core.names import idempotency_key
 from .core.payloads import settled
 from .core.redact import Redactor
+from .core.schemas import Mismatch
 from .errors import LeaseLost, RunStopped, StoreError, Suspend, ToolError
 from .ports import EventLog, Refused, ToolClient, ToolRequest
 from .progress import Reports, unwatched
+from .schemas import fits
 
 __all__ = ["Gateway", "checked", "spent", "stopped"]
 
@@ -102,6 +104,8 @@ class Gateway:
 
         tools: Where permitted calls go.
 
+        inputs: Compares parameters with the schema of a tool, by its exposed name.
+
         redact: Takes configured secrets out of what is recorded.
 
         max_result: Bytes of the largest answer that the run takes.
@@ -119,6 +123,9 @@ class Gateway:
     journal: Journal
     log: EventLog
     tools: ToolClient
+    inputs: Mapping[str, Callable[[JSON], Mismatch | None]] = field(
+        default_factory=dict[str, "Callable[[JSON], Mismatch | None]"]
+    )
     redact: Redactor = field(default_factory=Redactor)
     max_result: int = field(default_factory=lambda: Limits().result)
     now: Callable[[], int]
@@ -236,7 +243,12 @@ class Gateway:
             return Denied(code="bad_request", rule=None, message=call.fault)
         try:
             attempt = Attempt(
-                route=route, params=call.params or {}, size=call.size, now=self.now()
+                route=route,
+                params=call.params or {},
+                size=call.size,
+                now=self.now(),
+                matches=fits,
+                schema=self.inputs.get(call.name),
             )
             verdict = decide(self.grant, attempt, self.journal.tally)
             today = self._decide_today(attempt)

@@ -58,8 +58,9 @@ from .ports import (
     Trace,
 )
 from .progress import unwatched
-from .recording import Recording, guest_for
+from .recording import Recording, guest_for, schemas_of
 from .requests import UnderWay
+from .schemas import input_check
 from .starts import (
     ForkRequest,
     RunRequest,
@@ -220,6 +221,7 @@ class Host:
                 catalogue.routes,
                 Journal(),
                 request.limits,
+                catalogue.schemas,
             )
             async with self.under_way.run(run_id, log, request.actor) as run:
                 await log.append(
@@ -337,6 +339,7 @@ class Host:
                 pinned(started.catalogue, offered),
                 journal,
                 limits,
+                schemas_of(guest),
             )
             async with self.under_way.run(
                 recording.run_id, log, actor, gateway.journal
@@ -416,6 +419,7 @@ class Host:
             async with self.under_way.run(run_id, log, request.actor) as run:
                 await log.append(*events, blobs={prepared.sha256: module})
                 recording = await Recording.load(run_id, self.store)
+                guest = await recording.guest(before.agent, self.store)
                 gateway = self._gateway(
                     run_id,
                     log,
@@ -424,8 +428,8 @@ class Host:
                     pinned(before.catalogue, offered),
                     recording.journal(compare_fuel=True),
                     parent.limits,
+                    schemas_of(guest),
                 )
-                guest = await recording.guest(before.agent, self.store)
                 *run.before, run.end = await self._drive(
                     gateway, prepared, guest, on_started
                 )
@@ -512,6 +516,7 @@ class Host:
         routes: Mapping[str, Route],
         journal: Journal,
         limits: Limits,
+        schemas: Mapping[str, Mapping[str, JSON]],
     ) -> Gateway:
         return Gateway(
             run_id=run_id,
@@ -520,6 +525,7 @@ class Host:
             journal=journal,
             log=log,
             tools=tools,
+            inputs={name: input_check(schema) for name, schema in schemas.items()},
             redact=self.redact,
             max_result=limits.result,
             now=self.clock.now,

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from . import codec
+from . import codec, schemas
+from .core.calls import JSON
 from .core.catalogue import listing
 from .core.events import (
     ApprovalDecided,
@@ -29,7 +30,7 @@ from .core.runs import ENDS, GOING_ON
 from .errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
 from .ports import Guest, Store
 
-__all__ = ["Recording", "guest_for", "lacking"]
+__all__ = ["Recording", "guest_for", "lacking", "schemas_of"]
 
 #: What comes while no host drives the run: before it, the run did not age.
 _FROM_OUTSIDE = (RunResumed, ApprovalDecided, CallResolved)
@@ -176,7 +177,7 @@ class Recording:
 
             lines: With the log lines. Another module may write others.
         """
-        journal = Journal(compare_fuel=compare_fuel, today=today)
+        journal = Journal(compare_fuel=compare_fuel, today=today, matches=schemas.fits)
         for inherited in self.lineage:
             inherited.told(journal, self.started, lines=lines)
         for recorded in self.own:
@@ -303,6 +304,12 @@ async def lacking(run_id: str, store: Store) -> NotKeptError | None:
         return (await Recording.load(run_id, store)).journal().not_kept
     except NotKeptError as exc:
         return exc
+
+
+def schemas_of(guest: Guest) -> dict[str, dict[str, JSON]]:
+    """Return the schema of the parameters of each tool that a guest may see."""
+    listed = codec.decode_trusted(guest.tools)
+    return {tool["name"]: tool["input_schema"] or {} for tool in listed}
 
 
 def guest_for(

@@ -1,5 +1,5 @@
 """
-JSON Schema, by the only owner of `jsonschema_rs`.
+JSON Schema and regular expressions, by the only owner of `jsonschema_rs`.
 
 Its work is bounded ahead by `core.schemas`. Regular expressions are of the kind that
 takes linear time, and small; nothing is fetched; what an error says holds no part of
@@ -8,39 +8,31 @@ the value that is wrong.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from .core.calls import JSON
-from .core.schemas import Schema
+from .core.schemas import Mismatch, Schema, bounded
 from .errors import BadBytes
 
 if TYPE_CHECKING:
     import jsonschema_rs
 
-__all__ = ["Mismatch", "check", "mismatch"]
+__all__ = ["Mismatch", "check", "check_pattern", "fits", "input_check", "mismatch"]
 
 #: Bytes of one compiled regular expression.
 _PATTERN = 256 * 1024
 _SHOWN = 200
 
-
-@dataclass(frozen=True, slots=True)
-class Mismatch:
-    """
-    The first part of a value that its schema does not allow.
-
-    Attributes:
-        path: Where it is, as a JSON path: ``$.location``.
-
-        reason: What is wrong with it, without its value.
-    """
-
-    path: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.reason}"
+#: What a compiled expression may take, in bytes: the first that does is its size.
+_SIZES = tuple(1024 * 2**n for n in range(9))
+#: With room for that many bytes of states, one look at a character is nearly always
+#: enough: 1.4 nanoseconds.
+_STATES = 1024 * 1024
+#: Size times characters. Without that room, at most 40 milliseconds.
+_WORK = 2**28
 
 
 def check(schema: Schema) -> None:
@@ -60,14 +52,96 @@ def mismatch(schema: Schema, value: JSON) -> Mismatch | None:
     Raises:
         BadBytes: It is no schema, or comparing the two would take too long.
     """
+    return _compared(schema, _validator(schema), value)
+
+
+def input_check(
+    document: Mapping[str, JSON],
+) -> Callable[[JSON], Mismatch | None]:
+    """
+    Return what compares parameters with the schema of a tool. It never raises.
+
+    What cannot be compared is a mismatch: no call is made whose schema says nothing.
+
+    >>> check = input_check({"required": ["city"]})
+    >>> check({"city": "Oslo"})
+    >>> check({}).path
+    '$'
+    """
+    return partial(_input_mismatch, json.dumps(document))
+
+
+def _input_mismatch(text: str, value: JSON) -> Mismatch | None:
+    try:
+        return _compared(*_compiled(text), value)
+    except BadBytes as exc:
+        return Mismatch("$", f"the input schema cannot be used: {exc}")
+
+
+@lru_cache(maxsize=256)
+def _compiled(text: str) -> tuple[Schema, jsonschema_rs.Validator]:
+    schema = bounded(json.loads(text))
+    return schema, _validator(schema)
+
+
+def _compared(
+    schema: Schema, validator: jsonschema_rs.Validator, value: JSON
+) -> Mismatch | None:
     import jsonschema_rs  # noqa: PLC0415 -- 20 ms, only where there is a schema
 
     if not schema.bears(value):
         raise BadBytes("the value is too large for so large a schema")
     try:
-        _validator(schema).validate(value)
+        validator.validate(value)
     except jsonschema_rs.ValidationError as exc:
         return Mismatch(_path(exc.instance_path), _cut(exc.message))
+    return None
+
+
+def check_pattern(pattern: str) -> None:
+    """
+    See whether *pattern* is a regular expression that takes linear time.
+
+    Raises:
+        BadBytes: It is not, or is too large.
+    """
+    # By itself, or it might end the group around it.
+    if _sized(pattern) is None or _sized(f"^(?:{pattern})$") is None:
+        raise BadBytes("it is no regular expression of linear time, or too large a one")
+
+
+def fits(pattern: str, text: str) -> bool | None:
+    """
+    Return whether all of *text* fits *pattern*, or ``None`` if that takes too long.
+
+    >>> fits("[a-z]+", "abc"), fits("[a-z]+", "abc!")
+    (True, False)
+
+    Args:
+        pattern: One that `check_pattern` took, once.
+
+        text: Of any length.
+    """
+    found = _sized(f"^(?:{pattern})$")
+    if found is None or len(text) * found[1] > _WORK:
+        return None
+    return found[0].is_valid(text)
+
+
+@lru_cache(maxsize=4096)
+def _sized(pattern: str) -> tuple[jsonschema_rs.Validator, int] | None:
+    """Return an expression, compiled, and its size."""
+    import jsonschema_rs  # noqa: PLC0415 -- as above
+
+    for size in _SIZES:
+        options = jsonschema_rs.RegexOptions(size_limit=size, dfa_size_limit=_STATES)
+        try:
+            found = jsonschema_rs.validator_for(
+                {"pattern": pattern}, offline=True, pattern_options=options
+            )
+        except jsonschema_rs.ValidationError:
+            continue
+        return found, size
     return None
 
 

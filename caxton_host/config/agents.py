@@ -7,19 +7,23 @@ from collections.abc import Sequence
 from dataclasses import fields as fields_of
 from pathlib import Path
 
-from ..core.approvals import Approve
+from ..core.calls import JSON
+from ..core.conditions import Conditions
 from ..core.grants import Grant, Rule
 from ..core.limits import Limits
 from ..core.names import is_server_name
 from ..core.patterns import Pattern
-from ..errors import UsageError
+from ..errors import BadBytes, ConditionError, UsageError
+from ..schemas import check_pattern
 from . import fields as f
+from .approvals import approve
 from .model import Agent
 from .servers import exposed_name
 from .source import At
 
 __all__ = ["agent", "agent_name"]
 
+_REFERENCE = re.compile(r"\$\{(?:env|file):")
 _CALLS = re.compile(r"([0-9]{1,9})/run")
 _LATER = frozenset(
     {
@@ -27,7 +31,6 @@ _LATER = frozenset(
         "delegate",
         "hours",
         "other_args",
-        "params",
         "rate",
         "redact_result",
         "sum",
@@ -81,6 +84,10 @@ def _rules(kind: str, tables: Sequence[object], at: At) -> tuple[Rule, ...]:
         found = f.read(table, _ALLOW if kind == "allow" else _DENY, here)
         if not found.get("tools"):
             raise here.error("names no tool", fix='write tools = ["SERVER/TOOL"]')
+        if found.get("other_params") and "params" not in found:
+            raise here.key("other_params").error(
+                "says nothing where no parameter is named", fix="remove it"
+            )
         source = Path(at.source.shown).name + (suffix[number - 1] if suffix else "")
         rules.append(Rule(id=f"{kind}[{number}]", source=source, **found))
     return tuple(rules)
@@ -103,6 +110,40 @@ def _pattern(value: object, at: At) -> Pattern:
         raise at.error(str(exc), exc.fix) from None
 
 
+def _params(*, deny: bool) -> f.Reader:
+    def reader(value: object, at: At) -> Conditions:
+        spec = f.json_value(f.table(value, at, "{ NAME = { ... } }"), at)
+        assert isinstance(spec, dict)  # noqa: S101 -- a table is one
+        _plain(spec, at)
+        try:
+            found = Conditions.parse(spec, deny=deny)
+        except ConditionError as exc:
+            raise at.below(exc.keys).error(str(exc), exc.fix) from None
+        for pattern, keys in found.patterns():
+            try:
+                check_pattern(pattern)
+            except BadBytes as exc:
+                raise at.below(keys).error(
+                    str(exc),
+                    fix="write it without look-around and {n} of large classes",
+                ) from None
+        return found
+
+    return reader
+
+
+def _plain(value: JSON, at: At) -> None:
+    # What a rule wants is recorded, and shown to whoever reads the log.
+    if isinstance(value, str) and _REFERENCE.search(value):
+        raise at.error(
+            "holds a variable, and conditions have none", fix="write its value"
+        )
+    if isinstance(value, (dict, list)):
+        parts = value.items() if isinstance(value, dict) else enumerate(value, 1)
+        for key, part in parts:
+            _plain(part, at.key(key))
+
+
 def _calls(value: object, at: At) -> int:
     if not isinstance(value, str):
         return f.number(value, at)
@@ -113,6 +154,10 @@ def _calls(value: object, at: At) -> int:
     if re.fullmatch(r"[0-9]+/\w+", value):
         problem = "only counts a run; other periods come with a later version"
     raise at.error(problem, fix='write it like: calls = "5/run"')
+
+
+def _others(value: object, at: At) -> bool:
+    return bool(f.choice("allow", "deny")(value, at) == "allow")
 
 
 def _target(value: object, at: At) -> tuple[str, str]:
@@ -144,42 +189,17 @@ _LIMITS: f.Fields = {
     field.name: (field.name, _limit(field.name)) for field in fields_of(Limits)
 }
 
-
-def _role(value: object, at: At) -> str:
-    name = f.text(value, at)
-    if not is_server_name(name):
-        raise at.error(
-            "is no name for a role",
-            fix="use letters, digits, '-', '.' and single '_'; at most 64",
-        )
-    return name
-
-
-def _roles(value: object, at: At) -> tuple[str, ...]:
-    roles: tuple[str, ...] = f.listed(_role)(value, at)
-    if not roles:
-        raise at.error(
-            "names nobody", fix='write by = ["ops"], or leave it out for anybody'
-        )
-    return roles
-
-
 _PATTERNS = f.listed(_pattern)
-#: Silence is never a yes, so there is nothing else to say.
-_APPROVE: f.Fields = {
-    "by": ("by", _roles),
-    "within": ("within", f.duration),
-    "otherwise": ("", f.choice("deny")),
-}
-
-
-_DENY: f.Fields = {"tools": ("tools", _PATTERNS)}
+_TOOLS: f.Fields = {"tools": ("tools", _PATTERNS)}
+_DENY: f.Fields = {**_TOOLS, "params": ("params", _params(deny=True))}
 _ALLOW: f.Fields = {
-    **_DENY,
-    "approve": ("approve", f.tables(_APPROVE, Approve)),
+    **_TOOLS,
+    "approve": ("approve", approve(_params(deny=True))),
     "calls": ("calls", _calls),
     "expires": ("expires", f.moment),
     "max_params": ("max_params", f.size),
+    "params": ("params", _params(deny=False)),
+    "other_params": ("other_params", _others),
     "only_after": ("only_after", _PATTERNS),
     "unless_after": ("unless_after", _PATTERNS),
 }

@@ -100,6 +100,10 @@ class At:
         """Return the place of *name* below this one."""
         return replace(self, keys=(*self.keys, str(name)))
 
+    def below(self, keys: Iterable[str]) -> At:
+        """Return the place that *keys* lead to from this one."""
+        return replace(self, keys=(*self.keys, *keys))
+
     def error(self, problem: str, fix: str = "") -> ConfigError:
         """Return a complaint about this place."""
         return ConfigError(f"{self.where}: {problem}", fix=fix)

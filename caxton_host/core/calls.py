@@ -281,7 +281,7 @@ class Denied:
 
     Attributes:
         code: ``not_granted``, ``denied``, ``expired``, ``order``, ``too_large``,
-            ``budget``, ``bad_request``, ``limit`` or ``error``.
+            ``params``, ``schema``, ``budget``, ``bad_request``, ``limit`` or ``error``.
 
         rule: The rule that decided, or ``None`` where the lack of one did.
 

@@ -119,6 +119,14 @@ class Catalogue:
     routes: Mapping[str, Route] = field(default_factory=dict[str, Route])
     visible: Mapping[str, Offer] = field(default_factory=dict[str, Offer])
 
+    @property
+    def schemas(self) -> dict[str, dict[str, JSON]]:
+        """The schema of the parameters of each tool that may be seen."""
+        return {
+            name: offer.input_schema if offer.schema is None else offer.schema
+            for name, offer in self.visible.items()
+        }
+
     def to_payload(self) -> dict[str, JSON]:
         """
         Return the catalogue as ``RunStarted.catalogue`` holds it.

@@ -15,7 +15,9 @@ from typing import Literal, TypeAlias
 
 from .approvals import Approve
 from .calls import JSON, Denied, Route
+from .conditions import Failure, Matcher, no_engine
 from .grants import Grant, Rule
+from .schemas import Mismatch
 
 __all__ = [
     "Allowed",
@@ -44,12 +46,19 @@ class Attempt:
         size: How many bytes the agent used to say so.
 
         now: The time, in microseconds since 1970.
+
+        matches: Says whether a text fits a regular expression. Without one, no
+            rule with a pattern allows anything.
+
+        schema: Compares parameters with the schema of the tool, if that is known.
     """
 
     route: Route | None
     params: Mapping[str, JSON] = field(default_factory=dict[str, JSON])
     size: int = 0
     now: int = 0
+    matches: Matcher = no_engine
+    schema: Callable[[JSON], Mismatch | None] | None = None
 
 
 @dataclass(slots=True)
@@ -74,22 +83,30 @@ class Tally:
         return Tally(self.used.copy(), self.called.copy(), self.done.copy())
 
 
-Stage: TypeAlias = Literal["expired", "order", "too_large", "budget"]
+Stage: TypeAlias = Literal[
+    "expired", "order", "too_large", "params", "schema", "budget"
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """
-    Why a rule that speaks of a tool does not allow a call.
+    Why a rule that speaks of a tool does not decide about a call.
 
     Attributes:
         code: What of the rule refused. A rule asks in the order of `Stage`.
 
         message: The same for the agent. It names nothing that it does not know.
+
+        path: The part of the parameters that it is about, as a JSON path.
+
+        failure: The same, with what was wanted: for the operator alone.
     """
 
     code: Stage
     message: str
+    path: str = ""
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +137,8 @@ class Considered:
 
         speaks: Whether the rule speaks of the tool at all.
 
-        refusal: Why it does not allow the call, if it is an allow rule that speaks.
+        refusal: Of a rule that speaks: why it does not allow the call, or, if it is
+            a deny rule, why it does not apply. The first without one decides.
     """
 
     rule: Rule
@@ -150,26 +168,29 @@ def decide(grant: Grant, attempt: Attempt, tally: Tally) -> Allowed | Denied:
     route = attempt.route
     if route is None:
         return _NOTHING
-    for rule in grant.deny:
-        if rule.matches(route.server, route.tool):
+    deny, allow = grant.speaking(route.server, route.tool)
+    for rule in deny:
+        if _spared(rule, attempt) is None:
+            what = "call" if rule.params else "tool"
             return Denied(
-                code="denied", rule=rule.id, message="a rule forbids that tool"
+                code="denied", rule=rule.id, message=f"a rule forbids that {what}"
             )
     furthest, found = -1, _NOTHING
-    for rule in grant.allow:
-        if not rule.matches(route.server, route.tool):
-            continue
+    for rule in allow:
         refusal = _refusal(rule, attempt, tally)
         if refusal is None:
-            return Allowed(rule, _approves(rule))
+            return Allowed(rule, _approves(rule, attempt))
         if _STAGES[refusal.code] > furthest:
             furthest = _STAGES[refusal.code]
             found = Denied(code=refusal.code, rule=rule.id, message=refusal.message)
     return found
 
 
-def _approves(rule: Rule) -> tuple[tuple[str, Approve], ...]:
-    return ((rule.id, rule.approve),) if rule.approve else ()
+def _approves(rule: Rule, attempt: Attempt) -> tuple[tuple[str, Approve], ...]:
+    wanted = rule.approve
+    if wanted is None or not wanted.concerns(attempt.params, attempt.matches):
+        return ()
+    return ((rule.id, wanted),)
 
 
 def considered(grant: Grant, attempt: Attempt, tally: Tally) -> Iterator[Considered]:
@@ -177,7 +198,8 @@ def considered(grant: Grant, attempt: Attempt, tally: Tally) -> Iterator[Conside
     route = attempt.route
     for rule in grant.deny:
         speaks = route is not None and rule.matches(route.server, route.tool)
-        yield Considered(rule, "deny", speaks)
+        spared = _spared(rule, attempt) if speaks else None
+        yield Considered(rule, "deny", speaks, spared)
     for rule in grant.allow:
         speaks = route is not None and rule.matches(route.server, route.tool)
         refusal = _refusal(rule, attempt, tally) if speaks else None
@@ -187,17 +209,34 @@ def considered(grant: Grant, attempt: Attempt, tally: Tally) -> Iterator[Conside
 def may_ever(grant: Grant, route: Route) -> bool:
     """Return whether some call of *route* could be allowed, with other parameters."""
     target = route.server, route.tool
-    if any(rule.matches(*target) for rule in grant.deny):
+    deny, allow = grant.speaking(*target)
+    if any(rule.params is None for rule in deny):
         return False
-    return any(rule.calls != 0 and rule.matches(*target) for rule in grant.allow)
+    return any(rule.calls != 0 for rule in allow)
 
 
 def _refusal(rule: Rule, attempt: Attempt, tally: Tally) -> Refusal | None:
     """Return why *rule*, which speaks of the tool, does not allow the call."""
     for code, check in _CHECKS.items():
-        if message := check(rule, attempt, tally):
-            return Refusal(code, message)
+        if found := check(rule, attempt, tally):
+            return _told(code, found)
     return None
+
+
+def _spared(rule: Rule, attempt: Attempt) -> Refusal | None:
+    """Return why a deny rule, which speaks of the tool, does not apply."""
+    if rule.params is None:
+        return None
+    found = rule.params.spared(attempt.params, attempt.matches)
+    return _told("params", found) if found else None
+
+
+def _told(code: Stage, found: str | Failure | Mismatch) -> Refusal:
+    if isinstance(found, Failure):
+        return Refusal(code, found.message, found.path, found)
+    if isinstance(found, Mismatch):
+        return Refusal(code, f"not as the tool wants it: {found}", found.path)
+    return Refusal(code, found)
 
 
 def _expired(rule: Rule, attempt: Attempt, _: Tally) -> str:
@@ -222,16 +261,36 @@ def _too_large(rule: Rule, attempt: Attempt, _: Tally) -> str:
     return f"the parameters have {attempt.size} bytes, of {rule.max_params} allowed"
 
 
+def _params(rule: Rule, attempt: Attempt, _: Tally) -> Failure | None:
+    if rule.params is None:
+        return None
+    return rule.params.failure(
+        attempt.params, attempt.matches, others=rule.other_params
+    )
+
+
+def _schema(_: Rule, attempt: Attempt, __: Tally) -> Mismatch | None:
+    if attempt.schema is None:
+        return None
+    try:
+        return attempt.schema({**attempt.params})
+    except Exception:  # noqa: BLE001 -- law 4: a validator that fails denies
+        return Mismatch("$", "could not be judged")
+
+
 def _budget(rule: Rule, _: Attempt, tally: Tally) -> str:
     if rule.calls is None or tally.used[rule.id] < rule.calls:
         return ""
     return f"all {rule.calls} calls of that grant are spent"
 
 
-_CHECKS: Mapping[Stage, Callable[[Rule, Attempt, Tally], str]] = {
+_Found: TypeAlias = "str | Failure | Mismatch | None"
+_CHECKS: Mapping[Stage, Callable[[Rule, Attempt, Tally], _Found]] = {
     "expired": _expired,
     "order": _order,
     "too_large": _too_large,
+    "params": _params,
+    "schema": _schema,
     "budget": _budget,
 }
 _STAGES = {code: number for number, code in enumerate(_CHECKS)}

@@ -201,6 +201,6 @@ def _listed(events: Sequence[Recorded], seq: int) -> str:
 def _judged_anew(
     event: ToolInvoked, at: int, grant: Grant, journal: Journal
 ) -> ToolInvoked:
-    verdict = decide(grant, attempt_of(event, at), journal.tally)
+    verdict = decide(grant, attempt_of(event, at, journal.matches), journal.tally)
     rule = verdict.rule.id if isinstance(verdict, Allowed) else None
     return replace(event, rule=rule)

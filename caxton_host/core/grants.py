@@ -7,11 +7,13 @@ A grant is a list of rules. What they mean for a call is said in `decisions`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from ..errors import UsageError
+from ..errors import ConditionError, UsageError
 from .approvals import Approve
 from .calls import JSON
+from .conditions import Conditions
 from .patterns import Pattern
 
 __all__ = ["Grant", "Rule"]
@@ -39,6 +41,10 @@ class Rule:
 
         approve: What it wants of people first.
 
+        params: What parameters have to be; of a deny rule, which it is about.
+
+        other_params: Parameters that `params` does not name are allowed as well.
+
         source: The file and line it stands in, or ``""``.
     """
 
@@ -50,6 +56,8 @@ class Rule:
     expires: int | None = None
     max_params: int | None = None
     approve: Approve | None = None
+    params: Conditions | None = None
+    other_params: bool = False
     source: str = ""
 
     def matches(self, server: str, tool: str) -> bool:
@@ -67,6 +75,8 @@ class Rule:
             "expires": self.expires,
             "max_params": self.max_params,
             "approve": self.approve.to_payload() if self.approve else None,
+            "params": self.params.to_payload() if self.params else None,
+            "other_params": "allow" if self.other_params else None,
             "source": self.source,
         }
         always = ("id", "tools")
@@ -77,12 +87,35 @@ class Rule:
         }
 
 
+_Rules: TypeAlias = tuple[Rule, ...]
+_MAX_KNOWN = 1000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
     """The tools one agent may call, and how. An empty grant allows nothing."""
 
     allow: tuple[Rule, ...] = ()
     deny: tuple[Rule, ...] = ()
+    _speaking: dict[tuple[str, str], tuple[_Rules, _Rules]] = field(
+        default_factory=dict[tuple[str, str], "tuple[_Rules, _Rules]"],
+        init=False,
+        repr=False,
+        compare=False,
+    )
+
+    def speaking(self, server: str, tool: str) -> tuple[_Rules, _Rules]:
+        """Return the deny rules and the allow rules that speak of a tool."""
+        known = self._speaking.get((server, tool))
+        if known is None:
+            # A run has few tools; a history that is judged again has those of many.
+            if len(self._speaking) >= _MAX_KNOWN:
+                self._speaking.clear()
+            known = self._speaking[server, tool] = (
+                tuple(rule for rule in self.deny if rule.matches(server, tool)),
+                tuple(rule for rule in self.allow if rule.matches(server, tool)),
+            )
+        return known
 
     def to_payload(self) -> dict[str, JSON]:
         """Return the grant as ``RunStarted.grants`` holds it."""
@@ -101,8 +134,8 @@ class Grant:
         """
         _known(payload, {"allow", "deny"})
         return cls(
-            allow=tuple(map(_rule, _list(payload.get("allow")))),
-            deny=tuple(map(_rule, _list(payload.get("deny")))),
+            allow=tuple(_rule(item) for item in _list(payload.get("allow"))),
+            deny=tuple(_rule(item, deny=True) for item in _list(payload.get("deny"))),
         )
 
     def servers(self, known: Iterable[str]) -> list[str]:
@@ -119,7 +152,7 @@ class Grant:
         return [literal for literal in named if literal]
 
 
-def _rule(payload: JSON) -> Rule:
+def _rule(payload: JSON, *, deny: bool = False) -> Rule:
     assert isinstance(payload, dict)  # noqa: S101 -- read from our own log
     _known(payload, _KEYS)
     return Rule(
@@ -133,11 +166,26 @@ def _rule(payload: JSON) -> Rule:
         approve=Approve.from_payload(payload["approve"])
         if "approve" in payload
         else None,
+        params=_conditions(payload.get("params"), deny=deny),
+        other_params=payload.get("other_params") == "allow",
         source=str(payload.get("source", "")),
     )
 
 
 _KEYS = frozenset(Rule.__dataclass_fields__)
+
+
+def _conditions(payload: JSON, *, deny: bool) -> Conditions | None:
+    if payload is None:
+        return None
+    try:
+        return Conditions.from_payload(payload, deny=deny)
+    except ConditionError as exc:
+        where = ".".join(("params", *exc.keys))
+        raise UsageError(
+            f"the recorded grant has {where}, which {exc}",
+            fix="use the version that recorded it, or a newer one",
+        ) from None
 
 
 def _known(payload: Mapping[str, JSON], keys: Iterable[str]) -> None:

@@ -19,6 +19,7 @@ from ..errors import (
 )
 from .approvals import Asked
 from .calls import JSON, Completed, Outcome, Route, ToolCall
+from .conditions import Matcher, no_engine
 from .decisions import Allowed, Attempt, Tally, decide
 from .events import (
     ApprovalDecided,
@@ -122,6 +123,8 @@ class Journal:
 
         today: The grants that a resumed run needs beside its recorded ones.
 
+        matches: Says whether a text fits a regular expression, for rules that ask.
+
     Attributes:
         tally: What the run did so far, as its recorded rules count it.
 
@@ -129,11 +132,16 @@ class Journal:
     """
 
     def __init__(
-        self, *, compare_fuel: bool = False, today: Grant | None = None
+        self,
+        *,
+        compare_fuel: bool = False,
+        today: Grant | None = None,
+        matches: Matcher = no_engine,
     ) -> None:
         self.tally = Tally()
         self.tally_today = Tally()
         self.today = today
+        self.matches = matches
         self.logged = 0
         self.compare_fuel = compare_fuel
         self._calls: dict[int, _Entry] = {}
@@ -329,7 +337,7 @@ class Journal:
 
     def _count(self, invoked: ToolInvoked, rule: str, at: int) -> None:
         if self.today is not None:
-            attempt = attempt_of(invoked, at)
+            attempt = attempt_of(invoked, at, self.matches)
             verdict = decide(self.today, attempt, self.tally_today)
             if isinstance(verdict, Allowed):
                 self.tally_today.used[verdict.rule.id] += 1
@@ -353,11 +361,23 @@ class Journal:
         raise LogBrokenError(f"call {number} is decided about, and nobody was asked")
 
 
-def attempt_of(invoked: ToolInvoked, at: int) -> Attempt:
-    """Return a recorded call as it can be judged again: by what the log holds of it."""
+def attempt_of(invoked: ToolInvoked, at: int, matches: Matcher = no_engine) -> Attempt:
+    """
+    Return a recorded call as it can be judged again: by what the log holds of it.
+
+    Args:
+        invoked: Its intent.
+
+        at: When that was recorded.
+
+        matches: Says whether a text fits a regular expression.
+    """
     server, tool = _target(invoked)
     return Attempt(
-        route=Route(server=server, tool=tool), params=invoked.params or {}, now=at
+        route=Route(server=server, tool=tool),
+        params=invoked.params or {},
+        now=at,
+        matches=matches,
     )
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ..errors import BadBytes
 from .calls import JSON
 
-__all__ = ["Schema", "bounded"]
+__all__ = ["Mismatch", "Schema", "bounded"]
 
 _DRAFTS = (
     "https://json-schema.org/draft/2020-12/schema",
@@ -41,6 +41,24 @@ _CHARACTERS = 125_000
 class _Size(NamedTuple):
     values: int
     patterns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """
+    The first part of a value that its schema does not allow.
+
+    Attributes:
+        path: Where it is, as a JSON path: ``$.location``.
+
+        reason: What is wrong with it, without its value.
+    """
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -262,12 +262,6 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
             "not a tool pattern",
             "SERVER",
         ),
-        (
-            RULE + "params.location = { type = 'string' }",
-            "agents.a.allow[1].params",
-            "does not know it yet",
-            "remove it",
-        ),
         (RULE + "rate = '3/min'", "agents.a.allow[1].rate", "not know", "remove"),
         (RULE + "approve = true", "agents.a.allow[1].approve", "a table", "{"),
         (
@@ -293,6 +287,30 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
             "agents.a.allow[1].approve.otherwise",
             "none of the known",
             '"deny"',
+        ),
+        (
+            RULE + "approve = { when = { amount = { min = 1 } } }",
+            "agents.a.allow[1].approve.when.amount",
+            "is no parameter",
+            "params.NAME",
+        ),
+        (
+            RULE + "approve = { when = {} }",
+            "agents.a.allow[1].approve.when",
+            "names 0 parameters",
+            "1 to",
+        ),
+        (
+            RULE + "approve = { when = { params.amount = { least = 1 } } }",
+            "agents.a.allow[1].approve.when.amount.least",
+            "no such constraint",
+            "min",
+        ),
+        (
+            RULE + "approve = { when = { params.to = { pattern = '(?=x)' } } }",
+            "agents.a.allow[1].approve.when.to.pattern",
+            "pattern",
+            "look-around",
         ),
         (
             RULE + "approve = { whom = ['ops'] }",

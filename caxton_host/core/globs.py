@@ -1,0 +1,115 @@
+"""
+Globs over texts: ``*`` stands for any characters of one segment.
+
+A segment is what stands between slashes. ``**`` alone stands for any number of whole
+segments. Nothing stands for ``.``, ``..`` or a character that cannot be printed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import UsageError
+
+__all__ = ["Glob", "fits"]
+
+_MAX_STARS = 3
+_MAX_LENGTH = 1000
+_DOTS = frozenset({".", ".."})
+
+
+@dataclass(frozen=True, slots=True)
+class Glob:
+    """
+    A glob for values of parameters.
+
+    >>> glob = Glob.parse("acme/*")
+    >>> glob.matches("acme/site"), glob.matches("acme/site/x"), glob.matches("acme/..")
+    (True, False, False)
+
+    Attributes:
+        head: Parts of each segment before ``**``, or of all.
+
+        tail: Those behind it, or ``None`` if there is no ``**``.
+    """
+
+    text: str
+    head: tuple[tuple[str, ...], ...]
+    tail: tuple[tuple[str, ...], ...] | None
+
+    @classmethod
+    def parse(cls, text: str) -> Glob:
+        """
+        Return the glob that *text* spells.
+
+        Raises:
+            UsageError: It is empty, too long, or has too many stars.
+        """
+        if not text or len(text) > _MAX_LENGTH or not text.isprintable():
+            raise UsageError(
+                "is no glob", fix=f"write 1 to {_MAX_LENGTH} printable characters"
+            )
+        if text.replace("**", "*").count("*") > _MAX_STARS:
+            raise UsageError(
+                f"has more than {_MAX_STARS} stars", fix="write several narrower rules"
+            )
+        segments = text.split("/")
+        deep = [n for n, segment in enumerate(segments) if "**" in segment]
+        if len(deep) > 1 or any(segments[n] != "**" for n in deep):
+            raise UsageError(
+                "has ** more than once, or beside other characters",
+                fix="let ** stand alone between slashes, once",
+            )
+        parts = tuple(tuple(segment.split("*")) for segment in segments)
+        if not deep:
+            return cls(text, parts, None)
+        return cls(text, parts[: deep[0]], parts[deep[0] + 1 :])
+
+    def matches(self, text: str) -> bool:
+        """Return whether *text* fits, in time linear in its length."""
+        if not text.isprintable():
+            return False
+        if self.tail is None:
+            count = len(self.head) - 1
+            return text.count("/") == count and _all(self.head, text.split("/"))
+        # No more is split than is compared.
+        first = text.split("/", len(self.head))
+        if len(first) <= len(self.head):
+            return False
+        last = first.pop().rsplit("/", len(self.tail))
+        if len(last) <= len(self.tail):
+            return False
+        between = f"/{last.pop(0)}/"
+        return (
+            "/../" not in between
+            and "/./" not in between
+            and _all(self.head, first)
+            and _all(self.tail, last)
+        )
+
+
+def _all(patterns: tuple[tuple[str, ...], ...], segments: list[str]) -> bool:
+    return all(
+        fits(parts, segment) and (len(parts) == 1 or segment not in _DOTS)
+        for parts, segment in zip(patterns, segments, strict=True)
+    )
+
+
+def fits(parts: tuple[str, ...], text: str) -> bool:
+    """
+    Return whether *text* is *parts*, with anything between them.
+
+    One pass: between stars, the leftmost fit is as good as any.
+    """
+    if len(parts) == 1:
+        return text == parts[0]
+    first, *middle, last = parts
+    at, end = len(first), len(text) - len(last)
+    if at > end or not text.startswith(first) or not text.endswith(last):
+        return False
+    for part in middle:
+        found = text.find(part, at, end)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from ..core.calls import JSON, Completed, Denied, Outcome
 from ..core.contexts import BUILT_IN
 from ..core.events import (
+    ApprovalDecided,
     ApprovalRequested,
     Recorded,
     RunStarted,
@@ -86,6 +87,9 @@ def call_lines(history: Sequence[Recorded]) -> list[str]:
                 f"call {event.call} (event {recorded.seq})  {event.name} {params}"
             )
             ended[event.call] = "waits for an approval"
+        elif isinstance(event, ApprovalDecided):
+            verb = "approved" if event.verdict == "approve" else "not approved"
+            ended[event.call] = f"{verb} by {plain(event.actor.get('id'))}"
         elif event is not None and (end := outcome_of(event)):
             number = end[0]
             ended[number] = _how(end[1])

@@ -211,7 +211,7 @@ async def _commands(frame: Frame, run_id: str) -> list[str]:
     return [
         *(resolving(frame, run_id, doubt.seq) for doubt in journal.in_doubt),
         *(deciding(frame, run_id, asked, "approve") for asked in journal.waiting),
-    ]
+    ] or [f"{frame.command()} runs resume {run_id}"]
 
 
 async def _erasure(frame: Frame, run: RunSummary) -> RunErased | None:

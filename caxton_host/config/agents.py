@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import fields as fields_of
 from pathlib import Path
 
-from ..core.approvals import Approve
 from ..core.calls import JSON
 from ..core.conditions import Conditions
 from ..core.grants import Grant, Rule
@@ -19,6 +18,7 @@ from ..errors import BadBytes, ConditionError, UsageError
 from ..schemas import check_pattern
 from . import budgets
 from . import fields as f
+from .approvals import approve
 from .model import Agent
 from .servers import exposed_name
 from .source import At
@@ -205,39 +205,13 @@ _LIMITS: f.Fields = {
     field.name: (field.name, _limit(field.name)) for field in fields_of(Limits)
 }
 
-
-def _role(value: object, at: At) -> str:
-    name = f.text(value, at)
-    if not is_server_name(name):
-        raise at.error(
-            "is no name for a role",
-            fix="use letters, digits, '-', '.' and single '_'; at most 64",
-        )
-    return name
-
-
-def _roles(value: object, at: At) -> tuple[str, ...]:
-    roles: tuple[str, ...] = f.listed(_role)(value, at)
-    if not roles:
-        raise at.error(
-            "names nobody", fix='write by = ["ops"], or leave it out for anybody'
-        )
-    return roles
-
-
 _PATTERNS = f.listed(_pattern)
-#: Silence is never a yes, so there is nothing else to say.
-_APPROVE: f.Fields = {
-    "by": ("by", _roles),
-    "within": ("within", f.duration),
-    "otherwise": ("", f.choice("deny")),
-}
 _TOOLS: f.Fields = {"tools": ("tools", _PATTERNS)}
 _DENY: f.Fields = {**_TOOLS, "params": ("params", _params(deny=True))}
 _ALLOW: f.Fields = {
     **_TOOLS,
     **budgets.FIELDS,
-    "approve": ("approve", f.tables(_APPROVE, Approve)),
+    "approve": ("approve", approve(_params(deny=True))),
     "expires": ("expires", f.moment),
     "max_params": ("max_params", f.size),
     "params": ("params", _params(deny=False)),

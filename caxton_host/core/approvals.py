@@ -7,12 +7,13 @@ which the journal compares. A word that is not said is never a yes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from ..errors import Suspend, UsageError
 from .calls import JSON, Denied
+from .conditions import Conditions, Matcher
 from .events import ApprovalDecided, ApprovalRequested, Payload, ToolInvoked
 
 __all__ = [
@@ -42,10 +43,21 @@ class Approve:
         by: The roles whose word counts; none: anybody's does.
 
         within: Seconds after which no word is a denial; ``None``: it waits for ever.
+
+        when: The parameters that it is about, or ``None``: any.
     """
 
     by: tuple[str, ...] = ()
     within: float | None = None
+    when: Conditions | None = None
+
+    def concerns(self, params: Mapping[str, JSON], matches: Matcher) -> bool:
+        """
+        Return whether a call has to be approved.
+
+        It has to unless all of `when` can be judged, and something does not hold.
+        """
+        return self.when is None or self.when.spared(params, matches) is None
 
     def until(self, now: int) -> int | None:
         """Return when the time is over, if it is asked for *now* (microseconds)."""
@@ -63,7 +75,11 @@ class Approve:
 
     def to_payload(self) -> dict[str, JSON]:
         """Return it as ``RunStarted.grants`` holds it."""
-        payload: dict[str, JSON] = {"by": list(self.by), "within": self.within}
+        payload: dict[str, JSON] = {
+            "by": list(self.by),
+            "within": self.within,
+            "when": self.when.to_payload() if self.when else None,
+        }
         return {key: value for key, value in payload.items() if value}
 
     @classmethod
@@ -72,11 +88,11 @@ class Approve:
         Return what a ``RunStarted`` holds.
 
         Raises:
-            UsageError: It has a key that this version does not know.
+            UsageError: It says what this version does not know.
         """
         assert isinstance(payload, dict)  # noqa: S101 -- read from our own log
         # law 4: a condition that is not understood must not widen the grant
-        if unknown := sorted(payload.keys() - {"by", "within"}):
+        if unknown := sorted(payload.keys() - {"by", "within", "when"}):
             raise UsageError(
                 f"the recorded grant has the unknown key 'approve.{unknown[0]}'",
                 fix="use the version that recorded it, or a newer one",
@@ -85,6 +101,9 @@ class Approve:
         return cls(
             by=tuple(map(str, by)) if isinstance(by, list) else (),
             within=within if isinstance(within, (int, float)) else None,
+            when=Conditions.from_payload(payload["when"], deny=True)
+            if "when" in payload
+            else None,
         )
 
 

@@ -197,7 +197,7 @@ def decide(grant: Grant, attempt: Attempt, tally: Tally) -> Allowed | Denied:
     for rule in allow:
         refused = _refused(rule, attempt, tally)
         if refused is None:
-            return Allowed(rule, _approves(rule))
+            return Allowed(rule, _approves(rule, attempt))
         if _STAGES[refused[0]] > furthest:
             furthest, found = _STAGES[refused[0]], (rule, *refused)
     if found is None:
@@ -206,8 +206,11 @@ def decide(grant: Grant, attempt: Attempt, tally: Tally) -> Allowed | Denied:
     return Denied(code=code, rule=rule.id, message=_told(code, why).message)
 
 
-def _approves(rule: Rule) -> tuple[tuple[str, Approve], ...]:
-    return ((rule.id, rule.approve),) if rule.approve else ()
+def _approves(rule: Rule, attempt: Attempt) -> tuple[tuple[str, Approve], ...]:
+    wanted = rule.approve
+    if wanted is None or not wanted.concerns(attempt.params, attempt.matches):
+        return ()
+    return ((rule.id, wanted),)
 
 
 def considered(grant: Grant, attempt: Attempt, tally: Tally) -> Iterator[Considered]:

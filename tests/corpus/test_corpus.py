@@ -23,12 +23,11 @@ from caxton_host.telemetry import NoTelemetry
 from . import files
 from .scenes import SCENES
 
-#: Written by hosts, or not by anything yet.
+#: Written by hosts.
 _NOT_OF_A_RUN = {
     *("HostStarted", "ConfigLoaded", "ServerConnected", "ServerLost", "ToolsChanged"),
     *("ServerRestarted", "ServerDisabled", "GrantChanged", "KeyRotated", "RunErased"),
     *("BreakerOpened", "BreakerClosed"),
-    *("ApprovalRequested", "ApprovalDecided"),
 }
 
 

@@ -348,6 +348,30 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
             '"deny"',
         ),
         (
+            RULE + "approve = { when = { amount = { min = 1 } } }",
+            "agents.a.allow[1].approve.when.amount",
+            "is no parameter",
+            "params.NAME",
+        ),
+        (
+            RULE + "approve = { when = {} }",
+            "agents.a.allow[1].approve.when",
+            "names 0 parameters",
+            "1 to",
+        ),
+        (
+            RULE + "approve = { when = { params.amount = { least = 1 } } }",
+            "agents.a.allow[1].approve.when.amount.least",
+            "no such constraint",
+            "min",
+        ),
+        (
+            RULE + "approve = { when = { params.to = { pattern = '(?=x)' } } }",
+            "agents.a.allow[1].approve.when.to.pattern",
+            "pattern",
+            "look-around",
+        ),
+        (
             RULE + "approve = { whom = ['ops'] }",
             "agents.a.allow[1].approve.whom",
             "no such key",

@@ -6,6 +6,7 @@ import pytest
 
 from caxton_host.core.approvals import Approve
 from caxton_host.core.calls import JSON, Route, ToolCall
+from caxton_host.core.conditions import Conditions
 from caxton_host.core.decisions import Allowed, Attempt, Tally, decide
 from caxton_host.core.events import ApprovalDecided, ApprovalRequested, Event
 from caxton_host.core.grants import Grant, Rule
@@ -14,6 +15,7 @@ from caxton_host.core.patterns import Pattern
 from caxton_host.errors import LogBrokenError, NondeterminismError, UsageError
 
 OPS = Approve(by=("ops", "board"), within=900.0)
+LARGE = Approve(when=Conditions.parse({"amount": {"min": 10000}}, deny=True))
 
 
 def rule(approve: Approve | None, name: str = "allow[1]") -> Rule:
@@ -43,17 +45,38 @@ def called(fuel: int = 7) -> ToolCall:
     return ToolCall(number=1, name="x", params={}, digest="", fuel=fuel)
 
 
-@pytest.mark.parametrize("approve", [None, Approve(), OPS])
+@pytest.mark.parametrize("approve", [None, Approve(), OPS, LARGE])
 def test_grant_comes_back_from_the_log_with_its_people(approve: Approve | None) -> None:
     grant = Grant(allow=(rule(approve),))
     assert Grant.from_payload(grant.to_payload()) == grant
     assert ("approve" in rule(approve).to_payload()) == (approve is not None)
 
 
-def test_condition_of_a_later_version_is_refused() -> None:  # law 4
-    payload: dict[str, JSON] = {"id": "a", "tools": ["a/b"], "approve": {"twice": True}}
-    with pytest.raises(UsageError, match=r"approve\.twice"):
+@pytest.mark.parametrize("approve", [{"twice": True}, {"when": {"n": {"odd": True}}}])
+def test_condition_of_a_later_version_is_refused(approve: dict[str, JSON]) -> None:
+    payload: dict[str, JSON] = {"id": "a", "tools": ["a/b"], "approve": approve}
+    with pytest.raises(UsageError):  # law 4
         Grant.from_payload({"allow": [payload]})
+
+
+@pytest.mark.parametrize(
+    ("params", "wanted"),
+    [
+        ({"amount": 9999}, False),
+        ({"amount": 10000}, True),
+        ({"amount": "9999"}, True),
+        ({"amount": True}, True),
+        ({}, True),
+        ({"amount": 1, "more": 10**6}, False),
+    ],
+)
+def test_what_cannot_be_judged_has_to_be_approved(
+    params: dict[str, JSON], *, wanted: bool
+) -> None:  # law 4
+    attempt = Attempt(route=Route(server="demo", tool="x"), params=params)
+    verdict = decide(Grant(allow=(rule(LARGE),)), attempt, Tally())
+    assert isinstance(verdict, Allowed)
+    assert bool(verdict.approves) is wanted
 
 
 def test_first_rule_that_allows_a_call_says_who_has_to_approve_it() -> None:

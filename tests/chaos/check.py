@@ -13,14 +13,16 @@ from caxton_host.core.events import (
     RunFailed,
     RunSuspended,
     ToolCompleted,
+    ToolDenied,
     ToolInvoked,
     ToolRetried,
 )
 from caxton_host.core.payloads import outcome_of
+from caxton_host.core.redact import MASK
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.verify import verify
 
-from .scene import Place, happened
+from .scene import CANARY, GRANT, Place, happened
 
 _MANY = 10_000_000
 _OVER = {"completed", "failed", "cancelled"}
@@ -44,6 +46,8 @@ class Found:
     retries: int = 0
     words: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
+    denials: Counter[str] = field(default_factory=Counter)
+    masked: int = 0
     invoked: dict[str, ToolInvoked] = field(default_factory=dict)
     ok: set[str] = field(default_factory=set)
 
@@ -58,6 +62,8 @@ class Found:
             elif end := outcome_of(event):
                 ends[end[0]] += 1
                 self.outcomes[type(event).__name__] += 1
+                if isinstance(event, ToolDenied):
+                    self.denials[event.code] += 1
                 if isinstance(event, ToolCompleted) and not event.is_error:
                     self.ok.add(keys[event.call])
             else:
@@ -65,6 +71,21 @@ class Found:
         for call in keys:
             if ends[call] != 1:
                 self.wrong.append(f"{run_id} call {call} has {ends[call]} ends")
+
+        self._judge(run_id, events)
+
+    def _judge(self, run_id: str, events: list[Event]) -> None:
+        """Compare a run with its grant."""
+        spent = Counter(
+            event.rule for event in events if isinstance(event, ToolInvoked)
+        )
+        for rule in GRANT.allow:
+            if rule.calls is not None and spent[rule.id] > rule.calls:
+                self.wrong.append(f"{run_id} spent {spent[rule.id]} of {rule.id}")
+        said = repr([e for e in events if isinstance(e, ToolCompleted)])
+        self.masked += MASK in said
+        if CANARY in said:
+            self.wrong.append(f"{run_id} holds what a rule hides")
 
     def _count(self, event: Event) -> None:
         match event:

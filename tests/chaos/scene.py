@@ -9,6 +9,7 @@ from pathlib import Path
 from caxton_host.config import Config, Paths
 from caxton_host.core.calls import JSON
 from caxton_host.core.grants import Grant, Rule
+from caxton_host.core.jsonpaths import JsonPath
 from caxton_host.core.patterns import Pattern
 from caxton_host.core.places import Places
 from caxton_host.core.servers import Restart, ServerConfig, ToolOptions
@@ -17,9 +18,26 @@ from tests.e2e.guests import call, guest
 
 SERVER = Path(__file__).with_name("server.py")
 WHO: dict[str, JSON] = {"kind": "service", "id": "chaos", "authenticated": False}
-#: By their full names: they can be called while their server is down.
-TOOLS = tuple(map(Pattern.parse, ("world/look", "world/pay", "world/send")))
-GRANT = Grant(allow=(Rule(id="allow[1]", tools=TOOLS),))
+#: What each answer holds, and neither log nor agent may have.
+CANARY = "canary-4711-canary"
+#: How many looks a run may take.
+LOOKS = 5
+_HIDDEN = (JsonPath.parse("$.token"),)
+
+
+def _rule(number: int, *tools: str, calls: int | None = None) -> Rule:
+    # By their full names: they can be called while their server is down.
+    return Rule(
+        id=f"allow[{number}]",
+        tools=tuple(map(Pattern.parse, tools)),
+        calls=calls,
+        redact_result=_HIDDEN,
+    )
+
+
+GRANT = Grant(
+    allow=(_rule(1, "world/pay", "world/send"), _rule(2, "world/look", calls=LOOKS))
+)
 #: How many runs are under way, of how many agents, and the calls of each.
 RUNS, AGENTS, CALLS = 6, 2, 40
 _TOOLS = ("pay", "send", "look", "send", "pay")

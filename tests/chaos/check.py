@@ -11,6 +11,7 @@ from caxton_host.core.events import (
     CallResolved,
     Event,
     RunFailed,
+    RunStarted,
     RunSuspended,
     ToolCompleted,
     ToolDenied,
@@ -22,7 +23,7 @@ from caxton_host.core.redact import MASK
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.verify import verify
 
-from .scene import CANARY, GRANT, Place, happened
+from .scene import CANARY, GRANTS, Place, happened
 
 _MANY = 10_000_000
 _OVER = {"completed", "failed", "cancelled"}
@@ -71,17 +72,18 @@ class Found:
         for call in keys:
             if ends[call] != 1:
                 self.wrong.append(f"{run_id} call {call} has {ends[call]} ends")
-
         self._judge(run_id, events)
 
     def _judge(self, run_id: str, events: list[Event]) -> None:
         """Compare a run with its grant."""
-        spent = Counter(
-            event.rule for event in events if isinstance(event, ToolInvoked)
-        )
-        for rule in GRANT.allow:
-            if rule.calls is not None and spent[rule.id] > rule.calls:
-                self.wrong.append(f"{run_id} spent {spent[rule.id]} of {rule.id}")
+        used: Counter[str | None] = Counter()
+        agent = next(e.agent for e in events if isinstance(e, RunStarted))
+        for event in events:
+            if isinstance(event, ToolInvoked):
+                used[event.rule] += 1
+        for rule in GRANTS[agent].allow:
+            if rule.calls is not None and used[rule.id] > rule.calls:
+                self.wrong.append(f"{run_id} made {used[rule.id]} calls by {rule.id}")
         said = repr([e for e in events if isinstance(e, ToolCompleted)])
         self.masked += MASK in said
         if CANARY in said:

@@ -20,26 +20,35 @@ SERVER = Path(__file__).with_name("server.py")
 WHO: dict[str, JSON] = {"kind": "service", "id": "chaos", "authenticated": False}
 #: What each answer holds, and neither log nor agent may have.
 CANARY = "canary-4711-canary"
-#: How many looks a run may take.
+#: How many looks a run may take. The other agent has no bounds, so that there are
+#: effects for as long as it takes.
 LOOKS = 5
-_HIDDEN = (JsonPath.parse("$.token"),)
 
 
-def _rule(number: int, *tools: str, calls: int | None = None) -> Rule:
-    # By their full names: they can be called while their server is down.
+def _rule(number: int, tool: str, calls: int | None = None) -> Rule:
+    # By its full name: it can be called while its server is down.
     return Rule(
         id=f"allow[{number}]",
-        tools=tuple(map(Pattern.parse, tools)),
+        tools=(Pattern.parse(tool),),
         calls=calls,
-        redact_result=_HIDDEN,
+        redact_result=(JsonPath.parse("$.token"),),
     )
 
 
-GRANT = Grant(
-    allow=(_rule(1, "world/pay", "world/send"), _rule(2, "world/look", calls=LOOKS))
-)
-#: How many runs are under way, of how many agents, and the calls of each.
-RUNS, AGENTS, CALLS = 6, 2, 40
+GRANTS = {
+    "agent0": Grant(
+        allow=(_rule(1, "world/look"), _rule(2, "world/pay"), _rule(3, "world/send"))
+    ),
+    "agent1": Grant(
+        allow=(
+            _rule(1, "world/look", calls=LOOKS),
+            _rule(2, "world/pay"),
+            _rule(3, "world/send"),
+        )
+    ),
+}
+#: How many runs are under way, and the calls of each.
+RUNS, CALLS = 6, 40
 _TOOLS = ("pay", "send", "look", "send", "pay")
 
 
@@ -99,9 +108,8 @@ def module(calls: int = CALLS) -> bytes:
 
 def request(number: int, code: bytes) -> RunRequest:
     """Return what the run of that number is to be."""
-    return RunRequest(
-        agent=f"agent{number % AGENTS}", module=code, actor=WHO, grant=GRANT
-    )
+    agent = f"agent{number % len(GRANTS)}"
+    return RunRequest(agent=agent, module=code, actor=WHO, grant=GRANTS[agent])
 
 
 def happened(counter: Path) -> list[tuple[str, str]]:

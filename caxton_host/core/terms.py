@@ -22,6 +22,8 @@ from .webhooks import SERVER as WEBHOOK
 
 __all__ = ["Terms"]
 
+_STRUCTURED = "structuredContent"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
@@ -136,9 +138,6 @@ def _answer(
     if structured:
         kept[_STRUCTURED] = after[-1]
     return kept
-
-
-_STRUCTURED = "structuredContent"
 
 
 def _parts(values: Sequence[JSON], paths: Sequence[JsonPath]) -> list[JSON]:

@@ -12,6 +12,7 @@ from caxton_host.core.events import (
     CallResolved,
     Event,
     RunFailed,
+    RunStarted,
     RunSuspended,
     ToolCompleted,
     ToolDenied,
@@ -19,10 +20,11 @@ from caxton_host.core.events import (
     ToolRetried,
 )
 from caxton_host.core.payloads import outcome_of
+from caxton_host.core.redact import MASK
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.verify import verify
 
-from .scene import Place, happened
+from .scene import CANARY, GRANTS, Place, happened
 
 _MANY = 10_000_000
 _OVER = {"completed", "failed", "cancelled"}
@@ -51,6 +53,8 @@ class Found:
     retries: int = 0
     words: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
+    denials: Counter[str] = field(default_factory=Counter)
+    masked: int = 0
     invoked: dict[str, ToolInvoked] = field(default_factory=dict)
     ok: set[str] = field(default_factory=set)
 
@@ -73,6 +77,8 @@ class Found:
                 self.outcomes[type(event).__name__] += 1
                 if said.get(end[0]) == "deny" and not isinstance(event, ToolDenied):
                     self.wrong.append(f"{run_id} call {end[0]} was not approved")
+                if isinstance(event, ToolDenied):
+                    self.denials[event.code] += 1
                 if isinstance(event, ToolCompleted) and not event.is_error:
                     self.ok.add(keys[event.call])
             else:
@@ -80,6 +86,22 @@ class Found:
         for call in keys:
             if ends[call] != 1:
                 self.wrong.append(f"{run_id} call {call} has {ends[call]} ends")
+        self._judge(run_id, events)
+
+    def _judge(self, run_id: str, events: list[Event]) -> None:
+        """Compare a run with its grant."""
+        used: Counter[str | None] = Counter()
+        agent = next(e.agent for e in events if isinstance(e, RunStarted))
+        for event in events:
+            if isinstance(event, ToolInvoked):
+                used[event.rule] += 1
+        for rule in GRANTS[agent].allow:
+            if rule.calls is not None and used[rule.id] > rule.calls:
+                self.wrong.append(f"{run_id} made {used[rule.id]} calls by {rule.id}")
+        said = repr([e for e in events if isinstance(e, ToolCompleted)])
+        self.masked += MASK in said
+        if CANARY in said:
+            self.wrong.append(f"{run_id} holds what a rule hides")
 
     def _count(self, event: Event) -> None:
         match event:

@@ -34,6 +34,7 @@ from caxton_host.core.events import (
 )
 from caxton_host.core.grants import Grant
 from caxton_host.core.journal import Answered, Journal
+from caxton_host.core.jsonpaths import JsonPath
 from caxton_host.core.names import idempotency_key
 from caxton_host.core.payloads import outcome_of, settled
 from caxton_host.core.redact import Redactor
@@ -631,6 +632,23 @@ async def test_answer_over_the_limit_is_cut_where_the_operator_wants_that() -> N
     assert (again.message, again.data) == ("a l", kept)  # not a digest of a digest
 
 
+async def test_answer_is_cleaned_before_it_is_cut_to_the_size_of_its_rule() -> None:
+    data: JSON = {"mail": "ada@example.org"}
+    done = Completed(message="?", data=data, bytes=101, told=str)
+    strict = replace(
+        GRANT.allow[0], max_result=100, redact_result=(JsonPath.parse("$.mail"),)
+    )
+    scene = Scene(tools=tools(done), grant=Grant(allow=(strict,)))
+    routes = {"weather": replace(WEATHER_ROUTE, over_limit="cut")}
+    gate = replace(scene.gate, routes=routes)
+
+    outcome = (await gate.call(WEATHER)).outcome
+
+    text = "{'mail': '[redacted]'}"
+    clean = Completed(message=text, data={"mail": "[redacted]"})
+    assert outcome == Completed(message=text, data=cut(clean).data, bytes=101)
+
+
 # -- sent again ------------------------------------------------------------------
 
 
@@ -678,6 +696,16 @@ async def test_call_that_failed_is_sent_again_if_its_effect_allows_it(
     assert len({request.idempotency_key for request in scene.tools.asked}) == 1
     first, second = scene.waits
     assert 0.5 <= first <= 1 <= second <= 2
+
+
+async def test_each_send_of_a_call_is_under_the_terms_of_its_rule() -> None:
+    patient = Grant(allow=(replace(GRANT.allow[0], timeout=2.5),))
+    unlucky = moody(("timeout", "unknown"), ("transport", "unknown"))
+    scene = Scene(tools=unlucky, grant=patient, effect="read", retry=THRICE)
+
+    await scene.gate.call(WEATHER)
+
+    assert [request.timeout for request in unlucky.asked] == [2.5, 2.5, 2.5]
 
 
 async def test_call_of_any_effect_is_sent_again_if_it_never_left() -> None:  # law 7

@@ -251,6 +251,20 @@ def test_what_is_hidden_is_nowhere_in_the_answer(
     codec.encode([clean.data, clean.message])
 
 
+@given(rest=JSON_VALUES, said=st.text(max_size=8), structured=JSON_VALUES)
+def test_what_is_hidden_once_is_hidden_and_no_more_the_next_time(
+    rest: JSON, said: str, structured: JSON
+) -> None:
+    hidden: JSON = {"rest": rest, "user": {"email": ADA}}
+    whole: JSON = {
+        "content": [text(hidden), text(said)],
+        "structuredContent": structured,
+    }
+    once = shown(Completed(data=whole)).data
+
+    assert shown(Completed(data=once)).data == once
+
+
 @given(
     content=st.lists(st.dictionaries(st.text(max_size=4), JSON_VALUES), max_size=3),
     structured=JSON_VALUES,

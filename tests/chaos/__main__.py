@@ -47,6 +47,8 @@ def _report(found: Found, conductor: Conductor, seconds: float) -> None:
     say(f"cycles/s     {kills.total() / seconds:.1f}  ({seconds:.1f} s)")
     say(f"runs         {dict(found.runs)}  {dict(found.failures)}")
     say(f"calls        {len(found.invoked)}  {dict(found.outcomes)}")
+    say(f"denied       {dict(found.denials)}")
+    say(f"spent        {dict(found.spent)}")
     say(f"events       {found.events}, effects {found.effects}")
     say(f"retries      {found.retries}, a person said {dict(found.words)}")
     each = 1000 * found.suspensions / max(kills.total(), 1)

@@ -49,6 +49,7 @@ def _report(found: Found, conductor: Conductor, seconds: float) -> None:
     say(f"calls        {len(found.invoked)}  {dict(found.outcomes)}")
     say(f"denied       {dict(found.denials)}")
     say(f"masks        in {found.masked} runs")
+    say(f"spent        {dict(found.spent)}")
     say(f"events       {found.events}, effects {found.effects}")
     say(f"retries      {found.retries}, a person said {dict(found.words)}")
     each = 1000 * found.suspensions / max(kills.total(), 1)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import sqlalchemy as sa
+
 from caxton_host.clock import SystemClock
+from caxton_host.core.budgets import Concurrency
 from caxton_host.core.events import (
     ApprovalDecided,
     CallResolved,
@@ -21,6 +25,7 @@ from caxton_host.core.events import (
 )
 from caxton_host.core.payloads import outcome_of
 from caxton_host.core.redact import MASK
+from caxton_host.store.schema import budgets, slots
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.verify import verify
 
@@ -55,6 +60,7 @@ class Found:
     wrong: list[str] = field(default_factory=list)
     denials: Counter[str] = field(default_factory=Counter)
     masked: int = 0
+    spent: Counter[str] = field(default_factory=Counter)
     invoked: dict[str, ToolInvoked] = field(default_factory=dict)
     ok: set[str] = field(default_factory=set)
 
@@ -89,12 +95,15 @@ class Found:
         self._judge(run_id, events)
 
     def _judge(self, run_id: str, events: list[Event]) -> None:
-        """Compare a run with its grant."""
+        """Compare a run with its grant, and add up what it spent of what is shared."""
         used: Counter[str | None] = Counter()
         agent = next(e.agent for e in events if isinstance(e, RunStarted))
         for event in events:
             if isinstance(event, ToolInvoked):
                 used[event.rule] += 1
+                for key, amount in (event.spends or {}).items():
+                    assert isinstance(amount, int)
+                    self.spent[f"{agent}/{key}"] += amount
         for rule in GRANTS[agent].allow:
             if rule.calls is not None and used[rule.id] > rule.calls:
                 self.wrong.append(f"{run_id} made {used[rule.id]} calls by {rule.id}")
@@ -102,6 +111,25 @@ class Found:
         self.masked += MASK in said
         if CANARY in said:
             self.wrong.append(f"{run_id} holds what a rule hides")
+
+    def audit(self, books: Mapping[str, int], places: int) -> None:
+        """Compare what the log says that was spent with the store, and its limits."""
+        limits = {
+            f"{agent}/{rule.name}/{budget.key}": budget
+            for agent, grant in GRANTS.items()
+            for rule in grant.allow
+            for budget in rule.budgets
+        }
+        for key, spent in self.spent.items():
+            budget = limits[key]
+            if isinstance(budget, Concurrency):
+                continue
+            if spent > budget.limit:
+                self.wrong.append(f"{key}: {spent} of {budget.limit} are spent")
+            if spent != books.get(key):
+                self.wrong.append(f"{key}: {spent} in the log, {books.get(key)} beside")
+        if places:
+            self.wrong.append(f"{places} calls that are closed have a place")
 
     def _count(self, event: Event) -> None:
         match event:
@@ -144,10 +172,14 @@ async def check(place: Place) -> Found:
             history = await store.read(f"run/{row.run_id}")
             found.fold(row.run_id, [one.event for one in history if one.event])
         verdict = await verify(store)
+        with store.engine.connect() as connection:
+            books = connection.execute(sa.select(budgets)).all()
+            places = connection.execute(sa.select(slots)).all()
     finally:
         await store.aclose()
     found.events = verdict.events
     if verdict.first_bad:
         found.wrong.append(f"the chain is broken: {verdict.first_bad}")
     found.compare(happened(place.counter))
+    found.audit({row.key: row.used for row in books}, len(places))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,13 +10,14 @@ import click
 
 from ..core.attribution import call_of
 from ..core.calls import JSON, Completed, Denied, Failed, Outcome, Route
-from ..core.decisions import Allowed, Attempt, Considered, Tally, decide
+from ..core.decisions import Allowed, Attempt, Considered, Refusal, Tally, decide
 from ..core.events import ToolInvoked
 from ..core.grants import Grant
 from ..core.judging import ALLOWED, Explanation, explain
 from ..core.names import nearest
 from ..core.payloads import outcome_of
 from ..core.remedies import remedy
+from ..core.toml_text import value_text
 from ..errors import NotFoundError, NotKeptError, UsageError
 from .exits import FAILED
 from .frame import Frame, as_json, wait
@@ -91,7 +93,7 @@ def of_run(frame: Frame, run: str, seq: int, as_json: bool) -> None:
       caxton runs explain @last 2
       caxton runs explain 0198 7 --json
     """
-    found = find(wait(_recording(frame, run)), seq)
+    found = find(*wait(_recording(frame, run)), seq)
     if as_json:
         show(document(found))
         return
@@ -106,20 +108,33 @@ def of_run(frame: Frame, run: str, seq: int, as_json: bool) -> None:
     _tell_remedy(found.remedy)
 
 
-async def _recording(frame: Frame, run: str) -> Recording:
-    from ..recording import Recording
+async def _recording(
+    frame: Frame, run: str
+) -> tuple[Recording, dict[str, dict[str, JSON]]]:
+    """Return a run, and the schemas of the tools that it could see."""
+    from ..recording import Recording, schemas_of
 
     async with frame.store() as store:
         run_id = await store.find_run(run)
         try:
-            return await Recording.load(run_id, store)
+            recording = await Recording.load(run_id, store)
         except NotKeptError as exc:
             raise NotKeptError(str(exc), fix=f"caxton runs show {run}") from None
+        return recording, schemas_of(await recording.guest("", store))
 
 
-def find(recording: Recording, seq: int) -> Call:
+def find(
+    recording: Recording, schemas: Mapping[str, Mapping[str, JSON]], seq: int
+) -> Call:
     """
     Return the call that event *seq* of a run is about.
+
+    Args:
+        recording: The run.
+
+        schemas: Of the parameters of the tools that it could see, by exposed name.
+
+        seq: Any event of the call.
 
     Raises:
         UsageError: It is about none.
@@ -137,11 +152,17 @@ def find(recording: Recording, seq: int) -> Call:
         )
     ends = (outcome_of(e.event) for e in history if e.event)
     outcome = next((end[1] for end in ends if end and end[0] == number), None)
-    return _call(recording, intents[number], outcome)
+    return _call(recording, schemas, intents[number], outcome)
 
 
-def _call(recording: Recording, intent: Recorded, outcome: Outcome | None) -> Call:
+def _call(
+    recording: Recording,
+    schemas: Mapping[str, Mapping[str, JSON]],
+    intent: Recorded,
+    outcome: Outcome | None,
+) -> Call:
     from ..codec import encode
+    from ..schemas import fits, input_check
 
     invoked = intent.event
     assert isinstance(invoked, ToolInvoked)  # noqa: S101 -- see `find`
@@ -149,8 +170,14 @@ def _call(recording: Recording, intent: Recorded, outcome: Outcome | None) -> Ca
     if invoked.server is not None and invoked.tool is not None:
         route = Route(server=invoked.server, tool=invoked.tool)
     params = invoked.params or {}
+    schema = schemas.get(invoked.name)
     attempt = Attempt(
-        route=route, params=params, size=len(encode(params)), now=intent.recorded_at
+        route=route,
+        params=params,
+        size=len(encode(params)),
+        now=intent.recorded_at,
+        matches=fits,
+        schema=None if schema is None else input_check(schema),
     )
     tally = recording.until(intent.seq - 1).journal().tally
     return Call(
@@ -199,7 +226,14 @@ def _considered(explained: Explanation) -> list[JSON]:
 def _refusal(one: Considered) -> dict[str, JSON] | None:
     if one.refusal is None:
         return None
-    return {"code": one.refusal.code, "message": one.refusal.message}
+    failure = one.refusal.failure
+    wanted: JSON = {failure.kind: failure.wanted} if failure else None
+    return {
+        "code": one.refusal.code,
+        "message": one.refusal.message,
+        "path": one.refusal.path or None,
+        "wanted": wanted,
+    }
 
 
 def _tell_rules(explained: Explanation) -> None:
@@ -208,9 +242,17 @@ def _tell_rules(explained: Explanation) -> None:
         patterns = ", ".join(pattern.text for pattern in rule.tools)
         sign = "fits" if one.speaks else "does not fit"
         if one.refusal:
-            sign = f"fits, and refuses ({one.refusal.code}): {one.refusal.message}"
+            does = "refuses" if one.kind == "allow" else "does not apply"
+            sign = f"fits, and {does} ({one.refusal.code}): {_why(one.refusal)}"
         source = f"  ({rule.source})" if rule.source else ""
         say(f"  {rule.id}  {one.kind} {patterns}: {sign}{source}")
+
+
+def _why(refusal: Refusal) -> str:
+    failure = refusal.failure
+    if failure is None or failure.wanted is None:
+        return refusal.message
+    return f"{refusal.message}: {failure.kind} = {value_text(failure.wanted)}"
 
 
 def _tell_remedy(text: str | None) -> None:
@@ -272,9 +314,13 @@ def of_agent(
     """
     from ..clock import SystemClock
     from ..codec import encode
+    from ..schemas import fits, input_check
+    from .offered import known
 
-    one = agent_of(frame.load(), agent)
+    config = frame.load()
+    one = agent_of(config, agent)
     server, name = split(tool)
+    schema = (known(config, start=False).get(server) or {}).get(name)
     values = params_of(params, {})
     tally = Tally()
     for before in map(split, after):
@@ -284,6 +330,8 @@ def of_agent(
         params=values,
         size=len(encode(values)),
         now=SystemClock().now(),
+        matches=fits,
+        schema=input_check(schema) if isinstance(schema, dict) else None,
     )
     explained = explain(one.grant, attempt, tally)
     lacks = remedy(agent, explained, tally)

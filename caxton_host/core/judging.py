@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from .calls import JSON, Completed, Denied, Outcome, Route
+from .conditions import Matcher, no_engine
 from .decisions import Allowed, Attempt, Considered, Tally, considered, decide
 from .events import Event, ToolInvoked
 from .grants import Grant
 from .payloads import outcome_of
+from .schemas import Mismatch
 
 __all__ = ["ALLOWED", "Explanation", "Judged", "Retrial", "explain"]
 
@@ -119,12 +121,20 @@ class Retrial:
 
         measure: How many bytes parameters have.
 
+        matches: Says whether a text fits a regular expression.
+
+        schemas: Compares parameters with the schema of a tool, by its exposed name.
+
         tally: What the run did so far, as the other grant counts it.
     """
 
     grant: Grant
     leads: Callable[[str], Route | None] = _nowhere
     measure: Callable[[Mapping[str, JSON]], int] = _unmeasured
+    matches: Matcher = no_engine
+    schemas: Mapping[str, Callable[[JSON], Mismatch | None]] = field(
+        default_factory=dict[str, "Callable[[JSON], Mismatch | None]"]
+    )
     tally: Tally = field(default_factory=Tally)
     _denied: dict[int, Judged] = field(default_factory=dict[int, Judged])
     _open: dict[int, tuple[str, str]] = field(
@@ -177,7 +187,14 @@ class Retrial:
         else:
             route = Route(server=invoked.server, tool=invoked.tool)
         params = invoked.params or {}
-        return Attempt(route=route, params=params, size=self.measure(params), now=at)
+        return Attempt(
+            route=route,
+            params=params,
+            size=self.measure(params),
+            now=at,
+            matches=self.matches,
+            schema=self.schemas.get(invoked.name),
+        )
 
     def _end(self, number: int, outcome: Outcome) -> Judged | None:
         target = self._open.pop(number, None)

@@ -13,7 +13,7 @@ from caxton_host.cli.explain import document, find
 from caxton_host.clock import SystemClock
 from caxton_host.core.events import EVENT_TYPES, ToolInvoked
 from caxton_host.core.summary import summarise
-from caxton_host.recording import Recording
+from caxton_host.recording import Recording, schemas_of
 from caxton_host.replay import replay
 from caxton_host.sandbox import WasmSandbox
 from caxton_host.store.sql import SqlStore
@@ -60,6 +60,7 @@ async def test_log_comes_to_the_end_it_had(
     ) as store:
         assert (await verify(store)).first_bad is None
         recording = await Recording.load(run_id, store)
+        schemas = schemas_of(await recording.guest("", store))
         found = await replay(
             run_id, store=store, sandbox=sandbox, telemetry=NoTelemetry()
         )
@@ -69,7 +70,7 @@ async def test_log_comes_to_the_end_it_had(
     assert {key: summary[key] for key in log.about["summary"]} == log.about["summary"]
     for one in recording.own:
         if isinstance(one.event, ToolInvoked):
-            call = find(recording, one.seq)
+            call = find(recording, schemas, one.seq)
             assert document(call)["call"] == one.event.call
             by_grants = call.verdict not in {"bad_request", "limit"}
             if by_grants and not (call.rule or "").startswith("today."):

@@ -16,7 +16,7 @@ from typing import TypeAlias, cast
 from ..errors import ConditionError
 from .calls import JSON
 from .constraints import CONSTRAINTS, contradiction, spoken_of
-from .shapes import MAX_ITEMS, Condition, Failure, Matcher
+from .shapes import MAX_ITEMS, Condition, Failure, Holds, Matcher
 
 __all__ = ["Condition", "Conditions", "Failure", "Matcher", "no_engine"]
 
@@ -194,11 +194,13 @@ class _Reader:
         if depth > _MAX_DEPTH:
             raise ConditionError(at, "is too deep", fix="write it flatter")
         self._refuse(value, at)
-        checks = tuple(
-            (name, CONSTRAINTS[name].make(value[name], (*at, name)))
+        made = {
+            name: self._check(name, value[name], (*at, name))
             for name in value
             if name in CONSTRAINTS
-        )
+        }
+        # Condition.kinds has it.
+        checks = tuple(item for item in made.items() if item[0] != "type")
         if problem := contradiction(value):
             raise ConditionError(at, *problem[:1], fix=problem[1])
         return replace(
@@ -207,6 +209,11 @@ class _Reader:
             checks=checks,
             optional=value.get("optional") is True,
         )
+
+    def _check(self, name: str, said: JSON, at: _Keys) -> Holds:
+        constraint = CONSTRAINTS[name]
+        make = (self.deny and constraint.denied) or constraint.make
+        return make(said, at)
 
     def _refuse(self, value: dict[str, JSON], at: _Keys) -> None:
         known = CONSTRAINTS.keys() | _BELOW | {"optional"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import UsageError
+from .globs import fits
 
 __all__ = ["Pattern"]
 
@@ -57,7 +58,7 @@ class Pattern:
 
     def matches(self, server: str, tool: str) -> bool:
         """Return whether the pattern covers this tool of this server."""
-        return _glob(self.server, server) and _glob(self.tool, tool)
+        return fits(self.server, server) and fits(self.tool, tool)
 
     def covers(self, other: Pattern) -> bool:
         """
@@ -83,7 +84,7 @@ class Pattern:
 
     def covers_server(self, server: str) -> bool:
         """Return whether the pattern speaks of this server at all."""
-        return _glob(self.server, server)
+        return fits(self.server, server)
 
     @property
     def literal(self) -> tuple[str, str] | None:
@@ -95,22 +96,6 @@ class Pattern:
 
 def _meet(one: tuple[str, ...], two: tuple[str, ...]) -> bool:
     if len(one) == 1 or len(two) == 1:
-        return _glob(one, "*".join(two)) or _glob(two, "*".join(one))
+        return fits(one, "*".join(two)) or fits(two, "*".join(one))
     starts = one[0].startswith(two[0]) or two[0].startswith(one[0])
     return starts and (one[-1].endswith(two[-1]) or two[-1].endswith(one[-1]))
-
-
-def _glob(parts: tuple[str, ...], text: str) -> bool:
-    """Match in one pass: between stars, the leftmost fit is as good as any."""
-    if len(parts) == 1:
-        return text == parts[0]
-    first, *middle, last = parts
-    at, end = len(first), len(text) - len(last)
-    if at > end or not text.startswith(first) or not text.endswith(last):
-        return False
-    for part in middle:
-        found = text.find(part, at, end)
-        if found < 0:
-            return False
-        at = found + len(part)
-    return True

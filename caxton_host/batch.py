@@ -5,7 +5,8 @@ The five steps of `gateway`, each for the whole batch before the next one begins
 all are recalled, all are decided in order, all intents are one append, and then
 those that are allowed are sent at the same time. Each outcome is recorded as it
 comes. A crash leaves all of a batch or nothing, and the order in which the tools
-answered is no source of differences.
+answered is no source of differences. If people have to approve some of them, they are
+asked about these together, and nothing is recorded of the others before.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
 from .core.calls import JSON, Outcome, ToolCall
-from .core.events import Event, ToolInvoked, ToolRetried
+from .core.events import ApprovalRequested, Event, ToolInvoked, ToolRetried
 from .core.journal import Answered, Fresh, InDoubt, Recall
 from .core.payloads import settled
 from .gateway import Gateway, checked, spent, stopped
@@ -124,7 +125,7 @@ class Batch:
                 was sent.
 
             Suspend: One of the calls was sent before a crash, and may not be
-                repeated. Nothing was sent.
+                repeated; or has to be approved. Nothing was sent.
         """
         await self._record(self._decided())
         await self._send()
@@ -136,6 +137,7 @@ class Batch:
         """Return the next step of each call that is not answered."""
         gateway = self._gateway
         steps: list[_Step] = []
+        requests: list[ApprovalRequested] = []
         for item in self._items:
             call = item.call
             match item.known:
@@ -144,15 +146,23 @@ class Batch:
                 case InDoubt():
                     steps.append(_Step(call, gateway.retry(call, item.known)))
                 case Fresh():
-                    intent, denied = gateway.judge(call, item.params)
+                    intent, against = gateway.judge(call, item.params)
                     # At once: the next one is to see what this one spends.
                     self._journal.apply(intent, gateway.log.recorded_at)
-                    steps.append(_Step(call, intent, denied))
+                    if isinstance(against, ApprovalRequested):
+                        requests.append(against)
+                        against = None
+                    steps.append(_Step(call, intent, against))
                 case _:
                     assert_never(item.known)
         if any(step.call.over for step in steps):
             # What is in doubt stays so: it was sent once.
             return [step.unsent(stopped("no")) for step in steps if step.attempt == 1]
+        if requests:
+            self._journal.tally, self._journal.tally_today = self._before
+            for step in steps:
+                self._journal.forget(step.call.number)
+            raise gateway.unapproved(requests)
         return steps
 
     async def _record(self, steps: Sequence[_Step]) -> None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from .core.approvals import Unapproved
 from .core.events import Event, RunCompleted, RunFailed, RunSuspended
 from .core.limits import Limits
 from .core.redact import Redactor
@@ -59,9 +60,11 @@ class Driver:
         *,
         wall: float,
         on_started: Callable[[str], None] | None = None,
-    ) -> Event:
+    ) -> Sequence[Event]:
         """
-        Return the event that ends or suspends the run. It is not stored yet.
+        Return the events that end or suspend the run. They are not stored yet.
+
+        The last is the end; before it stands what people are asked.
 
         Args:
             gateway: Of the run.
@@ -89,7 +92,7 @@ class Driver:
             if isinstance(exc, TimeoutError) and bound.expired():
                 exc = RunStopped("wall", f"{guest.limits.wall:g} s")
             return _stopped_by(exc)
-        return end_of(ending, guest.limits, gateway.redact)
+        return [end_of(ending, guest.limits, gateway.redact)]
 
     async def _execute(
         self, gateway: Gateway, prepared: Prepared, guest: Guest
@@ -113,20 +116,22 @@ class Driver:
         raise AssertionError  # pragma: no cover -- the loop returns or raises
 
 
-def _stopped_by(exc: Exception) -> Event:
-    """Return the event that records why a guest was stopped."""
+def _stopped_by(exc: Exception) -> Sequence[Event]:
+    """Return the events that record why a guest was stopped."""
     match exc:
+        case Unapproved():
+            return *exc.requests, RunSuspended(reason="approval", call=exc.call)
         case Suspend():
-            return RunSuspended(reason="in_doubt", call=exc.call)
+            return [RunSuspended(reason="in_doubt", call=exc.call)]
         case RunStopped():
-            return RunFailed(kind="limit", message=f"{exc.limit}: {exc}", fuel=None)
+            return [RunFailed(kind="limit", message=f"{exc.limit}: {exc}", fuel=None)]
         case NondeterminismError():
-            return RunFailed(kind="diverged", message=str(exc), fuel=None)
+            return [RunFailed(kind="diverged", message=str(exc), fuel=None)]
         case SandboxError():
-            return RunFailed(kind="worker", message=str(exc), fuel=None)
+            return [RunFailed(kind="worker", message=str(exc), fuel=None)]
         case _:
             logger.error("the host failed in a run", exc_info=exc)
-            return RunFailed(kind="host", message=type(exc).__name__, fuel=None)
+            return [RunFailed(kind="host", message=type(exc).__name__, fuel=None)]
 
 
 def end_of(ending: Ending, limits: Limits, redact: Redactor) -> Event:

@@ -25,11 +25,12 @@ log and the tools it is given refuse everything else.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import assert_never
 
+from .core.approvals import Unapproved, unmet
 from .core.calls import (
     JSON,
     REPEATABLE,
@@ -45,7 +46,13 @@ from .core.calls import (
     shortened,
 )
 from .core.decisions import Allowed, Attempt, decide, may_ever
-from .core.events import Event, ToolInvoked, ToolProgress, ToolRetried
+from .core.events import (
+    ApprovalRequested,
+    Event,
+    ToolInvoked,
+    ToolProgress,
+    ToolRetried,
+)
 from .core.grants import Grant
 from .core.journal import Answered, Fresh, InDoubt, Journal
 from .core.limits import Limits
@@ -144,7 +151,8 @@ class Gateway:
             StoreError: An event could not be stored. If it was the
                 intent, nothing was sent.
 
-            Suspend: The call was sent before a crash, and its effect is unknown.
+            Suspend: The call was sent before a crash, and its effect is unknown; or
+                a person has to approve it first, and nothing was sent.
         """
         params = self.redact.value(call.params)
         known = self.journal.recall(call, params)
@@ -168,9 +176,11 @@ class Gateway:
         self, call: ToolCall, params: dict[str, JSON] | None
     ) -> Answered | None:
         """Make the intent durable, or return why the call is denied."""
-        intent, denied = self.judge(call, params)
-        if denied:
-            return self.settle(call, denied, intent)
+        intent, against = self.judge(call, params)
+        if isinstance(against, ApprovalRequested):
+            raise self.unapproved([against])
+        if against:
+            return self.settle(call, against, intent)
         try:
             refused = await self.log.append(intent)
         except Exception:
@@ -187,9 +197,9 @@ class Gateway:
 
     def judge(
         self, call: ToolCall, params: dict[str, JSON] | None
-    ) -> tuple[ToolInvoked, Denied | None]:
+    ) -> tuple[ToolInvoked, Denied | ApprovalRequested | None]:
         """
-        Return the intent of a call, and why it is denied, if it is.
+        Return the intent of a call, and what is against it, if anything is.
 
         Args:
             call: What the agent asks.
@@ -198,7 +208,6 @@ class Gateway:
         """
         route = self.routes.get(call.name)
         verdict = self._decide(call, route)
-        denied = verdict if isinstance(verdict, Denied) else None
         intent = ToolInvoked(
             call=call.number,
             name=call.name,
@@ -211,7 +220,17 @@ class Gateway:
             idempotency_key=idempotency_key(self.run_id, call.number),
             fuel=call.fuel,
         )
-        return intent, denied
+        if isinstance(verdict, Denied):
+            return intent, verdict
+        asked = self.journal.question(call.number)
+        return intent, unmet(intent, verdict.approves, asked, self.now())
+
+    def unapproved(self, requests: Sequence[ApprovalRequested]) -> Unapproved:
+        """Return what is raised where calls have to wait for people."""
+        waiting = [one.requested for one in self.journal.waiting]
+        return Unapproved(
+            requests[0].call, [one for one in requests if one not in waiting]
+        )
 
     def _decide(self, call: ToolCall, route: Route | None) -> Allowed | Denied:
         if call.over:
@@ -232,21 +251,23 @@ class Gateway:
                 schema=self.inputs.get(call.name),
             )
             verdict = decide(self.grant, attempt, self.journal.tally)
-            refusal = self._refused_today(attempt)
+            today = self._decide_today(attempt)
         except Exception:  # noqa: BLE001 -- law 4: an error while deciding is a denial
             return Denied(
                 code="error", rule=None, message="the call could not be judged"
             )
-        return verdict if isinstance(verdict, Denied) else refusal or verdict
+        if isinstance(verdict, Denied) or today is None:
+            return verdict
+        return today if isinstance(today, Denied) else verdict.and_today(today)
 
-    def _refused_today(self, attempt: Attempt) -> Denied | None:
-        """Return what today's grants have against a call, if the run was resumed."""
+    def _decide_today(self, attempt: Attempt) -> Allowed | Denied | None:
+        """Return what today's grants say of a call, if the run was resumed."""
         today = self.journal.today
         if today is None:
             return None
         verdict = decide(today, attempt, self.journal.tally_today)
         if isinstance(verdict, Allowed):
-            return None
+            return verdict
         return replace(
             verdict,
             rule=verdict.rule and f"today.{verdict.rule}",

@@ -12,13 +12,16 @@ Nothing of a run leaves the host before the events that it depends on are durabl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from .approving import still_waiting
+from .core.approvals import lapsed
 from .core.calls import JSON, Route
 from .core.catalogue import Offered, catalogue_for, pinned, routes_from_payload
 from .core.contexts import merged
 from .core.events import (
+    ApprovalDecided,
     Event,
     RunFailed,
     RunResumed,
@@ -230,7 +233,9 @@ class Host:
                     },
                 )
                 guest = guest_for(request.agent, started, definitions, log.recorded_at)
-                run.end = await self._drive(gateway, prepared, guest, on_started)
+                *run.before, run.end = await self._drive(
+                    gateway, prepared, guest, on_started
+                )
             _tell(span, run.end)
 
     async def resume(  # noqa: PLR0913 -- each may be left out
@@ -271,8 +276,8 @@ class Host:
             NotKeptError: The log keeps a digest of an answer that the guest would
                 have to get once more. No event was written.
 
-            Suspend: A call is in doubt, and a person has to say what became of it.
-                No event was written.
+            Suspend: A call is in doubt, and a person has to say what became of it;
+                or it waits for an approval. No event was written.
 
             BusyError: A living host drives it, or this one has as many runs as it
                 takes.
@@ -299,7 +304,7 @@ class Host:
         on_started: Callable[[str], None] | None,
     ) -> None:
         started, limits = recording.started, recording.limits
-        _check_waiting(recording)
+        late = _check_waiting(recording, self.clock.now())
         if error := recording.journal().not_kept:
             raise error
         module = await self.store.blob(started.module_sha256)
@@ -316,26 +321,30 @@ class Host:
         with self.telemetry.run(started.agent, recording.run_id, "resume") as span:
             log = await self.store.claim(
                 stream_of(recording.run_id),
+                *late,
                 resumed,
                 after=recording.history[-1].seq,
                 trace=self._trace(),
             )
+            journal = recording.journal(
+                compare_fuel=prepared.engine == started.engine, today=grant
+            )
+            for event in late:
+                journal.apply(event, log.recorded_at)
             gateway = self._gateway(
                 recording.run_id,
                 log,
                 tools,
                 Grant.from_payload(started.grants),
                 pinned(started.catalogue, offered),
-                recording.journal(
-                    compare_fuel=prepared.engine == started.engine, today=grant
-                ),
+                journal,
                 limits,
                 schemas_of(guest),
             )
             async with self.under_way.run(
                 recording.run_id, log, actor, gateway.journal
             ) as run:
-                run.end = await self._drive(
+                *run.before, run.end = await self._drive(
                     gateway, prepared, guest, on_started, driven=recording.driven
                 )
             _tell(span, run.end)
@@ -421,7 +430,9 @@ class Host:
                     parent.limits,
                     schemas_of(guest),
                 )
-                run.end = await self._drive(gateway, prepared, guest, on_started)
+                *run.before, run.end = await self._drive(
+                    gateway, prepared, guest, on_started
+                )
             _tell(span, run.end)
 
     async def _offered_again(self, tools: ToolClient, started: RunStarted) -> Offered:
@@ -530,7 +541,7 @@ class Host:
         on_started: Callable[[str], None] | None,
         *,
         driven: float = 0.0,
-    ) -> Event:
+    ) -> Sequence[Event]:
         driver = Driver(sandbox=self.sandbox, telemetry=self.telemetry)
         wall = max(guest.limits.wall - driven, 0.0)
         return await driver.drive(
@@ -551,19 +562,28 @@ def _scope(run_id: str, started: RunStarted) -> RunScope:
     return RunScope(run_id=run_id, agent=started.agent, context=started.context)
 
 
-def _check_waiting(recording: Recording) -> None:
-    """Refuse to take over a run that would do no more than wait again."""
+def _check_waiting(recording: Recording, now: int) -> Sequence[ApprovalDecided]:
+    """
+    Refuse to take over a run that would do no more than wait again.
+
+    Returns:
+        What records that the time is over in which somebody could approve a call.
+    """
     if not isinstance(recording.latest.event, RunSuspended):
-        return
-    call = recording.latest.event.call
-    for doubt in recording.journal().in_doubt:
+        return ()
+    run_id, call = recording.run_id, recording.latest.event.call
+    journal = recording.journal()
+    for doubt in journal.in_doubt:
         if doubt.invoked.call == call and not doubt.resolved:
             raise Suspend(
                 call,
-                f"run {recording.run_id} waits for a word on call {call} "
-                f"(event {doubt.seq})",
-                fix=f"caxton runs resolve {recording.run_id} {doubt.seq} --retry",
+                f"run {run_id} waits for a word on call {call} (event {doubt.seq})",
+                fix=f"caxton runs resolve {run_id} {doubt.seq} --retry",
             )
+    late = lapsed(journal.waiting, now)
+    if len(late) < len(journal.waiting):
+        raise still_waiting(run_id, journal.waiting, now)
+    return late
 
 
 def _tell(span: Span, end: Event) -> None:

@@ -13,7 +13,14 @@ from itertools import pairwise
 from . import codec, schemas
 from .core.calls import JSON
 from .core.catalogue import listing
-from .core.events import LogWritten, Recorded, RunResumed, RunStarted
+from .core.events import (
+    ApprovalDecided,
+    CallResolved,
+    LogWritten,
+    Recorded,
+    RunResumed,
+    RunStarted,
+)
 from .core.forks import MAX_LINEAGE, Inherited, prefix
 from .core.grants import Grant
 from .core.journal import Journal
@@ -24,6 +31,9 @@ from .errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
 from .ports import Guest, Store
 
 __all__ = ["Recording", "guest_for", "lacking", "schemas_of"]
+
+#: What comes while no host drives the run: before it, the run did not age.
+_FROM_OUTSIDE = (RunResumed, ApprovalDecided, CallResolved)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +156,7 @@ class Recording:
         total = sum(
             after.recorded_at - before.recorded_at
             for before, after in pairwise(self.own)
-            if not isinstance(after.event, RunResumed)
+            if not isinstance(after.event, _FROM_OUTSIDE)
         )
         return total / 1e6
 

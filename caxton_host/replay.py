@@ -148,9 +148,12 @@ class _FullLog:
 
     Attributes:
         deaf: Log lines are none.
+
+        asked: The calls that people were asked about, and that were not made.
     """
 
     deaf: bool = False
+    asked: Collection[int] = ()
     recorded_at: int = 0
 
     def holds(self) -> bool:
@@ -161,7 +164,7 @@ class _FullLog:
         """Refuse."""
         del blobs
         if not (self.deaf and isinstance(events[0], LogWritten)):
-            _refuse(events)
+            self._refuse(events)
 
     async def append(
         self,
@@ -171,16 +174,18 @@ class _FullLog:
     ) -> Refused | None:
         """Refuse."""
         del blobs, reserve
-        _refuse(events)
+        self._refuse(events)
 
-
-def _refuse(events: tuple[Event, ...]) -> NoReturn:
-    event = events[0]
-    if isinstance(event, ToolInvoked):
-        raise NondeterminismError(Divergence(None, "$.name", None, event.name))
-    if isinstance(event, ToolRetried):
-        raise _EndReached
-    raise NondeterminismError(Divergence(None, "$.type", None, type(event).__name__))
+    def _refuse(self, events: tuple[Event, ...]) -> NoReturn:
+        event = events[0]
+        if any(isinstance(e, ToolInvoked) and e.call in self.asked for e in events):
+            raise _EndReached
+        if isinstance(event, ToolInvoked):
+            raise NondeterminismError(Divergence(None, "$.name", None, event.name))
+        if isinstance(event, ToolRetried):
+            raise _EndReached
+        name = type(event).__name__
+        raise NondeterminismError(Divergence(None, "$.type", None, name))
 
 
 class _NoTools:
@@ -261,7 +266,7 @@ async def replay(
         grant=Grant(),
         routes=routes_from_payload(started.catalogue),
         journal=journal,
-        log=_FullLog(deaf=not same),
+        log=_FullLog(deaf=not same, asked=journal.asked),
         tools=_NoTools(),
         now=lambda: recording.latest.recorded_at,
     )
@@ -388,7 +393,7 @@ class _Follower:
 
     def _at_end(self) -> bool:
         journal = self.door.gateway.journal
-        return self.door.calls >= journal.calls and self.door.lines >= journal.logged
+        return self.door.calls >= journal.reached and self.door.lines >= journal.logged
 
     def _stop(self) -> None:
         if self.is_open and self._at_end():

@@ -47,6 +47,8 @@ class _Run:
     Attributes:
         end: How it ends; set by who drives it, before it is recorded.
 
+        before: What is recorded together with that.
+
         asked: What is recorded if a request ends it.
 
         over: Done when it is no longer under way.
@@ -54,6 +56,7 @@ class _Run:
 
     task: asyncio.Task[object]
     end: Event | None = None
+    before: list[Event] = field(default_factory=list[Event])
     asked: RunCancelled | None = None
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -109,7 +112,7 @@ class UnderWay:
                     raise
             else:
                 assert run.end is not None  # noqa: S101 -- who drives it sets it
-                await log.append(*closing(_open(journal), run.end))
+                await log.append(*run.before, *closing(_open(journal), run.end))
         finally:
             if run.asked:
                 task.uncancel()

@@ -41,6 +41,7 @@ COMMANDS = {
     "tool": "List and call tools.",
     "agent": "Make, build and inspect agents.",
     "grant": "Check, explain and propose what agents may do.",
+    "approval": "List and decide calls that wait for a person.",
     "config": "Show what the configuration says.",
     "db": "Look after the event store.",
     "doctor": "Say what this machine lacks.",

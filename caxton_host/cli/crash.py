@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..core.approvals import NOBODY
 from ..core.calls import JSON
 from ..core.events import (
+    ApprovalDecided,
+    ApprovalRequested,
     CallResolved,
     LogWritten,
     Recorded,
@@ -135,8 +138,10 @@ def _goes_on(history: Sequence[Recorded], end: int) -> bool:
     event = history[end - 1].event
     after = history[end].event if end < len(history) else None
     match event:
-        case ToolInvoked(rule=None):
+        case ToolInvoked(rule=None) | ApprovalRequested():
             return True
+        case ApprovalDecided(actor=actor):
+            return actor == NOBODY
         case CallResolved(verdict=verdict):
             return verdict != "retry"
         case LogWritten():

@@ -13,13 +13,13 @@ from ..core.calls import JSON, Completed, Denied, Failed, Outcome, Route
 from ..core.decisions import Allowed, Attempt, Considered, Refusal, Tally, decide
 from ..core.events import ToolInvoked
 from ..core.grants import Grant
-from ..core.judging import ALLOWED, Explanation, explain
+from ..core.judging import ALLOWED, ASKS, Explanation, explain
 from ..core.names import nearest
 from ..core.payloads import outcome_of
 from ..core.remedies import remedy
 from ..core.toml_text import value_text
 from ..errors import NotFoundError, NotKeptError, UsageError
-from .exits import FAILED
+from .exits import FAILED, SUSPENDED
 from .frame import Frame, as_json, wait
 from .params import params_of
 from .screen import plain, say, show
@@ -103,6 +103,7 @@ def of_run(frame: Frame, run: str, seq: int, as_json: bool) -> None:
     say(f"leads to  {where}, effect {call.effect}")
     say(f"params    {plain(call.params)}")
     say(f"verdict   {found.verdict}, rule {found.rule or 'none'}")
+    _tell_asked(found.explained)
     _tell_rules(found.explained)
     say(f"ended     {_ending(found.outcome)}")
     _tell_remedy(found.remedy)
@@ -236,6 +237,12 @@ def _refusal(one: Considered) -> dict[str, JSON] | None:
     }
 
 
+def _tell_asked(explained: Explanation) -> None:
+    if isinstance(explained.verdict, Allowed):
+        for rule, approve in explained.verdict.approves:
+            say(f"asks      {plain(' or '.join(approve.by)) or 'anybody'}, for {rule}")
+
+
 def _tell_rules(explained: Explanation) -> None:
     for one in explained.considered:
         rule = one.rule
@@ -305,7 +312,8 @@ def of_agent(
     run, but for what --after says.
 
     \b
-    Exit codes: 0 it is allowed; 1 it is denied; 2 usage or configuration.
+    Exit codes: 0 it is allowed; 1 it is denied; 2 usage or configuration; 3 it waits
+    for a person's word.
 
     \b
     Examples:
@@ -351,8 +359,11 @@ def of_agent(
         )
     else:
         say(f"verdict   {explained.code}, rule {explained.rule or 'none'}")
+        _tell_asked(explained)
         _tell_rules(explained)
         _tell_remedy(lacks)
+    if explained.code == ASKS:
+        ctx.exit(SUSPENDED)
     if explained.code != ALLOWED:
         ctx.exit(FAILED)
 

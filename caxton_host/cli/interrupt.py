@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, TypeVar
 
-__all__ = ["began", "code", "drive", "terminate"]
+__all__ = ["asking", "began", "code", "drive", "terminate"]
 
 _T = TypeVar("_T")
 
@@ -39,6 +39,17 @@ def code() -> int:
 def began(run_id: str) -> None:
     """Note that this process drives a run: Ctrl-C speaks of it."""
     _runs.append(run_id)
+
+
+@contextlib.contextmanager
+def asking() -> Generator[None]:
+    """While somebody is asked nothing is driven: Ctrl-C takes back the question."""
+    asked = _runs[:]
+    _runs.clear()
+    try:
+        yield
+    finally:
+        _runs.extend(asked)
 
 
 def drive(work: Coroutine[Any, Any, _T], command: str) -> _T:

@@ -6,7 +6,14 @@ from collections.abc import Collection, Sequence
 
 from ..core.calls import JSON, Completed, Denied, Outcome
 from ..core.contexts import BUILT_IN
-from ..core.events import Recorded, RunStarted, ToolDenied, ToolInvoked
+from ..core.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    Recorded,
+    RunStarted,
+    ToolDenied,
+    ToolInvoked,
+)
 from ..core.names import meant_tool
 from ..core.payloads import outcome_of
 from ..core.remedies import grant_for
@@ -73,6 +80,16 @@ def call_lines(history: Sequence[Recorded]) -> list[str]:
                 f"call {event.call} (event {recorded.seq})  {event.name} "
                 f"{clipped(text, _PARAMS_WIDTH)}"
             )
+            ended.pop(event.call, None)
+        elif isinstance(event, ApprovalRequested):
+            params = clipped(to_json(event.params), _PARAMS_WIDTH)
+            lines[event.call] = (
+                f"call {event.call} (event {recorded.seq})  {event.name} {params}"
+            )
+            ended[event.call] = "waits for an approval"
+        elif isinstance(event, ApprovalDecided):
+            verb = "approved" if event.verdict == "approve" else "not approved"
+            ended[event.call] = f"{verb} by {plain(event.actor.get('id'))}"
         elif event is not None and (end := outcome_of(event)):
             number = end[0]
             ended[number] = _how(end[1])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..core.approvals import Unapproved
 from ..core.grants import Grant
 from ..core.summary import RunSummary, summarise
 from ..errors import CaxtonError, Suspend, UsageError
@@ -16,7 +17,7 @@ from .frame import Frame, as_json, local_actor
 from .interrupt import began, drive
 from .overrides import Overrides, overrides
 from .screen import complain, counted, note, patience, show, table
-from .told import Told, code_of
+from .told import Told, code_of, deciding
 from .variables import option, private_of
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def command(
     as_json: bool,
 ) -> None:
     """
-    Let RUN go on after a crash, or after its call in doubt was resolved.
+    Let RUN go on after a crash, or after a person had the word it waited for.
 
     The agent is executed again over what the log holds; nothing of that is sent
     again. From there it goes on, under the grants that were recorded and those
@@ -85,12 +86,13 @@ def command(
 
 async def _resume_one(told: Told, run: str) -> int:
     from ..bootstrap import running
+    from .asking import ask_here
 
     async with running(
         told.config, told.frame.paths(), watch=told.watch, load=told.again
     ) as up:
         run_id = await up.store.find_run(run)
-        recording = await go_on(told, up, run_id)
+        recording = await ask_here(told, up, await go_on(told, up, run_id))
     return told.ending(recording)
 
 
@@ -115,6 +117,12 @@ async def go_on(told: Told, up: Running, run_id: str) -> Recording:
                 private=told.private,
                 on_started=started,
             )
+    except Unapproved as exc:
+        asked = next(
+            one for one in recording.journal().waiting if one.requested.call == exc.call
+        )
+        fix = deciding(told.frame, run_id, asked, "approve", told.given)
+        raise Suspend(exc.call, str(exc), fix=fix) from None
     except Suspend as exc:
         waiting = recording.journal().in_doubt
         seq = next(doubt.seq for doubt in waiting if doubt.invoked.call == exc.call)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from .frame import Frame, as_json, local_actor
 from .interrupt import began, drive
 from .overrides import Overrides, overrides
 from .screen import note, patience
-from .told import Told, progressed
+from .told import Told
 from .variables import option, variables_of
 
 if TYPE_CHECKING:
@@ -96,16 +97,21 @@ def command(
         entry=entry,
     )
     config, request = _request(frame.load(), wanted)
-    quiet = quiet or as_json
+    told = Told(
+        frame=frame,
+        config=config,
+        given=given,
+        private=request.private,
+        quiet=quiet or as_json,
+        as_json=as_json,
+    )
     try:
-        work = _run(frame, config, request, given, quiet=quiet)
-        recording = drive(work, frame.command())
+        recording = drive(_run(told, request), frame.command())
     except ModuleRefused as exc:
         named = _shown(_agent(config, target).module or Path(target))
         raise ModuleRefused(f"{named}: {exc}", fix=exc.fix) from None
-    told = Told(frame=frame, config=config, given=given, quiet=quiet, as_json=as_json)
     code = told.ending(recording)
-    if not quiet:
+    if not told.quiet:
         _warn_of_output(request.module, recording)
     calls = summarise(recording.run_id, recording.own).calls
     if code == 0 and fail_on_denied and calls["denied"]:
@@ -113,35 +119,28 @@ def command(
     ctx.exit(code)
 
 
-async def _run(
-    frame: Frame,
-    config: Config,
-    request: RunRequest,
-    given: Overrides,
-    *,
-    quiet: bool,
-) -> Recording:
+async def _run(told: Told, request: RunRequest) -> Recording:
     from ..bootstrap import running
-    from ..progress import unwatched
     from ..recording import Recording
+    from .asking import ask_here
+
+    config, frame = told.config, told.frame
 
     def started(run_id: str) -> None:
         began(run_id)
-        if not quiet:
+        if not told.quiet:
             note(f"run {run_id}  {request.agent}")
 
     needed = {server for server, _ in request.names.values()}
     needed.update(request.grant.servers(config.servers))
-    with patience(f"running {request.agent}"):
+    with contextlib.ExitStack() as shown:
+        shown.enter_context(patience(f"running {request.agent}"))
         async with running(
-            config,
-            frame.paths(),
-            start=needed,
-            watch=unwatched if quiet else progressed,
-            load=lambda: given.servers_in(frame.load()),
+            config, frame.paths(), start=needed, watch=told.watch, load=told.again
         ) as up:
             run_id = await up.host.start(request, on_started=started)
-            return await Recording.load(run_id, up.store)
+            shown.close()
+            return await ask_here(told, up, await Recording.load(run_id, up.store))
 
 
 def _warn_of_output(module: bytes, recording: Recording) -> None:

@@ -18,10 +18,9 @@ from .frame import Frame, as_json, wait
 from .report import call_lines
 from .screen import complain, counted, note, on_terminal, plain, say, show, table
 from .show import moment
-from .told import resolving
+from .told import deciding, resolving
 
 if TYPE_CHECKING:
-    from ..core.journal import InDoubt
     from ..store.entries import RunRow
     from ..store.sql import SqlStore
 
@@ -199,15 +198,20 @@ def show_(frame: Frame, run: str, as_json: bool) -> None:
         say(f"error   {summary.error['kind']}: {plain(summary.error['message'])}")
     say(f"output  {plain(summary.output)}")
     if summary.state == "suspended":
-        for doubt in wait(_doubts(frame, summary.run_id)):
-            note(f"to go on: {resolving(frame, summary.run_id, doubt.seq)}")
+        for command in wait(_commands(frame, summary.run_id)):
+            note(f"to go on: {command}")
 
 
-async def _doubts(frame: Frame, run_id: str) -> list[InDoubt]:
+async def _commands(frame: Frame, run_id: str) -> list[str]:
+    """Return what lets a suspended run go on."""
     from ..recording import Recording
 
     async with frame.store() as store:
-        return (await Recording.load(run_id, store)).journal().in_doubt
+        journal = (await Recording.load(run_id, store)).journal()
+    return [
+        *(resolving(frame, run_id, doubt.seq) for doubt in journal.in_doubt),
+        *(deciding(frame, run_id, asked, "approve") for asked in journal.waiting),
+    ] or [f"{frame.command()} runs resume {run_id}"]
 
 
 async def _erasure(frame: Frame, run: RunSummary) -> RunErased | None:

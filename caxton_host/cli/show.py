@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from ..core.attribution import Line, call_of
 from ..core.calls import JSON
 from ..core.events import (
+    ApprovalDecided,
+    ApprovalRequested,
     LogWritten,
     Recorded,
     RunCompleted,
@@ -69,14 +71,14 @@ def moment(at_us: int) -> str:
     return then.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
-def remark(recorded: Recorded) -> str:  # noqa: PLR0911 -- a table of types
+def remark(recorded: Recorded) -> str:  # noqa: C901, PLR0911 -- a table of types
     """Return what matters most of an event, in a line."""
     match recorded.event:
         case None:
             return "erased"
         case RunStarted() as event:
             return f"{event.agent} {event.module_sha256[:12]} {plain(event.input)}"
-        case ToolInvoked() as event:
+        case ToolInvoked() | ApprovalRequested() as event:
             return f"{event.name} {plain(event.params)}"
         case ToolCompleted() as event:
             how = "tool error" if event.is_error else "ok"
@@ -85,6 +87,10 @@ def remark(recorded: Recorded) -> str:  # noqa: PLR0911 -- a table of types
             return f"{event.code}: {plain(event.message)}"
         case ToolFailed() as event:
             return f"{event.kind}, sent {event.sent}: {plain(event.message)}"
+        case ApprovalDecided() as event:
+            role = f" as {event.role}" if event.role else ""
+            said = f"{event.verdict} by {plain(event.actor.get('id'))}{role}"
+            return f"{said}: {plain(event.reason)}"
         case LogWritten() as event:
             return f"{event.level}: {plain(event.text)}"
         case RunCompleted() as event:

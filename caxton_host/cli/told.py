@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..core.approvals import VERDICTS, Asked, Verdict
 from ..core.calls import JSON
-from ..core.events import ToolProgress
+from ..core.events import RunSuspended, ToolProgress
 from ..core.grants import Grant
 from ..core.summary import RunSummary, summarise
 from ..progress import unwatched
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..recording import Recording
 
-__all__ = ["Told", "code_of", "progressed", "resolving"]
+__all__ = ["Told", "code_of", "deciding", "described", "progressed", "resolving"]
 
 _WIDTH = 200
 
@@ -89,7 +90,11 @@ class Told:
 
     def suspension(self, recording: Recording) -> None:
         """Tell what a suspended run waits for, and the commands that end it."""
-        run_id, waiting = recording.run_id, recording.journal().in_doubt
+        run_id, journal = recording.run_id, recording.journal()
+        waiting = journal.in_doubt
+        if isinstance(recording.latest.event, RunSuspended) and not waiting:
+            self._unapproved(run_id, journal.waiting)
+            return
         for doubt in waiting:
             call = doubt.invoked
             params = clipped(plain(to_json(call.params)), _WIDTH)
@@ -101,6 +106,22 @@ class Told:
         complain(
             f"run {run_id} is suspended",
             f"find out whether it happened, then {self.resolving(run_id, seq)}",
+        )
+
+    def _unapproved(self, run_id: str, waiting: Sequence[Asked]) -> None:
+        for asked in waiting:
+            call = asked.requested
+            params = clipped(plain(to_json(call.params)), _WIDTH)
+            note(f"waits for an approval: call {call.call} (event {asked.seq})")
+            note(f"  {call.server}/{call.tool} {params}")
+            note(f"  {self.frame.command()} approval show {run_id} {asked.seq}")
+            for verdict in VERDICTS:
+                note(f"  {deciding(self.frame, run_id, asked, verdict, self.given)}")
+        complain(
+            f"run {run_id} is suspended",
+            f"decide: {deciding(self.frame, run_id, waiting[0], 'approve', self.given)}"
+            if waiting
+            else f"{self.frame.command()} runs resume {run_id}",
         )
 
 
@@ -124,6 +145,31 @@ def resolving(
     words = [frame.command(), "runs resolve", run_id, str(seq), choice]
     words += ['--reason "..."', given.options() if given else ""]
     return " ".join(filter(None, words))
+
+
+def deciding(
+    frame: Frame,
+    run_id: str,
+    asked: Asked,
+    verdict: Verdict,
+    given: Overrides | None = None,
+) -> str:
+    """Return the command that says a word about a call."""
+    words = [frame.command(), "approval", verdict, run_id, str(asked.seq)]
+    words += [f"--as {role}" for role in asked.requested.by[:1]]
+    words += ['--reason "..."', given.options() if given else ""]
+    return " ".join(filter(None, words))
+
+
+def described(asked: Asked) -> list[str]:
+    """Return the lines that say what is asked: all that would be sent."""
+    call = asked.requested
+    by = " or ".join(map(str, call.by)) or "anybody"
+    return [
+        f"call   {call.call} (event {asked.seq})  {call.server}/{call.tool}",
+        f"rule   {call.rule} wants the word of {by}",
+        *to_json(call.params, indent=2).split("\n"),
+    ]
 
 
 def code_of(run: RunSummary) -> int:

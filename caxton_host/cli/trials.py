@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["ENDS", "TYPES", "Changed", "Trials", "inherited", "leads"]
 
 ENDS = frozenset({"RunCompleted", "RunFailed", "RunCancelled"})
-TYPES = ("RunStarted", "ToolInvoked", "ToolDenied", *sorted(ENDS))
+TYPES = ("RunStarted", "ToolInvoked", "ToolDenied", "ApprovalRequested", *sorted(ENDS))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.calls import JSON, Denied
-from ..core.judging import ALLOWED, Judged
+from ..core.judging import ALLOWED, ASKS, Judged
 from .exits import FAILED
 from .explain import agent_of
 from .frame import Frame, as_json, wait
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["command", "line"]
 
 _WIDTH = 100
+_WORDS = {ALLOWED: "allowed", ASKS: "asks people"}
 
 
 @click.command("what-if")
@@ -103,7 +104,7 @@ def line(one: Changed) -> str:
 
 
 def _said(code: str, rule: str | None) -> str:
-    word = code if code == ALLOWED else f"denied ({code})"
+    word = _WORDS.get(code) or f"denied ({code})"
     return f"{word} by {plain(rule)}" if rule else word
 
 

@@ -16,6 +16,7 @@ from ..core.patterns import Pattern
 from ..errors import BadBytes, ConditionError, UsageError
 from ..schemas import check_pattern
 from . import fields as f
+from .approvals import approve
 from .model import Agent
 from .servers import exposed_name
 from .source import At
@@ -26,7 +27,6 @@ _REFERENCE = re.compile(r"\$\{(?:env|file):")
 _CALLS = re.compile(r"([0-9]{1,9})/run")
 _LATER = frozenset(
     {
-        "approve",
         "args",
         "delegate",
         "hours",
@@ -194,6 +194,7 @@ _TOOLS: f.Fields = {"tools": ("tools", _PATTERNS)}
 _DENY: f.Fields = {**_TOOLS, "params": ("params", _params(deny=True))}
 _ALLOW: f.Fields = {
     **_TOOLS,
+    "approve": ("approve", approve(_params(deny=True))),
     "calls": ("calls", _calls),
     "expires": ("expires", f.moment),
     "max_params": ("max_params", f.size),

@@ -15,12 +15,13 @@ from .calls import JSON, Completed, Denied, Outcome
 from .events import ApprovalRequested, Recorded, ToolInvoked
 from .payloads import outcome_of
 
-__all__ = ["OUTCOMES", "Calls", "Line", "Wanted", "call_of", "how"]
+__all__ = ["NAMING", "OUTCOMES", "Calls", "Line", "Wanted", "call_of", "how"]
 
 #: How a call can have ended; the last: not at all.
 OUTCOMES = ("ok", "tool_error", "denied", "failed", "in_doubt")
 
-_NAMING = (ToolInvoked, ApprovalRequested)
+#: What tells which tool a call is of.
+NAMING = (ToolInvoked, ApprovalRequested)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,14 +122,14 @@ class Calls:
     def knows(self, recorded: Recorded) -> bool:
         """Return whether the tool of an event is known, if it needs one."""
         number = call_of(recorded)
-        if number is None or isinstance(recorded.event, _NAMING):
+        if number is None or isinstance(recorded.event, NAMING):
             return True
         return (recorded.stream, number) in self._open
 
     def tool(self, recorded: Recorded) -> str | None:
         """Return the tool of the call that an event is about; forget an ended one."""
         event, number = recorded.event, call_of(recorded)
-        if isinstance(event, _NAMING):
+        if isinstance(event, NAMING):
             self.learn(recorded.stream, event)
         if number is None:
             return None

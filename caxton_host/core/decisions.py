@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
+from .approvals import Approve
 from .calls import JSON, Denied, Route
 from .conditions import Failure, Matcher, no_engine
 from .grants import Grant, Rule
@@ -110,9 +111,20 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """The call may be made, by this rule."""
+    """
+    The call may be made, by this rule.
+
+    Attributes:
+        approves: What has to be approved first, by the id of the rule that says so.
+    """
 
     rule: Rule
+    approves: tuple[tuple[str, Approve], ...] = ()
+
+    def and_today(self, today: Allowed) -> Allowed:
+        """Return the same where today's grants allow the call as well."""
+        also = ((f"today.{rule}", approve) for rule, approve in today.approves)
+        return replace(self, approves=(*self.approves, *also))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +179,18 @@ def decide(grant: Grant, attempt: Attempt, tally: Tally) -> Allowed | Denied:
     for rule in allow:
         refusal = _refusal(rule, attempt, tally)
         if refusal is None:
-            return Allowed(rule)
+            return Allowed(rule, _approves(rule, attempt))
         if _STAGES[refusal.code] > furthest:
             furthest = _STAGES[refusal.code]
             found = Denied(code=refusal.code, rule=rule.id, message=refusal.message)
     return found
+
+
+def _approves(rule: Rule, attempt: Attempt) -> tuple[tuple[str, Approve], ...]:
+    wanted = rule.approve
+    if wanted is None or not wanted.concerns(attempt.params, attempt.matches):
+        return ()
+    return ((rule.id, wanted),)
 
 
 def considered(grant: Grant, attempt: Attempt, tally: Tally) -> Iterator[Considered]:

@@ -231,7 +231,20 @@ class LogWritten(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequested(Event):
-    """A grant wants a person's word before the call is made."""
+    """
+    A grant wants a person's word before the call is made.
+
+    Attributes:
+        params: What is asked, redacted.
+
+        params_sha256: Digest of the agent's own bytes: the word is for these.
+
+        rule: The rule that wants it.
+
+        by: The roles whose word counts; none: anybody's does.
+
+        until: When no word is a denial: microseconds since 1970, or ``None``.
+    """
 
     call: int
     name: str
@@ -247,12 +260,20 @@ class ApprovalRequested(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalDecided(Event):
-    """A person, or the end of the waiting time, decided about a call."""
+    """
+    A person, or the end of the waiting time, decided about a call.
+
+    Attributes:
+        verdict: ``approve`` or ``deny``.
+
+        role: The role in which the actor spoke, by their own word.
+    """
 
     call: int
     verdict: str
     actor: Payload
     reason: str
+    role: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,14 @@ from dataclasses import dataclass, replace
 
 from ..errors import UsageError
 from .decisions import Allowed, decide
-from .events import LogWritten, Recorded, RunStarted, ToolInvoked
+from .events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    LogWritten,
+    Recorded,
+    RunStarted,
+    ToolInvoked,
+)
 from .grants import Grant
 from .journal import Journal, Origin, attempt_of
 from .payloads import outcome_of
@@ -64,7 +71,8 @@ class Inherited:
         Fold the events into the journal of the fork.
 
         Its own grants count what was allowed: the rules of the parent are others,
-        whatever their names. Of another module only the calls are comparable.
+        whatever their names. Of another module only the calls are comparable. What
+        people said of a call of the parent is not said of one of the fork.
         """
         same = self.started.module_sha256 == heir.module_sha256
         origin = Origin(self.run_id, same and self.started.engine == heir.engine)
@@ -73,6 +81,8 @@ class Inherited:
             event = recorded.event
             assert event is not None  # noqa: S101 -- see `Recording.load`
             if isinstance(event, LogWritten) and not (lines and same):
+                continue
+            if isinstance(event, (ApprovalRequested, ApprovalDecided)):
                 continue
             if isinstance(event, ToolInvoked) and event.rule is not None:
                 event = _judged_anew(event, recorded.recorded_at, grant, journal)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ..errors import ConditionError, UsageError
+from .approvals import Approve
 from .calls import JSON
 from .conditions import Conditions
 from .patterns import Pattern
@@ -38,6 +39,8 @@ class Rule:
 
         max_params: Bytes of the largest parameters that it allows.
 
+        approve: What it wants of people first.
+
         params: What parameters have to be; of a deny rule, which it is about.
 
         other_params: Parameters that `params` does not name are allowed as well.
@@ -52,6 +55,7 @@ class Rule:
     unless_after: tuple[Pattern, ...] = ()
     expires: int | None = None
     max_params: int | None = None
+    approve: Approve | None = None
     params: Conditions | None = None
     other_params: bool = False
     source: str = ""
@@ -70,6 +74,7 @@ class Rule:
             "calls": self.calls,
             "expires": self.expires,
             "max_params": self.max_params,
+            "approve": self.approve.to_payload() if self.approve else None,
             "params": self.params.to_payload() if self.params else None,
             "other_params": "allow" if self.other_params else None,
             "source": self.source,
@@ -158,6 +163,9 @@ def _rule(payload: JSON, *, deny: bool = False) -> Rule:
         unless_after=_patterns(payload.get("unless_after")),
         expires=_number(payload, "expires"),
         max_params=_number(payload, "max_params"),
+        approve=Approve.from_payload(payload["approve"])
+        if "approve" in payload
+        else None,
         params=_conditions(payload.get("params"), deny=deny),
         other_params=payload.get("other_params") == "allow",
         source=str(payload.get("source", "")),

@@ -17,10 +17,19 @@ from ..errors import (
     NondeterminismError,
     NotKeptError,
 )
+from .approvals import Asked
 from .calls import JSON, Completed, Outcome, Route, ToolCall
 from .conditions import Matcher, no_engine
 from .decisions import Allowed, Attempt, Tally, decide
-from .events import CallResolved, Event, LogWritten, ToolInvoked, ToolRetried
+from .events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    CallResolved,
+    Event,
+    LogWritten,
+    ToolInvoked,
+    ToolRetried,
+)
 from .grants import Grant
 from .payloads import outcome_of
 from .redact import same_but_masked
@@ -39,7 +48,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """The log has never seen this call."""
+    """The log has never seen this call; at most it holds what people said of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +145,7 @@ class Journal:
         self.logged = 0
         self.compare_fuel = compare_fuel
         self._calls: dict[int, _Entry] = {}
+        self._asked: dict[int, Asked] = {}
         self._lines: dict[int, _Line] = {}
         self._open: set[int] = set()
 
@@ -143,6 +153,21 @@ class Journal:
     def calls(self) -> int:
         """How many calls were attempted."""
         return len(self._calls)
+
+    @property
+    def asked(self) -> dict[int, Asked]:
+        """The calls that people were asked about and that are not made yet."""
+        return {n: one for n, one in self._asked.items() if n not in self._calls}
+
+    @property
+    def waiting(self) -> list[Asked]:
+        """Those of them of which nobody said anything, in order."""
+        return [one for _, one in sorted(self.asked.items()) if one.waits]
+
+    @property
+    def reached(self) -> int:
+        """The number of the last call that the log knows of."""
+        return max(self.calls, *self._asked, 0)
 
     @property
     def in_doubt(self) -> list[InDoubt]:
@@ -190,6 +215,11 @@ class Journal:
             entry.attempts, entry.resolved = event.attempt, False
         elif isinstance(event, CallResolved):
             self._entry(event.call).resolved = event.verdict == "retry"
+        elif isinstance(event, ApprovalRequested):
+            before = self._asked.get(event.call, Asked(event))
+            self._asked[event.call] = before.again(event, seq)
+        elif isinstance(event, ApprovalDecided):
+            self._asked[event.call] = self._question(event.call).after(event)
         elif isinstance(event, LogWritten):
             self.logged = event.n
             self._lines[event.n] = _Line(event, seq, origin)
@@ -199,6 +229,15 @@ class Journal:
             entry.answer = Answered(outcome, at)
             self._open.discard(number)
             self._note_answer(entry.invoked, outcome)
+
+    def question(self, number: int) -> Asked | None:
+        """Return what people were asked about call *number*, if they were."""
+        return self._asked.get(number)
+
+    def forget(self, number: int) -> None:
+        """Take back a call that was not stored."""
+        self._calls.pop(number, None)
+        self._open.discard(number)
 
     def hold(self, number: int, answer: Answered) -> None:
         """Answer call *number* by what it was, where the log keeps a digest of it."""
@@ -229,8 +268,21 @@ class Journal:
         """
         entry = self._calls.get(call.number)
         if entry is None:
+            if asked := self._asked.get(call.number):
+                self._compare(asked, asked.requested, call, params)
             return Fresh()
-        known = entry.invoked
+        self._compare(entry, entry.invoked, call, params)
+        if error := _not_kept(entry):
+            raise error
+        return entry.answer or _doubt(entry)
+
+    def _compare(
+        self,
+        entry: _Entry | Asked,
+        known: ToolInvoked | ApprovalRequested,
+        call: ToolCall,
+        params: dict[str, JSON] | None,
+    ) -> None:
         if known.name != call.name:
             raise _diverged(entry, "$.name", known.name, call.name)
         if known.params_sha256 != call.digest:
@@ -241,12 +293,10 @@ class Journal:
                 call.digest,
             )
             raise _diverged(entry, path, old, new)
-        exact = self.compare_fuel and (entry.origin is None or entry.origin.exact)
+        origin = _origin(entry)
+        exact = self.compare_fuel and (origin is None or origin.exact)
         if exact and known.fuel != call.fuel:
             raise _diverged(entry, "$.fuel", known.fuel, call.fuel)
-        if error := _not_kept(entry):
-            raise error
-        return entry.answer or _doubt(entry)
 
     def recall_line(self, n: int, level: str, text: str) -> None:
         """
@@ -278,6 +328,9 @@ class Journal:
         """
         if entry := self._calls.get(made + 1):
             return _divergence(entry, "$.name", entry.invoked.name, None)
+        if later := [n for n in self.asked if n > made]:
+            asked = self._asked[min(later)]
+            return _divergence(asked, "$.name", asked.requested.name, None)
         if line := self._lines.get(lines + 1):
             return _divergence(line, "$.text", line.written.text, None)
         return None
@@ -301,6 +354,11 @@ class Journal:
         if entry := self._calls.get(number):
             return entry
         raise LogBrokenError(f"call {number} goes on before it was made")
+
+    def _question(self, number: int) -> Asked:
+        if asked := self._asked.get(number):
+            return asked
+        raise LogBrokenError(f"call {number} is decided about, and nobody was asked")
 
 
 def attempt_of(invoked: ToolInvoked, at: int, matches: Matcher = no_engine) -> Attempt:
@@ -375,13 +433,18 @@ def first_difference(
 
 
 def _diverged(
-    place: _Entry | _Line, path: str, recorded: JSON, now: JSON
+    place: _Entry | _Line | Asked, path: str, recorded: JSON, now: JSON
 ) -> NondeterminismError:
     return NondeterminismError(_divergence(place, path, recorded, now))
 
 
 def _divergence(
-    place: _Entry | _Line, path: str, recorded: JSON, now: JSON
+    place: _Entry | _Line | Asked, path: str, recorded: JSON, now: JSON
 ) -> Divergence:
-    run = place.origin.run if place.origin else None
-    return Divergence(place.seq, path, recorded, now, run)
+    origin = _origin(place)
+    return Divergence(place.seq, path, recorded, now, origin.run if origin else None)
+
+
+def _origin(place: _Entry | _Line | Asked) -> Origin | None:
+    # A fork asks anew: what was said of a call of another run is not for its own.
+    return None if isinstance(place, Asked) else place.origin

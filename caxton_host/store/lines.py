@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import cast
 
-from ..core.attribution import Calls, Line, Wanted, call_of, how
+from ..core.attribution import NAMING, Calls, Line, Wanted, call_of, how
 from ..core.calls import JSON
 from ..core.events import Recorded, ToolInvoked
 from ..core.names import run_of
@@ -74,6 +74,6 @@ async def _look_up(reader: Reader, calls: Calls, wanted: Recorded) -> None:
     async with aclosing(reader.stream_events(wanted.stream)) as events:
         async for recorded in events:
             event = recorded.event
-            if isinstance(event, ToolInvoked) and event.call == number:
+            if isinstance(event, NAMING) and event.call == number:
                 calls.learn(wanted.stream, event)
                 return

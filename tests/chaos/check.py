@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 
 from caxton_host.clock import SystemClock
 from caxton_host.core.events import (
+    ApprovalDecided,
     CallResolved,
     Event,
     RunFailed,
     RunSuspended,
     ToolCompleted,
+    ToolDenied,
     ToolInvoked,
     ToolRetried,
 )
@@ -24,6 +26,11 @@ from .scene import Place, happened
 
 _MANY = 10_000_000
 _OVER = {"completed", "failed", "cancelled"}
+
+
+def _is_late(call: ToolInvoked) -> bool:
+    n = (call.params or {}).get("n")
+    return isinstance(n, int) and n >= 30
 
 
 @dataclass(slots=True)
@@ -50,14 +57,22 @@ class Found:
     def fold(self, run_id: str, events: list[Event]) -> None:
         """Take the events of a run."""
         keys: dict[int, str] = {}
+        said: dict[int, str] = {}
         ends: Counter[int] = Counter()
         for event in events:
             if isinstance(event, ToolInvoked):
                 keys[event.call] = event.idempotency_key
                 self.invoked[event.idempotency_key] = event
+                if event.rule == "allow[1]" and _is_late(event) != (event.call in said):
+                    self.wrong.append(f"{run_id} call {event.call}: {said}")
+            elif isinstance(event, ApprovalDecided):
+                said[event.call] = event.verdict
+                self.words[event.verdict] += 1
             elif end := outcome_of(event):
                 ends[end[0]] += 1
                 self.outcomes[type(event).__name__] += 1
+                if said.get(end[0]) == "deny" and not isinstance(event, ToolDenied):
+                    self.wrong.append(f"{run_id} call {end[0]} was not approved")
                 if isinstance(event, ToolCompleted) and not event.is_error:
                     self.ok.add(keys[event.call])
             else:

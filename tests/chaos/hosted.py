@@ -1,7 +1,8 @@
 """
 A host process of the loop: goes on with what there is, and starts more.
 
-It also plays the person: of a call in doubt it asks the counter.
+It also plays the person: of a call in doubt it asks the counter, and of those that
+have to be approved it lets most be made.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import contextlib
 import itertools
 from collections import deque
 
+from caxton_host.approving import Word, say
 from caxton_host.bootstrap import Running, running
+from caxton_host.core.approvals import Verdict
 from caxton_host.core.calls import Completed
 from caxton_host.core.resolution import GiveResult, Resolution, Retry
 from caxton_host.errors import BusyError, LeaseLost
@@ -56,7 +59,8 @@ async def _keep_busy(
                 await asyncio.sleep(_PAUSE)
         if (owned or not waiting) and not place.stop.exists():
             with contextlib.suppress(LeaseLost):
-                await up.host.start(request(next(numbers), code))
+                # It may wait for a word.
+                waiting.append(await up.host.start(request(next(numbers), code)))
 
 
 async def _see_to_its_end(up: Running, place: Place, run_id: str) -> bool:
@@ -68,6 +72,7 @@ async def _see_to_its_end(up: Running, place: Place, run_id: str) -> bool:
         try:
             if recording.state == "suspended":
                 await _resolve(up, place, recording)
+                await _say(up, recording)
             await up.host.resume(run_id, actor=WHO, grant=GRANT)
         except (BusyError, LeaseLost):
             return False
@@ -84,3 +89,11 @@ async def _resolve(up: Running, place: Place, recording: Recording) -> None:
         await up.host.resolve(
             recording.run_id, doubt.seq, resolution, actor=WHO, reason="the counter"
         )
+
+
+async def _say(up: Running, recording: Recording) -> None:
+    for asked in recording.journal().waiting:
+        verdict: Verdict = "approve" if asked.requested.call % 3 else "deny"
+        word = Word(verdict=verdict, actor=WHO, reason="by its number", role="counter")
+        now = up.host.clock.now()
+        await say(up.store, recording.run_id, asked.seq, word, now=now)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from caxton_host.config import Config, Paths
+from caxton_host.core.approvals import Approve
 from caxton_host.core.calls import JSON
+from caxton_host.core.conditions import Conditions
 from caxton_host.core.grants import Grant, Rule
 from caxton_host.core.patterns import Pattern
 from caxton_host.core.places import Places
@@ -19,7 +21,18 @@ SERVER = Path(__file__).with_name("server.py")
 WHO: dict[str, JSON] = {"kind": "service", "id": "chaos", "authenticated": False}
 #: By their full names: they can be called while their server is down.
 TOOLS = tuple(map(Pattern.parse, ("world/look", "world/pay", "world/send")))
-GRANT = Grant(allow=(Rule(id="allow[1]", tools=TOOLS),))
+#: The last sends of a run need the word of somebody, who has to be quick.
+LATE = Approve(
+    by=("counter",),
+    within=60.0,
+    when=Conditions.parse({"n": {"min": 30}}, deny=True),
+)
+GRANT = Grant(
+    allow=(
+        Rule(id="allow[1]", tools=TOOLS[2:], approve=LATE),
+        Rule(id="allow[2]", tools=TOOLS[:2]),
+    )
+)
 #: How many runs are under way, of how many agents, and the calls of each.
 RUNS, AGENTS, CALLS = 6, 2, 40
 _TOOLS = ("pay", "send", "look", "send", "pay")

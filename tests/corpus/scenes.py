@@ -15,15 +15,18 @@ from pathlib import Path
 from typing import TypeAlias
 
 from caxton_host.building import build_agent
+from caxton_host.core.approvals import Approve
 from caxton_host.core.calls import JSON, Completed
+from caxton_host.core.conditions import Conditions
 from caxton_host.core.grants import Grant, Rule
 from caxton_host.core.limits import Limits
 from caxton_host.core.patterns import Pattern
 from caxton_host.core.resolution import Abort, Fail, GiveResult, Retry
+from caxton_host.requests import cancel_idle
 from tests.e2e.guests import SPINS, TRAPS, call, guest, log
 from tests.e2e.hostile import ATTACKS
 
-from .studio import Deadly, Other, Studio
+from .studio import WHO, Deadly, Other, Studio
 
 Scene: TypeAlias = Callable[[Studio], Awaitable[None]]
 
@@ -326,6 +329,135 @@ async def diverged(it: Studio) -> None:
         await left.keep()
 
 
+# -- approvals -----------------------------------------------------------------
+
+
+def _wanting(within: float | None = 900.0) -> Grant:
+    people = Approve(by=("ops", "finance"), within=within)
+    large = Approve(when=Conditions.parse({"n": {"min": 5}}, deny=True))
+    return Grant(
+        allow=(
+            Rule(id="allow[1]", tools=(Pattern.parse("demo/pay"),), approve=people),
+            Rule(id="allow[2]", tools=(Pattern.parse("demo/*"),), approve=large),
+        )
+    )
+
+
+#: Both payments need a word, and so does the second look.
+PAYS = guest(tool("look"), tool("pay", 9), tool("look", 7), output="paid")
+
+
+@scene
+async def waits_for_approval(it: Studio) -> None:
+    await it.start(PAYS, grant=_wanting())
+    await it.keep()
+
+
+@scene
+async def approved(it: Studio) -> None:
+    await it.start(PAYS, grant=_wanting())
+    await it.say("approve", role="ops")
+    await it.resume(_wanting())
+    await it.say("approve")
+    await it.resume(_wanting())
+    await it.keep()
+
+
+@scene
+async def approved_and_not_taken_over(it: Studio) -> None:
+    await it.start(PAYS, grant=_wanting())
+    await it.say("approve", role="ops")
+    await it.keep()
+
+
+@scene
+async def not_approved(it: Studio) -> None:
+    await it.start(PAYS, grant=_wanting())
+    await it.say("deny", role="finance")
+    await it.resume(Grant(allow=(Rule(id="a", tools=(Pattern.parse("demo/*"),)),)))
+    await it.say("deny")
+    await it.resume()
+    await it.keep()
+
+
+@scene
+async def not_approved_in_time(it: Studio) -> None:
+    await it.start(PAYS, grant=_wanting(within=0.001))
+    await it.resume()
+    await it.keep()
+
+
+@scene
+async def approved_by_two(it: Studio) -> None:
+    board = Rule(
+        id="allow[1]",
+        tools=(Pattern.parse("demo/*"),),
+        approve=Approve(by=("board",)),
+    )
+    await it.start(guest(tool("pay")), grant=_wanting())
+    await it.say("approve", role="ops")
+    await it.resume(Grant(allow=(board,)))
+    await it.say("approve", role="board")
+    await it.resume(Grant(allow=(board,)))
+    await it.keep()
+
+
+@scene
+async def approved_and_denied_today(it: Studio) -> None:
+    await it.start(PAYS, grant=_wanting())
+    await it.say("approve", role="ops")
+    await it.resume(Grant())
+    await it.keep()
+
+
+@scene
+async def approved_for_other_bytes(it: Studio) -> None:
+    await it.start(PAYS, grant=_wanting())
+    await it.say("approve", role="ops")
+    sound = it.sandbox
+    it.sandbox = Other(sound, guest(tool("look"), tool("pay", 8)))
+    await it.resume(_wanting())
+    it.sandbox = sound
+    await it.keep()
+
+
+@scene
+async def approved_and_killed(it: Studio) -> None:
+    await it.start(PAYS, grant=_wanting())
+    await it.say("approve", role="ops")
+    await it.resume(_wanting())
+    async with it.crashed(2) as left:
+        await left.resume(_wanting())
+        await left.keep()
+
+
+@scene
+async def cancelled_while_it_waited(it: Studio) -> None:
+    await it.start(PAYS, grant=_wanting())
+    await cancel_idle(it.store, it.run_id, WHO, "no need")
+    await it.keep()
+
+
+@scene
+async def batch_approved(it: Studio) -> None:
+    await it.start(_batching(it.folder), input=_PAYMENTS, grant=_wanting())
+    first, second = await it.questions()
+    await it.say("approve", seq=second, role="finance")
+    await it.say("deny", seq=first, role="ops")
+    await it.resume(_wanting())
+    await it.keep()
+
+
+@scene
+async def forked_while_it_waited(it: Studio) -> None:
+    await it.start(PAYS, grant=_wanting())
+    await it.say("approve", role="ops")
+    await it.fork(len(await it.history()), grant=_wanting())
+    await it.say("approve", role="finance")
+    await it.resume(_wanting())
+    await it.keep()
+
+
 # -- batches and forks ---------------------------------------------------------
 
 _BATCHES: JSON = {
@@ -338,6 +470,16 @@ _BATCHES: JSON = {
             ["mcp__demo__pay", {"n": 2}],
         ],
         [["mcp__demo__look", {"n": 3}]],
+    ]
+}
+_PAYMENTS: JSON = {
+    "batches": [
+        [
+            ["mcp__demo__look", {"n": 1}],
+            ["mcp__demo__pay", {"n": 2}],
+            ["mcp__demo__pay", {"n": 3}],
+        ],
+        [["mcp__demo__look", {"n": 4}]],
     ]
 }
 

@@ -11,10 +11,17 @@ from pathlib import Path
 from typing import Any, Self
 
 from caxton_host import __version__
+from caxton_host.approving import Word, say
 from caxton_host.clock import SystemClock
+from caxton_host.core.approvals import Verdict
 from caxton_host.core.calls import JSON, Completed, Effect
 from caxton_host.core.catalogue import Offered
-from caxton_host.core.events import Recorded, RunStarted, ToolInvoked
+from caxton_host.core.events import (
+    ApprovalRequested,
+    Recorded,
+    RunStarted,
+    ToolInvoked,
+)
 from caxton_host.core.grants import Grant, Rule
 from caxton_host.core.limits import Limits
 from caxton_host.core.patterns import Pattern
@@ -190,6 +197,21 @@ class Studio:
         await self.host.resolve(
             self.run_id, seq[-1], resolution, actor=WHO, reason="I looked"
         )
+
+    async def say(
+        self, verdict: Verdict, *, seq: int | None = None, role: str = ""
+    ) -> None:
+        """Say a word of a call that waits for an approval."""
+        word = Word(verdict=verdict, actor=WHO, reason="I looked", role=role)
+        await say(self.store, self.run_id, seq, word, now=SystemClock().now())
+
+    async def questions(self) -> list[int]:
+        """Return the events of the calls that wait."""
+        return [
+            one.seq
+            for one in await self.history()
+            if isinstance(one.event, ApprovalRequested)
+        ]
 
     async def history(self) -> list[Recorded]:
         return await self.store.read(f"run/{self.run_id}")

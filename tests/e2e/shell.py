@@ -124,9 +124,7 @@ class Shell:
             [CAXTON, *words],
             cwd=self.folder,
             env=self.environ,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            **options,
+            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
         ) as child:
             try:
                 yield child

@@ -390,6 +390,26 @@ def test_parameter_that_failed_is_told_with_what_was_wanted(weather: Shell) -> N
     ) in done.out
 
 
+def test_call_that_waits_for_people_says_for_whom(weather: Shell) -> None:
+    grant = 'module = "weather.wasm"\n[[agents.weather.allow]]\ntools = ["demo/echo"]\n'
+    asks = 'approve = { by = ["ops", "finance"] }\n'
+    weather.write("caxton.toml", toml(DEMO, f"[agents.weather]\n{grant}{asks}"))
+
+    done = weather("grant", "explain", "weather", "demo/echo", "text=hi")
+
+    assert done.code == 3
+    assert done.out.startswith(
+        "verdict   asks, rule allow[1]\nasks      ops or finance, for allow[1]\n"
+    )
+    weather.write("new.toml", f"[agents.weather]\n{grant}")
+    weather("run", "weather", "-q")
+    weather("approval", "deny", "@last", "--reason", "no", "--as", "ops")
+    told = weather("grant", "what-if", "new.toml").out
+    assert "  asks people by allow[1] -> allowed by allow[1]" in told
+    assert weather("grant", "what-if", "caxton.toml").code == 0
+    assert "asks      ops" in weather("runs", "explain", "@last", "2").out
+
+
 def test_schema_of_the_tool_is_asked_where_it_is_known(ran: Shell) -> None:
     done = ran("grant", "explain", "weather", "demo/get_weather", "place=Oslo")
 

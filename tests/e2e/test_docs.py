@@ -123,6 +123,20 @@ def test_the_page_about_forks(shell: Shell) -> None:
     assert "first difference: call 3" in typed["caxton runs diff RUN @last"]
 
 
+def test_the_page_about_approvals(shell: Shell) -> None:
+    page = ROOT / "docs" / "how-to" / "approve-calls.md"
+    told: list[str] = []
+    for language, name, text in blocks(page):
+        if name:
+            shell.write(name, text)
+        for line in commands(language, text):
+            waits = line.startswith("caxton run ")
+            told.append(type_in(shell, line, 3 if waits else 0))
+    assert any('"Seattle"' in text for text in told)
+    assert any("verdict   approval, rule allow[1]" in text for text in told)
+    assert shell.types().count("ApprovalDecided") == 2
+
+
 def test_the_page_about_tests(shell: Shell) -> None:
     page = ROOT / "docs" / "how-to" / "test-an-agent.md"
     told: dict[str, str] = {}

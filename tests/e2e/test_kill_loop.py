@@ -43,5 +43,5 @@ def test_nothing_is_lost_and_nothing_happens_twice(store: str) -> None:
     effects = re.search(r"effects (\d+)", said)
     assert effects is not None
     assert int(effects[1]) > 0
-    for kind in ("host", "worker", "server"):
+    for kind in ("host", "worker", "server", "approve", "deny"):
         assert f"'{kind}'" in said, said

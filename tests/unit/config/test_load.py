@@ -18,7 +18,9 @@ from caxton_host.config import (
     load,
     load_log,
 )
+from caxton_host.core.approvals import Approve
 from caxton_host.core.calls import Retry
+from caxton_host.core.conditions import Conditions
 from caxton_host.core.limits import Limits
 from caxton_host.core.places import Places
 from caxton_host.core.servers import (
@@ -246,6 +248,23 @@ def test_agent_is_read(example: Config, folder: Folder) -> None:
     assert agent.limits == Limits(total_calls=20, wall=60.0)
     assert agent.names == {"weather": ("demo", "get_weather")}
     assert (agent.entry, agent.description) == ("run", "")
+
+
+@pytest.mark.parametrize(
+    "when",
+    ["{ params.amount = { min = 5 } }", "{ 'params.amount' = { min = 5 } }"],
+)
+def test_rule_says_who_has_to_approve_what_and_until_when(
+    folder: Folder, when: str
+) -> None:
+    config = folder.load(
+        "[[agents.a.allow]]\ntools = ['bank/pay']\n"
+        "approve = { by = ['ops'], within = '15m', otherwise = 'deny', "
+        f"when = {when} }}"
+    )
+    (found,) = config.agents["a"].grant.allow
+    conditions = Conditions.parse({"amount": {"min": 5}}, deny=True)
+    assert found.approve == Approve(by=("ops",), within=900.0, when=conditions)
 
 
 def test_rules_are_named_by_their_order_and_line(example: Config) -> None:

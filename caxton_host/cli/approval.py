@@ -1,0 +1,365 @@
+"""``caxton approval``: calls that wait for a person, and the person's word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from ..core.approvals import VERDICTS, Asked, Verdict
+from ..core.calls import JSON
+from ..core.events import ApprovalRequested
+from ..core.redact import Redactor
+from ..errors import BusyError, CaxtonError, UsageError
+from .frame import Frame, as_json, local_actor, wait
+from .interrupt import drive
+from .overrides import Overrides, check_text, overrides
+from .screen import clipped, note, plain, say, show, table, to_json
+from .show import moment
+from .told import Told, deciding, described
+from .variables import option, private_of
+
+if TYPE_CHECKING:
+    from ..approving import Word
+    from ..recording import Recording
+    from ..store.sql import SqlStore
+
+__all__ = ["command"]
+
+_MOST = 10_000
+_WIDTH = 60
+_TO_THE_SECOND = len("2026-01-31 23:59:59")
+
+
+@click.group("approval")
+def command() -> None:
+    """
+    List and decide calls that wait for a person.
+
+    A rule with approve = {...} allows a call only after somebody's word. Until then
+    its run is suspended: nothing is sent, and no process has to live.
+
+    \b
+    Examples:
+      caxton approval list
+      caxton approval show @last
+      caxton approval approve @last --as ops --reason "the customer asked for it"
+    """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Waiting:
+    """A call that waits, and its run."""
+
+    run_id: str
+    agent: str
+    asked: Asked
+    asked_at: int
+    is_over: bool
+
+    @property
+    def call(self) -> ApprovalRequested:
+        return self.asked.requested
+
+    @property
+    def until(self) -> str:
+        if self.call.until is None:
+            return ""
+        at = moment(self.call.until)[:_TO_THE_SECOND]
+        return f"{at}, expired" if self.is_over else at
+
+    def to_document(self) -> dict[str, JSON]:
+        """Return the ``caxton.approval/v1`` document."""
+        call = self.call
+        return {
+            "$type": "caxton.approval/v1",
+            "run_id": self.run_id,
+            "agent": self.agent,
+            "seq": self.asked.seq,
+            "call": call.call,
+            "name": call.name,
+            "server": call.server,
+            "tool": call.tool,
+            "params": call.params,
+            "params_sha256": call.params_sha256,
+            "rule": call.rule,
+            "by": list(call.by),
+            "asked_at": self.asked_at,
+            "until": call.until,
+            "expired": self.is_over,
+        }
+
+
+def _waiting_in(recording: Recording) -> list[_Waiting]:
+    from ..clock import SystemClock
+
+    if recording.state != "suspended":
+        return []
+    now = SystemClock().now()
+    times = {item.seq: item.recorded_at for item in recording.own}
+    return [
+        _Waiting(
+            run_id=recording.run_id,
+            agent=recording.started.agent,
+            asked=asked,
+            asked_at=times.get(asked.seq or 0, 0),
+            is_over=asked.is_over(now),
+        )
+        for asked in recording.journal().waiting
+    ]
+
+
+async def _all(store: SqlStore, agent: str | None = None) -> list[_Waiting]:
+    from ..recording import Recording
+
+    rows = await store.runs(_MOST, agent=agent, state="suspended")
+    found = [await Recording.load(row.run_id, store) for row in reversed(rows)]
+    return [one for recording in found for one in _waiting_in(recording)]
+
+
+async def _listed(frame: Frame, agent: str | None) -> list[_Waiting]:
+    async with frame.log() as store:
+        return await _all(store, agent)
+
+
+def _runs(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    del param
+    given = ctx.find_root().params
+    frame = Frame(config=given.get("config"), db=given.get("db"))
+    try:
+        found = wait(_listed(frame, None))
+    except CaxtonError:
+        return []
+    return [
+        CompletionItem(
+            one.run_id, help=f"{one.agent}: {one.call.server}/{one.call.tool}"
+        )
+        for one in found
+        if one.run_id.startswith(incomplete)
+    ]
+
+
+def _named(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the arguments that name a call which waits."""
+    seq = click.argument("seq", type=click.IntRange(min=1), required=False)
+    return click.argument("run", shell_complete=_runs)(seq(function))
+
+
+@command.command("list")
+@click.option("--agent", help="Only runs of this agent.")
+@as_json
+@click.pass_obj
+def list_(frame: Frame, agent: str | None, as_json: bool) -> None:
+    """
+    Show the calls that wait, the oldest first.
+
+    One whose time is over is "expired": its run goes on with a denial as soon as it
+    is resumed.
+
+    \b
+    Examples:
+      caxton approval list
+      caxton approval list --agent payer --json
+    """
+    found = wait(_listed(frame, agent))
+    if as_json:
+        show([one.to_document() for one in found])
+        return
+    table(
+        ("run", "event", "agent", "tool", "params", "by", "until (UTC)"),
+        (
+            (
+                one.run_id,
+                one.asked.seq,
+                one.agent,
+                f"{one.call.server}/{one.call.tool}",
+                clipped(plain(to_json(one.call.params)), _WIDTH),
+                ", ".join(map(str, one.call.by)),
+                one.until,
+            )
+            for one in found
+        ),
+    )
+    if not found:
+        note("nothing waits for an approval")
+
+
+@command.command("show")
+@_named
+@as_json
+@click.pass_obj
+def show_(frame: Frame, run: str, seq: int | None, as_json: bool) -> None:
+    """
+    Show what is asked: all that would be sent. SEQ is the event of the question.
+
+    \b
+    Examples:
+      caxton approval show @last
+      caxton approval show 0198 7 --json
+    """
+    found = wait(_found(frame, run, seq))
+    if as_json:
+        show([one.to_document() for one in found])
+        return
+    for one in found:
+        say(f"run    {one.run_id}  {one.agent}")
+        for line in described(one.asked):
+            say(line)
+        say(f"asked  {moment(one.asked_at)[:_TO_THE_SECOND]} UTC")
+        say(f"until  {one.until or 'somebody decides'}")
+    for one in found:
+        for verdict in VERDICTS:
+            note(f"to {verdict} it: {deciding(frame, one.run_id, one.asked, verdict)}")
+
+
+async def _found(frame: Frame, run: str, seq: int | None) -> list[_Waiting]:
+    from ..recording import Recording
+
+    async with frame.log() as store:
+        recording = await Recording.load(await store.find_run(run), store)
+    waiting = _waiting_in(recording)
+    found = [one for one in waiting if seq in {None, one.asked.seq}]
+    if not found:
+        known = ", ".join(str(one.asked.seq) for one in waiting) or "none"
+        raise UsageError(
+            f"run {recording.run_id}: events that wait for an approval: {known}",
+            fix="caxton approval list shows what waits",
+        )
+    return found
+
+
+def _deciding(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what both verdicts take."""
+    for added in (
+        click.pass_context,
+        click.pass_obj,
+        as_json,
+        overrides,
+        option,
+        click.option("--no-resume", is_flag=True, help="Record it only."),
+        click.option("--reason", default="", help="Why; it is recorded."),
+        click.option(
+            "--as", "role", default="", metavar="ROLE", help="Who you are; recorded."
+        ),
+        _named,
+    ):
+        function = added(function)
+    return function
+
+
+@command.command("approve")
+@_deciding
+def approve(ctx: click.Context, frame: Frame, **given: Any) -> None:  # noqa: ANN401 -- the options
+    """
+    Let a call be made. SEQ is the event of the question, if there are several.
+
+    The word is for these parameters, byte by byte. The grants are asked once more,
+    then the run goes on at once.
+
+    \b
+    Exit codes: as of caxton run.
+
+    \b
+    Examples:
+      caxton approval approve @last --reason "the customer asked for it"
+      caxton approval approve 0198 7 --as ops --no-resume
+    """
+    _decide(ctx, frame, "approve", **given)
+
+
+@command.command("deny")
+@_deciding
+def deny(ctx: click.Context, frame: Frame, **given: Any) -> None:  # noqa: ANN401 -- the options
+    """
+    Refuse a call. SEQ is the event of the question, if there are several.
+
+    The agent is told that the call was not approved, and goes on at once.
+
+    \b
+    Exit codes: as of caxton run.
+
+    \b
+    Examples:
+      caxton approval deny @last --reason "twice the usual amount"
+      caxton approval deny 0198 7 --as ops --no-resume
+    """
+    _decide(ctx, frame, "deny", **given)
+
+
+def _decide(
+    ctx: click.Context,
+    frame: Frame,
+    verdict: Verdict,
+    *,
+    run: str,
+    seq: int | None,
+    role: str,
+    reason: str,
+    no_resume: bool,
+    variables: tuple[str, ...],
+    given: Overrides,
+    as_json: bool,
+) -> None:
+    from ..approving import Word
+
+    check_text("--reason", [reason, role])
+    config = given.servers_in(frame.load())
+    redact = Redactor(config.secrets)
+    word = Word(
+        verdict=verdict,
+        actor=local_actor(),
+        reason=redact.text(reason),
+        role=redact.text(role),
+    )
+    told = Told(
+        frame=frame,
+        config=config,
+        given=given,
+        private={} if no_resume else private_of(config, variables),
+        quiet=as_json,
+        as_json=as_json,
+    )
+    recording = wait(_said(told, run, seq, word))
+    if not as_json:
+        note(f"recorded; {'approved' if verdict == 'approve' else 'denied'}")
+    if not no_resume and not _waiting_in(recording):
+        try:
+            recording = drive(_go_on(told, recording.run_id), frame.command())
+        except BusyError:
+            note("another process goes on with the run")
+            return
+    elif no_resume:
+        note(f"to go on: {frame.command()} runs resume {recording.run_id}")
+        return
+    ctx.exit(told.ending(recording))
+
+
+async def _said(told: Told, run: str, seq: int | None, word: Word) -> Recording:
+    """Record a word; of a run that waits on, show it."""
+    from ..approving import say
+    from ..bootstrap import open_store
+    from ..clock import SystemClock
+    from ..recording import Recording
+
+    # Looked for first: a database is not made for a run that it cannot have.
+    async with open_store(told.config, write=False) as store:
+        run_id = await store.find_run(run)
+    async with open_store(told.config, write=True) as store:
+        await say(store, run_id, seq, word, now=SystemClock().now())
+        return await Recording.load(run_id, store)
+
+
+async def _go_on(told: Told, run_id: str) -> Recording:
+    from ..bootstrap import running
+    from .asking import ask_here
+    from .resume import go_on
+
+    async with running(
+        told.config, told.frame.paths(), watch=told.watch, load=told.again
+    ) as up:
+        return await ask_here(told, up, await go_on(told, up, run_id))

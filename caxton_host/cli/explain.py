@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import click
 from ..core.attribution import call_of
 from ..core.calls import JSON, Completed, Denied, Failed, Outcome, Route
 from ..core.decisions import Allowed, Attempt, Considered, Refusal, Tally, decide
-from ..core.events import ToolInvoked
+from ..core.events import ApprovalRequested, ToolInvoked
 from ..core.grants import Grant
 from ..core.judging import ALLOWED, ASKS, Explanation, explain
 from ..core.names import nearest
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Call", "agent_of", "document", "find", "of_agent", "of_run"]
 
+#: What says what a call is; of one that people were asked about, there are two.
+_INTENTS = (ToolInvoked, ApprovalRequested)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
@@ -41,7 +45,9 @@ class Call:
     Attributes:
         seq: The place of its intent in the stream.
 
-        outcome: How it ended, or ``None``: it is in doubt.
+        invoked: Its intent, or, as long as it was not made, what people were asked.
+
+        outcome: How it ended, or ``None``: it is in doubt, or waits for a word.
 
         explained: What the recorded grants say of it.
 
@@ -51,15 +57,24 @@ class Call:
     run_id: str
     agent: str
     seq: int
-    invoked: ToolInvoked
+    invoked: ToolInvoked | ApprovalRequested
     outcome: Outcome | None
     explained: Explanation
     tally: Tally
 
     @property
     def verdict(self) -> str:
-        """``allowed``, or the code of the denial, as recorded."""
-        return self.outcome.code if isinstance(self.outcome, Denied) else ALLOWED
+        """``allowed``, ``asks``, or the code of the denial, as recorded."""
+        if isinstance(self.outcome, Denied):
+            return self.outcome.code
+        return ASKS if isinstance(self.invoked, ApprovalRequested) else ALLOWED
+
+    @property
+    def ending(self) -> str:
+        """How it ended, in words."""
+        if isinstance(self.invoked, ApprovalRequested):
+            return "waits for a person's word"
+        return _ending(self.outcome)
 
     @property
     def rule(self) -> str | None:
@@ -100,12 +115,13 @@ def of_run(frame: Frame, run: str, seq: int, as_json: bool) -> None:
     call = found.invoked
     say(f"call {call.call} (event {found.seq})  {call.name}")
     where = f"{call.server}/{call.tool}" if call.server else "no tool of this run"
-    say(f"leads to  {where}, effect {call.effect}")
+    effect = f", effect {call.effect}" if isinstance(call, ToolInvoked) else ""
+    say(f"leads to  {where}{effect}")
     say(f"params    {plain(call.params)}")
     say(f"verdict   {found.verdict}, rule {found.rule or 'none'}")
     _tell_asked(found.explained)
     _tell_rules(found.explained)
-    say(f"ended     {_ending(found.outcome)}")
+    say(f"ended     {found.ending}")
     _tell_remedy(found.remedy)
 
 
@@ -121,7 +137,10 @@ async def _recording(
             recording = await Recording.load(run_id, store)
         except NotKeptError as exc:
             raise NotKeptError(str(exc), fix=f"caxton runs show {run}") from None
-        return recording, schemas_of(await recording.guest("", store))
+        schemas: dict[str, dict[str, JSON]] = {}
+        with suppress(NotFoundError):  # Its definitions are not kept here.
+            schemas = schemas_of(await recording.guest("", store))
+        return recording, schemas
 
 
 def find(
@@ -143,7 +162,7 @@ def find(
     history = recording.own
     chosen = next((e for e in history if e.seq == seq), None)
     number = call_of(chosen) if chosen else None
-    intents = {e.event.call: e for e in history if isinstance(e.event, ToolInvoked)}
+    intents = {e.event.call: e for e in history if isinstance(e.event, _INTENTS)}
     if number is None or number not in intents:
         what = f"is {chosen.type}, not of a call" if chosen else "does not exist"
         known = ", ".join(str(e.seq) for e in intents.values()) or "none"
@@ -166,7 +185,7 @@ def _call(
     from ..schemas import fits, input_check
 
     invoked = intent.event
-    assert isinstance(invoked, ToolInvoked)  # noqa: S101 -- see `find`
+    assert isinstance(invoked, _INTENTS)  # noqa: S101 -- see `find`
     route = None
     if invoked.server is not None and invoked.tool is not None:
         route = Route(server=invoked.server, tool=invoked.tool)
@@ -207,7 +226,7 @@ def document(found: Call) -> dict[str, JSON]:
         "verdict": found.verdict,
         "rule": found.rule,
         "considered": _considered(found.explained),
-        "ended": _ending(found.outcome),
+        "ended": found.ending,
         "remedy": found.remedy,
     }
 

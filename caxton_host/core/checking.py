@@ -26,7 +26,9 @@ __all__ = ["Finding", "Known", "conditional", "findings"]
 Known: TypeAlias = Mapping[str, Mapping[str, JSON] | None]
 
 #: What of a rule does not make it refuse anything.
-_FREE = frozenset({"id", "tools", "source"})
+_FREE = frozenset(
+    {"id", "tools", "source", "name", "timeout", "max_result", "redact_result"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

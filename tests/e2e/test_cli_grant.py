@@ -403,11 +403,15 @@ def test_call_that_waits_for_people_says_for_whom(weather: Shell) -> None:
     )
     weather.write("new.toml", f"[agents.weather]\n{grant}")
     weather("run", "weather", "-q")
+    waiting = weather("runs", "explain", "@last", "2")
+    assert "verdict   asks, rule allow[1]\nasks      ops or finance" in waiting.out
+    assert "ended     waits for a person's word" in waiting.out
     weather("approval", "deny", "@last", "--reason", "no", "--as", "ops")
     told = weather("grant", "what-if", "new.toml").out
     assert "  asks people by allow[1] -> allowed by allow[1]" in told
     assert weather("grant", "what-if", "caxton.toml").code == 0
-    assert "asks      ops" in weather("runs", "explain", "@last", "2").out
+    explained = weather("runs", "explain", "@last", "2")
+    assert "verdict   approval, rule allow[1]\nasks      ops" in explained.out
 
 
 def test_schema_of_the_tool_is_asked_where_it_is_known(ran: Shell) -> None:

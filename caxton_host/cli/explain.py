@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,15 +11,16 @@ import click
 
 from ..core.attribution import call_of
 from ..core.calls import JSON, Completed, Denied, Failed, Outcome, Route
-from ..core.decisions import Allowed, Attempt, Considered, Tally, decide
-from ..core.events import ToolInvoked
+from ..core.decisions import Allowed, Attempt, Considered, Refusal, Tally, decide
+from ..core.events import ApprovalRequested, ToolInvoked
 from ..core.grants import Grant
-from ..core.judging import ALLOWED, Explanation, explain
+from ..core.judging import ALLOWED, ASKS, Explanation, explain
 from ..core.names import nearest
 from ..core.payloads import outcome_of
 from ..core.remedies import remedy
+from ..core.toml_text import value_text
 from ..errors import NotFoundError, NotKeptError, UsageError
-from .exits import FAILED
+from .exits import FAILED, SUSPENDED
 from .frame import Frame, as_json, wait
 from .params import Words
 from .screen import plain, say, show
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Call", "agent_of", "document", "find", "of_agent", "of_run"]
 
+#: What says what a call is; of one that people were asked about, there are two.
+_INTENTS = (ToolInvoked, ApprovalRequested)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
@@ -39,7 +45,9 @@ class Call:
     Attributes:
         seq: The place of its intent in the stream.
 
-        outcome: How it ended, or ``None``: it is in doubt.
+        invoked: Its intent, or, as long as it was not made, what people were asked.
+
+        outcome: How it ended, or ``None``: it is in doubt, or waits for a word.
 
         explained: What the recorded grants say of it.
 
@@ -49,15 +57,24 @@ class Call:
     run_id: str
     agent: str
     seq: int
-    invoked: ToolInvoked
+    invoked: ToolInvoked | ApprovalRequested
     outcome: Outcome | None
     explained: Explanation
     tally: Tally
 
     @property
     def verdict(self) -> str:
-        """``allowed``, or the code of the denial, as recorded."""
-        return self.outcome.code if isinstance(self.outcome, Denied) else ALLOWED
+        """``allowed``, ``asks``, or the code of the denial, as recorded."""
+        if isinstance(self.outcome, Denied):
+            return self.outcome.code
+        return ASKS if isinstance(self.invoked, ApprovalRequested) else ALLOWED
+
+    @property
+    def ending(self) -> str:
+        """How it ended, in words."""
+        if isinstance(self.invoked, ApprovalRequested):
+            return "waits for a person's word"
+        return _ending(self.outcome)
 
     @property
     def rule(self) -> str | None:
@@ -91,35 +108,53 @@ def of_run(frame: Frame, run: str, seq: int, as_json: bool) -> None:
       caxton runs explain @last 2
       caxton runs explain 0198 7 --json
     """
-    found = find(wait(_recording(frame, run)), seq)
+    found = find(*wait(_recording(frame, run)), seq)
     if as_json:
         show(document(found))
         return
     call = found.invoked
     say(f"call {call.call} (event {found.seq})  {call.name}")
     where = f"{call.server}/{call.tool}" if call.server else "no tool of this run"
-    say(f"leads to  {where}, effect {call.effect}")
+    effect = f", effect {call.effect}" if isinstance(call, ToolInvoked) else ""
+    say(f"leads to  {where}{effect}")
     say(f"params    {plain(call.params)}")
     say(f"verdict   {found.verdict}, rule {found.rule or 'none'}")
+    _tell_asked(found.explained)
     _tell_rules(found.explained)
-    say(f"ended     {_ending(found.outcome)}")
+    say(f"ended     {found.ending}")
     _tell_remedy(found.remedy)
 
 
-async def _recording(frame: Frame, run: str) -> Recording:
-    from ..recording import Recording
+async def _recording(
+    frame: Frame, run: str
+) -> tuple[Recording, dict[str, dict[str, JSON]]]:
+    """Return a run, and the schemas of the tools that it could see."""
+    from ..recording import Recording, schemas_of
 
     async with frame.store() as store:
         run_id = await store.find_run(run)
         try:
-            return await Recording.load(run_id, store)
+            recording = await Recording.load(run_id, store)
         except NotKeptError as exc:
             raise NotKeptError(str(exc), fix=f"caxton runs show {run}") from None
+        schemas: dict[str, dict[str, JSON]] = {}
+        with suppress(NotFoundError):  # Its definitions are not kept here.
+            schemas = schemas_of(await recording.guest("", store))
+        return recording, schemas
 
 
-def find(recording: Recording, seq: int) -> Call:
+def find(
+    recording: Recording, schemas: Mapping[str, Mapping[str, JSON]], seq: int
+) -> Call:
     """
     Return the call that event *seq* of a run is about.
+
+    Args:
+        recording: The run.
+
+        schemas: Of the parameters of the tools that it could see, by exposed name.
+
+        seq: Any event of the call.
 
     Raises:
         UsageError: It is about none.
@@ -127,7 +162,7 @@ def find(recording: Recording, seq: int) -> Call:
     history = recording.own
     chosen = next((e for e in history if e.seq == seq), None)
     number = call_of(chosen) if chosen else None
-    intents = {e.event.call: e for e in history if isinstance(e.event, ToolInvoked)}
+    intents = {e.event.call: e for e in history if isinstance(e.event, _INTENTS)}
     if number is None or number not in intents:
         what = f"is {chosen.type}, not of a call" if chosen else "does not exist"
         known = ", ".join(str(e.seq) for e in intents.values()) or "none"
@@ -137,20 +172,32 @@ def find(recording: Recording, seq: int) -> Call:
         )
     ends = (outcome_of(e.event) for e in history if e.event)
     outcome = next((end[1] for end in ends if end and end[0] == number), None)
-    return _call(recording, intents[number], outcome)
+    return _call(recording, schemas, intents[number], outcome)
 
 
-def _call(recording: Recording, intent: Recorded, outcome: Outcome | None) -> Call:
+def _call(
+    recording: Recording,
+    schemas: Mapping[str, Mapping[str, JSON]],
+    intent: Recorded,
+    outcome: Outcome | None,
+) -> Call:
     from ..codec import encode
+    from ..schemas import fits, input_check
 
     invoked = intent.event
-    assert isinstance(invoked, ToolInvoked)  # noqa: S101 -- see `find`
+    assert isinstance(invoked, _INTENTS)  # noqa: S101 -- see `find`
     route = None
     if invoked.server is not None and invoked.tool is not None:
         route = Route(server=invoked.server, tool=invoked.tool)
     params = invoked.params or {}
+    schema = schemas.get(invoked.name)
     attempt = Attempt(
-        route=route, params=params, size=len(encode(params)), now=intent.recorded_at
+        route=route,
+        params=params,
+        size=len(encode(params)),
+        now=intent.recorded_at,
+        matches=fits,
+        schema=None if schema is None else input_check(schema),
     )
     tally = recording.until(intent.seq - 1).journal().tally
     return Call(
@@ -179,7 +226,7 @@ def document(found: Call) -> dict[str, JSON]:
         "verdict": found.verdict,
         "rule": found.rule,
         "considered": _considered(found.explained),
-        "ended": _ending(found.outcome),
+        "ended": found.ending,
         "remedy": found.remedy,
     }
 
@@ -199,7 +246,20 @@ def _considered(explained: Explanation) -> list[JSON]:
 def _refusal(one: Considered) -> dict[str, JSON] | None:
     if one.refusal is None:
         return None
-    return {"code": one.refusal.code, "message": one.refusal.message}
+    failure = one.refusal.failure
+    wanted: JSON = {failure.kind: failure.wanted} if failure else None
+    return {
+        "code": one.refusal.code,
+        "message": one.refusal.message,
+        "path": one.refusal.path or None,
+        "wanted": wanted,
+    }
+
+
+def _tell_asked(explained: Explanation) -> None:
+    if isinstance(explained.verdict, Allowed):
+        for rule, approve in explained.verdict.approves:
+            say(f"asks      {plain(' or '.join(approve.by)) or 'anybody'}, for {rule}")
 
 
 def _tell_rules(explained: Explanation) -> None:
@@ -208,9 +268,17 @@ def _tell_rules(explained: Explanation) -> None:
         patterns = ", ".join(pattern.text for pattern in rule.tools)
         sign = "fits" if one.speaks else "does not fit"
         if one.refusal:
-            sign = f"fits, and refuses ({one.refusal.code}): {one.refusal.message}"
+            does = "refuses" if one.kind == "allow" else "does not apply"
+            sign = f"fits, and {does} ({one.refusal.code}): {_why(one.refusal)}"
         source = f"  ({rule.source})" if rule.source else ""
         say(f"  {rule.id}  {one.kind} {patterns}: {sign}{source}")
+
+
+def _why(refusal: Refusal) -> str:
+    failure = refusal.failure
+    if failure is None or failure.wanted is None:
+        return refusal.message
+    return f"{refusal.message}: {failure.kind} = {value_text(failure.wanted)}"
 
 
 def _tell_remedy(text: str | None) -> None:
@@ -263,7 +331,8 @@ def of_agent(
     run, but for what --after says.
 
     \b
-    Exit codes: 0 it is allowed; 1 it is denied; 2 usage or configuration.
+    Exit codes: 0 it is allowed; 1 it is denied; 2 usage or configuration; 3 it waits
+    for a person's word.
 
     \b
     Examples:
@@ -272,10 +341,14 @@ def of_agent(
     """
     from ..clock import SystemClock
     from ..codec import encode
+    from ..schemas import fits, input_check
+    from .offered import known
 
-    one = agent_of(frame.load(), agent)
+    config = frame.load()
+    one = agent_of(config, agent)
     server, name = split(tool)
     values = Words.read(params).params({})
+    schema = (known(config, start=False).get(server) or {}).get(name)
     tally = Tally()
     for before in map(split, after):
         _spend(one.grant, before, tally)
@@ -284,6 +357,8 @@ def of_agent(
         params=values,
         size=len(encode(values)),
         now=SystemClock().now(),
+        matches=fits,
+        schema=input_check(schema) if isinstance(schema, dict) else None,
     )
     explained = explain(one.grant, attempt, tally)
     lacks = remedy(agent, explained, tally)
@@ -303,8 +378,11 @@ def of_agent(
         )
     else:
         say(f"verdict   {explained.code}, rule {explained.rule or 'none'}")
+        _tell_asked(explained)
         _tell_rules(explained)
         _tell_remedy(lacks)
+    if explained.code == ASKS:
+        ctx.exit(SUSPENDED)
     if explained.code != ALLOWED:
         ctx.exit(FAILED)
 

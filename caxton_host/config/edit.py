@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..core.names import nearest
+from ..core.toml_text import key_text, quoted, value_text
 from ..errors import ConfigError, NotFoundError
 from .fields import table
 from .headers import header
@@ -21,7 +22,6 @@ from .load import load_bytes
 from .paths import home_folder
 from .secrets import Secrets
 from .source import At, Source, parse_toml, read_bytes
-from .toml_text import key_text, quoted, value_text
 
 __all__ = ["add_server", "append_servers", "init_text", "remove_server"]
 

@@ -17,12 +17,12 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from ..core.names import is_server_name
+from ..core.toml_text import comment, key_text, value_text
 from . import fields as f
 from .paths import home_folder
 from .secrets import Secrets, sounds_secret
 from .servers import server_keys, tool_keys
 from .source import At, Source, parse_json, read_bytes
-from .toml_text import comment, key_text, value_text
 from .yaml_files import parse_yaml
 
 __all__ = ["FORMATS", "Foreign", "import_foreign"]

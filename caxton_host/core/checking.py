@@ -17,6 +17,7 @@ from .grants import Grant, Rule
 from .names import nearest
 from .patterns import Pattern
 from .remedies import grant_for, when
+from .toml_text import key_text
 
 __all__ = ["Finding", "Known", "conditional", "findings"]
 
@@ -25,7 +26,9 @@ __all__ = ["Finding", "Known", "conditional", "findings"]
 Known: TypeAlias = Mapping[str, Mapping[str, JSON] | None]
 
 #: What of a rule does not make it refuse anything.
-_FREE = frozenset({"id", "tools", "source"})
+_FREE = frozenset(
+    {"id", "tools", "source", "name", "timeout", "max_result", "redact_result"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +44,7 @@ class Finding:
         source: File and line, or ``""``.
 
         code: ``expired``, ``spent``, ``forbidden``, ``shadowed``, ``order``,
-            ``no_server``, ``no_tool`` or ``not_granted``.
+            ``no_server``, ``no_tool``, ``no_param``, ``required`` or ``not_granted``.
 
         problem: The same for people.
 
@@ -89,7 +92,10 @@ def findings(
         yield from check.order(rule)
         for pattern in rule.tools:
             yield from check.offered(rule, pattern, "allows")
+        yield from check.params(rule)
+        yield from check.required(rule)
     for rule in grant.deny:
+        yield from check.params(rule)
         for pattern in rule.tools:
             # A star may well be there for what a server does not have yet.
             if pattern.literal:
@@ -160,6 +166,46 @@ class _Check:
             code, problem, fix = found
             yield self._of(rule, code, f"it {does} {pattern.text}, and {problem}", fix)
 
+    def params(self, rule: Rule) -> Iterator[Finding]:
+        schemas = self._schemas(rule)
+        known = {name for schema in schemas.values() for name in schema}
+        for name in rule.params.root.fields if rule.params and schemas else ():
+            if name not in known:
+                meant = nearest(name, [*known])
+                fix = f"write {meant}" if meant else f"known: {', '.join(known) or '-'}"
+                text = f"it speaks of the parameter {name}, and no tool of it has that"
+                yield self._of(rule, "no_param", text, fix)
+
+    def required(self, rule: Rule) -> Iterator[Finding]:
+        if rule.params is None or rule.other_params:
+            return
+        for tool, schema in self._schemas(rule).items():
+            lacking = sorted(
+                name
+                for name, needed in schema.items()
+                if needed and name not in rule.params.root.fields
+            )
+            if lacking:
+                yield self._of(
+                    rule,
+                    "required",
+                    f"{tool} needs {', '.join(lacking)}, and the rule does not take it",
+                    f"add params.{key_text(lacking[0])} = "
+                    '{ ... }, or other_params = "allow"',
+                )
+
+    def _schemas(self, rule: Rule) -> dict[str, dict[str, bool]]:
+        """Return parameters of the tools of a rule, and whether they are needed."""
+        found: dict[str, dict[str, bool]] = {}
+        for server, tools in self.known.items():
+            for tool, schema in (tools or {}).items():
+                if rule.matches(server, tool):
+                    said = _parameters(schema)
+                    if said is None:
+                        return {}
+                    found[f"{server}/{tool}"] = said
+        return found
+
     def named(self, name: str, target: tuple[str, str]) -> Iterator[Finding]:
         text = "/".join(target)
         found = _lacking(Pattern.parse(text), self.known)
@@ -182,6 +228,17 @@ class _Check:
 
 def _named(rule: Rule) -> str:
     return f"{rule.id} ({rule.source})" if rule.source else rule.id
+
+
+def _parameters(schema: JSON) -> dict[str, bool] | None:
+    """Return the parameters that a schema names; ``None`` if it may take others."""
+    if not isinstance(schema, dict):
+        return None
+    named, needed = schema.get("properties"), schema.get("required")
+    if not isinstance(named, dict) or "$ref" in schema:
+        return None
+    listed = needed if isinstance(needed, list) else []
+    return {name: name in listed for name in named}
 
 
 def _covering(pattern: Pattern, rules: Sequence[Rule]) -> Rule | None:

@@ -10,17 +10,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from .calls import JSON, Completed, Denied, Outcome, Route
+from .conditions import Matcher, no_engine
 from .decisions import Allowed, Attempt, Considered, Tally, considered, decide
-from .events import Event, ToolInvoked
+from .events import ApprovalRequested, Event, ToolInvoked
 from .grants import Grant
 from .payloads import outcome_of
+from .schemas import Mismatch
 
-__all__ = ["ALLOWED", "Explanation", "Judged", "Retrial", "explain"]
+__all__ = ["ALLOWED", "ASKS", "Explanation", "Judged", "Retrial", "explain"]
 
 ALLOWED = "allowed"
+#: Allowed, if people say yes.
+ASKS = "asks"
 
 #: What was denied before any grant was asked.
 _BEFORE = frozenset({"bad_request", "limit"})
+_GOOD = frozenset({ALLOWED, ASKS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +43,7 @@ class Explanation:
 
     @property
     def code(self) -> str:
-        """``allowed``, or the code of the denial."""
+        """``allowed``, ``asks``, or the code of the denial."""
         return _code(self.verdict)
 
     @property
@@ -69,7 +74,8 @@ class Judged:
 
         seq: Its place in the stream.
 
-        was: ``allowed``, or the code of its denial, as recorded.
+        was: ``allowed``, ``asks``, or the code of its denial, as recorded. What people
+            said to a question does not matter: that it was asked does.
 
         rule: The rule that was recorded.
 
@@ -85,15 +91,15 @@ class Judged:
 
     @property
     def code(self) -> str:
-        """``allowed``, or the code of the denial, by the other grant."""
+        """``allowed``, ``asks``, or the code of the denial, by the other grant."""
         return _code(self.now)
 
     @property
     def changed(self) -> bool:
-        """Whether the call is allowed by one, and not by the other."""
-        if self.was in _BEFORE:
+        """Whether one allows the call, or asks people, and the other does not."""
+        if self.was in _BEFORE or self.was == self.code:
             return False
-        return (self.was == ALLOWED) is isinstance(self.now, Denied)
+        return self.was in _GOOD or self.code in _GOOD
 
 
 def _nowhere(_: str) -> Route | None:
@@ -110,7 +116,8 @@ class Retrial:
     One run, judged again as its events come by.
 
     What the run did is judged. Whatever is denied now, it stays what the agent did
-    next; whatever is allowed now has no answer.
+    next; whatever is allowed now has no answer; who is asked now says what they said
+    then, and yes if they were not asked.
 
     Attributes:
         grant: The other grant.
@@ -119,17 +126,26 @@ class Retrial:
 
         measure: How many bytes parameters have.
 
+        matches: Says whether a text fits a regular expression.
+
+        schemas: Compares parameters with the schema of a tool, by its exposed name.
+
         tally: What the run did so far, as the other grant counts it.
     """
 
     grant: Grant
     leads: Callable[[str], Route | None] = _nowhere
     measure: Callable[[Mapping[str, JSON]], int] = _unmeasured
+    matches: Matcher = no_engine
+    schemas: Mapping[str, Callable[[JSON], Mismatch | None]] = field(
+        default_factory=dict[str, "Callable[[JSON], Mismatch | None]"]
+    )
     tally: Tally = field(default_factory=Tally)
     _denied: dict[int, Judged] = field(default_factory=dict[int, Judged])
     _open: dict[int, tuple[str, str]] = field(
         default_factory=dict[int, tuple[str, str]]
     )
+    _asked: set[int] = field(default_factory=set[int])
 
     def take(self, event: Event, at: int, seq: int) -> Judged | None:
         """
@@ -149,6 +165,9 @@ class Retrial:
             # Why it was denied is in the event that follows.
             self._denied[event.call] = judged
             return None
+        if isinstance(event, ApprovalRequested):
+            self._asked.add(event.call)
+            return None
         end = outcome_of(event)
         return self._end(*end) if end else None
 
@@ -157,7 +176,12 @@ class Retrial:
         now: Allowed | Denied = _UNREADABLE
         if invoked.params is not None:
             now = decide(self.grant, attempt, self.tally)
-        if isinstance(now, Allowed) and attempt.route:
+        refused = invoked.rule is None and invoked.call in self._asked
+        if (
+            isinstance(now, Allowed)
+            and attempt.route
+            and not (now.approves and refused)
+        ):
             target = attempt.route.server, attempt.route.tool
             self.tally.used[now.rule.id] += 1
             self.tally.called.add(target)
@@ -166,7 +190,7 @@ class Retrial:
             invoked=invoked,
             at=at,
             seq=seq,
-            was=ALLOWED,
+            was=ASKS if invoked.call in self._asked else ALLOWED,
             rule=invoked.rule,
             now=now,
         )
@@ -177,7 +201,14 @@ class Retrial:
         else:
             route = Route(server=invoked.server, tool=invoked.tool)
         params = invoked.params or {}
-        return Attempt(route=route, params=params, size=self.measure(params), now=at)
+        return Attempt(
+            route=route,
+            params=params,
+            size=self.measure(params),
+            now=at,
+            matches=self.matches,
+            schema=self.schemas.get(invoked.name),
+        )
 
     def _end(self, number: int, outcome: Outcome) -> Judged | None:
         target = self._open.pop(number, None)
@@ -186,11 +217,14 @@ class Retrial:
         judged = self._denied.pop(number, None)
         if judged is None or not isinstance(outcome, Denied):
             return None
-        return replace(judged, was=outcome.code, rule=outcome.rule)
+        was = ASKS if outcome.code == "approval" else outcome.code
+        return replace(judged, was=was, rule=outcome.rule)
 
 
 _UNREADABLE = Denied(code="bad_request", rule=None, message="")
 
 
 def _code(verdict: Allowed | Denied) -> str:
-    return ALLOWED if isinstance(verdict, Allowed) else verdict.code
+    if isinstance(verdict, Denied):
+        return verdict.code
+    return ASKS if verdict.approves else ALLOWED

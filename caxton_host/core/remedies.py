@@ -6,10 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from ..errors import ConditionError
+from .calls import JSON
+from .conditions import Conditions, Failure
 from .decisions import Attempt, Refusal, Stage, Tally, considered
 from .grants import Grant, Rule
 from .judging import Explanation
+from .looser import loosened
 from .patterns import Pattern
+from .toml_text import key_text, value_text
 
 __all__ = ["grant_for", "remedy", "when"]
 
@@ -116,9 +121,43 @@ def _more(rule: Rule, _: Attempt, tally: Tally) -> tuple[Rule, str]:
     return replace(rule, calls=calls), f'calls = "{calls}/run"'
 
 
+def _wider(rule: Rule, attempt: Attempt, _: Tally) -> tuple[Rule, str]:
+    """Let a condition take the value that it fails; if that is not plain, tell it."""
+    params = rule.params
+    failure = params and _failure(params, rule, attempt)
+    assert params  # noqa: S101 -- or nothing had refused
+    assert failure  # noqa: S101 -- as above
+    looser = loosened(params.to_payload(), failure, attempt.params)
+    if looser is not None:
+        name, condition = looser
+        wider = _parsed({**params.to_payload(), name: condition})
+        after = _failure(wider, rule, attempt) if wider else failure
+        if after is None or after.path != failure.path:
+            line = f"params.{key_text(name)} = {value_text(condition)}"
+            return replace(rule, params=wider), line
+    wanted = "" if failure.wanted is None else _wanted(failure)
+    return replace(rule, params=None), f"# {failure.message}{wanted}"
+
+
+def _wanted(failure: Failure) -> str:
+    return f": {failure.kind} = {value_text(failure.wanted)}"
+
+
+def _failure(params: Conditions, rule: Rule, attempt: Attempt) -> Failure | None:
+    return params.failure(attempt.params, attempt.matches, others=rule.other_params)
+
+
+def _parsed(spec: dict[str, JSON]) -> Conditions | None:
+    try:
+        return Conditions.parse(spec)
+    except ConditionError:
+        return None
+
+
 _LOOSER: Mapping[Stage, Callable[[Rule, Attempt, Tally], tuple[Rule, str]]] = {
     "expired": _later,
     "order": _reordered,
     "too_large": _larger,
+    "params": _wider,
     "budget": _more,
 }

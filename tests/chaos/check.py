@@ -73,26 +73,29 @@ class Found:
             if isinstance(event, ToolInvoked):
                 keys[event.call] = event.idempotency_key
                 self.invoked[event.idempotency_key] = event
-                if event.rule == "allow[1]" and _is_late(event) != (event.call in said):
+                if event.rule == "allow[3]" and _is_late(event) != (event.call in said):
                     self.wrong.append(f"{run_id} call {event.call}: {said}")
             elif isinstance(event, ApprovalDecided):
                 said[event.call] = event.verdict
                 self.words[event.verdict] += 1
             elif end := outcome_of(event):
                 ends[end[0]] += 1
-                self.outcomes[type(event).__name__] += 1
                 if said.get(end[0]) == "deny" and not isinstance(event, ToolDenied):
                     self.wrong.append(f"{run_id} call {end[0]} was not approved")
-                if isinstance(event, ToolDenied):
-                    self.denials[event.code] += 1
-                if isinstance(event, ToolCompleted) and not event.is_error:
-                    self.ok.add(keys[event.call])
+                self._close(event, keys)
             else:
                 self._count(event)
         for call in keys:
             if ends[call] != 1:
                 self.wrong.append(f"{run_id} call {call} has {ends[call]} ends")
         self._judge(run_id, events)
+
+    def _close(self, event: Event, keys: dict[int, str]) -> None:
+        self.outcomes[type(event).__name__] += 1
+        if isinstance(event, ToolDenied):
+            self.denials[event.code] += 1
+        if isinstance(event, ToolCompleted) and not event.is_error:
+            self.ok.add(keys[event.call])
 
     def _judge(self, run_id: str, events: list[Event]) -> None:
         """Compare a run with its grant, and add up what it spent of what is shared."""

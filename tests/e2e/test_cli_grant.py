@@ -40,9 +40,20 @@ def weather(shell: Shell) -> Shell:
     return shell
 
 
+@pytest.fixture(scope="module")
+def kept() -> dict[str, bytes]:
+    """Return the files of a folder in which the agent ran once, when it did."""
+    return {}
+
+
 @pytest.fixture
-def ran(weather: Shell) -> Shell:
-    assert weather("run", "weather", "-q").code == 0
+def ran(weather: Shell, kept: dict[str, bytes]) -> Shell:
+    if not kept:
+        assert weather("run", "weather", "-q").code == 0
+        files = (path for path in weather.folder.iterdir() if path.is_file())
+        kept |= {path.name: path.read_bytes() for path in files}
+    for name, data in kept.items():
+        weather.write(name, data)
     return weather
 
 
@@ -298,3 +309,113 @@ def test_name_that_led_nowhere_is_judged_by_where_it_would_lead(
 
     assert "mcp__demo__get_weather" in done.out
     assert "  denied (not_granted) -> allowed by allow[1]" in done.out
+
+
+# -- suggest ---------------------------------------------------------------------
+
+
+def test_suggestion_of_an_agent_is_what_its_runs_did(ran: Shell) -> None:
+    done = ran("grant", "suggest", "weather")
+
+    assert done.code == 0
+    assert done.out.splitlines() == [
+        "# 1 call in 1 run",
+        "[[agents.weather.allow]]",
+        'tools = ["demo/echo"]',
+        'calls = "2/run"',
+        'params.text = { const = "hi" }',
+        "",
+        "# 1 call in 1 run",
+        "[[agents.weather.allow]]",
+        'tools = ["demo/get_weather"]',
+        'calls = "1/run"',
+        'params.location = { const = "Seattle" }',
+    ]
+    # The first echo came too early for the grant that the run had.
+    assert done.err.startswith(
+        "held against 4 recorded calls: 1 decision would change\n"
+    )
+    assert "denied (order) by allow[2] -> allowed by allow[1]" in done.err
+
+
+def test_suggestion_is_a_configuration_under_which_nothing_changes(ran: Shell) -> None:
+    text = ran("grant", "suggest", "@last", "--with-denied").out
+    assert text.count("[[agents.weather.allow]]") == 3
+    ran.write("caxton.toml", toml(DEMO, f"{WEATHER.partition('[[')[0]}\n{text}"))
+    ran("run", "weather", "-q")
+
+    last = ran("grant", "suggest", "@last")
+
+    assert "held against 4 recorded calls: 0 decisions would change" in last.err
+    ran.write("new.toml", last.out)
+    assert ran("grant", "what-if", "new.toml", "--since", "1h").code == 1
+    assert ran("grant", "check").code == 0
+
+
+def test_suggestion_is_a_document_too(ran: Shell) -> None:
+    ran("runs", "fork", "@last", "--at", "5")
+    document = ran("grant", "suggest", "weather", "--json", "--since", "1h").document
+
+    assert document["$type"] == "caxton.grant-suggestion/v1"
+    assert document["agents"] == ["weather"]
+    assert document["calls"] == 6
+    assert "# 2 calls in 2 runs" in document["toml"]
+
+
+def test_suggestion_is_of_calls_or_of_a_manifest(ran: Shell) -> None:
+    assert (
+        ran("grant", "suggest").fix
+        == "name agents or runs, or say --manifest FILE.wasm"
+    )
+    done = ran("grant", "suggest", "nobody")
+    assert done.code == 2
+    assert "no agent has run as 'nobody'" in done.err
+
+
+def test_what_is_erased_suggests_nothing(ran: Shell) -> None:
+    ran("audit", "erase", "@last", "--reason", "asked")
+
+    assert "nothing is suggested" in ran("grant", "suggest", "weather").err
+
+
+def test_parameter_that_failed_is_told_with_what_was_wanted(weather: Shell) -> None:
+    grant = WEATHER + 'params.message = { glob = "no*" }\n'
+    weather.write("caxton.toml", toml(DEMO, grant))
+
+    done = weather("grant", "explain", "weather", "demo/fail", "message=yes")
+
+    assert (
+        "deny[1]  deny demo/fail: fits, and does not apply (params): $.message does "
+        'not fit the glob of the grant: glob = "no*"'
+    ) in done.out
+
+
+def test_call_that_waits_for_people_says_for_whom(weather: Shell) -> None:
+    grant = 'module = "weather.wasm"\n[[agents.weather.allow]]\ntools = ["demo/echo"]\n'
+    asks = 'approve = { by = ["ops", "finance"] }\n'
+    weather.write("caxton.toml", toml(DEMO, f"[agents.weather]\n{grant}{asks}"))
+
+    done = weather("grant", "explain", "weather", "demo/echo", "text=hi")
+
+    assert done.code == 3
+    assert done.out.startswith(
+        "verdict   asks, rule allow[1]\nasks      ops or finance, for allow[1]\n"
+    )
+    weather.write("new.toml", f"[agents.weather]\n{grant}")
+    weather("run", "weather", "-q")
+    waiting = weather("runs", "explain", "@last", "2")
+    assert "verdict   asks, rule allow[1]\nasks      ops or finance" in waiting.out
+    assert "ended     waits for a person's word" in waiting.out
+    weather("approval", "deny", "@last", "--reason", "no", "--as", "ops")
+    told = weather("grant", "what-if", "new.toml").out
+    assert "  asks people by allow[1] -> allowed by allow[1]" in told
+    assert weather("grant", "what-if", "caxton.toml").code == 0
+    explained = weather("runs", "explain", "@last", "2")
+    assert "verdict   approval, rule allow[1]\nasks      ops" in explained.out
+
+
+def test_schema_of_the_tool_is_asked_where_it_is_known(ran: Shell) -> None:
+    done = ran("grant", "explain", "weather", "demo/get_weather", "place=Oslo")
+
+    assert done.code == 1
+    assert "verdict   schema, rule allow[1]" in done.out

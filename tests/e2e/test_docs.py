@@ -175,6 +175,25 @@ def test_the_page_about_tests(shell: Shell) -> None:
     assert shown in type_in(shell, "pytest", 1)
 
 
+def test_the_page_about_grants(shell: Shell) -> None:
+    page = ROOT / "docs" / "how-to" / "write-grants.md"
+    typed: list[str] = []
+    for language, name, text in blocks(page):
+        if name:
+            shell.write(name, text)
+        for said in text.split("$ ")[1:] if language == "console" else ():
+            line, _, shown = said.partition("\n")
+            denied = line.startswith("caxton grant explain") or line.endswith("7d")
+            told = type_in(shell, line, int(denied))
+            assert told == shown or line in _LONG, line
+            typed.append(line)
+    assert typed[-1] == "caxton grant check"
+
+
+#: What it prints has ids and times in it.
+_LONG = {"caxton grant what-if new.toml --since 7d"}
+
+
 def test_the_configuration_that_the_readme_shows_is_one(shell: Shell) -> None:
     time = {"command": "python", "args": ["-m", "mcp_server_time"]}
     for language, _, text in blocks(README):

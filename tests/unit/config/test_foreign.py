@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from caxton_host.config import Foreign, append_servers, import_foreign
 from caxton_host.config.servers import server_keys, tool_keys
-from caxton_host.config.toml_text import comment, value_text
 from caxton_host.core.servers import Restart
+from caxton_host.core.toml_text import comment, value_text
 from caxton_host.errors import ConfigError, UsageError
 
 from .conftest import Folder

@@ -9,13 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from caxton_host.core.calls import JSON
 from caxton_host.core.checking import Finding, Known, findings
+from caxton_host.core.conditions import Conditions
 from caxton_host.core.grants import Grant, Rule
 from caxton_host.core.matrix import matrix
 from caxton_host.core.patterns import Pattern
 
 KNOWN: Known = {
     "demo": {"echo": {}, "get_weather": {}},
+    "crm": {
+        "find": {"properties": {"phone": {}, "limit": {}}, "required": ["phone"]},
+        "list": {"properties": {"limit": {}}},
+        "any": True,
+        "far": {"properties": {"a": {}}, "$ref": "#/$defs/a"},
+    },
     "mail": {"send": {}},
     "late": None,
 }
@@ -137,6 +145,39 @@ def test_name_that_leads_nowhere() -> None:
     ]
 
 
+def about(*tools: str, **params: JSON) -> Rule:
+    return replace(rule(*tools), params=Conditions.parse(params))
+
+
+LIMIT: JSON = {"max": 3}
+
+
+def test_parameter_that_no_tool_has() -> None:
+    (one,) = found(about("crm/find", phone=ANY, limits=LIMIT))
+
+    assert one.code == "no_param"
+    assert one.fix == "write limit"
+    (two,) = found(deny=[replace(about("crm/list", zzz=LIMIT), id="deny[1]")])
+    assert (two.place, two.fix) == ("deny[1]", "known: limit")
+
+
+def test_parameter_that_a_tool_needs_and_the_rule_does_not_take() -> None:
+    (one,) = found(about("crm/*d", limit=LIMIT))
+
+    assert one.code == "required"
+    assert one.problem == "crm/find needs phone, and the rule does not take it"
+    assert one.fix == 'add params.phone = { ... }, or other_params = "allow"'
+    assert not found(replace(about("crm/find", limit=LIMIT), other_params=True))
+
+
+@pytest.mark.parametrize("tool", ["demo/echo", "crm/any", "crm/far", "late/x", "crm/*"])
+def test_tool_that_does_not_say_what_it_takes_may_take_anything(tool: str) -> None:
+    assert not found(about(tool, zzz=ANY))
+
+
+ANY: JSON = {"type": "any"}
+
+
 # -- patterns --------------------------------------------------------------------
 
 GLOBS = (
@@ -180,6 +221,9 @@ def test_matrix_says_for_each_agent_what_it_may() -> None:
 
     rows = matrix({"free": free, "bound": bound}, [("demo", "rm"), ("demo", "echo")])
 
+    part = replace(about("demo/echo", text=ANY), id="deny[1]")
+    (row,) = matrix({"part": replace(free, deny=(part,))}, [("demo", "echo")]).values()
+    assert (row[0].word, row[0].rule) == ("if", "allow[1]")
     assert {
         tool: [(cell.agent, cell.word, cell.rule) for cell in row]
         for tool, row in rows.items()

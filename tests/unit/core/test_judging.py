@@ -7,9 +7,15 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from caxton_host.core.approvals import Approve
 from caxton_host.core.calls import JSON, Completed, Denied, Failed, Outcome, Route
 from caxton_host.core.decisions import Allowed, Attempt, Tally, decide
-from caxton_host.core.events import Event, LogWritten, ToolInvoked
+from caxton_host.core.events import (
+    ApprovalRequested,
+    Event,
+    LogWritten,
+    ToolInvoked,
+)
 from caxton_host.core.grants import Grant, Rule
 from caxton_host.core.judging import Judged, Retrial, explain
 from caxton_host.core.patterns import Pattern
@@ -184,6 +190,55 @@ def test_call_that_was_never_closed_is_judged_if_it_was_allowed() -> None:
     judged = retried(trial, invoked(1), invoked(2, by=None))
 
     assert [one.invoked.call for one in judged] == [1]
+
+
+# -- people ----------------------------------------------------------------------
+
+ASKING = replace(rule("demo/echo"), approve=Approve(by=("ops",)))
+ASKED = ApprovalRequested(
+    call=1,
+    name="mcp__demo__echo",
+    server="demo",
+    tool="echo",
+    params={},
+    params_sha256="",
+    rule="allow[1]",
+    fuel=0,
+    by=("ops",),
+    until=None,
+)
+
+
+def test_call_that_people_are_asked_about_now_is_a_change() -> None:
+    trial = Retrial(grant=Grant(allow=(ASKING,)))
+
+    (judged,) = retried(trial, *call(1))
+
+    assert (judged.was, judged.code, judged.changed) == ("allowed", "asks", True)
+    assert trial.tally.called == {("demo", "echo")}
+
+
+def test_call_that_people_were_asked_about_is_no_change_whatever_they_said() -> None:
+    grant = Grant(allow=(ASKING,))
+    said_no = Retrial(grant=grant)
+
+    (yes,) = retried(Retrial(grant=grant), ASKED, *call(1))
+    (no,) = retried(said_no, ASKED, *call(1, denied("approval", "allow[1]")))
+
+    assert [(one.was, one.code) for one in (yes, no)] == [("asks", "asks")] * 2
+    assert not yes.changed
+    assert not no.changed
+    assert said_no.tally.called == set()
+
+
+def test_call_that_nobody_is_asked_about_any_more_is_a_change() -> None:
+    grant = Grant(allow=(rule("demo/echo"),))
+
+    (judged,) = retried(
+        Retrial(grant=grant), ASKED, *call(1, denied("approval", "allow[1]"))
+    )
+
+    assert (judged.was, judged.code, judged.changed) == ("asks", "allowed", True)
 
 
 GRANTS = st.builds(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from caxton_host.core.calls import Denied, Route
+from caxton_host.core.calls import JSON, Denied, Route
+from caxton_host.core.conditions import Conditions
 from caxton_host.core.decisions import Attempt, Considered, Refusal, Tally
 from caxton_host.core.grants import Grant, Rule
 from caxton_host.core.judging import Explanation, explain
@@ -65,6 +66,59 @@ def test_every_condition_that_does_not_hold_is_named() -> None:
         'max_params = "20 B"',
         'calls = "4/run"',
     ]
+
+
+def test_condition_is_told_with_room_for_the_value() -> None:
+    conditions: dict[str, JSON] = {
+        "city": {"max_length": 3},
+        "days": {"type": "integer", "max": 7},
+        "repo": {"glob": "acme/*"},
+        "zone": {"const": "a"},
+    }
+    rule = replace(RULE, params=Conditions.parse(conditions), calls=0)
+    params: dict[str, JSON] = {"city": "Oslo", "days": 9, "repo": "x", "zone": "b"}
+
+    lines = told(Grant(allow=(rule,)), replace(ECHO, params=params)).splitlines()
+
+    assert lines == [
+        "# in allow[1] (caxton.toml:9):",
+        "params.city = { max_length = 4 }",
+        'params.days = { type = "integer", max = 9 }',
+        '# $.repo does not fit the glob of the grant: glob = "acme/*"',
+        'calls = "1/run"',
+    ]
+
+
+def test_condition_that_would_be_none_is_told_in_words() -> None:
+    rule = replace(RULE, params=Conditions.parse({"city": {"min_length": 1}}))
+    params: dict[str, JSON] = {"city": ""}
+
+    assert told(Grant(allow=(rule,)), replace(ECHO, params=params)).endswith(
+        "# $.city is shorter than the grant allows: min_length = 1"
+    )
+
+
+def test_value_that_fails_twice_is_told_in_words() -> None:
+    wanted = Conditions.parse({"city": {"max_length": 3, "glob": "a*"}})
+    rule = replace(RULE, params=wanted)
+    params: dict[str, JSON] = {"city": "Oslo"}
+
+    assert told(Grant(allow=(rule,)), replace(ECHO, params=params)).endswith(
+        "# $.city is longer than the grant allows: max_length = 3"
+    )
+
+
+def test_value_that_could_not_be_judged_is_told_in_words() -> None:
+    wanted = Conditions.parse({"city": {"pattern": "[a-z]+"}})
+    params: dict[str, JSON] = {"city": "oslo"}
+
+    def broken(_: str, __: str) -> bool:
+        raise RuntimeError
+
+    attempt = replace(ECHO, params=params, matches=broken)
+    grant = Grant(allow=(replace(RULE, params=wanted),))
+
+    assert told(grant, attempt).endswith("# $ could not be judged")
 
 
 def test_remedy_is_of_the_rule_that_came_furthest() -> None:

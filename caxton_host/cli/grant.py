@@ -10,6 +10,7 @@ import click
 
 from ..core.limits import Limits
 from ..errors import UsageError
+from .budgets import budgets
 from .frame import as_json
 from .run import read_module
 from .screen import note, plain, say, show
@@ -23,12 +24,16 @@ __all__ = ["command"]
 @click.group("grant")
 def command() -> None:
     """
-    Propose what an agent may do.
+    Propose what an agent may do, and see what it has spent.
 
     \b
     Examples:
       caxton grant suggest --manifest hello.wasm
+      caxton grant budgets
     """
+
+
+command.add_command(budgets)
 
 
 @command.command("suggest")

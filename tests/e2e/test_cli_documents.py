@@ -289,6 +289,7 @@ def test_every_document_says_what_it_is(ran: Shell) -> None:
         "agent build hello",
         "agent inspect hello.wasm",
         "grant suggest --manifest hello.wasm",
+        "grant budgets",
         "completion bash",
         "config import --from ava ava.json",
         "config show",

@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 
 from ..errors import UsageError
 from .calls import JSON
-from .periods import Period
+from .periods import Period, period_of
 
 __all__ = [
     "UNIT",
@@ -26,11 +26,13 @@ __all__ = [
     "Cost",
     "Pace",
     "Sum",
+    "apart",
     "budget_from_payload",
     "budget_to_payload",
     "cannot_bear",
     "costs",
     "exact",
+    "standing",
 ]
 
 #: Sums are counted in millionths, so that nothing is ever rounded.
@@ -197,6 +199,42 @@ def exact(value: JSON) -> int | None:
     scaled = Decimal(repr(value)).scaleb(6)
     whole = int(scaled)
     return whole if scaled == whole and whole >= 0 else None
+
+
+def apart(limit: int, every: int) -> int:
+    """
+    Return how many microseconds calls of a rate are apart, once it is spent.
+
+    >>> apart(30, 60_000_000)
+    2000000
+    """
+    return -(-every // max(limit, 1))
+
+
+def standing(budget: Budget, use: tuple[int, int], now: int) -> tuple[int, int | None]:
+    """
+    Return how much of a budget is spent, and when it is whole again.
+
+    Args:
+        budget: One that the store keeps.
+
+        use: What it keeps of it: a number, and a time.
+
+        now: By its clock.
+    """
+    used, since = use
+    match budget:
+        case Calls() | Sum():
+            if budget.per == "run":
+                return 0, None
+            start, end = period_of(budget.per, max(now, since))
+            return (used if since == start else 0), end
+        case Pace():
+            missing = max(since - now, 0)
+            spent = -(-missing // apart(budget.limit, budget.every))
+            return min(spent, budget.limit), since if missing else None
+        case Concurrency():
+            return 0, None
 
 
 def budget_to_payload(budget: Budget) -> dict[str, JSON]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
+from ..core.budgets import apart
 from ..core.events import (
     Event,
     RunCancelled,
@@ -168,7 +169,7 @@ def _spent(item: Reservation, before: Use, now: int) -> Use | _Later:
 
 
 def _paced(item: Reservation, every: int, since: int, now: int) -> Use | _Later:
-    each = -(-every // max(item.limit, 1))
+    each = apart(item.limit, every)
     whole = each * item.limit
     # Behind a clock that went back, no more than all of it is spent.
     since = min(max(since, now), now + whole) + each * item.amount

@@ -18,12 +18,12 @@ from ..core.runs import RunRow
 from ..errors import BusyError, LeaseLost, NotFoundError, StoreError
 from ..ports import Clock, Trace
 from ..signing import Signer
+from .accounts import Accounts
 from .claims import Claim, driven, grown
 from .commit import Group, Line, Transactions
 from .commit_sqlite import SqliteCommitter
 from .engine import file_of, open_engine
 from .entries import Drafter, Entropy, salts
-from .eras import Eras
 from .erasure import Erasure, no_run, scrub
 from .leases import FileLeases, Leases
 from .log import SqlLog
@@ -74,7 +74,7 @@ def _leases(
     return PostgresLeases(engine, lines, lease)
 
 
-class SqlStore(Eras):
+class SqlStore(Accounts):
     """
     See `caxton_host.ports.Store`. Belongs to one event loop; close it at the end.
 

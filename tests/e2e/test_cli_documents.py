@@ -295,6 +295,7 @@ def test_every_document_says_what_it_is(ran: Shell) -> None:
         "grant check",
         "grant explain weather demo/echo",
         "grant matrix",
+        "grant budgets",
         "completion bash",
         "config import --from ava ava.json",
         "config show",

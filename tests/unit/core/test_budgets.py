@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -22,6 +23,7 @@ from caxton_host.core.budgets import (
     cannot_bear,
     costs,
     exact,
+    standing,
 )
 from caxton_host.core.calls import JSON, Denied, Route
 from caxton_host.core.decisions import Allowed, Attempt, Refusal, Tally, decide
@@ -31,6 +33,8 @@ from caxton_host.core.periods import PERIODS, Period, period_of
 from caxton_host.errors import UsageError
 from tests.scene import JSON_VALUES
 
+HOUR = 3_600_000_000
+DAY = 24 * HOUR
 PAY = Route(server="bank", tool="pay")
 DAILY = Sum(of="amount", limit=100_000_000, per="day")
 ALL: tuple[Budget, ...] = (
@@ -222,6 +226,29 @@ def test_recorded_budget_of_an_unknown_kind_is_refused(
 @pytest.mark.parametrize("budget", ALL)
 def test_budget_is_read_as_it_was_recorded(budget: Budget) -> None:
     assert budget_from_payload(budget_to_payload(budget)) == budget
+
+
+# -- as they stand ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("budget", "use", "spent", "until"),
+    [
+        (ALL[0], (3, 0), 3, DAY),
+        (ALL[0], (3, -DAY), 0, DAY),  # of the day before
+        (ALL[0], (3, DAY), 3, 2 * DAY),  # the clock went back
+        (DAILY, (7, 0), 7, DAY),
+        (replace(DAILY, per="run"), (7, 0), 0, None),
+        (ALL[2], (0, 0), 0, None),
+        (ALL[2], (0, HOUR + 3_000_000), 2, HOUR + 3_000_000),
+        (ALL[2], (0, 2 * HOUR), 30, 2 * HOUR),
+        (ALL[3], (0, 0), 0, None),
+    ],
+)
+def test_budget_tells_what_is_spent_and_until_when(
+    budget: Budget, use: tuple[int, int], spent: int, until: int | None
+) -> None:
+    assert standing(budget, use, HOUR) == (spent, until)
 
 
 # -- periods -------------------------------------------------------------------

@@ -31,6 +31,8 @@ _WHO: dict[str, JSON] = {"kind": "service", "id": "soak", "authenticated": False
 _AT_ONCE = 6
 _SOONEST_RELOAD, _LATEST_RELOAD = 5.0, 20.0
 _MANY = 10_000_000
+#: More than a server that ended again and again is left alone, which is a minute.
+_PATIENCE = 150.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -102,11 +104,14 @@ class Soak:
     async def rest(self, *, again: bool = True) -> Reading:
         """Let no run begin until all have ended, and return what is held then."""
         self.open.clear()
-        async with asyncio.timeout(120):
-            await self._quiet()
-            # The moody one may have to come up again first.
-            while not await self.run(WARM, WARM_CALLS):  # noqa: ASYNC110 -- another process
-                await asyncio.sleep(0.2)
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await self._quiet()
+                # The moody one may have to come up again first.
+                while not await self.run(WARM, WARM_CALLS):  # noqa: ASYNC110 -- another process
+                    await asyncio.sleep(0.2)
+        except TimeoutError:
+            self.tally.wrong.append(f"no rest, or no good call, in {_PATIENCE:.0f} s")
         reading = await Reading.taken()
         if again:
             self.open.set()

@@ -12,6 +12,7 @@ from . import (
     agents,
     appends,
     calls,
+    decisions,
     evidence,
     judging,
     machine,
@@ -40,6 +41,7 @@ SECTIONS: Mapping[str, Callable[[Path, argparse.Namespace], page.Section]] = {
     "appends": appends.section,
     "evidence": evidence.section,
     "what_if": judging.section,
+    "decisions": decisions.section,
     "profile": profile.section,
 }
 

@@ -33,7 +33,8 @@ def test_page_shows_every_constraint_and_every_code() -> None:
 
     named = {"optional", "each", "some", "has", "keys", "other_params", *CONSTRAINTS}
     assert not [name for name in named if not re.search(rf"\b{name} =", text)]
-    assert shown == {"allowed", "not_granted", "denied", *get_args(Stage)}
+    told = {"allowed", "not_granted", "denied", "asks", "approval"}
+    assert shown == {*told, *get_args(Stage)}
 
 
 def test_page_of_grants_explains_every_constraint() -> None:

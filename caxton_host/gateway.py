@@ -44,7 +44,7 @@ from .core.calls import (
     likelier,
     shortened,
 )
-from .core.decisions import Allowed, Attempt, decide, may_ever
+from .core.decisions import Allowed, Attempt, decide, may_again
 from .core.events import Event, ToolInvoked, ToolProgress, ToolRetried
 from .core.grants import Grant
 from .core.journal import Answered, Fresh, InDoubt, Journal
@@ -223,14 +223,7 @@ class Gateway:
         if call.fault:
             return Denied(code="bad_request", rule=None, message=call.fault)
         try:
-            attempt = Attempt(
-                route=route,
-                params=call.params or {},
-                size=call.size,
-                now=self.now(),
-                matches=fits,
-                schema=self._schema(call, route),
-            )
+            attempt = self._attempt(call, route)
             verdict = decide(self.grant, attempt, self.journal.tally)
             refusal = self._refused_today(attempt)
         except Exception:  # noqa: BLE001 -- law 4: an error while deciding is a denial
@@ -238,6 +231,16 @@ class Gateway:
                 code="error", rule=None, message="the call could not be judged"
             )
         return verdict if isinstance(verdict, Denied) else refusal or verdict
+
+    def _attempt(self, call: ToolCall, route: Route | None) -> Attempt:
+        return Attempt(
+            route=route,
+            params=call.params or {},
+            size=call.size,
+            now=self.now(),
+            matches=fits,
+            schema=self._schema(call, route),
+        )
 
     def _schema(
         self, call: ToolCall, route: Route | None
@@ -278,7 +281,7 @@ class Gateway:
         if not (known.resolved or effects <= REPEATABLE):
             raise Suspend(call.number, f"call {call.number} is in doubt")
         today = self.journal.today
-        if today is not None and not may_ever(today, route):
+        if today is not None and not may_again(today, self._attempt(call, route)):
             raise Suspend(
                 call.number,
                 f"call {call.number} is in doubt, and the grants of today do not "

@@ -46,7 +46,7 @@ from .core.calls import (
     likelier,
     shortened,
 )
-from .core.decisions import Allowed, Attempt, decide, may_ever
+from .core.decisions import Allowed, Attempt, decide, may_again
 from .core.events import (
     ApprovalRequested,
     Event,
@@ -280,15 +280,7 @@ class Gateway:
         if call.fault:
             return Denied(code="bad_request", rule=None, message=call.fault)
         try:
-            attempt = Attempt(
-                route=route,
-                params=call.params or {},
-                size=call.size,
-                now=self.now(),
-                matches=fits,
-                schema=self._schema(call, route),
-                refused=out.recorded,
-            )
+            attempt = replace(self._attempt(call, route), refused=out.recorded)
             verdict = decide(self.grant, attempt, self.journal.tally)
             if isinstance(verdict, Denied):
                 return verdict
@@ -300,6 +292,16 @@ class Gateway:
         if isinstance(today, Denied):
             return today
         return verdict.and_today(today) if today else verdict
+
+    def _attempt(self, call: ToolCall, route: Route | None) -> Attempt:
+        return Attempt(
+            route=route,
+            params=call.params or {},
+            size=call.size,
+            now=self.now(),
+            matches=fits,
+            schema=self._schema(call, route),
+        )
 
     def _schema(
         self, call: ToolCall, route: Route | None
@@ -340,7 +342,7 @@ class Gateway:
         if not (known.resolved or effects <= REPEATABLE):
             raise Suspend(call.number, f"call {call.number} is in doubt")
         today = self.journal.today
-        if today is not None and not may_ever(today, route):
+        if today is not None and not may_again(today, self._attempt(call, route)):
             raise Suspend(
                 call.number,
                 f"call {call.number} is in doubt, and the grants of today do not "

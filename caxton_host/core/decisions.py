@@ -28,6 +28,7 @@ __all__ = [
     "Tally",
     "considered",
     "decide",
+    "may_again",
     "may_ever",
 ]
 
@@ -235,6 +236,23 @@ def may_ever(grant: Grant, route: Route) -> bool:
     return any(rule.calls != 0 for rule in allow)
 
 
+def may_again(grant: Grant, attempt: Attempt) -> bool:
+    """
+    Return whether a call that was sent before a crash may be sent once more.
+
+    What it spent then it does not spend again, and its order is what it was.
+    """
+    route = attempt.route
+    if route is None:
+        return False
+    deny, allow = grant.speaking(route.server, route.tool)
+    return all(_spared(rule, attempt) for rule in deny) and any(
+        not _expired(rule, attempt, _NONE) and not _params(rule, attempt, _NONE)
+        for rule in allow
+        if rule.calls != 0
+    )
+
+
 def _refused(rule: Rule, attempt: Attempt, tally: Tally) -> tuple[Stage, _Why] | None:
     """Return why *rule*, which speaks of the tool, does not allow the call."""
     for code, check in _CHECKS.items():
@@ -308,6 +326,7 @@ def _budget(rule: Rule, attempt: Attempt, tally: Tally) -> str:
     return ""
 
 
+_NONE = Tally()
 _CHECKS: Mapping[Stage, Callable[[Rule, Attempt, Tally], _Why | None]] = {
     "expired": _expired,
     "order": _order,

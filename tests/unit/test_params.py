@@ -36,6 +36,11 @@ def granted(calls: int | None = None, **params: JSON) -> Grant:
     return Grant(allow=(rule,))
 
 
+def denying(**params: JSON) -> tuple[Rule, ...]:
+    spec = Conditions.parse(params, deny=True)
+    return (Rule(id="deny[1]", tools=(Pattern.parse("demo/*"),), params=spec),)
+
+
 def tools() -> FakeTools:
     return FakeTools(ANSWERS, schemas={("demo", "get_weather"): CITY})
 
@@ -159,6 +164,32 @@ async def test_calls_that_were_made_count_if_todays_conditions_allow_them() -> N
 
     ((code, rule, _),) = denials(await scene.events())
     assert (code, rule) == ("budget", "today.allow[1]")
+
+
+@pytest.mark.parametrize(
+    ("today", "sends"),
+    [
+        (granted(city={"pattern": "O.*"}), 1),
+        (granted(city={"pattern": "R.*"}), 0),
+        (replace(DEMO, deny=denying(city={"const": "Oslo"})), 0),
+        (replace(DEMO, deny=denying(city={"const": "Rome"})), 1),
+        (Grant(allow=(replace(DEMO.allow[0], expires=1),)), 0),
+    ],
+)
+async def test_call_in_doubt_is_repeated_if_todays_conditions_allow_it(
+    today: Grant, sends: int
+) -> None:  # laws 4 and 7
+    first = asking({"city": "Oslo"})
+    assert isinstance(first.tools, FakeTools)
+    first.tools.effects = {("demo", "get_weather"): "read"}
+    scene = await cut_off(first, after=2)
+    assert isinstance(scene.tools, FakeTools)
+    scene.tools.effects = first.tools.effects
+
+    await scene.host.resume(scene.run_id, actor=ANN, grant=today)
+
+    assert len(sent(scene)) == sends
+    assert types(await scene.events())[3] == ("RunSuspended", "ToolRetried")[sends]
 
 
 async def test_schema_is_asked_in_a_resumed_run_too() -> None:  # law 4

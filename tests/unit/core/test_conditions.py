@@ -8,7 +8,7 @@ import pytest
 
 from caxton_host.core.calls import JSON, Route
 from caxton_host.core.conditions import Conditions
-from caxton_host.core.decisions import Attempt, Tally, considered, may_ever
+from caxton_host.core.decisions import Attempt, Tally, considered, may_again, may_ever
 from caxton_host.core.globs import Glob
 from caxton_host.core.grants import Grant, Rule
 from caxton_host.core.patterns import Pattern
@@ -161,6 +161,13 @@ def test_tool_that_a_deny_rule_forbids_at_times_may_be_called_at_others() -> Non
 
     assert may_ever(Grant(allow=every.allow, deny=(at_times,)), ECHO)
     assert not may_ever(Grant(allow=every.allow, deny=(always,)), ECHO)
+
+
+def test_call_that_led_nowhere_is_not_sent_again() -> None:
+    grant = Grant(allow=(Rule(id="allow[1]", tools=TOOLS),))
+
+    assert may_again(grant, Attempt(route=ECHO))
+    assert not may_again(grant, Attempt(route=None))
 
 
 def test_each_rule_says_what_it_made_of_the_parameters() -> None:

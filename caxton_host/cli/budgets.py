@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 import click
 
@@ -158,6 +158,8 @@ def _named(budget: Budget) -> str:
             return f"rate in {budget.every / 1e6:g} s"
         case Concurrency():
             return "calls under way"
+        case _:
+            assert_never(budget)
 
 
 def _when(row: _Row) -> str:

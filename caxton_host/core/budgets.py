@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from decimal import Decimal
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, assert_never
 
 from ..errors import UsageError
 from .calls import JSON
@@ -235,6 +235,8 @@ def standing(budget: Budget, use: tuple[int, int], now: int) -> tuple[int, int |
             return min(spent, budget.limit), since if missing else None
         case Concurrency():
             return 0, None
+        case _:
+            assert_never(budget)
 
 
 def budget_to_payload(budget: Budget) -> dict[str, JSON]:

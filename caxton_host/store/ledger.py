@@ -25,7 +25,7 @@ from ..core.events import (
 from ..core.periods import period_of
 from ..ports import Refused, Reservation
 
-__all__ = ["Books", "Holder", "Ledger", "Use", "settle"]
+__all__ = ["Books", "Holder", "Later", "Ledger", "Use", "settle", "spent"]
 
 #: A stream, and the number of a call.
 Holder: TypeAlias = tuple[str, int]
@@ -46,7 +46,7 @@ class Use(NamedTuple):
     since: int = 0
 
 
-class _Later(NamedTuple):
+class Later(NamedTuple):
     """There is no room: for so many seconds, or until nobody knows when."""
 
     seconds: float | None
@@ -104,7 +104,7 @@ class Ledger:
                     return Refused(index, item.rule)
                 continue
             before = uses.get(item.key) or self._use(item.key)
-            after = _spent(item, before, self._books.now())
+            after = spent(item, before, self._books.now())
             if not isinstance(after, Use):
                 return Refused(index, item.rule, after.seconds)
             uses[item.key] = after
@@ -154,7 +154,8 @@ def settle(ledger: Ledger, stream: str, event: Event) -> None:
         ledger.end(stream)
 
 
-def _spent(item: Reservation, before: Use, now: int) -> Use | _Later:
+def spent(item: Reservation, before: Use, now: int) -> Use | Later:
+    """Return what is spent of a budget after *item*, or when there is room for it."""
     if item.every is not None:
         return _paced(item, item.every, before.since, now)
     start, end = period_of(item.per, now) if item.per else (0, now)
@@ -165,10 +166,10 @@ def _spent(item: Reservation, before: Use, now: int) -> Use | _Later:
     if used <= item.limit:
         return Use(used, start)
     may_fit = item.per and item.amount <= item.limit
-    return _Later((end - now) / 1e6 if may_fit else None)
+    return Later((end - now) / 1e6 if may_fit else None)
 
 
-def _paced(item: Reservation, every: int, since: int, now: int) -> Use | _Later:
+def _paced(item: Reservation, every: int, since: int, now: int) -> Use | Later:
     each = apart(item.limit, every)
     whole = each * item.limit
     # Behind a clock that went back, no more than all of it is spent.
@@ -176,4 +177,4 @@ def _paced(item: Reservation, every: int, since: int, now: int) -> Use | _Later:
     if since - now <= whole:
         return Use(0, since)
     may_fit = item.amount <= item.limit
-    return _Later((since - whole - now) / 1e6 if may_fit else None)
+    return Later((since - whole - now) / 1e6 if may_fit else None)

@@ -28,6 +28,7 @@ from .erasure import Erasure, no_run, scrub
 from .leases import FileLeases, Leases
 from .log import SqlLog
 from .migrate import check, prepare
+from .recount import Recount
 from .schema import events, runs
 from .seals import Sealer, Sealing
 from .tree_sqlite import SqliteSealer, SqliteTree
@@ -356,6 +357,21 @@ class SqlStore(Accounts):
         )
         await asyncio.to_thread(self._alone, group)
         return erased
+
+    async def recount(self) -> tuple[int, int]:
+        """
+        Count all budgets again from the log; hosts wait meanwhile.
+
+        Returns how many budgets there are, and how many calls hold a place of one.
+
+        Raises:
+            StoreError: It could not be done, and nothing was.
+        """
+        shared = self.engine.dialect.name != "sqlite"
+        recount = Recount(now=self._clock.now(), shared=shared)
+        group = Group(line=Line(""), drafts=(), blobs={}, guard=recount)
+        await asyncio.to_thread(self._alone, group)
+        return recount.budgets, recount.places
 
     async def scrub(self) -> bool:
         """Take what was erased out of the file too; return whether that was done."""

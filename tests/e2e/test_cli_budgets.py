@@ -82,6 +82,26 @@ def test_limit_that_is_raised_keeps_what_is_spent(paying: Shell) -> None:
     assert rows[0].split("\t")[3:6] == ["calls a month", "2", "9"]
 
 
+def test_budgets_that_were_lost_are_counted_again(paying: Shell) -> None:
+    paying("run", "payer")
+    before = paying("grant", "budgets", "payer").out
+    with paying.tampering() as database:
+        database.execute("DELETE FROM budgets")
+        database.commit()
+    assert paying("grant", "budgets", "payer").out != before
+
+    done = paying("db", "recount")
+
+    assert (done.code, done.out) == (0, "3 budgets, 0 calls under way\n"), done.err
+    # The rate comes back bit by bit, by the clock of whoever counts.
+    again = paying("grant", "budgets", "payer").out.splitlines()
+    assert [row.split("\t")[:6] for row in again] == [
+        row.split("\t")[:6] for row in before.splitlines()
+    ]
+    document = paying("db", "recount", "--json").document
+    assert document == {"$type": "caxton.recount/v1", "budgets": 3, "calls": 0}
+
+
 def test_call_that_holds_a_place_is_named(paying: Shell) -> None:
     paying("run", "payer")
     with paying.tampering() as database:

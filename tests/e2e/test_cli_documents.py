@@ -303,6 +303,7 @@ def test_every_document_says_what_it_is(ran: Shell) -> None:
         "server restart demo",
         "db status",
         "db migrate",
+        "db recount",
         "doctor",
         "events export @last",
         "init other",

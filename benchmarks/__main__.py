@@ -12,6 +12,7 @@ from . import (
     agents,
     appends,
     calls,
+    decisions,
     evidence,
     machine,
     many,
@@ -37,6 +38,7 @@ SECTIONS: Mapping[str, Callable[[Path, argparse.Namespace], page.Section]] = {
     "agents": agents.section,
     "appends": appends.section,
     "evidence": evidence.section,
+    "decisions": decisions.section,
     "profile": profile.section,
 }
 

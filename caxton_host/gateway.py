@@ -45,7 +45,7 @@ from .core.calls import (
     likelier,
     shortened,
 )
-from .core.decisions import Allowed, Attempt, decide, may_ever
+from .core.decisions import Allowed, Attempt, decide, may_again
 from .core.events import (
     ApprovalRequested,
     Event,
@@ -242,14 +242,7 @@ class Gateway:
         if call.fault:
             return Denied(code="bad_request", rule=None, message=call.fault)
         try:
-            attempt = Attempt(
-                route=route,
-                params=call.params or {},
-                size=call.size,
-                now=self.now(),
-                matches=fits,
-                schema=self.inputs.get(call.name),
-            )
+            attempt = self._attempt(call, route)
             verdict = decide(self.grant, attempt, self.journal.tally)
             today = self._decide_today(attempt)
         except Exception:  # noqa: BLE001 -- law 4: an error while deciding is a denial
@@ -259,6 +252,27 @@ class Gateway:
         if isinstance(verdict, Denied) or today is None:
             return verdict
         return today if isinstance(today, Denied) else verdict.and_today(today)
+
+    def _attempt(self, call: ToolCall, route: Route | None) -> Attempt:
+        return Attempt(
+            route=route,
+            params=call.params or {},
+            size=call.size,
+            now=self.now(),
+            matches=fits,
+            schema=self._schema(call, route),
+        )
+
+    def _schema(
+        self, call: ToolCall, route: Route | None
+    ) -> Callable[[JSON], Mismatch | None] | None:
+        """Return what compares parameters, as they are sent, with the tool's schema."""
+        check = self.inputs.get(call.name)
+        if check is None or route is None or route.key_argument is None:
+            return check
+        key = idempotency_key(self.run_id, call.number)
+        sent: JSON = {**(call.params or {}), route.key_argument: key}
+        return lambda _: check(sent)
 
     def _decide_today(self, attempt: Attempt) -> Allowed | Denied | None:
         """Return what today's grants say of a call, if the run was resumed."""
@@ -288,7 +302,7 @@ class Gateway:
         if not (known.resolved or effects <= REPEATABLE):
             raise Suspend(call.number, f"call {call.number} is in doubt")
         today = self.journal.today
-        if today is not None and not may_ever(today, route):
+        if today is not None and not may_again(today, self._attempt(call, route)):
             raise Suspend(
                 call.number,
                 f"call {call.number} is in doubt, and the grants of today do not "

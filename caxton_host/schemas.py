@@ -105,8 +105,7 @@ def check_pattern(pattern: str) -> None:
     Raises:
         BadBytes: It is not, or is too large.
     """
-    # By itself, or it might end the group around it.
-    if _sized(pattern) is None or _sized(f"^(?:{pattern})$") is None:
+    if _sized(pattern) is None:
         raise BadBytes("it is no regular expression of linear time, or too large a one")
 
 
@@ -122,7 +121,7 @@ def fits(pattern: str, text: str) -> bool | None:
 
         text: Of any length.
     """
-    found = _sized(f"^(?:{pattern})$")
+    found = _sized(pattern)
     if found is None or len(text) * found[1] > _WORK:
         return None
     return found[0].is_valid(text)
@@ -130,19 +129,26 @@ def fits(pattern: str, text: str) -> bool | None:
 
 @lru_cache(maxsize=4096)
 def _sized(pattern: str) -> tuple[jsonschema_rs.Validator, int] | None:
-    """Return an expression, compiled, and its size."""
+    """Return what a whole text is compared with, and its size."""
+    # By itself first: it might end the group around it.
+    if _expression(pattern, _SIZES[-1]) is None:
+        return None
+    for size in _SIZES:
+        if found := _expression(f"^(?:{pattern})$", size):
+            return found, size
+    return None
+
+
+def _expression(pattern: str, size: int) -> jsonschema_rs.Validator | None:
     import jsonschema_rs  # noqa: PLC0415 -- as above
 
-    for size in _SIZES:
-        options = jsonschema_rs.RegexOptions(size_limit=size, dfa_size_limit=_STATES)
-        try:
-            found = jsonschema_rs.validator_for(
-                {"pattern": pattern}, offline=True, pattern_options=options
-            )
-        except jsonschema_rs.ValidationError:
-            continue
-        return found, size
-    return None
+    options = jsonschema_rs.RegexOptions(size_limit=size, dfa_size_limit=_STATES)
+    try:
+        return jsonschema_rs.validator_for(
+            {"pattern": pattern}, offline=True, pattern_options=options
+        )
+    except jsonschema_rs.ValidationError:
+        return None
 
 
 def _validator(schema: Schema) -> jsonschema_rs.Validator:

@@ -170,6 +170,9 @@ class Route:
         retry: How often a call is sent.
 
         over_limit: What becomes of an answer that is too large.
+
+        key_argument: The parameter in which the idempotency key is sent, or ``None``.
+            Not pinned: it is what the operator says when the call is sent.
     """
 
     server: str
@@ -179,6 +182,7 @@ class Route:
     record: Record = "full"
     retry: Retry = field(default_factory=Retry)
     over_limit: OverLimit = "fail"
+    key_argument: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from typing import TypeAlias, cast
 from ..errors import ConditionError
 from .calls import JSON
 from .constraints import CONSTRAINTS, contradiction, spoken_of
-from .shapes import MAX_ITEMS, Condition, Failure, Matcher
+from .shapes import MAX_ITEMS, Condition, Failure, Holds, Matcher
 
 __all__ = ["Condition", "Conditions", "Failure", "Matcher", "no_engine"]
 
@@ -115,9 +115,15 @@ class Conditions:
             others: Whether parameters that no condition names are taken.
         """
         try:
-            return next(self.root.failures(dict(params), matches, others=others), None)
+            return next(self._failures(params, matches, others=others), None)
         except Exception:  # noqa: BLE001 -- law 4: an error while deciding is a denial
             return Failure((), "error")
+
+    def _failures(
+        self, params: Mapping[str, JSON], matches: Matcher, *, others: bool
+    ) -> Iterator[Failure]:
+        known = params if isinstance(params, dict) else dict(params)
+        return self.root.failures(known, matches, others=others)
 
     def spared(
         self, params: Mapping[str, JSON], matches: Matcher = no_engine
@@ -128,7 +134,7 @@ class Conditions:
         It does unless everything can be judged, and something does not hold.
         """
         try:
-            found = list(self.root.failures(dict(params), matches, others=True))
+            found = list(self._failures(params, matches, others=True))
         except Exception:  # noqa: BLE001 -- law 4: what cannot be judged is denied
             return None
         return found[0] if found and all(one.judged for one in found) else None
@@ -194,11 +200,13 @@ class _Reader:
         if depth > _MAX_DEPTH:
             raise ConditionError(at, "is too deep", fix="write it flatter")
         self._refuse(value, at)
-        checks = tuple(
-            (name, CONSTRAINTS[name].make(value[name], (*at, name)))
+        made = {
+            name: self._check(name, value[name], (*at, name))
             for name in value
             if name in CONSTRAINTS
-        )
+        }
+        # Condition.kinds has it.
+        checks = tuple(item for item in made.items() if item[0] != "type")
         if problem := contradiction(value):
             raise ConditionError(at, *problem[:1], fix=problem[1])
         return replace(
@@ -207,6 +215,11 @@ class _Reader:
             checks=checks,
             optional=value.get("optional") is True,
         )
+
+    def _check(self, name: str, said: JSON, at: _Keys) -> Holds:
+        constraint = CONSTRAINTS[name]
+        make = (self.deny and constraint.denied) or constraint.make
+        return make(said, at)
 
     def _refuse(self, value: dict[str, JSON], at: _Keys) -> None:
         known = CONSTRAINTS.keys() | _BELOW | {"optional"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from ..errors import ConditionError, UsageError
@@ -39,10 +40,13 @@ class Constraint:
         make: Returns what holds, given what is written and where.
 
         kinds: Which values it speaks of, or ``None`` if that hangs on what is written.
+
+        denied: The same as *make* for a deny rule, where that is another.
     """
 
     make: Callable[[JSON, _Keys], Holds]
     kinds: frozenset[str] | None
+    denied: Callable[[JSON, _Keys], Holds] | None = None
 
 
 def spoken_of(value: Mapping[str, JSON], at: _Keys) -> frozenset[str]:
@@ -111,11 +115,7 @@ def _type(said: JSON, at: _Keys) -> Holds:
         raise ConditionError(
             at, "is no type", fix=f"write one of {', '.join(sorted(_TYPES))}"
         )
-    return _holds  # `Condition.kinds` has it
-
-
-def _holds(_: JSON, __: Matcher) -> bool:
-    return True
+    return lambda value, _: KINDS.get(type(value)) in _TYPES[said]
 
 
 def _const(said: JSON, at: _Keys) -> Holds:
@@ -200,8 +200,8 @@ def _path(said: JSON, at: _Keys) -> Holds:
     return lambda value, _: roots.hold(value)  # type: ignore[arg-type]
 
 
-def _url(said: JSON, at: _Keys) -> Holds:
-    addresses = Addresses.parse(said, at)
+def _url(said: JSON, at: _Keys, *, deny: bool = False) -> Holds:
+    addresses = Addresses.parse(said, at, deny=deny)
     return lambda value, _: addresses.hold(value)  # type: ignore[arg-type]
 
 
@@ -219,7 +219,7 @@ CONSTRAINTS: Mapping[str, Constraint] = {
     "pattern": Constraint(_pattern, _TEXT),
     "glob": Constraint(_glob, _TEXT),
     "path": Constraint(_path, _TEXT),
-    "url": Constraint(_url, _TEXT),
+    "url": Constraint(_url, _TEXT, partial(_url, deny=True)),
 }
 _SPEAKS: Mapping[str, frozenset[str]] = {
     **{name: c.kinds for name, c in CONSTRAINTS.items() if c.kinds},

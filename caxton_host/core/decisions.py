@@ -27,6 +27,7 @@ __all__ = [
     "Tally",
     "considered",
     "decide",
+    "may_again",
     "may_ever",
 ]
 
@@ -147,6 +148,8 @@ class Considered:
     refusal: Refusal | None = None
 
 
+_Why: TypeAlias = str | Failure | Mismatch
+
 _NOTHING = Denied(
     code="not_granted", rule=None, message="this agent has no grant for that tool"
 )
@@ -175,15 +178,17 @@ def decide(grant: Grant, attempt: Attempt, tally: Tally) -> Allowed | Denied:
             return Denied(
                 code="denied", rule=rule.id, message=f"a rule forbids that {what}"
             )
-    furthest, found = -1, _NOTHING
+    furthest, found = -1, None
     for rule in allow:
-        refusal = _refusal(rule, attempt, tally)
-        if refusal is None:
+        refused = _refused(rule, attempt, tally)
+        if refused is None:
             return Allowed(rule, _approves(rule, attempt))
-        if _STAGES[refusal.code] > furthest:
-            furthest = _STAGES[refusal.code]
-            found = Denied(code=refusal.code, rule=rule.id, message=refusal.message)
-    return found
+        if _STAGES[refused[0]] > furthest:
+            furthest, found = _STAGES[refused[0]], (rule, *refused)
+    if found is None:
+        return _NOTHING
+    rule, code, why = found
+    return Denied(code=code, rule=rule.id, message=_told(code, why).message)
 
 
 def _approves(rule: Rule, attempt: Attempt) -> tuple[tuple[str, Approve], ...]:
@@ -202,8 +207,8 @@ def considered(grant: Grant, attempt: Attempt, tally: Tally) -> Iterator[Conside
         yield Considered(rule, "deny", speaks, spared)
     for rule in grant.allow:
         speaks = route is not None and rule.matches(route.server, route.tool)
-        refusal = _refusal(rule, attempt, tally) if speaks else None
-        yield Considered(rule, "allow", speaks, refusal)
+        refused = _refused(rule, attempt, tally) if speaks else None
+        yield Considered(rule, "allow", speaks, refused and _told(*refused))
 
 
 def may_ever(grant: Grant, route: Route) -> bool:
@@ -215,11 +220,28 @@ def may_ever(grant: Grant, route: Route) -> bool:
     return any(rule.calls != 0 for rule in allow)
 
 
-def _refusal(rule: Rule, attempt: Attempt, tally: Tally) -> Refusal | None:
+def may_again(grant: Grant, attempt: Attempt) -> bool:
+    """
+    Return whether a call that was sent before a crash may be sent once more.
+
+    What it spent then it does not spend again, and its order is what it was.
+    """
+    route = attempt.route
+    if route is None:
+        return False
+    deny, allow = grant.speaking(route.server, route.tool)
+    return all(_spared(rule, attempt) for rule in deny) and any(
+        not _expired(rule, attempt, _NONE) and not _params(rule, attempt, _NONE)
+        for rule in allow
+        if rule.calls != 0
+    )
+
+
+def _refused(rule: Rule, attempt: Attempt, tally: Tally) -> tuple[Stage, _Why] | None:
     """Return why *rule*, which speaks of the tool, does not allow the call."""
     for code, check in _CHECKS.items():
         if found := check(rule, attempt, tally):
-            return _told(code, found)
+            return code, found
     return None
 
 
@@ -231,7 +253,7 @@ def _spared(rule: Rule, attempt: Attempt) -> Refusal | None:
     return _told("params", found) if found else None
 
 
-def _told(code: Stage, found: str | Failure | Mismatch) -> Refusal:
+def _told(code: Stage, found: _Why) -> Refusal:
     if isinstance(found, Failure):
         return Refusal(code, found.message, found.path, found)
     if isinstance(found, Mismatch):
@@ -284,8 +306,8 @@ def _budget(rule: Rule, _: Attempt, tally: Tally) -> str:
     return f"all {rule.calls} calls of that grant are spent"
 
 
-_Found: TypeAlias = "str | Failure | Mismatch | None"
-_CHECKS: Mapping[Stage, Callable[[Rule, Attempt, Tally], _Found]] = {
+_NONE = Tally()
+_CHECKS: Mapping[Stage, Callable[[Rule, Attempt, Tally], _Why | None]] = {
     "expired": _expired,
     "order": _order,
     "too_large": _too_large,

@@ -2,7 +2,8 @@
 Globs over texts: ``*`` stands for any characters of one segment.
 
 A segment is what stands between slashes. ``**`` alone stands for any number of whole
-segments. Nothing stands for ``.``, ``..`` or a character that cannot be printed.
+segments. A text that has ``.`` or ``..`` for a segment, or a character that cannot be
+printed, is not judged: another reader may make another text of it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ __all__ = ["Glob", "fits"]
 
 _MAX_STARS = 3
 _MAX_LENGTH = 1000
-_DOTS = frozenset({".", ".."})
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,9 @@ class Glob:
     A glob for values of parameters.
 
     >>> glob = Glob.parse("acme/*")
-    >>> glob.matches("acme/site"), glob.matches("acme/site/x"), glob.matches("acme/..")
-    (True, False, False)
+    >>> glob.matches("acme/site"), glob.matches("acme/site/x")
+    (True, False)
+    >>> glob.matches("acme/..")
 
     Attributes:
         head: Parts of each segment before ``**``, or of all.
@@ -65,10 +66,12 @@ class Glob:
             return cls(text, parts, None)
         return cls(text, parts[: deep[0]], parts[deep[0] + 1 :])
 
-    def matches(self, text: str) -> bool:
-        """Return whether *text* fits, in time linear in its length."""
-        if not text.isprintable():
-            return False
+    def matches(self, text: str) -> bool | None:
+        """Return whether *text* fits, in linear time; or ``None``: it is in doubt."""
+        if not text.isprintable() or _dotted(text):
+            return None
+        if self.tail is None and len(self.head) == 1:
+            return "/" not in text and fits(self.head[0], text)
         if self.tail is None:
             count = len(self.head) - 1
             return text.count("/") == count and _all(self.head, text.split("/"))
@@ -77,22 +80,23 @@ class Glob:
         if len(first) <= len(self.head):
             return False
         last = first.pop().rsplit("/", len(self.tail))
-        if len(last) <= len(self.tail):
-            return False
-        between = f"/{last.pop(0)}/"
+        behind = last[len(last) - len(self.tail) :]
         return (
-            "/../" not in between
-            and "/./" not in between
+            len(behind) == len(self.tail)
             and _all(self.head, first)
-            and _all(self.tail, last)
+            and _all(self.tail, behind)
         )
 
 
+def _dotted(text: str) -> bool:
+    if "/" not in text:
+        return text in {".", ".."}
+    between = f"/{text}/"
+    return "/../" in between or "/./" in between
+
+
 def _all(patterns: tuple[tuple[str, ...], ...], segments: list[str]) -> bool:
-    return all(
-        fits(parts, segment) and (len(parts) == 1 or segment not in _DOTS)
-        for parts, segment in zip(patterns, segments, strict=True)
-    )
+    return all(map(fits, patterns, segments))
 
 
 def fits(parts: tuple[str, ...], text: str) -> bool:

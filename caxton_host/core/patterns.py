@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import UsageError
+from .globs import fits
 
 __all__ = ["Pattern"]
 
@@ -57,11 +58,11 @@ class Pattern:
 
     def matches(self, server: str, tool: str) -> bool:
         """Return whether the pattern covers this tool of this server."""
-        return _glob(self.server, server) and _glob(self.tool, tool)
+        return fits(self.server, server) and fits(self.tool, tool)
 
     def covers_server(self, server: str) -> bool:
         """Return whether the pattern speaks of this server at all."""
-        return _glob(self.server, server)
+        return fits(self.server, server)
 
     @property
     def literal(self) -> tuple[str, str] | None:
@@ -69,19 +70,3 @@ class Pattern:
         if len(self.server) == len(self.tool) == 1:
             return self.server[0], self.tool[0]
         return None
-
-
-def _glob(parts: tuple[str, ...], text: str) -> bool:
-    """Match in one pass: between stars, the leftmost fit is as good as any."""
-    if len(parts) == 1:
-        return text == parts[0]
-    first, *middle, last = parts
-    at, end = len(first), len(text) - len(last)
-    if at > end or not text.startswith(first) or not text.endswith(last):
-        return False
-    for part in middle:
-        found = text.find(part, at, end)
-        if found < 0:
-            return False
-        at = found + len(part)
-    return True

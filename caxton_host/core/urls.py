@@ -35,6 +35,8 @@ _AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?
 _NAME = re.compile(r"(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9-]{1,63}")
 _HOST_GLOB = re.compile(r"[a-z0-9_.*-]+|[0-9a-f:.]+")
 _NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*")
+#: Nothing that has to be escaped: two readers may see two paths.
+_IDLE = re.compile(r"//|%(?:[46][1-9a-f]|[57][0-9a]|3[0-9]|2d|2e|5f|7e)", re.IGNORECASE)
 _LEADS_AWAY = re.compile(r"/(?:\.|%2e){1,2}(?:/|$)|%(?:2f|5c|25|0|1|7f)", re.IGNORECASE)
 #: Names that lead to the machine or its network, in any resolver.
 _LOCAL = ("localhost", "local", "internal", "home.arpa", "lan", "localdomain")
@@ -54,13 +56,13 @@ class Addresses:
     Addresses that are meant.
 
     Attributes:
-        schemes: ``https`` alone, unless others are listed.
+        schemes: ``https`` alone, unless others are listed; of a deny rule, all.
 
         hosts: Globs by label, or ``None`` for each that is public.
 
         literal: Those of the hosts without a star: they may be private.
 
-        ports: ``None`` for the usual one of the scheme.
+        ports: ``None`` for the usual one of the scheme; of a deny rule, for all.
 
         paths: Globs, or ``None`` for any.
     """
@@ -70,11 +72,19 @@ class Addresses:
     literal: frozenset[str]
     ports: frozenset[int] | None
     paths: tuple[Glob, ...] | None
+    deny: bool = False
 
     @classmethod
-    def parse(cls, said: JSON, at: tuple[str, ...]) -> Addresses:
+    def parse(cls, said: JSON, at: tuple[str, ...], *, deny: bool = False) -> Addresses:
         """
         Return the addresses of ``{ scheme, host, port, path }``, each one or a list.
+
+        Args:
+            said: What is written.
+
+            at: Where.
+
+            deny: It is about what is forbidden: what is left out means all there is.
 
         Raises:
             ConditionError: It is no such table, or one of them cannot be.
@@ -86,7 +96,7 @@ class Addresses:
                 "is no table of parts of an address",
                 fix='write { host = ["example.com"] }; known: scheme, host, port, path',
             )
-        schemes = _texts(said, "scheme", at) or ["https"]
+        schemes = _texts(said, "scheme", at) or (_PORTS if deny else ["https"])
         for scheme in schemes:
             if scheme not in _PORTS:
                 raise ConditionError(
@@ -106,6 +116,7 @@ class Addresses:
             literal=frozenset(_shortest(host) for host in hosts if "*" not in host),
             ports=frozenset(port for port in ports if isinstance(port, int)) or None,
             paths=tuple(_glob(text, at) for text in _texts(said, "path", at)) or None,
+            deny=deny,
         )
 
     def hold(self, text: str) -> bool | None:
@@ -122,16 +133,22 @@ class Addresses:
             return None
         if parts.host not in self.literal and not _public(parts.host):
             return None
-        ports = self.ports or {_PORTS.get(parts.scheme)}
+        if self.paths is not None and _IDLE.search(parts.path):
+            return None
         return (
             parts.scheme in self.schemes
-            and parts.port in ports
+            and self._has_port(parts)
             and self._has_host(parts.host)
             and (
                 self.paths is None
                 or any(glob.matches(parts.path) for glob in self.paths)
             )
         )
+
+    def _has_port(self, parts: _Parts) -> bool:
+        if self.ports is None:
+            return self.deny or parts.port == _PORTS[parts.scheme]
+        return parts.port in self.ports
 
     def _has_host(self, host: str) -> bool:
         if self.hosts is None or host in self.literal:

@@ -55,11 +55,18 @@ class FakeEntropy:
         return hashlib.shake_256(str(self.drawn).encode()).digest(size)
 
 
+_ANY: Mapping[str, JSON] = {"type": "object"}
+
+
 def offer(
-    server: str, tool: str, description: str = "", effect: Effect = "unsafe"
+    server: str,
+    tool: str,
+    description: str = "",
+    effect: Effect = "unsafe",
+    input_schema: Mapping[str, JSON] = _ANY,
 ) -> Offer:
-    """Return an offer of a tool that takes any parameters."""
-    schema: dict[str, JSON] = {"type": "object"}
+    """Return an offer of a tool, which takes any parameters if nothing else is said."""
+    schema = {**input_schema}
     definition = codec.canonical(
         {"name": tool, "description": description, "inputSchema": schema}
     )
@@ -82,7 +89,8 @@ class FakeTools:
 
     An answer that is a `ToolError` is raised. ``asked`` lists what came, ``effects``
     says what is not ``unsafe``, and of the answers of ``hashed`` the log is to keep a
-    digest. ``readable`` is what there is to read.
+    digest. ``schemas`` says what takes not just any parameters, ``keys`` which of them
+    is for the idempotency key, ``readable`` what there is to read.
     """
 
     answers: Mapping[tuple[str, str], JSON | ToolError | Completed]
@@ -92,6 +100,12 @@ class FakeTools:
     )
     hashed: Collection[tuple[str, str]] = ()
     readable: Sequence[ServerResource] = ()
+    schemas: Mapping[tuple[str, str], Mapping[str, JSON]] = field(
+        default_factory=dict[tuple[str, str], Mapping[str, JSON]]
+    )
+    keys: Mapping[tuple[str, str], str] = field(
+        default_factory=dict[tuple[str, str], str]
+    )
 
     def open(self, scope: RunScope) -> nullcontext[Self]:
         """Return itself: it serves every run alike."""
@@ -103,8 +117,13 @@ class FakeTools:
         return Offered(
             offers=tuple(
                 replace(
-                    offer(*key, effect=self.effects.get(key, "unsafe")),
+                    offer(
+                        *key,
+                        effect=self.effects.get(key, "unsafe"),
+                        input_schema=self.schemas.get(key, _ANY),
+                    ),
                     record="hash" if key in self.hashed else "full",
+                    key_argument=self.keys.get(key),
                 )
                 for key in self.answers
                 if key[0] in servers

@@ -1,0 +1,217 @@
+"""Conditions on parameters, as they are written: what is read and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import Folder
+
+ALLOW = "[[agents.a.allow]]\ntools = ['demo/x']\n"
+DENY = "[[agents.a.deny]]\ntools = ['demo/x']\n"
+
+
+@pytest.mark.parametrize(
+    ("spec", "place", "problem", "fix"),
+    [
+        ("{}", "", "says nothing of the value", "any"),
+        ("{ optional = true }", "", "says nothing of the value", "any"),
+        ("5", "", "says nothing of the value", "type"),
+        ("{ kindof = 'string' }", ".kindof", "no such constraint", "has"),
+        ("{ email = { type = 'string' } }", ".email", "no such", 'params."p.email"'),
+        ("{ type = 'text' }", ".type", "is no type", "string"),
+        ("{ type = ['string'] }", ".type", "is no type", "string"),
+        ("{ type = 'any', max = 5 }", "", "contradicts the rest", "remove"),
+        ("{ type = 'string', max = 5 }", ".max", "nothing can hold", "remove"),
+        ("{ max_length = 5, min_items = 1 }", ".min_items", "another type", "remove"),
+        ("{ const = 1, one_of = [1] }", "", "says it all", "keep one"),
+        ("{ const = 'a', max_length = 5 }", "", "says it all", "keep one"),
+        ("{ one_of = [1, 2], max = 1 }", "", "says it all", "keep one"),
+        ("{ type = 'string', const = 1 }", ".const", "nothing can hold", "remove"),
+        ("{ one_of = [] }", ".one_of", "no list of values", "1 to 1000"),
+        ("{ one_of = 'a' }", ".one_of", "no list of values", "1 to 1000"),
+        ("{ one_of = ['a', 'b', 'a'] }", ".one_of", "a value twice", "remove"),
+        ("{ min = 2, max = 1 }", "", "min is more than max", "correct"),
+        ("{ min_length = 2, max_length = 1 }", "", "more than max_length", "correct"),
+        ("{ min_items = 2, max_items = 1 }", "", "more than max_items", "correct"),
+        ("{ min = '1' }", ".min", "is no number", "10"),
+        ("{ max = true }", ".max", "is no number", "10"),
+        ("{ max = nan }", ".max", "is not a number", "finite"),
+        ("{ min_length = 0 }", ".min_length", "says something", "1 or more"),
+        ("{ max_length = -1 }", ".max_length", "says something", "0 or more"),
+        ("{ max_items = 1.5 }", ".max_items", "says something", "0 or more"),
+        ("{ optional = 'yes', max = 1 }", ".optional", "true or false", "true"),
+        ("{ pattern = '' }", ".pattern", "is no pattern", "1 to 1000"),
+        ("{ pattern = 5 }", ".pattern", "is no pattern", "1 to 1000"),
+        ("{ pattern = '[a' }", ".pattern", "linear time", "look-around"),
+        ("{ pattern = '(?=a)a' }", ".pattern", "linear time", "look-around"),
+        ("{ pattern = '(a)\\1' }", ".pattern", "linear time", "look-around"),
+        ("{ pattern = 'a)|(?:b' }", ".pattern", "linear time", "look-around"),
+        ("{ pattern = '\\p{L}{1,80}' }", ".pattern", "too large", "large classes"),
+        ("{ glob = '' }", ".glob", "is no glob", "1 to 1000"),
+        ("{ glob = 5 }", ".glob", "is no text", "acme/*"),
+        ("{ glob = '*a*b*c*d' }", ".glob", "more than 3 stars", "narrower"),
+        ("{ glob = 'a**' }", ".glob", "beside other", "alone"),
+        ("{ glob = '**/a/**' }", ".glob", "more than once", "alone"),
+        ("{ path = '/srv' }", ".path", "does not say where", "inside"),
+        ("{ path = { in = ['/a'] } }", ".path", "does not say where", "inside"),
+        ("{ path = { inside = [] } }", ".path.inside", "no list", "/srv/data"),
+        ("{ path = { inside = '/a' } }", ".path.inside", "no list", "/srv/data"),
+        ("{ path = { inside = ['a'] } }", ".path.inside.1", "shortest", "/srv/data"),
+        ("{ path = { inside = [1] } }", ".path.inside.1", "shortest", "/srv/data"),
+        (
+            "{ path = { inside = ['/a', '/a/../b'] } }",
+            ".path.inside.2",
+            "shortest form",
+            "/srv/data",
+        ),
+        (
+            "{ path = { inside = ['file:///a'] } }",
+            ".path.inside.1",
+            "shortest form",
+            "/srv/data",
+        ),
+        ("{ url = 'https://a.org' }", ".url", "no table of parts", "host"),
+        ("{ url = { hosts = ['a'] } }", ".url", "no table of parts", "host"),
+        ("{ url = { host = [] } }", ".url.host", "lists nothing", "leave it out"),
+        ("{ url = { host = 5 } }", ".url.host", "is no text", "quotes"),
+        ("{ url = { host = 'A.org' } }", ".url.host", "is no host", "example"),
+        ("{ url = { host = 'a.org.' } }", ".url.host", "is no host", "example"),
+        ("{ url = { host = 'ä.org' } }", ".url.host", "is no host", "example"),
+        ("{ url = { host = '*' } }", ".url.host", "names every host", "example"),
+        ("{ url = { host = '**' } }", ".url.host", "elsewhere than alone", "example"),
+        ("{ url = { host = 'a.**' } }", ".url.host", "elsewhere", "example"),
+        ("{ url = { host = '**.*' } }", ".url.host", "names every host", "example"),
+        ("{ url = { host = '*a*b*c*d' } }", ".url.host", "3 stars", "example"),
+        ("{ url = { host = '127.1' } }", ".url.host", "odd notation", "example"),
+        ("{ url = { host = '1::2::3' } }", ".url.host", "odd notation", "example"),
+        ("{ url = { scheme = 'file' } }", ".url.scheme", "not known here", "https"),
+        ("{ url = { port = 0 } }", ".url.port", "is no port", "65535"),
+        ("{ url = { port = true } }", ".url.port", "is no port", "65535"),
+        ("{ url = { path = 'v1/*' } }", ".url.path", "begin with a slash", "/v1/*"),
+        ("{ url = { path = '/**/**' } }", ".url.path", "more than once", "alone"),
+        ("{ each = {} }", ".each", "says nothing of the value", "any"),
+        ("{ each = { type = 'x' } }", ".each.type", "is no type", "string"),
+        ("{ each = { type = 'any' }, max_items = 0 }", ".max_items", "nothing", "1"),
+        ("{ some = { type = 'string' } }", ".some", "only deny rules", "each"),
+        ("{ keys = {} }", ".keys", "no table", "max, names, values"),
+        ("{ keys = 5 }", ".keys", "no table", "max, names, values"),
+        ("{ keys = { key = {} } }", ".keys", "no table", "max, names, values"),
+        ("{ keys = { max = 0 } }", ".keys", "nothing to look at", "1"),
+        ("{ keys = { names = { max = 5 } } }", ".keys.names", "are texts", "pattern"),
+        ("{ has = {} }", ".has", "no table", "NAME"),
+        ("{ has = { a = {} } }", ".has.a", "says nothing", "any"),
+        ("{ has = { '' = { max = 1 } } }", '.has.""', "empty name", "dot"),
+        ("{ const = '${env:HOME}' }", ".const", "variable", "its value"),
+        ("{ one_of = ['a', '${file:x}'] }", ".one_of.2", "variable", "its value"),
+    ],
+)
+def test_condition_that_cannot_be_is_refused(
+    folder: Folder, spec: str, place: str, problem: str, fix: str
+) -> None:  # law 4
+    error = folder.refusal(f"{ALLOW}params.p = {spec}")
+
+    assert str(error).startswith(f"caxton.toml: agents.a.allow[1].params.p{place}: ")
+    assert problem in str(error)
+    assert fix in error.fix
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "problem", "fix"),
+    [
+        (ALLOW + "params = {}", "allow[1].params", "names 0 parameters", "1 to 100"),
+        (ALLOW + "params = 5", "allow[1].params", "wanted a table", "NAME"),
+        (
+            ALLOW + "params.'a.' = { max = 1 }",
+            'allow[1].params."a."',
+            "empty name",
+            "dot",
+        ),
+        (
+            ALLOW + "params.a = { max = 1 }\nparams.'a.b' = { max = 1 }",
+            "allow[1].params.a",
+            "is no map",
+            "object",
+        ),
+        (
+            ALLOW + "params.a = { has = { b = { max = 1 } } }\n"
+            "params.'a.b' = { max = 1 }",
+            "allow[1].params.a",
+            "named twice",
+            "once",
+        ),
+        (
+            ALLOW + "other_params = 'allow'",
+            "allow[1].other_params",
+            "no parameter is named",
+            "remove",
+        ),
+        (
+            ALLOW + "params.a = { max = 1 }\nother_params = true",
+            "allow[1].other_params",
+            "none of the known values",
+            '"allow"',
+        ),
+        (
+            DENY + "params.a = { max = 1, optional = true }",
+            "deny[1].params.a.optional",
+            "a deny rule cannot say that",
+            "remove it",
+        ),
+        (
+            DENY + "params.a = { each = { max = 1 } }",
+            "deny[1].params.a.each",
+            "a deny rule cannot say that",
+            "some",
+        ),
+        (
+            DENY + "params.a = { keys = { max = 1 } }",
+            "deny[1].params.a.keys",
+            "a deny rule cannot say that",
+            "name the entries",
+        ),
+        (
+            DENY + "params.a = { type = 'string' }",
+            "deny[1].params.a",
+            "always applies",
+            "leave params out",
+        ),
+        (DENY + "other_params = 'allow'", "deny[1].other_params", "no such key", ""),
+    ],
+)
+def test_rule_that_says_too_little_or_too_much_is_refused(
+    folder: Folder, text: str, place: str, problem: str, fix: str
+) -> None:  # law 4
+    error = folder.refusal(text)
+
+    assert str(error).startswith(f"caxton.toml: agents.a.{place}: ")
+    assert problem in str(error)
+    assert fix in error.fix
+
+
+def test_conditions_that_are_too_deep_are_refused(folder: Folder) -> None:  # law 9
+    spec = "{ each = " * 20 + "{ max = 1 }" + " }" * 20
+
+    assert "too deep" in str(folder.refusal(f"{ALLOW}params.p = {spec}"))
+
+
+def test_conditions_are_kept_as_they_were_written(folder: Folder) -> None:
+    config = folder.load(
+        f'{ALLOW}params.a = {{ max = 5 }}\nother_params = "allow"\n'
+        f'params."b.c" = {{ each = {{ pattern = "a+" }}, optional = true }}'
+    )
+
+    (rule,) = config.agents["a"].grant.allow
+    assert rule.params is not None
+    assert rule.params.to_payload() == {
+        "a": {"max": 5},
+        "b.c": {"each": {"pattern": "a+"}, "optional": True},
+    }
+    assert rule.other_params
+    assert list(rule.params.patterns()) == [("a+", ("b", "c", "each", "pattern"))]
+
+
+def test_other_params_may_say_what_holds_anyway(folder: Folder) -> None:
+    config = folder.load(f'{ALLOW}params.a = {{ max = 5 }}\nother_params = "deny"')
+
+    (rule,) = config.agents["a"].grant.allow
+    assert not rule.other_params

@@ -13,7 +13,7 @@ from ..core.approvals import VERDICTS, Asked, Verdict
 from ..core.calls import JSON
 from ..core.events import ApprovalRequested
 from ..core.redact import Redactor
-from ..errors import BusyError, CaxtonError, StoreError, UsageError
+from ..errors import CaxtonError, StoreError, UsageError
 from .frame import Frame, as_json, local_actor, wait
 from .interrupt import drive
 from .overrides import Overrides, check_text, overrides
@@ -341,15 +341,11 @@ def _decide(
     recording = wait(_said(told, run, seq, word))
     if not as_json:
         note(f"recorded; {'approved' if verdict == 'approve' else 'denied'}")
-    if not no_resume and not _waiting_in(recording):
-        try:
-            recording = drive(_go_on(told, recording.run_id), frame.command())
-        except BusyError:
-            note("another process goes on with the run")
-            return
-    elif no_resume:
+    if no_resume:
         note(f"to go on: {frame.command()} runs resume {recording.run_id}")
         return
+    if not _waiting_in(recording):
+        recording = drive(_go_on(told, recording.run_id), frame.command())
     ctx.exit(told.ending(recording))
 
 
@@ -370,10 +366,9 @@ async def _said(told: Told, run: str, seq: int | None, word: Word) -> Recording:
 
 async def _go_on(told: Told, run_id: str) -> Recording:
     from ..bootstrap import running
-    from .asking import ask_here
-    from .resume import go_on
+    from .asking import see_through
 
     async with running(
         told.config, told.frame.paths(), watch=told.watch, load=told.again
     ) as up:
-        return await ask_here(told, up, await go_on(told, up, run_id))
+        return await see_through(told, up, run_id, shared=True)

@@ -26,16 +26,11 @@ if TYPE_CHECKING:
     from ..recording import Recording
     from .told import Told
 
-__all__ = ["ask_here", "at_terminal"]
+__all__ = ["ask_here", "see_through"]
 
 #: Seconds between two looks for a word that is said elsewhere.
 _EVERY = 0.3
 _LINE = 4096
-
-
-def at_terminal() -> bool:
-    """Return whether somebody can be asked."""
-    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 async def ask_here(told: Told, up: Running, recording: Recording) -> Recording:
@@ -47,12 +42,40 @@ async def ask_here(told: Told, up: Running, recording: Recording) -> Recording:
     Returns:
         What the run did by then.
     """
-    while not told.quiet and at_terminal() and _waiting(up, recording):
+    while _can_ask(told) and _waiting(up, recording):
         recording = await _asked(up, recording)
         if _waiting(up, recording):
             break
-        recording = await _gone_on(told, up, recording)
+        recording = await _gone_on(told, up, recording.run_id)
     return recording
+
+
+async def see_through(
+    told: Told, up: Running, run_id: str, *, shared: bool = False
+) -> Recording:
+    """
+    Let a run go on, and ask here about the calls that it waits for.
+
+    Args:
+        told: Tells how it goes.
+
+        up: The host.
+
+        run_id: The run.
+
+        shared: Another process may go on with it as well: then wait for that one.
+    """
+    from ..recording import Recording
+
+    recording = await Recording.load(run_id, up.store)
+    if not (_can_ask(told) and _waiting(up, recording)):
+        go = _gone_on if shared else go_on
+        recording = await go(told, up, run_id)
+    return await ask_here(told, up, recording)
+
+
+def _can_ask(told: Told) -> bool:
+    return not told.quiet and sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _waiting(up: Running, recording: Recording) -> list[Asked]:
@@ -80,15 +103,17 @@ async def _asked(up: Running, recording: Recording) -> Recording:
     return recording
 
 
-async def _gone_on(told: Told, up: Running, recording: Recording) -> Recording:
+async def _gone_on(told: Told, up: Running, run_id: str) -> Recording:
     """Let the run go on, or wait for the end of it if another process does."""
     from ..recording import Recording
 
-    run_id = recording.run_id
-    if recording.state == "suspended":
-        with contextlib.suppress(BusyError):
-            return await go_on(told, up, run_id)
-    note("another process goes on with the run")
+    try:
+        return await go_on(told, up, run_id)
+    except BusyError:
+        note("another process goes on with the run")
+    except UsageError:
+        if (await Recording.load(run_id, up.store)).end is None:
+            raise
     while await up.store.owner(run_id):  # noqa: ASYNC110 -- of another process
         await asyncio.sleep(_EVERY)
     return await Recording.load(run_id, up.store)
@@ -104,13 +129,14 @@ async def _word(up: Running, recording: Recording, asked: Asked) -> Word | None:
     roles = [str(role) for role in asked.requested.by]
     role: str | None = roles[0] if roles else ""
     if len(roles) > 1:
-        role = await _line(up, recording, f"Who are you, {' or '.join(roles)}? ")
+        role = await _line(up, recording, asked, f"Who are you, {' or '.join(roles)}? ")
     if role is None or (roles and role not in roles):
         return None
-    given = await _line(up, recording, f"Approve it{role and f' as {role}'}? [y/N] ")
+    whom = role and f" as {role}"
+    given = await _line(up, recording, asked, f"Approve it{whom}? [y/N] ")
     if given is None:
         return None
-    reason = await _line(up, recording, "Why? It is recorded: ")
+    reason = await _line(up, recording, asked, "Why? It is recorded: ")
     if reason is None:
         return None
     return Word(
@@ -121,11 +147,14 @@ async def _word(up: Running, recording: Recording, asked: Asked) -> Word | None:
     )
 
 
-async def _line(up: Running, recording: Recording, question: str) -> str | None:
+async def _line(
+    up: Running, recording: Recording, asked: Asked, question: str
+) -> str | None:
     """
     Return a line that is typed.
 
-    ``None`` after Ctrl-C or Ctrl-D, or when the run has gone on without it.
+    ``None`` after Ctrl-C or Ctrl-D, or when it is too late: the time is over, or the
+    run has gone on without it.
     """
     click.echo(question, nl=False, err=True)
     loop, typed = asyncio.get_running_loop(), asyncio.Event()
@@ -134,6 +163,9 @@ async def _line(up: Running, recording: Recording, question: str) -> str | None:
     try:
         with interrupt.asking():
             while not typed.is_set():
+                if asked.is_over(up.host.clock.now()):
+                    note("\nnobody decided in time")
+                    return None
                 if await _has_gone_on(up, recording):
                     note("")
                     return None

@@ -13,11 +13,10 @@ from ..core.resolution import Abort, Fail, GiveResult, Resolution, Retry
 from ..core.summary import summarise
 from ..errors import UsageError
 from .answers import Answers
-from .asking import ask_here
+from .asking import see_through
 from .frame import Frame, as_json, local_actor
 from .interrupt import drive
 from .overrides import Overrides, check_text, overrides
-from .resume import go_on
 from .screen import note, show
 from .told import Told
 from .variables import option, private_of
@@ -139,7 +138,7 @@ async def _resolve(told: Told, wanted: _Wanted) -> int:
             reason=up.redact.text(wanted.reason),
         )
         if wanted.resumes:
-            recording = await ask_here(told, up, await go_on(told, up, run_id))
+            recording = await see_through(told, up, run_id)
         else:
             recording = await Recording.load(run_id, up.store)
     if wanted.resumes:

@@ -86,13 +86,13 @@ def command(
 
 async def _resume_one(told: Told, run: str) -> int:
     from ..bootstrap import running
-    from .asking import ask_here
+    from .asking import see_through
 
     async with running(
         told.config, told.frame.paths(), watch=told.watch, load=told.again
     ) as up:
         run_id = await up.store.find_run(run)
-        recording = await ask_here(told, up, await go_on(told, up, run_id))
+        recording = await see_through(told, up, run_id)
     return told.ending(recording)
 
 

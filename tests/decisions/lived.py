@@ -81,7 +81,7 @@ class _World:
             assert (await self.ask(self.run(), found["call"], 1))[0] == "allowed"
         else:
             said, *_ = await self.ask(self.here, found["call"], self.number)
-            self.number += said != "asks"
+            self.number += said != "asked"
 
     def say(self, verdict: str, role: str | None) -> None:
         event = ApprovalDecided(
@@ -102,7 +102,7 @@ class _World:
                 gateway.journal.apply(request, self.clock.now())
             rule = gateway.journal.question(number)
             assert rule
-            return "asks", rule.requested.rule, ""
+            return "asked", rule.requested.rule, ""
         return _told(gateway, number, answer)
 
 

@@ -76,7 +76,7 @@ def _cells(line: str) -> list[str]:
 
 def judged(grant: str, schema: str, before: str, call: str) -> tuple[str, str, str]:
     """Return the verdict, the rule that made it, and what the agent is told."""
-    if _LIVED.search(before) or "approve" in grant:
+    if _LIVED.search(before):
         return lived(_grant(grant), before, call)
     name, _, params = call.partition(" ")
     server, slash, tool = name.partition("/")
@@ -92,7 +92,7 @@ def judged(grant: str, schema: str, before: str, call: str) -> tuple[str, str, s
     verdict = decide(_grant(grant), attempt, tally)
     if isinstance(verdict, Denied):
         return verdict.code, verdict.rule or "", verdict.message
-    return "allowed", verdict.rule.id, ""
+    return "asked" if verdict.approves else "allowed", verdict.rule.id, ""
 
 
 @cache

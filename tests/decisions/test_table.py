@@ -36,7 +36,7 @@ def test_page_shows_every_constraint_and_every_code() -> None:
 
     named = {"optional", "each", "some", "has", "keys", "other_params", *CONSTRAINTS}
     assert not [name for name in named if not re.search(rf"\b{name} =", text)]
-    told = {"allowed", "not_granted", "denied", "asks", "approval"}
+    told = {"allowed", "not_granted", "denied", "asked", "approval"}
     assert shown == {*told, *get_args(Stage)}
 
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import signal
-import subprocess
-from collections.abc import Generator
-from contextlib import contextmanager
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pytest
+from click.shell_completion import ShellComplete
+
+from caxton_host.cli import caxton, execute
 
 from .guests import call, guest
 from .shell import SOON, Done, Shell, toml
-from .test_cli_process import until
 
 CANARY = "hunter2-hunter2"
 OPS = "approve = { by = ['ops'], within = '15m' }"
@@ -178,98 +181,162 @@ def test_next_question_of_the_same_run_is_asked_in_its_turn(shell: Shell) -> Non
 
 
 def test_runs_that_wait_are_completed_by_the_shell(waiting: Shell) -> None:
-    run = name_of(waiting)
-    words = f"caxton approval approve {run[:4]}"
-    waiting.set(COMP_WORDS=words, COMP_CWORD="3", _CAXTON_COMPLETE="bash_complete")
-    assert run in waiting.typed().out
+    shell = ShellComplete(caxton, {}, "caxton", "_CAXTON_COMPLETE")
+    words, run = ["approval", "approve"], name_of(waiting)
+    found = shell.get_completions(words, run[:4])
+    assert [(one.value, one.help) for one in found] == [(run, "a: demo/echo")]
+    assert shell.get_completions(words, "zzz") == []
+    assert shell.get_completions(["--config", "no.toml", *words], run[:4]) == []
+
+
+def test_damaged_run_does_not_hide_the_others(waiting: Shell) -> None:
+    assert waiting("run", "a").code == 3
+    broken, sound = sorted(waiting.runs())
+    with waiting.tampering() as database:
+        database.execute("DELETE FROM events WHERE stream = ? AND seq = 1", (broken,))
+    done = waiting("approval", "list", "--json")
+    assert [one["run_id"] for one in done.document] == [sound.removeprefix("run/")]
+    assert f"warning: run {broken.removeprefix('run/')}" in done.err
 
 
 # -- in a terminal -------------------------------------------------------------
 
+Act: TypeAlias = Callable[[int], object]
+
+
+def typing(text: str) -> Act:
+    return lambda keys: os.write(keys, text.encode())
+
+
+def interrupt(_: int) -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
 
 @dataclass(slots=True)
-class Terminal:
-    """A command that somebody sees, and types into."""
+class Person:
+    """Somebody at a terminal, who waits for a text and does something, in order."""
 
     keys: int
-    child: subprocess.Popen[bytes]
+    script: Sequence[tuple[str, Act]]
     screen: str = ""
 
-    def sees(self, text: str) -> None:
-        while text not in self.screen:
-            self.screen += os.read(self.keys, 4096).decode()
+    def __call__(self) -> None:
+        for text, act in self.script:
+            while text not in self.screen:
+                self.screen += os.read(self.keys, 4096).decode()
+            act(self.keys)
+        with suppress(OSError):  # until the command closes the terminal
+            while data := os.read(self.keys, 4096):
+                self.screen += data.decode()
 
-    def types(self, text: str) -> None:
-        os.write(self.keys, text.encode())
 
-    def ends(self) -> int:
-        return self.child.wait(SOON)
-
-
-@contextmanager
-def terminal(shell: Shell, *words: str) -> Generator[Terminal]:
+def at_terminal(
+    patch: pytest.MonkeyPatch, words: str, *script: tuple[str, Act]
+) -> tuple[int, str]:
+    """Return the exit code of a command, and what somebody saw who typed it."""
     keys, screen = pty.openpty()
-    try:
-        with shell.started(*words, stdin=screen, stderr=screen) as child:
-            yield Terminal(keys, child)
-    finally:
-        os.close(screen)
-        os.close(keys)
+    person = Person(keys, script)
+    thread = threading.Thread(target=person)
+    with (
+        os.fdopen(screen, "r") as stdin,
+        os.fdopen(os.dup(screen), "w") as stderr,
+        patch.context() as patched,
+    ):
+        patched.setattr(sys, "stdin", stdin)
+        patched.setattr(sys, "stderr", stderr)
+        thread.start()
+        code = execute(words.split())
+    thread.join(SOON)
+    os.close(keys)
+    return code, person.screen
 
 
-def test_terminal_asks_and_the_run_goes_on(shell: Shell) -> None:
+def test_terminal_asks_and_the_run_goes_on(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     configure(shell)
-    with terminal(shell, "run", "a") as it:
-        it.sees("Approve it as ops? [y/N]")
-        assert 80 * "x" in it.screen
-        assert CANARY not in it.screen
-        it.types("y\n")
-        it.sees("Why?")
-        it.types("looks fine\n")
-        assert it.ends() == 0
-        assert it.child.stdout is not None
-        assert json.loads(it.child.stdout.read()) == "done"
+    yes = ("Approve it as ops? [y/N]", typing("y\n")), ("Why?", typing("it is fine\n"))
+    code, screen = at_terminal(monkeypatch, "run a", *yes)
+    assert code == 0
+    assert 80 * "x" in screen
+    assert CANARY not in screen
     assert shell.types()[-1] == "RunCompleted"
 
 
-def test_anything_but_yes_is_no(shell: Shell) -> None:
+def test_anything_but_yes_is_no(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     configure(shell, "approve = { by = ['ops', 'board'] }")
-    with terminal(shell, "run", "a") as it:
-        it.sees("ops or board?")
-        it.types("board\n")
-        it.sees("Approve it as board? [y/N]")
-        it.types("\n")
-        it.sees("Why?")
-        it.types("\n")
-        assert it.ends() == 0
+    code, _ = at_terminal(
+        monkeypatch,
+        "run a",
+        ("ops or board?", typing("board\n")),
+        ("Approve it as board? [y/N]", typing("\n")),
+        ("Why?", typing("\n")),
+    )
+    assert code == 0
     assert shell.types()[-3:] == ["ToolInvoked", "ToolDenied", "RunCompleted"]
 
 
-@pytest.mark.parametrize("how", ["Ctrl-C", "Ctrl-D", "nobody"])
-def test_nothing_said_leaves_the_run_suspended(shell: Shell, how: str) -> None:
-    configure(shell, "approve = { by = ['ops', 'board'] }")
-    with terminal(shell, "run", "a") as it:
-        it.sees("ops or board?")
-        if how == "Ctrl-C":
-            it.child.send_signal(signal.SIGINT)
-        else:
-            it.types("\x04" if how == "Ctrl-D" else "me\n")
-        it.sees("To fix:")
-        assert it.ends() == 3
-    assert "cancelling" not in it.screen
-    assert shell.types()[-1] == "RunSuspended"
+@pytest.mark.parametrize(
+    "script",
+    [
+        [("ops or board?", interrupt)],
+        [("ops or board?", typing("\x04"))],
+        [("ops or board?", typing("me\n"))],
+        [("ops or board?", typing("ops\n")), ("[y/N]", typing("\x04"))],
+        [
+            ("ops or board?", typing("ops\n")),
+            ("[y/N]", typing("y\n")),
+            ("Why?", interrupt),
+        ],
+    ],
+    ids=["Ctrl-C", "Ctrl-D", "nobody", "no answer", "no reason"],
+)
+def test_nothing_said_leaves_the_run_suspended(
+    waiting_for_two: Shell,
+    monkeypatch: pytest.MonkeyPatch,
+    script: list[tuple[str, Act]],
+) -> None:
+    code, screen = at_terminal(monkeypatch, "run a", *script)
+    assert code == 3
+    assert "To fix: decide:" in screen
+    assert "cancelling" not in screen
+    assert waiting_for_two.types()[-1] == "RunSuspended"
+
+
+@pytest.fixture
+def waiting_for_two(shell: Shell) -> Shell:
+    return configure(shell, "approve = { by = ['ops', 'board'] }")
 
 
 @pytest.mark.parametrize("more", [(), ("--no-resume",)])
 def test_word_that_is_said_elsewhere_reaches_the_terminal(
-    shell: Shell, more: tuple[str, ...]
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
 ) -> None:
     configure(shell)
-    with terminal(shell, "run", "a") as it:
-        it.sees("[y/N]")
-        done = approval(shell, "approve", "@last", "--as", "ops", *more)
-        assert done.code == 0
-        assert it.ends() == 0
-    until(lambda: shell.types()[-1] == "RunCompleted")
+    words = ("approval", "approve", "@last", "--as", "ops", *more)
+    said: list[Done] = []
+    elsewhere = ("[y/N]", lambda _: said.append(shell.typed(*words)))
+    code, _ = at_terminal(monkeypatch, "run a", elsewhere)
+    assert (code, said[0].code) == (0, 0)
     # law 7: whoever was faster
     assert shell.types().count("ToolInvoked") == 1
+    assert shell.types()[-1] == "RunCompleted"
+
+
+def test_time_that_is_over_ends_the_question(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(shell, "approve = { within = '1500ms' }")
+    code, screen = at_terminal(monkeypatch, "run a", ("[y/N]", typing("")))
+    assert code == 0
+    assert "nobody decided in time" in screen
+    assert shell.types()[-2:] == ["ToolDenied", "RunCompleted"]
+
+
+def test_terminal_of_a_resume_asks_too(
+    waiting: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yes = ("[y/N]", typing("y\n")), ("Why?", typing("\n"))
+    code, _ = at_terminal(monkeypatch, f"runs resume {name_of(waiting)}", *yes)
+    assert code == 0
+    assert waiting.types()[-1] == "RunCompleted"

@@ -12,6 +12,7 @@ from . import (
     agents,
     appends,
     calls,
+    decisions,
     evidence,
     judging,
     machine,
@@ -29,6 +30,7 @@ SECTIONS: Mapping[str, Callable[[Path, argparse.Namespace], page.Section]] = {
     "calls_http": partial(calls.section, transport="http"),
     "many": partial(many.section, transport="stdio"),
     "many_http": partial(many.section, transport="http"),
+    "transports": many.transports_section,
     "start": start.section,
     "slow": slow.section,
     "runs": scale.runs_section,
@@ -39,6 +41,7 @@ SECTIONS: Mapping[str, Callable[[Path, argparse.Namespace], page.Section]] = {
     "appends": appends.section,
     "evidence": evidence.section,
     "what_if": judging.section,
+    "decisions": decisions.section,
     "profile": profile.section,
 }
 

@@ -13,7 +13,7 @@ from ..core.approvals import VERDICTS, Asked, Verdict
 from ..core.calls import JSON
 from ..core.events import ApprovalRequested
 from ..core.redact import Redactor
-from ..errors import BusyError, CaxtonError, UsageError
+from ..errors import BusyError, CaxtonError, StoreError, UsageError
 from .frame import Frame, as_json, local_actor, wait
 from .interrupt import drive
 from .overrides import Overrides, check_text, overrides
@@ -115,9 +115,14 @@ def _waiting_in(recording: Recording) -> list[_Waiting]:
 async def _all(store: SqlStore, agent: str | None = None) -> list[_Waiting]:
     from ..recording import Recording
 
-    rows = await store.runs(_MOST, agent=agent, state="suspended")
-    found = [await Recording.load(row.run_id, store) for row in reversed(rows)]
-    return [one for recording in found for one in _waiting_in(recording)]
+    found: list[_Waiting] = []
+    for row in reversed(await store.runs(_MOST, agent=agent, state="suspended")):
+        try:
+            found += _waiting_in(await Recording.load(row.run_id, store))
+        except StoreError as exc:
+            # The others wait nevertheless.
+            note(f"warning: run {row.run_id} cannot be read: {exc}")
+    return found
 
 
 async def _listed(frame: Frame, agent: str | None) -> list[_Waiting]:
@@ -213,8 +218,17 @@ def show_(frame: Frame, run: str, seq: int | None, as_json: bool) -> None:
         say(f"asked  {moment(one.asked_at)[:_TO_THE_SECOND]} UTC")
         say(f"until  {one.until or 'somebody decides'}")
     for one in found:
-        for verdict in VERDICTS:
-            note(f"to {verdict} it: {deciding(frame, one.run_id, one.asked, verdict)}")
+        for line in _commands(frame, one):
+            note(line)
+
+
+def _commands(frame: Frame, one: _Waiting) -> list[str]:
+    if one.is_over:
+        return [f"to go on without it: {frame.command()} runs resume {one.run_id}"]
+    return [
+        f"to {verdict} it: {deciding(frame, one.run_id, one.asked, verdict)}"
+        for verdict in VERDICTS
+    ]
 
 
 async def _found(frame: Frame, run: str, seq: int | None) -> list[_Waiting]:

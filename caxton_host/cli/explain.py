@@ -21,7 +21,7 @@ from ..errors import NotFoundError, NotKeptError, UsageError
 from .exits import FAILED, SUSPENDED
 from .frame import Frame, as_json, wait
 from .judgement import agent_of, considered, tell_asked, tell_remedy, tell_rules
-from .params import params_of
+from .params import Words
 from .screen import plain, say, show
 from .tools import split
 
@@ -289,8 +289,8 @@ def of_agent(
     config = frame.load()
     one = agent_of(config, agent)
     server, name = split(tool)
+    values = Words.read(params).params({})
     schema = (known(config, start=False).get(server) or {}).get(name)
-    values = params_of(params, {})
     tally = Tally()
     for before in map(split, after):
         _spend(one.grant, before, tally)

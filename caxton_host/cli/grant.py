@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from . import check, explain, matrix, suggest, what_if
+from . import budgets, check, explain, matrix, suggest, what_if
 
 __all__ = ["command"]
 
@@ -21,9 +21,11 @@ def command() -> None:
       caxton grant matrix
       caxton grant what-if new.toml --since 7d
       caxton grant suggest --manifest hello.wasm
+      caxton grant budgets
     """
 
 
+command.add_command(budgets.budgets)
 command.add_command(check.command)
 command.add_command(explain.of_agent)
 command.add_command(matrix.command)

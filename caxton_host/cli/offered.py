@@ -10,8 +10,9 @@ from ..core.calls import JSON
 from ..core.webhooks import SERVER as WEBHOOK
 from ..errors import UsageError
 from .frame import wait
+from .reach import offers
 from .screen import note, patience
-from .server import offers
+from .variables import by_hand
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -65,7 +66,9 @@ async def _accepted(config: Config, found: dict[str, dict[str, JSON] | None]) ->
 
 
 def _ask(config: Config, found: dict[str, dict[str, JSON] | None]) -> None:
-    offered = wait(offers(config, [*config.servers], required=False))
+    offered = wait(
+        offers(config, [*config.servers], by_hand(config, ()), required=False)
+    )
     for name, said in offered.servers.items():
         if said.get("version") is None:
             note(f"warning: {name} does not answer")

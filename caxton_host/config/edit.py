@@ -34,6 +34,7 @@ def add_server(  # noqa: PLR0913 -- each is a part of what is written
     *,
     command: Sequence[str] = (),
     url: str | None = None,
+    transport: str | None = None,
     env: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
     environ: Mapping[str, str],
@@ -49,6 +50,8 @@ def add_server(  # noqa: PLR0913 -- each is a part of what is written
         command: Program and arguments; or else *url*.
 
         url: Its address.
+
+        transport: How it is spoken to, where that does not go without saying.
 
         env: Variables of its process, as they are to stand in the file.
 
@@ -66,6 +69,8 @@ def add_server(  # noqa: PLR0913 -- each is a part of what is written
         lines.append(f"args = {value_text([*command[1:]])}")
     if url is not None:
         lines.append(f"url = {quoted(url)}")
+    if transport is not None:
+        lines.append(f"transport = {quoted(transport)}")
     for key, values in (("env", env), ("headers", headers)):
         if values:
             lines.append(f"{key} = {value_text({**values})}")

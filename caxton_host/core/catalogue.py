@@ -54,6 +54,8 @@ class Offer:
 
         over_limit: What becomes of an answer that is too large.
 
+        key_argument: The parameter in which the idempotency key is sent.
+
         on_change: What becomes of it if it is not the one that was accepted;
             ``None``: it is the operator's own, and needs no acceptance.
     """
@@ -71,6 +73,7 @@ class Offer:
     record: Record = "full"
     retry: Retry = field(default_factory=Retry)
     over_limit: OverLimit = "fail"
+    key_argument: str | None = None
     on_change: OnToolChange | None = None
 
 
@@ -208,6 +211,7 @@ def catalogue_for(
                 record=offer.record if offer else said.record,
                 retry=offer.retry if offer else said.retrying(effect),
                 over_limit=offer.over_limit if offer else said.over_limit or "fail",
+                key_argument=offer.key_argument if offer else said.key_argument,
             )
             if name in routes:
                 taken = routes[name]
@@ -247,7 +251,12 @@ def pinned(payload: Mapping[str, JSON], offered: Offered) -> dict[str, Route]:
     its answers no more is kept than both allow, and it is sent no more often.
     """
     now = {
-        (offer.server, offer.tool): (offer.effect, offer.record, offer.retry)
+        (offer.server, offer.tool): (
+            offer.effect,
+            offer.record,
+            offer.retry,
+            offer.key_argument,
+        )
         for offer in offered.offers
     }
     routes = routes_from_payload(payload)
@@ -255,13 +264,14 @@ def pinned(payload: Mapping[str, JSON], offered: Offered) -> dict[str, Route]:
         target = route.server, route.tool
         said = offered.options.get(target, _UNSAID)
         unsaid = said.effect or "unsafe"
-        known = unsaid, said.record, said.retrying(unsaid)
-        effect, record, retry = now.get(target, known)
+        known = unsaid, said.record, said.retrying(unsaid), said.key_argument
+        effect, record, retry, key = now.get(target, known)
         routes[name] = replace(
             route,
             effect=max(route.effect, effect, key=_STRICTER.index),
             record="hash" if "hash" in {route.record, record} else "full",
             retry=min(route.retry, retry, key=lambda one: one.attempts),
+            key_argument=key,
         )
     return routes
 

@@ -115,9 +115,15 @@ class Conditions:
             others: Whether parameters that no condition names are taken.
         """
         try:
-            return next(self.root.failures(dict(params), matches, others=others), None)
+            return next(self._failures(params, matches, others=others), None)
         except Exception:  # noqa: BLE001 -- law 4: an error while deciding is a denial
             return Failure((), "error")
+
+    def _failures(
+        self, params: Mapping[str, JSON], matches: Matcher, *, others: bool
+    ) -> Iterator[Failure]:
+        known = params if isinstance(params, dict) else dict(params)
+        return self.root.failures(known, matches, others=others)
 
     def spared(
         self, params: Mapping[str, JSON], matches: Matcher = no_engine
@@ -128,7 +134,7 @@ class Conditions:
         It does unless everything can be judged, and something does not hold.
         """
         try:
-            found = list(self.root.failures(dict(params), matches, others=True))
+            found = list(self._failures(params, matches, others=True))
         except Exception:  # noqa: BLE001 -- law 4: what cannot be judged is denied
             return None
         return found[0] if found and all(one.judged for one in found) else None

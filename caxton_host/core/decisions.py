@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from .approvals import Approve
+from .budgets import cannot_bear
 from .calls import JSON, Denied, Route
 from .conditions import Failure, Matcher, no_engine
 from .grants import Grant, Rule
@@ -51,6 +52,7 @@ class Attempt:
             rule with a pattern allows anything.
 
         schema: Compares parameters with the schema of the tool, if that is known.
+        refused: Rules whose budgets the store has no room in, by id, and why.
     """
 
     route: Route | None
@@ -59,6 +61,7 @@ class Attempt:
     now: int = 0
     matches: Matcher = no_engine
     schema: Callable[[JSON], Mismatch | None] | None = None
+    refused: Mapping[str, Refusal] = field(default_factory=dict[str, "Refusal"])
 
 
 @dataclass(slots=True)
@@ -72,19 +75,24 @@ class Tally:
         called: Each ``(server, tool)`` that was allowed, whatever came of it.
 
         done: Those of them that answered, and did not say that they failed.
+
+        spent: What it took of each budget, by its key.
     """
 
     used: Counter[str] = field(default_factory=Counter[str])
     called: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     done: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    spent: Counter[str] = field(default_factory=Counter[str])
 
     def copy(self) -> Tally:
         """Return what it says now."""
-        return Tally(self.used.copy(), self.called.copy(), self.done.copy())
+        return Tally(
+            self.used.copy(), self.called.copy(), self.done.copy(), self.spent.copy()
+        )
 
 
 Stage: TypeAlias = Literal[
-    "expired", "order", "too_large", "params", "schema", "budget"
+    "expired", "order", "too_large", "params", "schema", "budget", "rate", "busy"
 ]
 
 
@@ -116,15 +124,23 @@ class Allowed:
 
     Attributes:
         approves: What has to be approved first, by the id of the rule that says so.
+
+        today: The rule of today that allows it as well, where that was asked.
     """
 
     rule: Rule
     approves: tuple[tuple[str, Approve], ...] = ()
+    today: Rule | None = None
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """All rules that allow it."""
+        return (self.rule, self.today) if self.today else (self.rule,)
 
     def and_today(self, today: Allowed) -> Allowed:
         """Return the same where today's grants allow the call as well."""
         also = ((f"today.{rule}", approve) for rule, approve in today.approves)
-        return replace(self, approves=(*self.approves, *also))
+        return replace(self, approves=(*self.approves, *also), today=today.rule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +162,8 @@ class Considered:
     speaks: bool
     refusal: Refusal | None = None
 
+
+_Why: TypeAlias = str | Failure | Mismatch
 
 _NOTHING = Denied(
     code="not_granted", rule=None, message="this agent has no grant for that tool"
@@ -175,15 +193,17 @@ def decide(grant: Grant, attempt: Attempt, tally: Tally) -> Allowed | Denied:
             return Denied(
                 code="denied", rule=rule.id, message=f"a rule forbids that {what}"
             )
-    furthest, found = -1, _NOTHING
+    furthest, found = -1, None
     for rule in allow:
-        refusal = _refusal(rule, attempt, tally)
-        if refusal is None:
+        refused = _refused(rule, attempt, tally)
+        if refused is None:
             return Allowed(rule, _approves(rule, attempt))
-        if _STAGES[refusal.code] > furthest:
-            furthest = _STAGES[refusal.code]
-            found = Denied(code=refusal.code, rule=rule.id, message=refusal.message)
-    return found
+        if _STAGES[refused[0]] > furthest:
+            furthest, found = _STAGES[refused[0]], (rule, *refused)
+    if found is None:
+        return _NOTHING
+    rule, code, why = found
+    return Denied(code=code, rule=rule.id, message=_told(code, why).message)
 
 
 def _approves(rule: Rule, attempt: Attempt) -> tuple[tuple[str, Approve], ...]:
@@ -202,8 +222,8 @@ def considered(grant: Grant, attempt: Attempt, tally: Tally) -> Iterator[Conside
         yield Considered(rule, "deny", speaks, spared)
     for rule in grant.allow:
         speaks = route is not None and rule.matches(route.server, route.tool)
-        refusal = _refusal(rule, attempt, tally) if speaks else None
-        yield Considered(rule, "allow", speaks, refusal)
+        refused = _refused(rule, attempt, tally) if speaks else None
+        yield Considered(rule, "allow", speaks, refused and _told(*refused))
 
 
 def may_ever(grant: Grant, route: Route) -> bool:
@@ -215,12 +235,13 @@ def may_ever(grant: Grant, route: Route) -> bool:
     return any(rule.calls != 0 for rule in allow)
 
 
-def _refusal(rule: Rule, attempt: Attempt, tally: Tally) -> Refusal | None:
+def _refused(rule: Rule, attempt: Attempt, tally: Tally) -> tuple[Stage, _Why] | None:
     """Return why *rule*, which speaks of the tool, does not allow the call."""
     for code, check in _CHECKS.items():
         if found := check(rule, attempt, tally):
-            return _told(code, found)
-    return None
+            return code, found
+    stored = attempt.refused.get(rule.id)
+    return (stored.code, stored.message) if stored else None
 
 
 def _spared(rule: Rule, attempt: Attempt) -> Refusal | None:
@@ -231,7 +252,7 @@ def _spared(rule: Rule, attempt: Attempt) -> Refusal | None:
     return _told("params", found) if found else None
 
 
-def _told(code: Stage, found: str | Failure | Mismatch) -> Refusal:
+def _told(code: Stage, found: _Why) -> Refusal:
     if isinstance(found, Failure):
         return Refusal(code, found.message, found.path, found)
     if isinstance(found, Mismatch):
@@ -278,14 +299,16 @@ def _schema(_: Rule, attempt: Attempt, __: Tally) -> Mismatch | None:
         return Mismatch("$", "could not be judged")
 
 
-def _budget(rule: Rule, _: Attempt, tally: Tally) -> str:
-    if rule.calls is None or tally.used[rule.id] < rule.calls:
-        return ""
-    return f"all {rule.calls} calls of that grant are spent"
+def _budget(rule: Rule, attempt: Attempt, tally: Tally) -> str:
+    if rule.calls is not None and tally.used[rule.id] >= rule.calls:
+        return f"all {rule.calls} calls of that grant are spent"
+    for cost in rule.costs(attempt.params):
+        if message := cannot_bear(cost, tally.spent):
+            return message
+    return ""
 
 
-_Found: TypeAlias = "str | Failure | Mismatch | None"
-_CHECKS: Mapping[Stage, Callable[[Rule, Attempt, Tally], _Found]] = {
+_CHECKS: Mapping[Stage, Callable[[Rule, Attempt, Tally], _Why | None]] = {
     "expired": _expired,
     "order": _order,
     "too_large": _too_large,
@@ -293,4 +316,5 @@ _CHECKS: Mapping[Stage, Callable[[Rule, Attempt, Tally], _Found]] = {
     "schema": _schema,
     "budget": _budget,
 }
-_STAGES = {code: number for number, code in enumerate(_CHECKS)}
+#: The last ones only the store can tell: see `Attempt.refused`.
+_STAGES = {code: number for number, code in enumerate((*_CHECKS, "rate", "busy"))}

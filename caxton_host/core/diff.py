@@ -13,6 +13,7 @@ from typing import assert_never
 
 from .calls import JSON, Completed, Denied, Failed, Outcome
 from .events import (
+    ApprovalRequested,
     Event,
     Recorded,
     RunCancelled,
@@ -129,8 +130,10 @@ class Diff:
 
 @dataclass(slots=True)
 class _Call:
+    """A call, or the question whether it may be made."""
+
     place: Place
-    invoked: ToolInvoked
+    invoked: ToolInvoked | ApprovalRequested
     outcome: Outcome | None = None
 
     def told(self) -> dict[str, JSON]:
@@ -140,7 +143,11 @@ class _Call:
             "server": call.server,
             "tool": call.tool,
             "params": call.params,
-            **_told(self.outcome),
+            **(
+                {"outcome": "waits for an approval"}
+                if isinstance(call, ApprovalRequested)
+                else _told(self.outcome)
+            ),
         }
 
 
@@ -178,7 +185,9 @@ def _folded(history: Sequence[Recorded]) -> _Run:
     run, own = _Run(), history[-1].stream
     for recorded in history:
         event = recorded.event
-        if isinstance(event, ToolInvoked):
+        if isinstance(event, ApprovalRequested) and recorded.stream != own:
+            continue  # A fork asks anew.
+        if isinstance(event, (ToolInvoked, ApprovalRequested)):
             place = Place(run_of(recorded.stream), recorded.seq)
             run.calls[event.call] = _Call(place, event)
         elif event is not None and (settled := outcome_of(event)):

@@ -68,9 +68,10 @@ class Glob:
 
     def matches(self, text: str) -> bool | None:
         """Return whether *text* fits, in linear time; or ``None``: it is in doubt."""
-        between = f"/{text}/"
-        if not text.isprintable() or "/../" in between or "/./" in between:
+        if not text.isprintable() or _dotted(text):
             return None
+        if self.tail is None and len(self.head) == 1:
+            return "/" not in text and fits(self.head[0], text)
         if self.tail is None:
             count = len(self.head) - 1
             return text.count("/") == count and _all(self.head, text.split("/"))
@@ -85,6 +86,13 @@ class Glob:
             and _all(self.head, first)
             and _all(self.tail, behind)
         )
+
+
+def _dotted(text: str) -> bool:
+    if "/" not in text:
+        return text in {".", ".."}
+    between = f"/{text}/"
+    return "/../" in between or "/./" in between
 
 
 def _all(patterns: tuple[tuple[str, ...], ...], segments: list[str]) -> bool:

@@ -38,7 +38,7 @@ KINDS: Mapping[type, str] = MappingProxyType(
 )
 
 #: Items of a list, and entries of a map, where each of them is looked at.
-MAX_ITEMS = 1000
+MAX_ITEMS = 500
 _MAX_SHOWN = 64
 
 
@@ -146,8 +146,9 @@ class Condition:
         self, items: list[JSON], matches: Matcher, *, others: bool
     ) -> Iterator[Failure]:
         if self.each:
+            failures = self.each.failures
             for number, item in enumerate(items):
-                for failure in self.each.failures(item, matches, others=others):
+                for failure in failures(item, matches, others=others):
                     yield failure.under(number)
         if self.some:
             judged = True

@@ -88,6 +88,7 @@ def _offer(config: ServerConfig, name: str, entry: dict[str, JSON]) -> Offer:
         record=options.record,
         retry=options.retrying(effect),
         over_limit=options.over_limit or "fail",
+        key_argument=options.key_argument,
         on_change=config.on_tool_change,
     )
 

@@ -89,8 +89,8 @@ class FakeTools:
 
     An answer that is a `ToolError` is raised. ``asked`` lists what came, ``effects``
     says what is not ``unsafe``, and of the answers of ``hashed`` the log is to keep a
-    digest. ``schemas`` says what takes not just any parameters, ``readable`` what there
-    is to read.
+    digest. ``schemas`` says what takes not just any parameters, ``keys`` which of them
+    is for the idempotency key, ``readable`` what there is to read.
     """
 
     answers: Mapping[tuple[str, str], JSON | ToolError | Completed]
@@ -102,6 +102,9 @@ class FakeTools:
     readable: Sequence[ServerResource] = ()
     schemas: Mapping[tuple[str, str], Mapping[str, JSON]] = field(
         default_factory=dict[tuple[str, str], Mapping[str, JSON]]
+    )
+    keys: Mapping[tuple[str, str], str] = field(
+        default_factory=dict[tuple[str, str], str]
     )
 
     def open(self, scope: RunScope) -> nullcontext[Self]:
@@ -120,6 +123,7 @@ class FakeTools:
                         input_schema=self.schemas.get(key, _ANY),
                     ),
                     record="hash" if key in self.hashed else "full",
+                    key_argument=self.keys.get(key),
                 )
                 for key in self.answers
                 if key[0] in servers

@@ -19,6 +19,7 @@ from caxton_host.core.approvals import Approve
 from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.conditions import Conditions
 from caxton_host.core.grants import Grant, Rule
+from caxton_host.core.jsonpaths import JsonPath
 from caxton_host.core.limits import Limits
 from caxton_host.core.patterns import Pattern
 from caxton_host.core.resolution import Abort, Fail, GiveResult, Retry
@@ -193,6 +194,54 @@ async def denied_by_rule(it: Studio) -> None:
     await it.keep()
 
 
+#: Each constraint there is, as logs have it from now on.
+_SAID: dict[str, JSON] = {
+    "n": {"type": "integer", "min": 1, "max": 9},
+    "s": {"min_length": 1, "max_length": 9, "pattern": "[a-z]+", "optional": True},
+    "one": {"const": {"a": [1, True]}, "optional": True},
+    "of": {"one_of": [1, "a"], "optional": True},
+    "repo": {"glob": "acme/**/*", "optional": True},
+    "path": {"path": {"inside": ["/srv"]}, "optional": True},
+    "url": {"url": {"host": ["*.a.org"], "port": 443}, "optional": True},
+    "list": {"each": {"type": "any"}, "max_items": 2, "min_items": 1, "optional": True},
+    "map": {"keys": {"values": {"type": "null"}, "max": 2}, "optional": True},
+    "user": {"has": {"name": {"type": "string"}}, "optional": True},
+    "user.age": {"type": "number"},
+    "a\\.b": {"type": "boolean", "optional": True},
+}
+
+
+@scene
+async def denied_by_params(it: Studio) -> None:
+    allow = Rule(
+        id="allow[1]",
+        tools=(Pattern.parse("demo/*"),),
+        params=Conditions.parse(_SAID),
+        other_params=True,
+    )
+    deny = Rule(
+        id="deny[1]",
+        tools=(Pattern.parse("demo/look"),),
+        params=Conditions.parse(
+            {"list": {"some": {"min": 1}}, "n": {"min": 5}}, deny=True
+        ),
+    )
+    look, strict = "mcp__demo__look", "mcp__demo__strict"
+    await it.start(
+        guest(
+            call(look, n=3, list=[0], repo="acme/site"),
+            call(look, n=10, list=[0]),
+            call(look, n=3, list=[0], repo="acme/../x"),
+            call(look, n=7, list=[1]),
+            call(look, n=3),
+            call(strict, n=3, x="others"),
+            call(strict, n=4),
+        ),
+        grant=Grant(allow=(allow,), deny=(deny,)),
+    )
+    await it.keep()
+
+
 @scene
 async def bad_requests(it: Studio) -> None:
     await it.start(
@@ -327,6 +376,25 @@ async def diverged(it: Studio) -> None:
         await left.resume()
         left.sandbox = sound
         await left.keep()
+
+
+@scene
+async def answers_under_terms(it: Studio) -> None:
+    hidden = (JsonPath.parse("$.said"), JsonPath.parse("$..token"))
+    rules = [
+        Rule(
+            id="allow[1]",
+            tools=(Pattern.parse("demo/look"),),
+            timeout=2.5,
+            redact_result=hidden,
+        ),
+        Rule(id="allow[2]", tools=(Pattern.parse("demo/*"),), max_result=4096),
+    ]
+    await it.start(
+        guest(*map(tool, ("look", "huge", "send")), output=None),
+        grant=Grant(allow=tuple(rules)),
+    )
+    await it.keep()
 
 
 # -- approvals -----------------------------------------------------------------

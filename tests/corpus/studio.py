@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -70,6 +70,11 @@ _ANSWERS: dict[str, Completed | ToolError | Exception] = {
 }
 
 
+_SCHEMAS: Mapping[str, Mapping[str, JSON]] = {
+    "strict": {"type": "object", "properties": {"n": {"maximum": 3}}}
+}
+
+
 @dataclass(slots=True)
 class Tools:
     """Scripted tools; ``wait`` never answers."""
@@ -80,10 +85,15 @@ class Tools:
         return nullcontext(self)
 
     async def offered(self, servers: Collection[str]) -> Offered:
-        names = [*EFFECTS, *_ANSWERS, "wipe", "wait", "tells"]
+        names = [*EFFECTS, *_ANSWERS, "wipe", "wait", "tells", "strict"]
         return Offered(
             offers=tuple(
-                replace(offer("demo", tool), effect=EFFECTS.get(tool, "unsafe"))
+                offer(
+                    "demo",
+                    tool,
+                    effect=EFFECTS.get(tool, "unsafe"),
+                    input_schema=_SCHEMAS.get(tool, {"type": "object"}),
+                )
                 for tool in names
             ),
             servers={name: {"transport": "fake"} for name in servers},

@@ -10,8 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from caxton_host import codec
+from caxton_host.approving import Word, say
+from caxton_host.core.approvals import Approve, Verdict
 from caxton_host.core.calls import JSON
+from caxton_host.core.conditions import Conditions
 from caxton_host.core.events import (
+    ApprovalDecided,
     CallResolved,
     Recorded,
     RunResumed,
@@ -20,6 +24,7 @@ from caxton_host.core.events import (
     ToolInvoked,
     ToolRetried,
 )
+from caxton_host.core.grants import Grant
 from caxton_host.core.limits import Limits
 from caxton_host.core.names import idempotency_key
 from caxton_host.core.payloads import outcome_of
@@ -31,7 +36,7 @@ from caxton_host.recording import Recording
 from caxton_host.replay import replay
 from caxton_host.telemetry import NoTelemetry
 from tests.crash import answer
-from tests.scene import DEMO
+from tests.scene import rule
 
 from .loop import Process, SimLoop
 from .world import Program, Sandbox, Store, Tools, World
@@ -40,6 +45,18 @@ WHO: dict[str, JSON] = {"kind": "local", "id": "ann", "authenticated": False}
 _OVER = {"completed", "failed", "cancelled"}
 _RUNS, _HOSTS, _STEPS = 4, 2, 100_000
 _TOOLS = ("look", "set", "pay", "send", "send", "fail", "nothing", "log")
+_LATE = ("already", "no call in doubt", "wait for an approval", "in time")
+#: What may be sent after somebody's word, if that comes in time.
+_ASKED = Approve(
+    by=("ops",), within=0.5, when=Conditions.parse({"n": {"const": 2}}, deny=True)
+)
+GRANT = Grant(
+    allow=(
+        replace(rule("demo/send"), approve=_ASKED),
+        rule("demo/*", name="allow[2]"),
+    )
+)
+_WORDS: tuple[Verdict | None, ...] = ("approve", "approve", "deny", None)
 _LIKELY = {"refuses": 0.1, "loses": 0.1, "full": 0.02, "locked": 0.2, "worker": 0.05}
 
 
@@ -107,12 +124,13 @@ class Living(Process):
             recording = await Recording.load(run_id, self.store)
             if recording.state == "suspended":
                 await self._resolve(recording)
-            await self.host.resume(run_id, actor=WHO, grant=DEMO)
+                await self._decide(recording)
+            await self.host.resume(run_id, actor=WHO, grant=GRANT)
         except (StoreError, BusyError, Suspend) as exc:
             self.story.world.met[type(exc).__name__] += 1
         except UsageError as exc:
             # The other host was quicker.
-            if not any(text in str(exc) for text in ("already", "no call in doubt")):
+            if not any(text in str(exc) for text in _LATE):
                 raise
         finally:
             self.store.leave(f"run/{run_id}")
@@ -130,6 +148,23 @@ class Living(Process):
             world.met[type(resolution).__name__] += 1
             await self.host.resolve(
                 recording.run_id, doubt.seq, resolution, actor=WHO, reason="looked"
+            )
+            self.store.leave(f"run/{recording.run_id}")
+
+    async def _decide(self, recording: Recording) -> None:
+        """Say yes or no to what is asked, or let the time pass."""
+        world = self.story.world
+        for asked in recording.journal().waiting:
+            verdict: Verdict | None = self.story.chance.choice(_WORDS)
+            world.met[f"said {verdict}"] += 1
+            if verdict is None or asked.is_over(world.clock.now()):
+                continue
+            await say(
+                self.store,
+                recording.run_id,
+                asked.seq,
+                Word(verdict=verdict, actor=WHO, reason="looked", role="ops"),
+                now=world.clock.now(),
             )
             self.store.leave(f"run/{recording.run_id}")
 
@@ -180,7 +215,7 @@ class Story:
             agent="agent",
             module=codec.encode(cast("JSON", program)),
             actor=WHO,
-            grant=DEMO,
+            grant=GRANT,
             limits=replace(Limits(), wall=wall),
         )
 
@@ -293,10 +328,14 @@ def check_effects(run_id: str, history: list[Recorded], world: World) -> None:
         assert run != run_id or key == idempotency_key(run_id, call)
     intents: dict[int, ToolInvoked] = {}
     words: dict[int, list[str]] = {}
+    said: dict[int, str] = {}
     for event in (one.event for one in history):
         match event:
             case ToolInvoked():
                 intents[event.call] = event
+            case ApprovalDecided():
+                assert event.call not in said
+                said[event.call] = event.verdict
             case CallResolved():
                 words.setdefault(event.call, []).append(event.verdict)
             case ToolRetried() if intents[event.call].effect == "unsafe":
@@ -306,6 +345,8 @@ def check_effects(run_id: str, history: list[Recorded], world: World) -> None:
             case _:
                 continue
     for number, intent in intents.items():
+        asked = intent.tool == "send" and (intent.params or {}).get("n") == 2
+        assert not asked or not done[number] or said[number] == "approve"
         if intent.effect in {"unsafe", "keyed"}:
             assert done[number] <= 1, f"call {number} of {run_id} happened twice"
     assert set(done) <= set(intents)

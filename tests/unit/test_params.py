@@ -111,6 +111,19 @@ async def test_each_call_of_a_batch_is_judged_by_its_parameters() -> None:  # la
     assert sent(scene) == [{"city": "Oslo"}, {"city": "Rome"}]
 
 
+async def test_key_that_the_host_sends_counts_for_the_schema() -> None:
+    scene = asking({"city": "Oslo"}, {"city": 5})
+    assert isinstance(scene.tools, FakeTools)
+    wanted: dict[str, JSON] = {**CITY, "required": ["city", "key"]}
+    scene.tools.schemas = {("demo", "get_weather"): wanted}
+    scene.tools.keys = {("demo", "get_weather"): "key"}
+
+    events = await scene.run()
+
+    assert [code for code, _, _ in denials(events)] == ["schema"]
+    assert sent(scene) == [{"city": "Oslo"}]
+
+
 async def cut_off(scene: Scene, after: int) -> Scene:
     """Return a new host whose log holds the first *after* events of the run."""
     await scene.run()

@@ -72,9 +72,9 @@ def test_glob_fits_segment_by_segment(glob: str, text: str, *, fits: bool) -> No
 def test_list_that_is_longer_than_what_is_looked_at_fails() -> None:  # law 9
     spec: dict[str, JSON] = {"each": {"type": "integer"}}
 
-    assert holds(spec, [1] * 1000)
-    assert not holds(spec, [1] * 1001)
-    assert holds({**spec, "max_items": 2000}, [1] * 1001)
+    assert holds(spec, [1] * 500)
+    assert not holds(spec, [1] * 501)
+    assert holds({**spec, "max_items": 2000}, [1] * 501)
 
 
 def test_empty_list_has_no_item_that_is_wrong() -> None:

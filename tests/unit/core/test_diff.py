@@ -11,6 +11,7 @@ import pytest
 from caxton_host.core.calls import JSON
 from caxton_host.core.diff import Difference, Place, diff
 from caxton_host.core.events import (
+    ApprovalRequested,
     Event,
     LogWritten,
     Recorded,
@@ -263,3 +264,36 @@ def test_end_of_the_parent_is_none_of_the_fork() -> None:
 
 def test_outcome_of_a_call_that_the_log_lacks_is_passed_over() -> None:
     assert diff(run("a", answered()), run("b")).same
+
+
+def asked(call: int = 1) -> ApprovalRequested:
+    return ApprovalRequested(
+        call=call,
+        name="weather",
+        server="demo",
+        tool="get_weather",
+        params={"city": "Oslo"},
+        params_sha256="p",
+        rule="allow[1]",
+        fuel=7,
+        by=("ops",),
+        until=None,
+    )
+
+
+def test_call_that_waits_for_an_approval_differs_from_one_that_was_made() -> None:
+    waits = run("a", asked(), RunSuspended(reason="approval", call=1))
+    made = run("b", asked(), invoked(), answered(), DONE)
+
+    [call] = diff(waits, made).calls
+
+    assert (call.a, call.b) == (Place("a", 2), Place("b", 3))
+    outcome = call.differences[0]
+    assert outcome == Difference("$.outcome", "waits for an approval", "ok")
+    assert diff(waits, waits).same
+
+
+def test_question_of_the_parent_is_none_of_the_fork() -> None:
+    parent = run("a", asked(), RunSuspended(reason="approval", call=1))
+
+    assert not diff([*parent, *run("b")], run("c")).calls

@@ -11,7 +11,7 @@ import click
 
 from ..core.attribution import call_of
 from ..core.calls import JSON, Completed, Denied, Failed, Outcome, Route
-from ..core.decisions import Allowed, Attempt, Tally, decide
+from ..core.decisions import Allowed, Attempt, Refusal, Stage, Tally, decide
 from ..core.events import ApprovalRequested, ToolInvoked
 from ..core.grants import Grant
 from ..core.judging import ALLOWED, ASKS, Explanation, explain
@@ -33,6 +33,7 @@ __all__ = ["Call", "document", "find", "of_agent", "of_run"]
 
 #: What says what a call is; of one that people were asked about, there are two.
 _INTENTS = (ToolInvoked, ApprovalRequested)
+_OF_STORE: Mapping[str, Stage] = {"budget": "budget", "rate": "rate", "busy": "busy"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +197,7 @@ def _call(
         now=intent.recorded_at,
         matches=fits,
         schema=None if schema is None else input_check(schema),
+        refused=_refused(outcome),
     )
     tally = recording.until(intent.seq - 1).journal().tally
     return Call(
@@ -207,6 +209,14 @@ def _call(
         explained=explain(Grant.from_payload(recording.started.grants), attempt, tally),
         tally=tally,
     )
+
+
+def _refused(outcome: Outcome | None) -> dict[str, Refusal]:
+    """Return what the store refused: what runs had spent together is not in the log."""
+    if not isinstance(outcome, Denied) or outcome.rule is None:
+        return {}
+    stage = _OF_STORE.get(outcome.code)
+    return {outcome.rule: Refusal(stage, outcome.message)} if stage else {}
 
 
 def document(found: Call) -> dict[str, JSON]:

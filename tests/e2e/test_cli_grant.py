@@ -320,6 +320,26 @@ def test_sizes_are_judged_by_the_shortest_way_to_write_them_down(ran: Shell) -> 
         assert ("get_weather" not in told) == (size == 18), change
 
 
+def test_budgets_that_runs_share_are_spent_again_in_the_times_of_the_log(
+    ran: Shell,
+) -> None:
+    daily = WEATHER.replace('"2/run"', '["2/run", "1/day"]')
+    ran.write("caxton.toml", toml(DEMO, daily))
+    ran("run", "weather", "-q")
+    ran("run", "weather", "-q")
+    third = ran("runs", "explain", "@last", "5")
+    assert "fits, and refuses (budget): all 1 calls a day" in third.out
+    assert "what would allow it:\n# in allow[1]" in third.out
+
+    same = ran("grant", "what-if", "caxton.toml")
+    ran.write("new.toml", toml(DEMO, WEATHER))
+    other = ran("grant", "what-if", "new.toml")
+
+    # The oldest of the runs spent nothing then, and would now; its echo after it stays.
+    assert same.out.count("-> denied (budget) by allow[1]") == 1
+    assert other.out.count("denied (budget) by allow[1] -> allowed") == 1
+
+
 def test_schema_that_the_run_had_is_asked_again(weather: Shell) -> None:
     strict = {"servers.demo.tools.echo": {"input_schema": SCHEMA}}
     grant = WEATHER.replace('only_after = ["demo/get_weather"]', "")

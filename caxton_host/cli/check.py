@@ -8,8 +8,8 @@ import click
 
 from ..core.checking import Finding, findings
 from .exits import FAILED
-from .explain import agent_of
 from .frame import Frame, as_json
+from .judgement import agent_of
 from .offered import known, tell_unasked
 from .screen import counted, note, plain, say, show
 

@@ -11,30 +11,29 @@ import click
 
 from ..core.attribution import call_of
 from ..core.calls import JSON, Completed, Denied, Failed, Outcome, Route
-from ..core.decisions import Allowed, Attempt, Considered, Refusal, Tally, decide
+from ..core.decisions import Allowed, Attempt, Refusal, Stage, Tally, decide
 from ..core.events import ApprovalRequested, ToolInvoked
 from ..core.grants import Grant
 from ..core.judging import ALLOWED, ASKS, Explanation, explain
-from ..core.names import nearest
 from ..core.payloads import outcome_of
 from ..core.remedies import remedy
-from ..core.toml_text import value_text
 from ..errors import NotFoundError, NotKeptError, UsageError
 from .exits import FAILED, SUSPENDED
 from .frame import Frame, as_json, wait
+from .judgement import agent_of, considered, tell_asked, tell_remedy, tell_rules
 from .params import Words
 from .screen import plain, say, show
 from .tools import split
 
 if TYPE_CHECKING:
-    from ..config import Agent, Config
     from ..core.events import Recorded
     from ..recording import Recording
 
-__all__ = ["Call", "agent_of", "document", "find", "of_agent", "of_run"]
+__all__ = ["Call", "document", "find", "of_agent", "of_run"]
 
 #: What says what a call is; of one that people were asked about, there are two.
 _INTENTS = (ToolInvoked, ApprovalRequested)
+_OF_STORE: Mapping[str, Stage] = {"budget": "budget", "rate": "rate", "busy": "busy"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,10 +118,10 @@ def of_run(frame: Frame, run: str, seq: int, as_json: bool) -> None:
     say(f"leads to  {where}{effect}")
     say(f"params    {plain(call.params)}")
     say(f"verdict   {found.verdict}, rule {found.rule or 'none'}")
-    _tell_asked(found.explained)
-    _tell_rules(found.explained)
+    tell_asked(found.explained)
+    tell_rules(found.explained)
     say(f"ended     {found.ending}")
-    _tell_remedy(found.remedy)
+    tell_remedy(found.remedy)
 
 
 async def _recording(
@@ -198,6 +197,7 @@ def _call(
         now=intent.recorded_at,
         matches=fits,
         schema=None if schema is None else input_check(schema),
+        refused=_refused(outcome),
     )
     tally = recording.until(intent.seq - 1).journal().tally
     return Call(
@@ -209,6 +209,14 @@ def _call(
         explained=explain(Grant.from_payload(recording.started.grants), attempt, tally),
         tally=tally,
     )
+
+
+def _refused(outcome: Outcome | None) -> dict[str, Refusal]:
+    """Return what the store refused: what runs had spent together is not in the log."""
+    if not isinstance(outcome, Denied) or outcome.rule is None:
+        return {}
+    stage = _OF_STORE.get(outcome.code)
+    return {outcome.rule: Refusal(stage, outcome.message)} if stage else {}
 
 
 def document(found: Call) -> dict[str, JSON]:
@@ -225,66 +233,10 @@ def document(found: Call) -> dict[str, JSON]:
         "params": call.params,
         "verdict": found.verdict,
         "rule": found.rule,
-        "considered": _considered(found.explained),
+        "considered": considered(found.explained),
         "ended": found.ending,
         "remedy": found.remedy,
     }
-
-
-def _considered(explained: Explanation) -> list[JSON]:
-    return [
-        {
-            **one.rule.to_payload(),
-            "kind": one.kind,
-            "fits": one.speaks,
-            "refusal": _refusal(one),
-        }
-        for one in explained.considered
-    ]
-
-
-def _refusal(one: Considered) -> dict[str, JSON] | None:
-    if one.refusal is None:
-        return None
-    failure = one.refusal.failure
-    wanted: JSON = {failure.kind: failure.wanted} if failure else None
-    return {
-        "code": one.refusal.code,
-        "message": one.refusal.message,
-        "path": one.refusal.path or None,
-        "wanted": wanted,
-    }
-
-
-def _tell_asked(explained: Explanation) -> None:
-    if isinstance(explained.verdict, Allowed):
-        for rule, approve in explained.verdict.approves:
-            say(f"asks      {plain(' or '.join(approve.by)) or 'anybody'}, for {rule}")
-
-
-def _tell_rules(explained: Explanation) -> None:
-    for one in explained.considered:
-        rule = one.rule
-        patterns = ", ".join(pattern.text for pattern in rule.tools)
-        sign = "fits" if one.speaks else "does not fit"
-        if one.refusal:
-            does = "refuses" if one.kind == "allow" else "does not apply"
-            sign = f"fits, and {does} ({one.refusal.code}): {_why(one.refusal)}"
-        source = f"  ({rule.source})" if rule.source else ""
-        say(f"  {rule.id}  {one.kind} {patterns}: {sign}{source}")
-
-
-def _why(refusal: Refusal) -> str:
-    failure = refusal.failure
-    if failure is None or failure.wanted is None:
-        return refusal.message
-    return f"{refusal.message}: {failure.kind} = {value_text(failure.wanted)}"
-
-
-def _tell_remedy(text: str | None) -> None:
-    if text:
-        say("what would allow it:")
-        say(text)
 
 
 def _ending(outcome: Outcome | None) -> str:
@@ -372,15 +324,15 @@ def of_agent(
                 "params": values,
                 "verdict": explained.code,
                 "rule": explained.rule,
-                "considered": _considered(explained),
+                "considered": considered(explained),
                 "remedy": lacks,
             }
         )
     else:
         say(f"verdict   {explained.code}, rule {explained.rule or 'none'}")
-        _tell_asked(explained)
-        _tell_rules(explained)
-        _tell_remedy(lacks)
+        tell_asked(explained)
+        tell_rules(explained)
+        tell_remedy(lacks)
     if explained.code == ASKS:
         ctx.exit(SUSPENDED)
     if explained.code != ALLOWED:
@@ -394,19 +346,3 @@ def _spend(grant: Grant, target: tuple[str, str], tally: Tally) -> None:
         tally.used[verdict.rule.id] += 1
     tally.called.add(target)
     tally.done.add(target)
-
-
-def agent_of(config: Config, name: str) -> Agent:
-    """
-    Return the agent called *name*.
-
-    Raises:
-        NotFoundError: The configuration has none.
-    """
-    if name not in config.agents:
-        meant = nearest(name, [*config.agents])
-        raise NotFoundError(
-            f"no agent {name!r} in the configuration",
-            fix=f"write {meant}" if meant else "caxton agent list shows them",
-        )
-    return config.agents[name]

@@ -9,8 +9,8 @@ import click
 
 from ..core.calls import JSON
 from ..core.matrix import Cell, matrix
-from .explain import agent_of
 from .frame import Frame, as_json
+from .judgement import agent_of
 from .offered import known, tell_unasked
 from .screen import note, on_terminal, show, table
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..codec import decode_trusted, encode
+from ..core.budgets import Concurrency
 from ..core.calls import JSON, Route
 from ..core.events import Recorded, RunStarted, ToolInvoked
 from ..core.judging import Judged, Retrial
@@ -18,15 +19,20 @@ from ..errors import NotFoundError, NotKeptError
 from ..recording import Recording
 from ..schemas import fits, input_check
 from ..tooling import server_names
+from .spending import Spending
 
 if TYPE_CHECKING:
     from ..config import Agent, Config
+    from ..core.grants import Rule
     from ..store.sql import SqlStore
 
 __all__ = ["ENDS", "TYPES", "Changed", "Trials", "inherited", "leads"]
 
 ENDS = frozenset({"RunCompleted", "RunFailed", "RunCancelled"})
-TYPES = ("RunStarted", "ToolInvoked", "ToolDenied", "ApprovalRequested", *sorted(ENDS))
+TYPES = (
+    *("RunStarted", "ToolInvoked", "ToolDenied", "ToolFailed", "ApprovalRequested"),
+    *sorted(ENDS),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,7 @@ class Trials:
     erased: int = 0
     strangers: Counter[str] = field(default_factory=Counter[str])
     _open: dict[str, _Trial] = field(default_factory=dict[str, _Trial])
+    _spending: Spending = field(default_factory=Spending)
     _schemas: dict[str, Callable[[JSON], Mismatch | None]] = field(
         default_factory=dict[str, "Callable[[JSON], Mismatch | None]"]
     )
@@ -80,9 +87,9 @@ class Trials:
     @property
     def types(self) -> tuple[str, ...]:
         """The events that matter: answers may be large, and few rules ask for them."""
-        agents = self.config.agents.values()
-        ordered = any(rule.only_after for one in agents for rule in one.grant.allow)
-        return (*TYPES, "ToolCompleted") if ordered else TYPES
+        rules = [r for one in self.config.agents.values() for r in one.grant.allow]
+        ends = any(rule.only_after or _has_places(rule) for rule in rules)
+        return (*TYPES, "ToolCompleted") if ends else TYPES
 
     async def changes(
         self, source: AsyncGenerator[Recorded]
@@ -95,10 +102,13 @@ class Trials:
                     self._open[stream] = begun
             elif recorded.type in ENDS:
                 self._open.pop(stream, None)
+                if event:
+                    self._spending.settle(stream, event)
             elif (trial := self._open.get(stream)) and event:
                 if isinstance(event, ToolInvoked) and event.name not in trial.checks:
                     await self._learn(trial, event.name)
                 judged = trial.retrial.take(event, recorded.recorded_at, recorded.seq)
+                self._spending.settle(stream, event)
                 if judged is None:
                     continue
                 self.calls += 1
@@ -143,6 +153,9 @@ class Trials:
             self.erased += 1
             return None
         self.runs += 1
+        # What was inherited was spent by another run.
+        spend, stream = self._spending.reserve, recorded.stream
+        trial.reserve = partial(spend, agent.name, stream)
         return _Trial(agent.name, started.catalogue, trial, checks)
 
     async def _learn(self, trial: _Trial, name: str) -> None:
@@ -165,6 +178,10 @@ class Trials:
         except NotFoundError:
             return _anything
         return input_check(definition.get("inputSchema") or {})
+
+
+def _has_places(rule: Rule) -> bool:
+    return any(isinstance(budget, Concurrency) for budget in rule.budgets)
 
 
 def _anything(_: JSON) -> None:

@@ -12,8 +12,8 @@ import click
 from ..core.calls import JSON, Denied
 from ..core.judging import ALLOWED, ASKS, Judged
 from .exits import FAILED
-from .explain import agent_of
 from .frame import Frame, as_json, wait
+from .judgement import agent_of
 from .screen import clipped, counted, note, patience, plain, say, to_json
 from .times import Moment
 from .trials import Trials
@@ -137,6 +137,7 @@ def _sum_up(count: Trials, file: Path) -> None:
         f"{counted(count.changed, 'decision')} would change"
     )
     if count.erased:
-        note(f"not judged: {counted(count.erased, 'run')} that is erased")
+        are = "is" if count.erased == 1 else "are"
+        note(f"not judged: {counted(count.erased, 'run')} that {are} erased")
     for name, runs in sorted(count.strangers.items()):
         note(f"not judged: {counted(runs, 'run')} of {plain(name)}, not in {file}")

@@ -11,9 +11,18 @@ from dataclasses import dataclass, field, replace
 
 from .calls import JSON, Completed, Denied, Outcome, Route
 from .conditions import Matcher, no_engine
-from .decisions import Allowed, Attempt, Considered, Tally, considered, decide
+from .decisions import (
+    Allowed,
+    Attempt,
+    Considered,
+    Refusal,
+    Tally,
+    considered,
+    decide,
+)
 from .events import ApprovalRequested, Event, ToolInvoked
-from .grants import Grant
+from .grants import Grant, Rule
+from .journal import spends_of
 from .payloads import outcome_of
 from .schemas import Mismatch
 
@@ -106,6 +115,10 @@ def _nowhere(_: str) -> Route | None:
     return None
 
 
+def _roomy(_: Allowed, __: ToolInvoked, ___: int) -> Refusal | None:
+    return None
+
+
 def _unmeasured(_: Mapping[str, JSON]) -> int:
     return 0
 
@@ -130,6 +143,9 @@ class Retrial:
 
         schemas: Compares parameters with the schema of a tool, by its exposed name.
 
+        reserve: Spends what a call takes of budgets that runs share, or says why the
+            rule that allows it cannot.
+
         tally: What the run did so far, as the other grant counts it.
     """
 
@@ -140,6 +156,7 @@ class Retrial:
     schemas: Mapping[str, Callable[[JSON], Mismatch | None]] = field(
         default_factory=dict[str, "Callable[[JSON], Mismatch | None]"]
     )
+    reserve: Callable[[Allowed, ToolInvoked, int], Refusal | None] = _roomy
     tally: Tally = field(default_factory=Tally)
     _denied: dict[int, Judged] = field(default_factory=dict[int, Judged])
     _open: dict[int, tuple[str, str]] = field(
@@ -172,28 +189,45 @@ class Retrial:
         return self._end(*end) if end else None
 
     def _judge(self, invoked: ToolInvoked, at: int, seq: int) -> Judged:
-        attempt = self._attempt(invoked, at)
         now: Allowed | Denied = _UNREADABLE
         if invoked.params is not None:
-            now = decide(self.grant, attempt, self.tally)
-        refused = invoked.rule is None and invoked.call in self._asked
-        if (
-            isinstance(now, Allowed)
-            and attempt.route
-            and not (now.approves and refused)
-        ):
-            target = attempt.route.server, attempt.route.tool
-            self.tally.used[now.rule.id] += 1
-            self.tally.called.add(target)
-            self._open[invoked.call] = target
+            now = self._decided(self._attempt(invoked, at), invoked)
         return Judged(
             invoked=invoked,
             at=at,
             seq=seq,
-            was=ASKS if invoked.call in self._asked else ALLOWED,
+            was=ASKS if self._was_asked(invoked) else ALLOWED,
             rule=invoked.rule,
             now=now,
         )
+
+    def _decided(self, attempt: Attempt, invoked: ToolInvoked) -> Allowed | Denied:
+        """Return what the other grant says, and spend what it would have spent."""
+        full: dict[str, Refusal] = {}
+        while True:
+            verdict = decide(self.grant, attempt, self.tally)
+            if isinstance(verdict, Denied):
+                return verdict
+            if verdict.approves and invoked.rule is None and self._was_asked(invoked):
+                return verdict  # They said no.
+            refusal = self.reserve(verdict, invoked, attempt.now)
+            if refusal is None:
+                break
+            full[verdict.rule.id] = refusal
+            attempt = replace(attempt, refused=full)
+        self._spend(verdict.rule, attempt, invoked)
+        return verdict
+
+    def _was_asked(self, invoked: ToolInvoked) -> bool:
+        return invoked.call in self._asked
+
+    def _spend(self, rule: Rule, attempt: Attempt, invoked: ToolInvoked) -> None:
+        assert attempt.route  # noqa: S101 -- or it was not allowed
+        target = attempt.route.server, attempt.route.tool
+        self.tally.used[rule.id] += 1
+        self.tally.spent.update(spends_of(rule, attempt.params))
+        self.tally.called.add(target)
+        self._open[invoked.call] = target
 
     def _attempt(self, invoked: ToolInvoked, at: int) -> Attempt:
         if invoked.server is None or invoked.tool is None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from ..errors import ConditionError
+from .budgets import Calls
 from .calls import JSON
 from .conditions import Conditions, Failure
 from .decisions import Attempt, Refusal, Stage, Tally, considered
@@ -79,10 +80,11 @@ def _lines(
     """Yield a line for each thing that refuses, one behind the other."""
     while refusal:
         loosen = _LOOSER.get(refusal.code)
-        if loosen is None:
+        found = loosen(rule, attempt, tally) if loosen else None
+        if found is None:
             yield f"# {refusal.message}"
             return
-        rule, line = loosen(rule, attempt, tally)
+        rule, line = found
         yield line
         (one,) = considered(Grant(allow=(rule,)), attempt, tally)
         refusal = one.refusal
@@ -116,9 +118,14 @@ def _larger(rule: Rule, attempt: Attempt, _: Tally) -> tuple[Rule, str]:
     return replace(rule, max_params=attempt.size), line
 
 
-def _more(rule: Rule, _: Attempt, tally: Tally) -> tuple[Rule, str]:
+def _more(rule: Rule, _: Attempt, tally: Tally) -> tuple[Rule, str] | None:
     calls = tally.used[rule.id] + 1
-    return replace(rule, calls=calls), f'calls = "{calls}/run"'
+    if rule.calls is None or calls <= rule.calls:
+        return None  # Another budget: what is spent of that, its period gives back.
+    shared = [b for b in rule.budgets if isinstance(b, Calls)]
+    texts: list[JSON] = [f"{calls}/run", *(f"{b.limit}/{b.per}" for b in shared)]
+    line = f"calls = {value_text(texts if shared else texts[0])}"
+    return replace(rule, calls=calls), line
 
 
 def _wider(rule: Rule, attempt: Attempt, _: Tally) -> tuple[Rule, str]:
@@ -154,7 +161,7 @@ def _parsed(spec: dict[str, JSON]) -> Conditions | None:
         return None
 
 
-_LOOSER: Mapping[Stage, Callable[[Rule, Attempt, Tally], tuple[Rule, str]]] = {
+_LOOSER: Mapping[Stage, Callable[[Rule, Attempt, Tally], tuple[Rule, str] | None]] = {
     "expired": _later,
     "order": _reordered,
     "too_large": _larger,

@@ -30,6 +30,7 @@ MODULE = guest(
     call("mcp__demo__echo", text="hi"),
     call("mcp__demo__fail", message="no"),
 )
+SCHEMA = {"type": "object", "maxProperties": 0}
 PLACE = "caxton.toml:17: agents.weather.allow[3]"
 
 
@@ -296,6 +297,60 @@ def test_fork_is_judged_with_what_it_inherited(ran: Shell) -> None:
     # Its echo waits for a call that only its parent made.
     assert (done.code, done.out) == (0, "")
     assert done.err.startswith("6 calls of 2 runs judged")
+
+
+def test_fork_of_an_erased_run_is_not_judged(ran: Shell) -> None:
+    parent = ran("runs", "show", "@last", "--json").document["run_id"]
+    ran("runs", "fork", "@last", "--at", "5")
+    ran("audit", "erase", parent, "--reason", "asked")
+
+    done = ran("grant", "what-if", "caxton.toml")
+
+    assert "0 calls of 0 runs judged" in done.err
+    assert "not judged: 2 runs that are erased" in done.err
+    assert "nothing is suggested" in ran("grant", "suggest", "weather").err
+
+
+def test_sizes_are_judged_by_the_shortest_way_to_write_them_down(ran: Shell) -> None:
+    more = '[[agents.weather.allow]]\ntools = ["demo/*"]\nmax_params = "{} B"\n'
+    # {"location": "Seattle"} has 18 bytes in msgpack.
+    for size, change in ((18, "-> allowed"), (17, "-> denied (too_large)")):
+        ran.write("new.toml", f"[agents.weather]\n{more.format(size)}")
+        told = ran("grant", "what-if", "new.toml").out
+        assert ("get_weather" not in told) == (size == 18), change
+
+
+def test_budgets_that_runs_share_are_spent_again_in_the_times_of_the_log(
+    ran: Shell,
+) -> None:
+    daily = WEATHER.replace('"2/run"', '["2/run", "1/day"]')
+    ran.write("caxton.toml", toml(DEMO, daily))
+    ran("run", "weather", "-q")
+    ran("run", "weather", "-q")
+    third = ran("runs", "explain", "@last", "5")
+    assert "fits, and refuses (budget): all 1 calls a day" in third.out
+    assert "what would allow it:\n# in allow[1]" in third.out
+
+    same = ran("grant", "what-if", "caxton.toml")
+    ran.write("new.toml", toml(DEMO, WEATHER))
+    other = ran("grant", "what-if", "new.toml")
+
+    # The oldest of the runs spent nothing then, and would now; its echo after it stays.
+    assert same.out.count("-> denied (budget) by allow[1]") == 1
+    assert other.out.count("denied (budget) by allow[1] -> allowed") == 1
+
+
+def test_schema_that_the_run_had_is_asked_again(weather: Shell) -> None:
+    strict = {"servers.demo.tools.echo": {"input_schema": SCHEMA}}
+    grant = WEATHER.replace('only_after = ["demo/get_weather"]', "")
+    weather.write("caxton.toml", toml({**DEMO, **strict}, grant))
+    weather("run", "weather", "-q")
+
+    done = weather("grant", "what-if", "caxton.toml")
+
+    # Both were denied by the schema of the operator, and the answer stays.
+    assert (done.code, done.out) == (0, ""), done.err
+    assert "schema" in weather("runs", "explain", "@last", "2").out
 
 
 def test_name_that_led_nowhere_is_judged_by_where_it_would_lead(

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caxton_host.core.approvals import Approve
+from caxton_host.core.budgets import UNIT, Sum
 from caxton_host.core.calls import JSON, Completed, Denied, Failed, Outcome, Route
-from caxton_host.core.decisions import Allowed, Attempt, Tally, decide
+from caxton_host.core.decisions import Allowed, Attempt, Refusal, Tally, decide
 from caxton_host.core.events import (
     ApprovalRequested,
     Event,
@@ -190,6 +191,38 @@ def test_call_that_was_never_closed_is_judged_if_it_was_allowed() -> None:
     judged = retried(trial, invoked(1), invoked(2, by=None))
 
     assert [one.invoked.call for one in judged] == [1]
+
+
+# -- budgets ---------------------------------------------------------------------
+
+
+def test_sum_of_a_run_is_spent_by_what_the_other_grant_allows() -> None:
+    summed = replace(rule("demo/*"), budgets=(Sum(of="n", limit=4 * UNIT, per="run"),))
+
+    judged = retried(
+        Retrial(grant=Grant(allow=(summed,))), *call(1), *call(3), *call(2)
+    )
+
+    assert [one.code for one in judged] == ["allowed", "allowed", "budget"]
+
+
+def test_budget_that_runs_share_is_asked_for_and_another_rule_may_have_room() -> None:
+    full = Refusal("rate", "too often")
+    asked: list[tuple[str, int]] = []
+
+    def reserve(allowed: Allowed, _: ToolInvoked, at: int) -> Refusal | None:
+        asked.append((allowed.rule.id, at))
+        return full if allowed.rule.id == "allow[1]" else None
+
+    one, other = rule("demo/*"), rule("demo/echo", name="allow[2]")
+    trial = Retrial(grant=Grant(allow=(one, other)), reserve=reserve)
+
+    first, second = retried(trial, *call(1), *call(2, OK, "rm"))
+
+    assert first.now == Allowed(other)
+    assert (second.code, second.changed) == ("rate", True)
+    assert asked == [("allow[1]", 10), ("allow[2]", 10), ("allow[1]", 30)]
+    assert trial.tally.used == {"allow[2]": 1}
 
 
 # -- people ----------------------------------------------------------------------

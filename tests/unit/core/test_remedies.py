@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from caxton_host.core.budgets import Calls, Sum
 from caxton_host.core.calls import JSON, Denied, Route
 from caxton_host.core.conditions import Conditions
 from caxton_host.core.decisions import Attempt, Considered, Refusal, Tally
@@ -66,6 +67,27 @@ def test_every_condition_that_does_not_hold_is_named() -> None:
         'max_params = "20 B"',
         'calls = "4/run"',
     ]
+
+
+def test_calls_of_a_run_are_told_with_those_of_other_periods() -> None:
+    rule = replace(RULE, calls=0, budgets=(Calls(limit=20, per="day"),))
+
+    assert told(Grant(allow=(rule,))).endswith('calls = ["1/run", "20/day"]')
+
+
+def test_what_runs_have_spent_together_is_told_in_words() -> None:
+    spent = Refusal("budget", "all 20 calls a day of that grant are spent")
+    rule = replace(RULE, calls=3, budgets=(Calls(limit=20, per="day"),))
+    attempt = replace(ECHO, refused={"allow[1]": spent})
+
+    assert told(Grant(allow=(rule,)), attempt).endswith(f"# {spent.message}")
+
+
+def test_sum_that_has_no_room_is_told_in_words() -> None:
+    rule = replace(RULE, budgets=(Sum(of="n", limit=0, per="run"),))
+    attempt = replace(ECHO, params={"n": 1})
+
+    assert "no room for so much of 'n'" in told(Grant(allow=(rule,)), attempt)
 
 
 def test_condition_is_told_with_room_for_the_value() -> None:

@@ -198,7 +198,10 @@ class Gateway:
         """
         route = self.routes.get(call.name)
         verdict = self._decide(call, route)
-        denied = verdict if isinstance(verdict, Denied) else None
+        denied = None
+        if isinstance(verdict, Denied):
+            # It names a parameter as the agent did (law 8).
+            denied = replace(verdict, message=self.redact.text(verdict.message))
         intent = ToolInvoked(
             call=call.number,
             name=call.name,

@@ -21,7 +21,7 @@ from ..core.runs import ENDS
 from ..errors import CaxtonError, StoreError
 from ..ports import Refused, Reservation
 from .entries import Change, Draft, RunRow, change, started
-from .ledger import Books, Ledger, settle
+from .ledger import Books, Ledger, Page, settle
 
 __all__ = [
     "Batch",
@@ -165,8 +165,8 @@ class Batch:
         ledger: What becomes of budgets.
     """
 
-    def __init__(self, books: Books) -> None:
-        self.ledger = Ledger(books)
+    def __init__(self, books: Books | None = None) -> None:
+        self.ledger = Ledger(books or Page())
         self.heads: dict[Line, tuple[int, bytes]] = {}
         self.events: list[tuple[Any, ...]] = []
         self.payloads: list[tuple[bytes, bytes]] = []

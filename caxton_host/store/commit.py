@@ -95,6 +95,8 @@ class Group:
         settled: Whether it has an outcome.
 
         guard: Looks, in the transaction, whether this may happen, and raises if not.
+
+        waived: It is stored even if there is no room for what it reserves.
     """
 
     line: Line
@@ -107,6 +109,7 @@ class Group:
     settled: bool = False
     outcome: Outcome = None
     guard: Callable[[Driver], None] | None = None
+    waived: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -180,7 +183,7 @@ class Batch:
         if group.reserve:
             group.line.places |= any(item.call is not None for item in group.reserve)
             refused = self.ledger.reserve(group.reserve, group.line.stream)
-            if refused:
+            if refused and not group.waived:
                 return refused
         self._add(group)
         return None

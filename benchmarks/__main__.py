@@ -14,6 +14,7 @@ from . import (
     calls,
     decisions,
     evidence,
+    judging,
     machine,
     many,
     page,
@@ -29,6 +30,7 @@ SECTIONS: Mapping[str, Callable[[Path, argparse.Namespace], page.Section]] = {
     "calls_http": partial(calls.section, transport="http"),
     "many": partial(many.section, transport="stdio"),
     "many_http": partial(many.section, transport="http"),
+    "transports": many.transports_section,
     "start": start.section,
     "slow": slow.section,
     "runs": scale.runs_section,
@@ -38,6 +40,7 @@ SECTIONS: Mapping[str, Callable[[Path, argparse.Namespace], page.Section]] = {
     "agents": agents.section,
     "appends": appends.section,
     "evidence": evidence.section,
+    "what_if": judging.section,
     "decisions": decisions.section,
     "profile": profile.section,
 }
@@ -58,6 +61,7 @@ def main() -> None:
     parser.add_argument("--prefix", type=int, default=10_000, help="calls to resume")
     parser.add_argument("--suspended", type=int, default=1000, help="runs that wait")
     parser.add_argument("--events", type=int, default=200_000, help="to verify")
+    parser.add_argument("--judged", type=int, default=200_000, help="calls, again")
     parser.add_argument("--servers", type=int, default=50, help="slow to start")
     parser.add_argument("--seconds", type=float, default=0.7, help="an append round")
     parser.add_argument("--write", type=Path, help="a page of the figures")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from mcp import Client, StdioServerParameters
+from mcp.client.sse import sse_client
 
 from caxton_host.bootstrap import Running, running
 from caxton_host.building import find_shared
@@ -38,6 +39,7 @@ tools = ["demo/echo"]
 """
 
 _Agent: TypeAlias = Callable[[int], RunRequest]
+_Target: TypeAlias = str | StdioServerParameters | AbstractAsyncContextManager[Any]
 
 
 @asynccontextmanager
@@ -47,8 +49,9 @@ async def contestants(
     """
     Bring up both sides, in *folder*, before the same server program.
 
-    Over stdio each side has a process of it; over HTTP they share one. What comes
-    with them makes the request for an agent that calls ``echo`` so many times.
+    Over stdio each side has a process of it; over HTTP, new or of 2024, they share
+    one. What comes with them makes the request for an agent that calls ``echo`` so
+    many times.
     """
     module = find_shared("agents/echo/echo.wasm").read_bytes()
     (folder / "echo.wasm").write_bytes(module)
@@ -74,7 +77,7 @@ async def contestants(
 
 
 @contextmanager
-def _server(transport: str) -> Generator[tuple[str, str | StdioServerParameters]]:
+def _server(transport: str) -> Generator[tuple[str, _Target]]:
     if transport == "stdio":
         words = ", ".join(f'"{word}"' for word in _PROGRAM)
         yield (
@@ -82,11 +85,14 @@ def _server(transport: str) -> Generator[tuple[str, str | StdioServerParameters]
             StdioServerParameters(command=sys.executable, args=[*_PROGRAM]),
         )
         return
-    command = [sys.executable, *_PROGRAM, "--http", "0"]
+    command = [sys.executable, *_PROGRAM, f"--{transport}", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as program:
         try:
             assert program.stderr is not None  # noqa: S101 -- as asked for
             url = program.stderr.readline().strip()
-            yield f'url = "{url}"', url
+            yield (
+                f'url = "{url}"\ntransport = "{transport}"',
+                sse_client(url) if transport == "sse" else url,
+            )
         finally:
             program.kill()

@@ -2,7 +2,7 @@
 Many agents at once: calls a second, against the bare client with as many tasks.
 
 Each side makes the same number of calls to ``echo`` (see `contestants`), divided
-among 64 agents or tasks that start together. The time of the governed side holds
+among agents or tasks that start together. The time of the governed side holds
 the start and the end of its runs, every event of which is durable. The rounds of the
 two sides alternate.
 """
@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +26,11 @@ from caxton_host.host import RunRequest
 from .contestants import AT_ONCE, TEXT, contestants
 from .page import Figure, Section
 
-__all__ = ["Rates", "measure", "section"]
+__all__ = ["Rates", "measure", "section", "transports_section"]
+
+#: Agents at once, and how often each makes the calls that were asked for.
+_LEVELS = ((1, 16), (16, 2), (AT_ONCE, 1))
+_TRANSPORTS = ("stdio", "http", "sse")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +46,17 @@ class Rates:
     governed: list[float]
     commits: float
 
+    @property
+    def ratios(self) -> list[float]:
+        """The governed rate in parts of the bare one, round by round."""
+        return [b / a for a, b in zip(self.bare, self.governed, strict=True)]
+
 
 def section(folder: Path, options: argparse.Namespace, transport: str) -> Section:
     """Measure, and return both rates and their ratio."""
     found = asyncio.run(
         measure(folder, transport=transport, rounds=options.rounds, calls=options.each)
     )
-    ratios = [b / a for a, b in zip(found.bare, found.governed, strict=True)]
     return Section(
         "many" if transport == "stdio" else f"many_{transport}",
         f"{AT_ONCE} agents at once over {transport}",
@@ -56,46 +65,101 @@ def section(folder: Path, options: argparse.Namespace, transport: str) -> Sectio
         [
             Figure("bare SDK client", found.bare, "calls/s"),
             Figure("governed, durable", found.governed, "calls/s"),
-            Figure("ratio", ratios, "", (0.8, True)),
+            Figure("ratio", found.ratios, "", (0.8, True)),
         ],
         [f"{found.commits:.3f} commits a call"],
     )
 
 
+def transports_section(folder: Path, options: argparse.Namespace) -> Section:
+    """Measure each transport with few and with many agents."""
+    figures: list[Figure] = []
+    for transport in _TRANSPORTS:
+        place = folder / transport
+        place.mkdir()
+        found = asyncio.run(_each(place, transport, options))
+        for (agents, _), rates in zip(_LEVELS, found, strict=True):
+            what = f"{transport}, {agents} at once"
+            target = (0.9, True) if agents == AT_ONCE else None
+            figures += [
+                Figure(f"{what}, bare SDK client", rates.bare, "calls/s"),
+                Figure(f"{what}, governed, durable", rates.governed, "calls/s"),
+                Figure(f"{what}, ratio", rates.ratios, "", target),
+            ]
+    levels = ", ".join(f"{n} of {options.each * times} calls" for n, times in _LEVELS)
+    return Section(
+        "transports",
+        "Calls a second over each transport",
+        f"So many agents at once, so many calls of `echo` each ({levels}), against as "
+        "many tasks of one bare client of the SDK. Over HTTP, new (`http`) and of 2024 "
+        "(`sse`), both have the same server process before them; over stdio each has "
+        "its own, of the same program.",
+        figures,
+    )
+
+
 async def measure(folder: Path, *, transport: str, rounds: int, calls: int) -> Rates:
     """Run both sides in turns, *calls* an agent, and return what each reached."""
+    async with contestants(folder, transport) as sides:
+        return await _compare(*sides, agents=AT_ONCE, rounds=rounds, calls=calls)
+
+
+async def _each(
+    folder: Path, transport: str, options: argparse.Namespace
+) -> list[Rates]:
+    async with contestants(folder, transport) as sides:
+        return [
+            await _compare(
+                *sides,
+                agents=agents,
+                rounds=options.rounds,
+                calls=options.each * times,
+            )
+            for agents, times in _LEVELS
+        ]
+
+
+async def _compare(  # noqa: PLR0913 -- the two sides, and how much of it
+    up: Running,
+    client: Client,
+    agent: Callable[[int], RunRequest],
+    *,
+    agents: int,
+    rounds: int,
+    calls: int,
+) -> Rates:
     bare: list[float] = []
     governed: list[float] = []
-    async with contestants(folder, transport) as (up, client, agent):
-        await _bare(client, 10)
-        await _governed(up, agent(10))
-        before = up.store.commits
-        for _ in range(rounds):
-            bare.append(await _bare(client, calls))
-            governed.append(await _governed(up, agent(calls)))
-        commits = up.store.commits - before
-    return Rates(bare, governed, commits / (rounds * calls * AT_ONCE))
+    warm_up = min(calls, 10)
+    await _bare(client, agents, warm_up)
+    await _governed(up, agents, agent(warm_up))
+    before = up.store.commits
+    for _ in range(rounds):
+        bare.append(await _bare(client, agents, calls))
+        governed.append(await _governed(up, agents, agent(calls)))
+    commits = up.store.commits - before
+    return Rates(bare, governed, commits / (rounds * calls * agents))
 
 
-async def _bare(client: Client, calls: int) -> float:
+async def _bare(client: Client, agents: int, calls: int) -> float:
     async def task() -> None:
         for _ in range(calls):
             await client.call_tool("echo", {"text": TEXT})
 
     started = time.perf_counter()
-    await asyncio.gather(*(task() for _ in range(AT_ONCE)))
-    return calls * AT_ONCE / (time.perf_counter() - started)
+    await asyncio.gather(*(task() for _ in range(agents)))
+    return calls * agents / (time.perf_counter() - started)
 
 
-async def _governed(up: Running, request: RunRequest) -> float:
+async def _governed(up: Running, agents: int, request: RunRequest) -> float:
     started = time.perf_counter()
-    runs = await asyncio.gather(*(up.host.start(request) for _ in range(AT_ONCE)))
+    runs = await asyncio.gather(*(up.host.start(request) for _ in range(agents)))
     took = time.perf_counter() - started
     made = 0
     for run_id in runs:
         history = await up.store.read(f"run/{run_id}")
         made += sum(isinstance(e.event, ToolCompleted) for e in history)
     calls = int(str(request.input["n"])) if isinstance(request.input, dict) else 0
-    if made != calls * AT_ONCE:
+    if made != calls * agents:
         sys.exit("Error: a governed call did not complete")
     return made / took

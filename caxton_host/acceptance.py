@@ -21,7 +21,7 @@ from .core.contexts import ServerResource
 from .core.events import Event, ToolsChanged
 from .ports import Definitions, RunScope, ToolClient, ToolRequest, ToolSource
 
-__all__ = ["Accepting"]
+__all__ = ["Accepting", "unaccepted"]
 
 _log = logging.getLogger("caxton_host")
 
@@ -105,11 +105,7 @@ class Accepting:
             self._told |= seen
             self.on_event(ToolsChanged(server=server, changed=tuple(new)))
             for tool in new:
-                _log.warning(
-                    "MCP: %s/%s is not the tool that was accepted; runs that begin "
-                    "now do not see it. To fix: caxton tool accept %s/%s",
-                    *(server, tool, server, tool),
-                )
+                _log.warning("%s", unaccepted(server, tool))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +128,14 @@ class _Accepted:
     async def call_tool(self, request: ToolRequest) -> Completed:
         """Send *request*: the definition in it is one that was accepted."""
         return await self.tools.call_tool(request)
+
+
+def unaccepted(server: str, tool: str) -> str:
+    """Return what to say of a tool that is another one than was accepted."""
+    return (
+        f"MCP: {server}/{tool} is not the tool that was accepted; runs that begin "
+        f"now do not see it. To fix: caxton tool accept {server}/{tool}"
+    )
 
 
 def _target(offer: Offer) -> Target:

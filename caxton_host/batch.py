@@ -14,15 +14,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias, assert_never
 
 from .core.calls import JSON, Outcome, ToolCall
 from .core.events import ApprovalRequested, Event, ToolInvoked, ToolRetried
 from .core.journal import Answered, Fresh, InDoubt, Recall
 from .core.payloads import settled
-from .gateway import Gateway, checked, spent, stopped
-from .ports import Refused, Span
+from .core.terms import Terms
+from .gateway import Gateway, checked, stopped
+from .ports import Refused, Reservation, Span
+from .reserving import Judged, Out, Want
 
 __all__ = ["Batch", "Watch"]
 
@@ -38,12 +40,21 @@ class _Step:
     Attributes:
         event: Its intent, or a further attempt.
 
+        terms: How it is carried out.
+
         outcome: How it ends without being sent, or ``None`` if it is to be sent.
+
+        judged: What the grants say of it, if it is new.
+
+        out: What the store has refused of it.
     """
 
     call: ToolCall
     event: ToolInvoked | ToolRetried
+    terms: Terms
     outcome: Outcome | None = None
+    judged: Judged | None = None
+    out: Out = field(default_factory=Out)
 
     @property
     def attempt(self) -> int:
@@ -55,15 +66,17 @@ class _Step:
             return (self.event,)
         return self.event, settled(self.call.number, self.outcome)
 
+    @property
+    def wants(self) -> Sequence[tuple[Want, Reservation]]:
+        """What it takes of budgets, if it is to be sent for the first time."""
+        if self.judged is None or self.outcome:
+            return ()
+        return [*zip(self.judged.wants, self.judged.reserve, strict=True)]
+
     def unsent(self, outcome: Outcome) -> _Step:
         """Return the same for a call that is not sent after all."""
-        return replace(self, outcome=self.outcome or outcome)
-
-    def refused(self, outcome: Outcome) -> _Step:
-        """Return the same for a call that had no grant, if it was new."""
-        if isinstance(self.event, ToolRetried):
-            return self
-        return replace(self.unsent(outcome), event=replace(self.event, rule=None))
+        event = self.judged.unspent if self.judged else self.event
+        return replace(self, event=event, outcome=self.outcome or outcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +87,7 @@ class _Item:
     params: dict[str, JSON] | None
     known: Recall
     watch: Watch
+    out: Out = field(default_factory=Out)
 
 
 class Batch:
@@ -127,7 +141,8 @@ class Batch:
             Suspend: One of the calls was sent before a crash, and may not be
                 repeated; or has to be approved. Nothing was sent.
         """
-        await self._record(self._decided())
+        while not await self._record(self._decided()):
+            pass
         await self._send()
         for answer in self._answers.values():
             checked(answer)
@@ -144,15 +159,24 @@ class Batch:
                 case Answered():
                     self._answers[call.number] = item.known
                 case InDoubt():
-                    steps.append(_Step(call, gateway.retry(call, item.known)))
+                    retry = gateway.retry(call, item.known)
+                    steps.append(_Step(call, retry, gateway.terms_of(item.known)))
                 case Fresh():
-                    intent, against = gateway.judge(call, item.params)
+                    judged = gateway.judge(call, item.params, item.out)
                     # At once: the next one is to see what this one spends.
-                    self._journal.apply(intent, gateway.log.recorded_at)
-                    if isinstance(against, ApprovalRequested):
-                        requests.append(against)
-                        against = None
-                    steps.append(_Step(call, intent, against))
+                    self._journal.apply(judged.intent, gateway.log.recorded_at)
+                    if judged.asks:
+                        requests.append(judged.asks)
+                    steps.append(
+                        _Step(
+                            call,
+                            judged.intent,
+                            judged.terms,
+                            judged.denied,
+                            judged,
+                            item.out,
+                        )
+                    )
                 case _:
                     assert_never(item.known)
         if any(step.call.over for step in steps):
@@ -165,15 +189,21 @@ class Batch:
             raise gateway.unapproved(requests)
         return steps
 
-    async def _record(self, steps: Sequence[_Step]) -> None:
-        """Store *steps* in one transaction: durable, if one of them is to be sent."""
+    async def _record(self, steps: Sequence[_Step]) -> bool:
+        """
+        Store *steps* in one transaction: durable, if one of them is to be sent.
+
+        Returns false if the store refuses what they spend: they have to be judged anew.
+        """
         events = [event for step in steps for event in step.events]
         if all(step.outcome for step in steps):
             if events:
                 self._gateway.log.queue(*events)
         else:
+            wants = [(step, *want) for step in steps for want in step.wants]
+            reserve = [reservation for _, _, reservation in wants]
             try:
-                refused = await self._gateway.log.append(*events)
+                refused = await self._gateway.log.append(*events, reserve=reserve)
             except Exception:
                 raise
             except BaseException:
@@ -184,9 +214,10 @@ class Batch:
                         self._gateway.settle(step.call, stopped("no"))
                 raise
             if refused:
-                await self._record(self._refused(steps, refused))
-                return
+                await self._refused(steps, wants, refused)
+                return False
         self._note(steps)
+        return True
 
     def _note(self, steps: Sequence[_Step]) -> None:
         """Take in what is stored now."""
@@ -201,13 +232,47 @@ class Batch:
             else:
                 self._waiting[number] = step
 
-    def _refused(self, steps: Sequence[_Step], refused: Refused) -> list[_Step]:
-        """Return *steps* without a grant: they spend nothing and are not sent."""
-        self._journal.tally, self._journal.tally_today = self._before
-        without = [step.refused(spent(refused)) for step in steps]
-        for step in without:
-            self._journal.apply(step.event, self._gateway.log.recorded_at)
-        return without
+    async def _refused(
+        self,
+        steps: Sequence[_Step],
+        wants: Sequence[tuple[_Step, Want, Reservation]],
+        refused: Refused,
+    ) -> None:
+        """
+        Take note of what has no room, and wait if that is what its rule wants.
+
+        Args:
+            steps: None of them is stored.
+
+            wants: What they take of budgets.
+
+            refused: Which of these has no room.
+        """
+        tally, tally_today = self._before
+        self._journal.tally = tally.copy()
+        self._journal.tally_today = tally_today.copy()
+        step, want, asked = wants[refused.index]
+        alike = [one for one in wants if one[2].key == asked.key]
+        ahead = alike.index(wants[refused.index])
+        # All of a batch is sent at once: it never waits for room that it takes itself.
+        if sum(one[2].amount for one in alike[: ahead + 1]) <= asked.limit and (
+            pause := step.out.take(want, refused)
+        ):
+            await self._pause(steps, pause)
+            return
+        for step, want, other in alike[ahead:]:
+            # What comes behind it and takes as much has no room either.
+            if other.amount >= asked.amount:
+                step.out.refuse(want, refused)
+
+    async def _pause(self, steps: Sequence[_Step], seconds: float) -> None:
+        try:
+            await self._gateway.wait(seconds)
+        except BaseException:
+            stop = [step.unsent(stopped("no")) for step in steps if step.judged]
+            self._gateway.log.queue(*(event for step in stop for event in step.events))
+            self._note(stop)
+            raise
 
     async def _send(self) -> None:
         """Send at the same time what is to be sent, and record what comes."""
@@ -223,7 +288,7 @@ class Batch:
         gateway, number = self._gateway, call.number
         with watch as span:
             if step := self._waiting.pop(number, None):
-                outcome = await gateway.forward(call, step.attempt)
+                outcome = await gateway.forward(call, step.attempt, step.terms)
                 self._answers[number] = gateway.settle(call, outcome)
             if span and (known := self._answers.get(number)):
                 span.settled(known.outcome, gateway.routes.get(call.name))

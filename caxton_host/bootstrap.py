@@ -117,6 +117,7 @@ async def running(  # noqa: PLR0913 -- what a host is made of
                 start=start,
                 eras=eras,
                 logs=paths.logs,
+                tokens=paths.tokens,
             )
             tools = await servers.enter_async_context(
                 Generations(tooling.open, server_names)

@@ -3,6 +3,7 @@ A small tool server on the official SDK: offline, always the same.
 
     python -m caxton_host.demo_server              over standard input and output
     python -m caxton_host.demo_server --http PORT  over HTTP, at /mcp
+    python -m caxton_host.demo_server --sse PORT   over the HTTP of 2024, at /sse
 
 With port 0 the system chooses one. Standard error tells the address.
 """
@@ -13,6 +14,7 @@ import argparse
 import gc
 import socket
 import sys
+from typing import TYPE_CHECKING
 
 if __name__ == "__main__":
     gc.disable()  # A sixth of the start: the SDK builds its models on import.
@@ -26,7 +28,11 @@ from mcp.shared.exceptions import MCPError
 
 from . import __version__
 
-__all__ = ["demo_server", "main"]
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.types import Receive, Scope, Send
+
+__all__ = ["demo_server", "main", "sse_app"]
 
 _WEATHER = {
     "berlin": ("Berlin", 7, "overcast"),
@@ -171,33 +177,58 @@ async def _serve() -> None:
         await server.run(read, write, server.create_initialization_options())
 
 
-async def _serve_http(port: int) -> None:
+def sse_app() -> Starlette:
+    """Return the server over the transport of 2024, as the SDK serves it."""
+    from mcp.server.sse import SseServerTransport  # noqa: PLC0415 -- only for HTTP
+    from starlette.applications import Starlette  # noqa: PLC0415 -- as above
+    from starlette.routing import Mount, Route  # noqa: PLC0415 -- as above
+
+    server = demo_server()
+    transport = SseServerTransport("/messages/")
+
+    class Stream:
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            async with transport.connect_sse(scope, receive, send) as (read, write):
+                await server.run(read, write, server.create_initialization_options())
+
+    return Starlette(
+        routes=[
+            Route("/sse", Stream(), methods=["GET"]),
+            Mount("/messages/", transport.handle_post_message),
+        ]
+    )
+
+
+async def _serve_http(app: Starlette, port: int, path: str) -> None:
     import uvicorn  # noqa: PLC0415 -- only for HTTP
 
-    config = uvicorn.Config(
-        demo_server().streamable_http_app(), log_level="warning", lifespan="on"
-    )
+    config = uvicorn.Config(app, log_level="warning", ws="none")
     # Named TCP, or asyncio leaves Nagle's algorithm on: 40 ms an answer.
     with socket.socket(proto=socket.IPPROTO_TCP) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", port))
         listening.listen()  # Whoever reads the address may come at once.
         bound = listening.getsockname()[1]
-        print(f"http://127.0.0.1:{bound}/mcp", file=sys.stderr, flush=True)  # noqa: T201 -- a program
+        print(f"http://127.0.0.1:{bound}{path}", file=sys.stderr, flush=True)  # noqa: T201 -- a program
         await uvicorn.Server(config).serve([listening])
 
 
 def main() -> None:
     """Serve until standard input ends, or over HTTP until a signal."""
     parser = argparse.ArgumentParser(prog="python -m caxton_host.demo_server")
-    parser.add_argument("--http", type=int, metavar="PORT", help="on 127.0.0.1")
-    port: int | None = parser.parse_args().http
+    over = parser.add_mutually_exclusive_group()
+    over.add_argument("--http", type=int, metavar="PORT", help="on 127.0.0.1")
+    over.add_argument("--sse", type=int, metavar="PORT", help="the same, as in 2024")
+    given = parser.parse_args()
     gc.freeze()
     gc.enable()
-    if port is None:
-        anyio.run(_serve)
+    if given.http is not None:
+        app = demo_server().streamable_http_app()
+        anyio.run(_serve_http, app, given.http, "/mcp")
+    elif given.sse is not None:
+        anyio.run(_serve_http, sse_app(), given.sse, "/sse")
     else:
-        anyio.run(_serve_http, port)
+        anyio.run(_serve)
 
 
 if __name__ == "__main__":

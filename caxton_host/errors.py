@@ -205,9 +205,15 @@ class ToolError(CaxtonError):
     """
 
     def __init__(
-        self, kind: FailureKind, sent: Sent, message: str, *, code: int | None = None
+        self,
+        kind: FailureKind,
+        sent: Sent,
+        message: str,
+        *,
+        code: int | None = None,
+        fix: str = "",
     ) -> None:
-        super().__init__(message)
+        super().__init__(message, fix=fix)
         self.code = code
         self.kind: FailureKind = kind
         self.sent: Sent = sent

@@ -37,6 +37,7 @@ from .core.calls import (
     Completed,
     Denied,
     Failed,
+    FailureKind,
     Outcome,
     Route,
     Sent,
@@ -60,14 +61,22 @@ from .core.names import idempotency_key
 from .core.payloads import settled
 from .core.redact import Redactor
 from .core.schemas import Mismatch
+from .core.terms import Terms
 from .errors import LeaseLost, RunStopped, StoreError, Suspend, ToolError
-from .ports import EventLog, Refused, ToolClient, ToolRequest
+from .ports import EventLog, ToolClient, ToolRequest
 from .progress import Reports, unwatched
+from .reserving import Judged, Out, wants
 from .schemas import fits
 
-__all__ = ["Gateway", "checked", "spent", "stopped"]
+__all__ = ["Gateway", "checked", "stopped"]
 
 _NOWHERE = Route(server="", tool="")
+
+#: Failures in whose words may be some of the answer, and what is said instead.
+_UNTOLD: Mapping[FailureKind, str] = {
+    "protocol": "the server refused the call",
+    "invalid_result": "the answer is not what the tool promises",
+}
 
 
 async def _at_once(_: float) -> None:
@@ -92,6 +101,8 @@ class Gateway:
 
     Attributes:
         run_id: The run.
+
+        agent: Whose budgets it spends.
 
         grant: What the agent may do. Fixed for the life of the run.
 
@@ -118,6 +129,7 @@ class Gateway:
     """
 
     run_id: str
+    agent: str = ""
     grant: Grant
     routes: Mapping[str, Route]
     journal: Journal
@@ -160,54 +172,68 @@ class Gateway:
             case Answered():
                 return checked(known)
             case Fresh():
-                refusal = await self._record_intent(call, params)
-                if refusal is not None:
-                    return checked(refusal)
-                return self.settle(call, await self.forward(call, 1))
+                terms = await self._record_intent(call, params)
+                if isinstance(terms, Answered):
+                    return checked(terms)
+                return self.settle(call, await self.forward(call, 1, terms))
             case InDoubt():
                 retry = self.retry(call, known)
                 self.journal.apply(retry, self.log.recorded_at)
                 await self.log.append(retry)
-                return self.settle(call, await self.forward(call, retry.attempt))
+                terms = self.terms_of(known)
+                return self.settle(call, await self.forward(call, retry.attempt, terms))
             case _:
                 assert_never(known)
 
     async def _record_intent(
         self, call: ToolCall, params: dict[str, JSON] | None
-    ) -> Answered | None:
-        """Make the intent durable, or return why the call is denied."""
-        intent, against = self.judge(call, params)
-        if isinstance(against, ApprovalRequested):
-            raise self.unapproved([against])
-        if against:
-            return self.settle(call, against, intent)
-        try:
-            refused = await self.log.append(intent)
-        except Exception:
-            raise
-        except BaseException:
-            # The run is stopped while the log, which has the intent, commits it.
-            self.journal.apply(intent, self.log.recorded_at)
-            self.settle(call, stopped("no"))
-            raise
-        if refused:
-            return self.settle(call, spent(refused), replace(intent, rule=None))
-        self.journal.apply(intent, self.log.recorded_at)
-        return None
+    ) -> Answered | Terms:
+        """Make the intent durable and return its terms, or why the call is denied."""
+        out = Out()
+        while True:
+            judged = self.judge(call, params, out)
+            if judged.asks:
+                raise self.unapproved([judged.asks])
+            if judged.denied:
+                return self.settle(call, judged.denied, judged.intent)
+            try:
+                refused = await self.log.append(judged.intent, reserve=judged.reserve)
+            except Exception:
+                raise
+            except BaseException:
+                # The run is stopped while the log, which has the intent, commits it.
+                self.journal.apply(judged.intent, self.log.recorded_at)
+                self.settle(call, stopped("no"))
+                raise
+            if refused is None:
+                self.journal.apply(judged.intent, self.log.recorded_at)
+                return judged.terms
+            if pause := out.take(judged.wants[refused.index], refused):
+                await self._pause(call, judged, pause)
 
-    def judge(
-        self, call: ToolCall, params: dict[str, JSON] | None
-    ) -> tuple[ToolInvoked, Denied | ApprovalRequested | None]:
+    async def _pause(self, call: ToolCall, judged: Judged, seconds: float) -> None:
+        try:
+            await self.wait(seconds)
+        except BaseException:
+            # The run is stopped while the call, which is not recorded yet, waits.
+            self.settle(call, stopped("no"), judged.unspent)
+            raise
+
+    def judge(self, call: ToolCall, params: dict[str, JSON] | None, out: Out) -> Judged:
         """
-        Return the intent of a call, and what is against it, if anything is.
+        Return the intent of a call, and what the grants and people say of it.
 
         Args:
             call: What the agent asks.
 
             params: Its parameters as the log is to hold them.
+
+            out: What the store has refused of it.
         """
         route = self.routes.get(call.name)
-        verdict = self._decide(call, route)
+        verdict = self._decide(call, route, out)
+        allowed = verdict if isinstance(verdict, Allowed) else None
+        asked, spends = wants(allowed, call.params or {})
         intent = ToolInvoked(
             call=call.number,
             name=call.name,
@@ -216,14 +242,24 @@ class Gateway:
             params=params,
             params_sha256=call.digest,
             effect=(route or _NOWHERE).effect,
-            rule=verdict.rule.id if isinstance(verdict, Allowed) else None,
+            rule=allowed.rule.id if allowed else None,
             idempotency_key=idempotency_key(self.run_id, call.number),
             fuel=call.fuel,
+            spends={**spends} or None,
         )
         if isinstance(verdict, Denied):
-            return intent, verdict
-        asked = self.journal.question(call.number)
-        return intent, unmet(intent, verdict.approves, asked, self.now())
+            return Judged(intent, verdict)
+        question = self.journal.question(call.number)
+        against = unmet(intent, verdict.approves, question, self.now())
+        if isinstance(against, Denied):
+            return Judged(replace(intent, rule=None, spends=None), against)
+        return Judged(
+            intent,
+            asks=against,
+            terms=Terms.of(verdict.rules),
+            wants=asked,
+            reserve=[want.reservation(self.agent, call.number) for want in asked],
+        )
 
     def unapproved(self, requests: Sequence[ApprovalRequested]) -> Unapproved:
         """Return what is raised where calls have to wait for people."""
@@ -232,7 +268,9 @@ class Gateway:
             requests[0].call, [one for one in requests if one not in waiting]
         )
 
-    def _decide(self, call: ToolCall, route: Route | None) -> Allowed | Denied:
+    def _decide(
+        self, call: ToolCall, route: Route | None, out: Out
+    ) -> Allowed | Denied:
         if call.over:
             return Denied(
                 code="limit",
@@ -242,16 +280,18 @@ class Gateway:
         if call.fault:
             return Denied(code="bad_request", rule=None, message=call.fault)
         try:
-            attempt = self._attempt(call, route)
+            attempt = replace(self._attempt(call, route), refused=out.recorded)
             verdict = decide(self.grant, attempt, self.journal.tally)
-            today = self._decide_today(attempt)
+            if isinstance(verdict, Denied):
+                return verdict
+            today = self._decide_today(replace(attempt, refused=out.today))
         except Exception:  # noqa: BLE001 -- law 4: an error while deciding is a denial
             return Denied(
                 code="error", rule=None, message="the call could not be judged"
             )
-        if isinstance(verdict, Denied) or today is None:
-            return verdict
-        return today if isinstance(today, Denied) else verdict.and_today(today)
+        if isinstance(today, Denied):
+            return today
+        return verdict.and_today(today) if today else verdict
 
     def _attempt(self, call: ToolCall, route: Route | None) -> Attempt:
         return Attempt(
@@ -314,7 +354,13 @@ class Gateway:
             reason="resolved" if known.resolved else "resumed",
         )
 
-    async def forward(self, call: ToolCall, attempt: int) -> Completed | Failed:
+    def terms_of(self, known: InDoubt) -> Terms:
+        """Return how a call in doubt is carried out, if it is sent again."""
+        return Terms.of_call(known.invoked, self.grant, self.journal.today)
+
+    async def forward(
+        self, call: ToolCall, attempt: int, terms: Terms
+    ) -> Completed | Failed:
         """
         Send a call whose intent, or whose retry, is durable; return the outcome.
 
@@ -325,23 +371,25 @@ class Gateway:
         sends = _Sends(attempt)
         for tries in count(1):
             try:
-                done = await self._send(call, route, sends)
+                done = await self._send(call, route, sends, terms)
             except ToolError as exc:
                 sent = likelier(sent, exc.sent)
                 if not route.retry.again(route.effect, exc.kind, sent, sends=tries):
-                    return self._failed(route, exc, sent)
+                    return self._failed(route, exc, sent, terms)
             else:
-                return self._taken(route, sends.counted(done))
+                return self._taken(route, sends.counted(done), terms)
             await self._send_again(call, route, sends, tries, sent)
         raise AssertionError  # pragma: no cover -- the loop returns or raises
 
-    async def _send(self, call: ToolCall, route: Route, sends: _Sends) -> Completed:
+    async def _send(
+        self, call: ToolCall, route: Route, sends: _Sends, terms: Terms
+    ) -> Completed:
         reports = Reports(
             log=self.log,
             redact=self.redact,
             call=call.number,
             watch=self.watch,
-            quiet=route.record == "hash",
+            quiet=_is_quiet(route, terms),
         )
         self._check_lease(call)
 
@@ -358,6 +406,7 @@ class Gateway:
             definition_sha256=route.definition_sha256,
             idempotency_key=idempotency_key(self.run_id, call.number),
             attempt=sends.attempt,
+            timeout=terms.timeout,
             on_progress=reports.take,
             on_resend=asked_for,
         )
@@ -402,18 +451,21 @@ class Gateway:
         await self.log.append(retry)
         self.journal.apply(retry, self.log.recorded_at)
 
-    def _failed(self, route: Route, exc: ToolError, sent: Sent) -> Failed:
-        text, code = self.redact.text(str(exc)), exc.code
-        if route.record == "hash" and exc.kind == "protocol":
+    def _failed(self, route: Route, exc: ToolError, sent: Sent, terms: Terms) -> Failed:
+        said = f"{exc}. To fix: {exc.fix}" if exc.fix else str(exc)
+        text, code = self.redact.text(said), exc.code
+        if _is_quiet(route, terms) and exc.kind in _UNTOLD:
             # Its words may be the answer, and so may its number.
-            text, code = "the server refused the call", None
+            text, code = _UNTOLD[exc.kind], None
         return Failed(kind=exc.kind, sent=sent, message=text, code=code)
 
-    def _taken(self, route: Route, done: Completed) -> Completed | Failed:
-        if done.bytes > self.max_result:
+    def _taken(self, route: Route, done: Completed, terms: Terms) -> Completed | Failed:
+        done = terms.conceal(done, route.server)
+        most = min(self.max_result, terms.max_result or self.max_result)
+        if done.bytes > most:
             if route.over_limit == "cut":
-                return shortened(done, self.max_result)
-            text = f"the answer has {done.bytes} bytes, of {self.max_result} allowed"
+                return shortened(done, most)
+            text = f"the answer has {done.bytes} bytes, of {most} allowed"
             return Failed(kind="too_large", sent="yes", message=text)
         return done
 
@@ -439,6 +491,11 @@ class Gateway:
         return outcome
 
 
+def _is_quiet(route: Route, terms: Terms) -> bool:
+    """Return whether the words of the tool are not for the log as they are."""
+    return route.record == "hash" or bool(terms.redact)
+
+
 def stopped(sent: Sent) -> Failed:
     """Return the outcome of a call whose run is stopped."""
     return Failed(
@@ -446,11 +503,6 @@ def stopped(sent: Sent) -> Failed:
         sent=sent,
         message="the run was stopped before the tool answered",
     )
-
-
-def spent(refused: Refused) -> Denied:
-    """Return the outcome of a call that a budget of the store has no room for."""
-    return Denied(code="budget", rule=refused.rule, message="that budget is spent")
 
 
 def checked(answer: Answered) -> Answered:

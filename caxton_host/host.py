@@ -36,9 +36,10 @@ from .core.limits import Limits
 from .core.names import stream_of, uuid7
 from .core.places import Places
 from .core.redact import Redactor
-from .core.resolution import Resolution, recorded_as
+from .core.resolution import GiveResult, Resolution, recorded_as
 from .core.runs import ENDS
 from .core.templates import texts
+from .core.terms import Terms
 from .drive import Driver
 from .errors import BusyError, NotKeptError, Suspend, UsageError
 from .gateway import Gateway
@@ -215,6 +216,7 @@ class Host:
             log = self.store.create(stream_of(run_id), self._trace())
             gateway = self._gateway(
                 run_id,
+                request.agent,
                 log,
                 tools,
                 request.grant,
@@ -333,6 +335,7 @@ class Host:
                 journal.apply(event, log.recorded_at)
             gateway = self._gateway(
                 recording.run_id,
+                started.agent,
                 log,
                 tools,
                 Grant.from_payload(started.grants),
@@ -422,6 +425,7 @@ class Host:
                 guest = await recording.guest(before.agent, self.store)
                 gateway = self._gateway(
                     run_id,
+                    before.agent,
                     log,
                     tools,
                     request.grant,
@@ -481,8 +485,15 @@ class Host:
                 f"event {seq} of run {run_id} is no call in doubt; those are: {known}",
                 fix="name one of them; caxton runs show lists the calls",
             )
-        call = doubts[seq].invoked.call
-        events = recorded_as(call, resolution, actor, reason, journal.open_calls)
+        invoked = doubts[seq].invoked
+        if isinstance(resolution, GiveResult):
+            grant = Grant.from_payload(recording.started.grants)
+            terms = Terms.of_call(invoked, grant, None)
+            given = terms.conceal(resolution.completed, invoked.server)
+            resolution = GiveResult(given)
+        events = recorded_as(
+            invoked.call, resolution, actor, reason, journal.open_calls
+        )
         await self.store.claim(
             stream_of(run_id), *events, after=recording.history[-1].seq
         )
@@ -510,6 +521,7 @@ class Host:
     def _gateway(  # noqa: PLR0913, PLR0917 -- what tells one run from another
         self,
         run_id: str,
+        agent: str,
         log: EventLog,
         tools: ToolClient,
         grant: Grant,
@@ -520,6 +532,7 @@ class Host:
     ) -> Gateway:
         return Gateway(
             run_id=run_id,
+            agent=agent,
             grant=grant,
             routes=routes,
             journal=journal,

@@ -20,6 +20,7 @@ from .core.grants import Grant
 from .core.limits import Limits
 from .core.payloads import settled
 from .core.redact import Redactor
+from .core.terms import Terms
 from .errors import BadBytes, UsageError
 from .ports import Prepared
 
@@ -229,9 +230,12 @@ def forked_as(
             "hash": point.last.hash.hex(),
         },
     )
-    if point.edited is None or request.edited is None:
+    invoked = point.edited
+    if invoked is None or request.edited is None:
         return [started]
-    return [started, settled(point.edited.call, request.edited)]
+    terms = Terms.of_call(invoked, Grant.from_payload(before.grants), request.grant)
+    given = terms.conceal(request.edited, invoked.server)
+    return [started, settled(invoked.call, given)]
 
 
 def grants_digest(grant: Grant) -> str:

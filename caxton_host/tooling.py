@@ -140,6 +140,8 @@ class Tooling:
         eras: Where it is remembered what servers speak.
 
         logs: The folder in which is kept what servers say to people.
+
+        tokens: The folder in which logins leave tokens.
     """
 
     redact: Redactor
@@ -148,6 +150,7 @@ class Tooling:
     start: Collection[str] = ()
     eras: Eras | None = None
     logs: Path | None = None
+    tokens: Path | None = None
     _pool: Pool | None = field(default=None, init=False)
 
     @contextlib.asynccontextmanager
@@ -208,19 +211,29 @@ class Tooling:
             pool=self._pool,
             eras=self.eras,
             logs=self.logs,
+            tokens=self.tokens,
         )
 
 
 @contextlib.asynccontextmanager
-async def open_tools(
+async def open_tools(  # noqa: PLR0913 -- see `Tooling`
     config: Config,
     redact: Redactor,
     telemetry: OtelTelemetry | NoTelemetry,
     on_event: Callable[[Event], None],
     *,
+    eras: Eras | None = None,
     logs: Path | None = None,
+    tokens: Path | None = None,
 ) -> AsyncGenerator[Routed | TracedTools]:
     """Bring up the tools of one configuration. See `Tooling`."""
-    tooling = Tooling(redact=redact, telemetry=telemetry, on_event=on_event, logs=logs)
+    tooling = Tooling(
+        redact=redact,
+        telemetry=telemetry,
+        on_event=on_event,
+        eras=eras,
+        logs=logs,
+        tokens=tokens,
+    )
     async with tooling.open(config) as tools:
         yield tools

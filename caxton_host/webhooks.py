@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from .codec import canonical, load_json, sha256
@@ -115,12 +116,12 @@ class WebhookTools:
         try:
             url, rest = hook.fill(request.params)
         except UsageError as exc:
-            return Completed(is_error=True, message=str(exc))
+            return _unsent(str(exc))
         if rest and hook.body == "none":
             unknown = ", ".join(repr(name) for name in sorted(rest))
-            return Completed(is_error=True, message=f"no such parameter: {unknown}")
+            return _unsent(f"no such parameter: {unknown}")
         began = self._monotonic()
-        answer = await self._send(hook, url, rest, request.idempotency_key)
+        answer = await self._send(hook, url, rest, request)
         duration = self._monotonic() - began
         return self._completed(hook, answer, int(duration * 1_000_000))
 
@@ -130,7 +131,7 @@ class WebhookTools:
             await self._client.aclose()
 
     async def _send(
-        self, hook: Webhook, url: str, rest: dict[str, JSON], key: str
+        self, hook: Webhook, url: str, rest: dict[str, JSON], request: ToolRequest
     ) -> Response:
         if self._client is None:
             from .http import Client  # noqa: PLC0415 -- 100 ms, only once one is called
@@ -142,13 +143,13 @@ class WebhookTools:
             headers["content-type"] = "application/json"
             content = json.dumps(rest, ensure_ascii=False, allow_nan=False).encode()
         headers |= {name.lower(): text for name, text in hook.headers.items()}
-        headers["idempotency-key"] = key
+        headers["idempotency-key"] = request.idempotency_key
         return await self._client.request(
             hook.method,
             url,
             headers=headers,
             content=content,
-            timeout=hook.timeout,
+            timeout=min(hook.timeout, request.timeout or hook.timeout),
             max_bytes=hook.max_result,
             allow_private=hook.allow_private,
         )
@@ -156,23 +157,34 @@ class WebhookTools:
     def _completed(
         self, hook: Webhook, answer: Response, duration_us: int
     ) -> Completed:
-        body = self._redact.value(_body(answer, hook.max_result))
-        is_error = answer.status >= _ERROR
-        message = pick_message(body, hook.message_field, hook.message_template)
-        if message is None:
-            text = body if isinstance(body, str) else ""
-            shown = (f"HTTP {answer.status}", text) if is_error else (text,)
-            message = ": ".join(filter(None, shown))[:_MAX_MESSAGE]
-        else:
-            # A template may join what was no secret before.
-            message = self._redact.text(message)
+        data: dict[str, JSON] = {
+            "status": answer.status,
+            "body": self._redact.value(_body(answer, hook.max_result)),
+        }
+        told = partial(self._message, hook)
         return Completed(
-            is_error=is_error,
-            message=message,
-            data={"status": answer.status, "body": body},
+            is_error=answer.status >= _ERROR,
+            message=told(data),
+            data=data,
             duration_us=duration_us,
             bytes=len(answer.body),
+            told=told,
         )
+
+    def _message(self, hook: Webhook, data: dict[str, JSON]) -> str:
+        status, body = data["status"], data["body"]
+        message = pick_message(body, hook.message_field, hook.message_template)
+        if message is not None:
+            # A template may join what was no secret before.
+            return self._redact.text(message)
+        text = body if isinstance(body, str) else ""
+        is_error = isinstance(status, int) and status >= _ERROR
+        shown = (f"HTTP {status}", text) if is_error else (text,)
+        return ": ".join(filter(None, shown))[:_MAX_MESSAGE]
+
+
+def _unsent(why: str) -> Completed:
+    return Completed(is_error=True, message=why, told=lambda _: why)
 
 
 def _body(answer: Response, limit: int) -> JSON:

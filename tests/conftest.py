@@ -8,6 +8,7 @@ import pytest
 
 from .others import Programs, install
 from .postgres import Server, running
+from .shared import once
 
 
 @pytest.fixture
@@ -29,4 +30,4 @@ def postgres_url(postgres: Server) -> str:
 
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
-    return install(tmp_path_factory.mktemp("npm"))
+    return Programs(once(tmp_path_factory, "npm", install))

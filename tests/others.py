@@ -28,7 +28,7 @@ class Programs:
         return [NODE, str(self._scope / name / "dist" / "index.js")]
 
 
-def install(folder: Path) -> Programs:
+def install(folder: Path) -> None:
     """Have npm put them into *folder*, which holds each against its digest."""
     for file in _LOCKED.glob("package*.json"):
         shutil.copy(file, folder)
@@ -38,4 +38,3 @@ def install(folder: Path) -> Programs:
         check=True,
         timeout=100,
     )
-    return Programs(folder)

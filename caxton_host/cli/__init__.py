@@ -40,7 +40,7 @@ COMMANDS = {
     "server": "List, add, remove and test tool servers.",
     "tool": "List and call tools.",
     "agent": "Make, build and inspect agents.",
-    "grant": "Propose what an agent may do.",
+    "grant": "Check, explain and propose what agents may do.",
     "approval": "List and decide calls that wait for a person.",
     "config": "Show what the configuration says.",
     "db": "Look after the event store.",

@@ -8,26 +8,30 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.calls import JSON
-from ..core.names import nearest
-from ..errors import NotFoundError, UsageError
+from . import completion, variables
 from .frame import Frame, as_json, wait
+from .reach import offers, reached
 from .screen import note, patience, plain, say, show
-from .server import offers
+from .tools import check_known, split
+from .variables import by_hand
 
 if TYPE_CHECKING:
-    from ..config import Config
-    from ..core.catalogue import Offer
+    from ..core.catalogue import Offer, Offered
     from ..core.diff import Difference
+    from ..store.sql import SqlStore
 
 __all__ = ["command"]
 
 
 @click.command("accept")
-@click.argument("tool", metavar="SERVER/TOOL")
+@click.argument("tool", metavar="SERVER/TOOL", shell_complete=completion.tools)
 @click.option("--dry-run", is_flag=True, help="Only show what has changed.")
+@variables.option
 @as_json
 @click.pass_obj
-def command(frame: Frame, tool: str, dry_run: bool, as_json: bool) -> None:
+def command(
+    frame: Frame, tool: str, dry_run: bool, variables: tuple[str, ...], as_json: bool
+) -> None:
     """
     Accept a tool that its server describes otherwise than before.
 
@@ -44,17 +48,19 @@ def command(frame: Frame, tool: str, dry_run: bool, as_json: bool) -> None:
       caxton tool accept crm/lookup --dry-run
       caxton tool accept crm/lookup
     """
-    server, slash, name = tool.partition("/")
-    if not slash:
-        raise UsageError(f"{tool!r} is not SERVER/TOOL", fix="caxton tool list")
+    server, name = split(tool)
     with patience(f"asking {server}"):
-        before, offer, found = wait(_accept(frame, server, name, dry_run=dry_run))
+        work = _compare if dry_run else _accept
+        before, offer, found = wait(work(frame, (server, name), variables))
     state = _state(before, offer, dry_run=dry_run)
     if as_json:
         show(_document(before, offer, state, found))
         return
     for one in found:
-        say(f"{plain(one.path)}\n  - {plain(one.a)}\n  + {plain(one.b)}")
+        say(plain(one.path))
+        for sign, value in (("-", one.a), ("+", one.b)):
+            if value is not None:
+                say(f"  {sign} {plain(value)}")
     note(f"{tool} is {_STATES[state]}")
 
 
@@ -88,39 +94,56 @@ def _document(
     }
 
 
-async def _accept(
-    frame: Frame, server: str, tool: str, *, dry_run: bool
+async def _compare(
+    frame: Frame, target: tuple[str, str], variables: Sequence[str]
 ) -> tuple[str | None, Offer, list[Difference]]:
-    from ..codec import decode_trusted
-    from ..core.changes import changes
+    """Return what was accepted, what the tool is now, and what differs."""
+    config, server = frame.load(), target[0]
+    see = "caxton server list"
+    check_known(server, config.servers, f"there is no server {server!r}", see)
+    async with reached(config, [server], by_hand(config, variables)) as asked:
+        offer = _found(target, await asked.tools.offered([server]))
+        before, found = await _compared(asked.store, offer)
+    return before, offer, found
+
+
+async def _accept(
+    frame: Frame, target: tuple[str, str], variables: Sequence[str]
+) -> tuple[str | None, Offer, list[Difference]]:
+    """Accept a tool, and return the same as `_compare`."""
     from ..keeper import keeping
 
-    config = frame.load()
-    offer = await _offer(config, server, tool)
+    config, server = frame.load(), target[0]
+    see = "caxton server list"
+    check_known(server, config.servers, f"there is no server {server!r}", see)
+    offered = await offers(config, [server], by_hand(config, variables))
+    offer = _found(target, offered)
     async with keeping(config, frame.paths()) as keeper:
-        known = await keeper.store.accepted([server])
-        before = known.get((server, tool))
-        if before == offer.definition_sha256:
-            return before, offer, []
-        old: JSON = decode_trusted(await keeper.store.blob(before)) if before else {}
-        found = list(changes(old, decode_trusted(offer.definition)))
-        if not dry_run:
-            await keeper.accept(server, tool, offer.definition)
-        return before, offer, found
+        before, found = await _compared(keeper.store, offer)
+        if before != offer.definition_sha256:
+            await keeper.accept(*target, offer.definition)
+    return before, offer, found
 
 
-async def _offer(config: Config, server: str, tool: str) -> Offer:
-    if server not in config.servers:
-        meant = nearest(server, [*config.servers])
-        raise NotFoundError(
-            f"there is no server {server!r}",
-            fix=f"write {meant}" if meant else "caxton server list shows them",
-        )
-    known = {offer.tool: offer for offer in (await offers(config, [server])).offers}
-    if tool not in known:
-        meant = nearest(tool, [*known])
-        raise NotFoundError(
-            f"{server} has no tool {tool!r}",
-            fix=f"write {meant}" if meant else f"caxton tool list --server {server}",
-        )
+async def _compared(
+    store: SqlStore | None, offer: Offer
+) -> tuple[str | None, list[Difference]]:
+    from ..codec import decode_trusted
+    from ..core.changes import changes
+
+    before: str | None = None
+    old: JSON = {}
+    if store is not None:
+        known = await store.accepted([offer.server])
+        before = known.get((offer.server, offer.tool))
+        old = decode_trusted(await store.blob(before)) if before else {}
+    found = changes(old, decode_trusted(offer.definition))
+    return before, [one for one in found if one.a != one.b]
+
+
+def _found(target: tuple[str, str], offered: Offered) -> Offer:
+    server, tool = target
+    known = {offer.tool: offer for offer in offered.offers}
+    see = f"caxton tool list --server {server}"
+    check_known(tool, known, f"{server} has no tool {tool!r}", see)
     return known[tool]

@@ -1,14 +1,28 @@
-"""``caxton completion``: names of commands and options, in the shell."""
+"""
+``caxton completion``: how a word goes on, in the shell.
+
+Nothing is started for it, and nothing complained of: what is not known is not shown.
+"""
 
 from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import get_completion_class
 
-from .frame import as_json
+from ..errors import CaxtonError
+from .frame import as_json, wait
 from .screen import show
 
-__all__ = ["command"]
+if TYPE_CHECKING:
+    from ..config import Config
+
+__all__ = ["command", "servers", "tools"]
 
 
 @click.command("completion")
@@ -32,3 +46,58 @@ def command(ctx: click.Context, shell: str, as_json: bool) -> None:
         show({"$type": "caxton.completion/v1", "shell": shell, "script": script})
     else:
         click.echo(script)
+
+
+def servers(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the configured servers whose names go on from *incomplete*."""
+    config = _config(ctx)
+    return _beginning(incomplete, config.servers if config else ())
+
+
+def tools(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return ``SERVER/TOOL``, as far as configuration and log know the tools."""
+    from ..core.webhooks import SERVER as WEBHOOK
+
+    config = _config(ctx)
+    if config is None:
+        return []
+    known = {
+        f"{server.name}/{tool}"
+        for server in config.servers.values()
+        for tool in server.tools
+    }
+    known |= {f"{WEBHOOK}/{name}" for name in config.webhooks}
+    with suppress(CaxtonError):
+        known |= wait(_met(config))
+    strangers = {f"{name}/" for name in config.servers}
+    strangers -= {f"{name.partition('/')[0]}/" for name in known}
+    return _beginning(incomplete, known | strangers)
+
+
+def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
+def _config(ctx: click.Context) -> Config | None:
+    from ..config import load
+
+    given = ctx.find_root().params
+    with suppress(CaxtonError, OSError):
+        return load(
+            Path(given["config"]) if given.get("config") else None,
+            environ=os.environ,
+            cwd=Path.cwd(),
+            store_url=given.get("db"),
+        )
+    return None
+
+
+async def _met(config: Config) -> set[str]:
+    """Return the tools that were accepted; a store that may be far is not asked."""
+    from ..bootstrap import open_store
+
+    if not config.store_url.startswith("sqlite:"):
+        return set()
+    async with open_store(config, write=False) as store:
+        found = await store.accepted([*config.servers])
+    return {f"{server}/{tool}" for server, tool in found}

@@ -92,6 +92,34 @@ def migrate(frame: Frame, as_json: bool) -> None:
     _tell(_status(url), as_json=as_json)
 
 
+@command.command("recount")
+@as_json
+@click.pass_obj
+def recount(frame: Frame, as_json: bool) -> None:
+    """
+    Count the budgets of all agents again, from the log, for when they were lost.
+
+    What is spent is in a table beside the log, which a copy may lack. Hosts wait
+    while it is made again. What runs spent that were erased since is not found.
+
+    \b
+    Examples:
+      caxton db recount
+    """
+    from ..bootstrap import open_store
+
+    async def count() -> tuple[int, int]:
+        async with open_store(frame.load(), write=True) as store:
+            return await store.recount()
+
+    with patience("counting"):
+        budgets, places = wait(count())
+    if as_json:
+        show({"$type": "caxton.recount/v1", "budgets": budgets, "calls": places})
+        return
+    say(f"{counted(budgets, 'budget')}, {counted(places, 'call')} under way")
+
+
 @command.command("backup")
 @click.argument("file", type=click.Path(path_type=Path))
 @as_json

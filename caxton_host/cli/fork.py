@@ -17,6 +17,7 @@ from .overrides import Overrides, overrides
 from .run import read_module
 from .screen import note, patience
 from .told import Told
+from .variables import option, private_of
 
 if TYPE_CHECKING:
     from ..bootstrap import Running
@@ -58,6 +59,7 @@ class _Wanted:
     metavar="FILE.wasm",
     help="Another module, instead of the one of RUN.",
 )
+@option
 @overrides
 @as_json
 @click.pass_obj
@@ -69,6 +71,7 @@ def command(
     seq: int,
     result: Path | None,
     module: Path | None,
+    variables: tuple[str, ...],
     given: Overrides,
     as_json: bool,
 ) -> None:
@@ -79,6 +82,7 @@ def command(
     their calls is made again. From there it goes on by itself, under the grants
     that the configuration gives the agent now. SEQ is an event behind which no call
     is open, or with --set-result any event of the call whose answer is replaced.
+    Variables are those of RUN, but for the private ones: give those again.
 
     \b
     Exit codes: as of caxton run.
@@ -90,7 +94,14 @@ def command(
       caxton runs fork 0198 --at 7 --agent fixed.wasm --allow demo/echo
     """
     config = given.servers_in(frame.load())
-    told = Told(frame=frame, config=config, given=given, quiet=as_json, as_json=as_json)
+    told = Told(
+        frame=frame,
+        config=config,
+        given=given,
+        private=private_of(config, variables),
+        quiet=as_json,
+        as_json=as_json,
+    )
     wanted = _Wanted(run=run, seq=seq, result=result, module=module)
     try:
         ctx.exit(drive(_fork(told, wanted), frame.command()))
@@ -129,6 +140,7 @@ async def _fork(told: Told, wanted: _Wanted) -> int:
             grant=told.todays(agent),
             module=read_module(wanted.module, limit) if wanted.module else None,
             edited=_edited(told, up, parent, wanted),
+            private=told.private,
         )
         with patience(f"running {agent}"):
             run_id = await up.host.fork(request, on_started=started)

@@ -10,6 +10,7 @@ from contextlib import closing, suppress
 import click
 
 from ..errors import NotFoundError
+from . import completion
 from .frame import Frame, as_json
 from .screen import say, show
 
@@ -20,7 +21,7 @@ _PAUSE = 0.2
 
 
 @click.command("logs")
-@click.argument("name")
+@click.argument("name", shell_complete=completion.servers)
 @click.option(
     "-n",
     "--lines",

@@ -18,6 +18,7 @@ from ..core.patterns import Pattern
 from ..core.servers import ServerConfig, Transport
 from ..core.webhooks import SERVER as WEBHOOK
 from ..errors import UsageError
+from . import completion
 from .screen import note
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ def overrides(function: Callable[..., Any]) -> Callable[..., Any]:
         "--allow",
         metavar="SERVER/TOOL",
         multiple=True,
+        shell_complete=completion.tools,
         help="A grant for this run only.",
     )
     return server(allow(wire_log(update_wrapper(gathered, function))))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
 
 from ..codec import load_json
 from ..core.calls import JSON
 from ..core.names import nearest
 from ..errors import BadBytes, UsageError
 
-__all__ = ["params_of", "types_of"]
+__all__ = ["Words", "types_of"]
 
 _LIMIT = 1024 * 1024
 _DEPTH = 8
@@ -24,38 +26,65 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
 }
 
 
-def params_of(words: Sequence[str], schema: Mapping[str, JSON]) -> dict[str, JSON]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
     """
-    Return the parameters that *words* give: one JSON map, or a word for each.
-
-    A word is read as what the schema wants: text stays text even if it looks like a
-    number. Where the schema says nothing it is JSON if it reads as JSON, else text.
+    Parameters as they were typed: one JSON map, or a text for each key.
 
     >>> schema = {"properties": {"id": {"type": "string"}, "n": {"type": "integer"}}}
-    >>> params_of(["id=42", "n=42", "rest=42"], schema)
+    >>> Words.read(["id=42", "n=42", "rest=42"]).params(schema)
     {'id': '42', 'n': 42, 'rest': 42}
-
-    Raises:
-        UsageError: A word is no parameter, or not of its type.
     """
-    if len(words) == 1 and words[0].startswith("{"):
-        try:
-            value = load_json(words[0], limit=_LIMIT)
-        except BadBytes as exc:
-            raise UsageError(f"the parameters: {exc}", fix="pass a JSON map") from None
-        assert isinstance(value, dict)  # noqa: S101 -- it starts with a brace
-        return value
-    found: dict[str, JSON] = {}
-    for word in words:
-        key, equals, text = word.partition("=")
-        if not equals or not key:
-            raise UsageError(
-                f"{word!r} is not KEY=VALUE", fix="write KEY=VALUE, or one JSON map"
-            )
-        if key in found:
-            raise UsageError(f"{key} is given twice", fix="write it once")
-        found[key] = _value(key, text, schema)
-    return found
+
+    whole: Mapping[str, JSON] | None = None
+    texts: Mapping[str, str]
+
+    @classmethod
+    def read(cls, words: Sequence[str]) -> Words:
+        """
+        Return what *words* say, whatever the tool is.
+
+        Raises:
+            UsageError: A word is no parameter.
+        """
+        if len(words) == 1 and words[0].startswith("{"):
+            try:
+                whole = load_json(words[0], limit=_LIMIT)
+            except BadBytes as exc:
+                why = f"the parameters: {exc}"
+                raise UsageError(why, fix="pass a JSON map") from None
+            assert isinstance(whole, dict)  # noqa: S101 -- it starts with a brace
+            return cls(whole=whole, texts={})
+        texts: dict[str, str] = {}
+        for word in words:
+            key, equals, text = word.partition("=")
+            if not equals or not key:
+                raise UsageError(
+                    f"{word!r} is not KEY=VALUE", fix="write KEY=VALUE, or one JSON map"
+                )
+            if key in texts:
+                raise UsageError(f"{key} is given twice", fix="write it once")
+            texts[key] = text
+        return cls(texts=texts)
+
+    def params(self, schema: Mapping[str, JSON]) -> dict[str, JSON]:
+        """
+        Return the parameters that are meant; a map is sent as it is.
+
+        A text is read as what the schema wants: it stays one even if it looks like a
+        number. Where the schema says nothing it is JSON if it reads as JSON, else text.
+
+        Raises:
+            UsageError: One is not of its type, unknown, or missing.
+        """
+        if self.whole is not None:
+            return dict(self.whole)
+        found = {key: _value(key, text, schema) for key, text in self.texts.items()}
+        required = schema.get("required")
+        for key in required if isinstance(required, list) else []:
+            if isinstance(key, str) and key not in found:
+                raise UsageError(f"{key} is missing", fix=f"add {key}=VALUE")
+        return found
 
 
 def _value(key: str, text: str, schema: Mapping[str, JSON]) -> JSON:
@@ -73,7 +102,8 @@ def _value(key: str, text: str, schema: Mapping[str, JSON]) -> JSON:
     if not types:
         return value if reads else text
     if reads and any(_is(value, kind) for kind in types):
-        return value
+        whole = isinstance(value, float) and "number" not in types
+        return int(cast("float", value)) if whole else value
     if "string" in types:
         return text
     wanted = " or ".join(types)

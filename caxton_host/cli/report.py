@@ -14,13 +14,14 @@ from ..core.events import (
     ToolDenied,
     ToolInvoked,
 )
-from ..core.names import exposed_name
+from ..core.names import meant_tool
 from ..core.payloads import outcome_of
+from ..core.remedies import grant_for
 from ..core.summary import RunSummary
 from ..core.templates import unfilled
 from .screen import clipped, complain, counted, note, plain, to_json
 
-__all__ = ["call_lines", "failure", "grant_for", "report"]
+__all__ = ["call_lines", "failure", "report"]
 
 _PARAMS_WIDTH = 60
 
@@ -105,17 +106,6 @@ def _how(outcome: Outcome) -> str:
     return f"failed ({outcome.kind}, sent {outcome.sent}): {plain(outcome.message)}"
 
 
-def grant_for(agent: str, target: str) -> str:
-    """
-    Return the grant of *target*, to paste into a configuration.
-
-    >>> print(grant_for("weather", "demo/echo"))
-    [[agents.weather.allow]]
-    tools = ["demo/echo"]
-    """
-    return f'[[agents.{agent}.allow]]\ntools = ["{target}"]'
-
-
 def _denials(
     history: Sequence[Recorded], agent: str | None, servers: Collection[str]
 ) -> None:
@@ -169,9 +159,5 @@ def _target(call: ToolInvoked, servers: Collection[str]) -> str | None:
     """Return ``server/tool`` of a call; of one that leads nowhere, by its name."""
     if call.server and call.tool:
         return f"{call.server}/{call.tool}"
-    # Without a grant its server was not even asked what it has.
-    for server in servers:
-        start = exposed_name(server, "")
-        if call.name.startswith(start) and call.name != start:
-            return f"{server}/{call.name.removeprefix(start)}"
-    return None
+    found = meant_tool(call.name, servers)
+    return "/".join(found) if found else None

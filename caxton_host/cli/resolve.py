@@ -19,6 +19,7 @@ from .interrupt import drive
 from .overrides import Overrides, check_text, overrides
 from .screen import note, show
 from .told import Told
+from .variables import option, private_of
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -42,6 +43,7 @@ __all__ = ["command"]
 @click.option("--abort", is_flag=True, help="End the run.")
 @click.option("--reason", required=True, help="Why; it is recorded.")
 @click.option("--no-resume", is_flag=True, help="Record it only.")
+@option
 @overrides
 @as_json
 @click.pass_obj
@@ -57,6 +59,7 @@ def command(
     abort: bool,
     reason: str,
     no_resume: bool,
+    variables: tuple[str, ...],
     given: Overrides,
     as_json: bool,
 ) -> None:
@@ -65,7 +68,7 @@ def command(
 
     A call is in doubt if a host died between sending it and recording the answer.
     Look at the tool's own records, then say what is to be done. The run goes on at
-    once.
+    once, with its variables, but for the private ones: give those again.
 
     \b
     Exit codes: as of caxton run.
@@ -84,14 +87,26 @@ def command(
         )
     check_text("--reason", [reason])
     config = given.servers_in(frame.load())
-    told = Told(frame=frame, config=config, given=given, quiet=as_json, as_json=as_json)
+    resumes = not (no_resume or abort)
+    if variables and not resumes:
+        raise UsageError(
+            "--var is for a run that goes on", fix="leave out --var, or --no-resume"
+        )
+    told = Told(
+        frame=frame,
+        config=config,
+        given=given,
+        private=private_of(config, variables) if resumes else {},
+        quiet=as_json,
+        as_json=as_json,
+    )
     wanted = _Wanted(
         run=run,
         seq=seq,
         choice=Retry() if retry else Fail() if fail else Abort() if abort else None,
         file=file,
         reason=reason,
-        resumes=not (no_resume or abort),
+        resumes=resumes,
     )
     ctx.exit(drive(_resolve(told, wanted), frame.command()))
 

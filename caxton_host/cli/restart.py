@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from ..core.calls import JSON
+from . import completion
 from .exits import FAILED
 from .frame import Frame, as_json, wait
 from .overrides import check_text
@@ -17,7 +18,7 @@ _GOOD = ("restarted", "not here", "has ended")
 
 
 @click.command("restart")
-@click.argument("name")
+@click.argument("name", shell_complete=completion.servers)
 @click.option("--host", help="Only this one; default: all that share the log.")
 @click.option("--reason", default="", help="Why; it is recorded.")
 @as_json

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
-from ..core.attribution import call_of
-from ..core.calls import JSON, Completed, Denied, Failed, Outcome, Route
-from ..core.events import Recorded, RunErased, RunStarted, ToolInvoked
-from ..core.grants import Grant, Rule
+from ..core.events import RunErased
 from ..core.names import run_of, stream_of
-from ..core.payloads import outcome_of
 from ..core.summary import RunSummary, summarise
-from ..errors import LogBrokenError, NotKeptError, UsageError
-from . import cancel, crash, diff, fork, resolve, resume
+from ..errors import LogBrokenError
+from . import cancel, crash, diff, explain, fork, resolve, resume
 from .events import history_of, read_run
 from .exits import AUDIT
 from .frame import Frame, as_json, wait
-from .report import call_lines, grant_for
+from .report import call_lines
 from .screen import complain, counted, note, on_terminal, plain, say, show, table
 from .show import moment
 from .told import deciding, resolving
@@ -56,6 +51,7 @@ command.add_command(cancel.command)
 command.add_command(fork.command)
 command.add_command(diff.command)
 command.add_command(crash.command)
+command.add_command(explain.of_run)
 
 
 @command.command("list")
@@ -241,141 +237,3 @@ def _show_erased(run: RunSummary, erased: RunErased | None, *, as_json: bool) ->
     say(f"erased  by {plain(who)}: {plain(erased.reason)}")
     if erased.bundle:
         say(f"bundle  {plain(erased.bundle['name'])}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Explained:
-    """A call, and everything that decided about it."""
-
-    seq: int
-    invoked: ToolInvoked
-    grant: Grant
-    outcome: Outcome | None
-
-    @property
-    def route(self) -> Route | None:
-        call = self.invoked
-        if call.server is None or call.tool is None:
-            return None
-        return Route(server=call.server, tool=call.tool)
-
-    def considered(self) -> list[tuple[Rule, str, bool]]:
-        """Return each rule in the order it is asked: rule, kind, whether it fits."""
-        route = self.route
-        return [
-            (rule, kind, route is not None and rule.matches(route.server, route.tool))
-            for kind, rules in (("deny", self.grant.deny), ("allow", self.grant.allow))
-            for rule in rules
-        ]
-
-    def verdict(self) -> str:
-        """Return ``allowed``, or the code of the denial."""
-        return self.outcome.code if isinstance(self.outcome, Denied) else "allowed"
-
-    def rule(self) -> str | None:
-        """Return the rule that decided."""
-        if isinstance(self.outcome, Denied):
-            return self.outcome.rule
-        return self.invoked.rule
-
-    def remedy(self, agent: str) -> str | None:
-        """Return the grant that would allow the call, to paste."""
-        if self.verdict() != "not_granted" or not self.route:
-            return None
-        return grant_for(agent, f"{self.route.server}/{self.route.tool}")
-
-
-@command.command("explain")
-@click.argument("run")
-@click.argument("seq", type=click.IntRange(min=1))
-@as_json
-@click.pass_obj
-def explain(frame: Frame, run: str, seq: int, as_json: bool) -> None:
-    """
-    Show why a call of RUN was allowed or denied. SEQ is any event of that call.
-
-    \b
-    Examples:
-      caxton runs explain @last 2
-      caxton runs explain 0198 7 --json
-    """
-    history = wait(history_of(frame, run))
-    started = history[0].event
-    if not isinstance(started, RunStarted):
-        raise NotKeptError("this run was erased", fix=f"caxton runs show {run}")
-    found = _find(history, seq, Grant.from_payload(started.grants))
-    if as_json:
-        show(_document(history, found, started.agent))
-        return
-    call = found.invoked
-    say(f"call {call.call} (event {found.seq})  {call.name}")
-    where = f"{call.server}/{call.tool}" if call.server else "no tool of this run"
-    say(f"leads to  {where}, effect {call.effect}")
-    say(f"params    {plain(call.params)}")
-    say(f"verdict   {found.verdict()}, rule {found.rule() or 'none'}")
-    for rule, kind, fits in found.considered():
-        patterns = ", ".join(pattern.text for pattern in rule.tools)
-        sign = "fits" if fits else "does not fit"
-        source = f"  ({rule.source})" if rule.source else ""
-        say(f"  {rule.id}  {kind} {patterns}: {sign}{source}")
-    say(f"ended     {_ending(found.outcome)}")
-    if remedy := found.remedy(started.agent):
-        say("what would allow it:")
-        say(remedy)
-
-
-def _find(history: Sequence[Recorded], seq: int, grant: Grant) -> _Explained:
-    by_seq = {recorded.seq: recorded for recorded in history}
-    chosen = by_seq.get(seq)
-    number = call_of(chosen) if chosen else None
-    intents = {
-        e.event.call: (e.seq, e.event)
-        for e in history
-        if isinstance(e.event, ToolInvoked)
-    }
-    if number is None or number not in intents:
-        what = f"is {chosen.type}, not of a call" if chosen else "does not exist"
-        known = ", ".join(str(at) for at, _ in intents.values()) or "none"
-        raise UsageError(
-            f"event {seq} {what}; calls of this run are at events: {known}",
-            fix="name one of those events",
-        )
-    ends = (outcome_of(e.event) for e in history if e.event)
-    outcome = next((end[1] for end in ends if end and end[0] == number), None)
-    at, invoked = intents[number]
-    return _Explained(seq=at, invoked=invoked, grant=grant, outcome=outcome)
-
-
-def _ending(outcome: Outcome | None) -> str:
-    if outcome is None:
-        return "in doubt"
-    if isinstance(outcome, Completed):
-        return f"{'tool error' if outcome.is_error else 'ok'}: {plain(outcome.message)}"
-    if isinstance(outcome, Failed):
-        how = f"failed ({outcome.kind}, sent {outcome.sent})"
-        return f"{how}: {plain(outcome.message)}"
-    return f"denied: {plain(outcome.message)}"
-
-
-def _document(
-    history: Sequence[Recorded], found: _Explained, agent: str
-) -> dict[str, JSON]:
-    call = found.invoked
-    return {
-        "$type": "caxton.explanation/v1",
-        "run_id": run_of(history[0].stream),
-        "seq": found.seq,
-        "call": call.call,
-        "name": call.name,
-        "server": call.server,
-        "tool": call.tool,
-        "params": call.params,
-        "verdict": found.verdict(),
-        "rule": found.rule(),
-        "considered": [
-            {**rule.to_payload(), "kind": kind, "fits": fits}
-            for rule, kind, fits in found.considered()
-        ],
-        "ended": _ending(found.outcome),
-        "remedy": found.remedy(agent),
-    }

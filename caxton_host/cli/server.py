@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import time
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ..clock import SystemClock
 from ..core.calls import JSON
 from ..core.names import nearest
 from ..errors import NotFoundError, ServerUnavailable, UsageError
-from ..ports import RunScope
+from . import completion, variables
 from .frame import Frame, as_json, wait
+from .login import login, logout
 from .logs import logs
 from .overrides import tapped, wire_log
+from .reach import reached
 from .restart import restart
 from .screen import counted, note, patience, say, show, table
 from .state import seen
-from .tools import headline, of_server
+from .times import ago
+from .tools import headline, of_server, tell_changed
+from .variables import by_hand
 
 if TYPE_CHECKING:
     from ..config import Config
     from ..core.catalogue import Offered
     from ..core.contexts import ServerResource
-    from ..ports import ToolClient
+    from ..ports import RunScope
 
-__all__ = ["check", "command", "offers", "tools_of"]
+__all__ = ["check", "command"]
 
 #: Columns of a list, and where they stand in a document.
 _STATE = {
@@ -42,6 +46,8 @@ _STATE = {
     "breaker": "breaker",
     "generation": "generation",
 }
+
+_OLDER = "sse+"
 
 
 @click.group("server")
@@ -61,6 +67,8 @@ def command() -> None:
     """
 
 
+command.add_command(login)
+command.add_command(logout)
 command.add_command(logs)
 command.add_command(of_server)
 command.add_command(restart)
@@ -83,9 +91,10 @@ def list_(frame: Frame, as_json: bool) -> None:
     """
     Show the servers of the configuration, without starting any.
 
-    How a server did is what the log knows of the newest host that had to do with it:
-    protocol, median of the newest calls, restarts, breaker, and how many lists of
-    tools there were.
+    How a server did is what the log knows of it: state, protocol, median of the newest
+    calls, restarts, breaker, and how many lists of tools there were. If a host that
+    has it is up, that is how it is now. Else it is how it was, and the last column
+    says how long ago. A server that no host was ever connected to has dashes.
 
     \b
     Examples:
@@ -106,17 +115,27 @@ def list_(frame: Frame, as_json: bool) -> None:
         show([*servers])
         return
     table(
-        ("server", "transport", "address", *_STATE),
+        ("server", "transport", "address", *_STATE, "as of"),
         (
             (
                 *(s[key] for key in ("name", "transport", "address")),
                 *("-" if s[key] is None else s[key] for key in _STATE.values()),
+                _known_of(s["live"], s["as_of"]),
             )
             for s in servers
         ),
     )
     if not servers:
         note("no servers; caxton server add NAME -- COMMAND adds one")
+
+
+def _known_of(live: JSON, as_of: JSON) -> str:
+    """Return when what is known of a server was so."""
+    if live:
+        return "now"
+    if not isinstance(as_of, int):
+        return "-"
+    return ago((SystemClock().now() - as_of) / 1e6)
 
 
 def _document(name: str, described: JSON) -> dict[str, JSON]:
@@ -139,7 +158,10 @@ def _document(name: str, described: JSON) -> dict[str, JSON]:
 @click.option(
     "--env", "env", metavar="KEY=VALUE", multiple=True, help="For the server."
 )
-@click.option("--url", help="A remote server, instead of a command.")
+@click.option(
+    "--url",
+    help="A remote server, instead of a command; sse+URL if it speaks SSE alone.",
+)
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[--] [COMMAND]...")
 @as_json
 @click.pass_obj
@@ -158,6 +180,7 @@ def add(
     Examples:
       caxton server add time -- python -m mcp_server_time
       caxton server add crm --env 'TOKEN=${env:CRM_TOKEN}' -- crm-server
+      caxton server add old --url sse+https://tools.example/sse
     """
     from ..config import add_server
 
@@ -174,7 +197,16 @@ def add(
             raise UsageError("--env takes KEY=VALUE", fix="write --env KEY=VALUE")
         pairs[key] = value
     path = frame.load().path or Path("caxton.toml")
-    add_server(path, name, command=words, url=url, env=pairs, environ=os.environ)
+    older = url is not None and url.startswith(_OLDER)
+    add_server(
+        path,
+        name,
+        command=words,
+        url=url and url.removeprefix(_OLDER),
+        transport="sse" if older else None,
+        env=pairs,
+        environ=os.environ,
+    )
     if as_json:
         show(_change("added", name, path))
         return
@@ -183,7 +215,7 @@ def add(
 
 
 @command.command("remove")
-@click.argument("name")
+@click.argument("name", shell_complete=completion.servers)
 @as_json
 @click.pass_obj
 def remove(frame: Frame, name: str, as_json: bool) -> None:
@@ -216,16 +248,23 @@ def _change(change: str, name: str, path: Path) -> dict[str, JSON]:
 
 
 @command.command("test")
-@click.argument("name")
+@click.argument("name", shell_complete=completion.servers)
+@variables.option
 @wire_log
 @as_json
 @click.pass_obj
-def test(frame: Frame, name: str, wire_log: str | None, as_json: bool) -> None:
+def test(
+    frame: Frame,
+    name: str,
+    variables: tuple[str, ...],
+    wire_log: str | None,
+    as_json: bool,
+) -> None:
     """
     Start the server NAME, list its tools, and stop it.
 
     If runs are to have its resources, read those as well, and warn of each that
-    cannot be read.
+    cannot be read. --var says what a run would know.
 
     \b
     Exit codes: 0 it answers; 2 there is no such server; 6 it does not answer.
@@ -238,15 +277,17 @@ def test(frame: Frame, name: str, wire_log: str | None, as_json: bool) -> None:
     config = frame.load()
     check(config, name)
     config = tapped(config, wire_log)
+    scope = by_hand(config, variables)
     started = time.monotonic()
     with patience(f"starting {name}"):
         try:
-            offered, found = wait(_asked(config, name))
+            offered, found = wait(_asked(config, name, scope))
         except ServerUnavailable as exc:
             if as_json:
                 show(_answer(name, {}, [], [], problem=str(exc)))
             raise
     facts = offered.servers[name]
+    tell_changed(offered.offers, offered.accepted)
     if as_json:
         show(_answer(name, facts, [offer.tool for offer in offered.offers], found))
         return
@@ -262,23 +303,19 @@ def test(frame: Frame, name: str, wire_log: str | None, as_json: bool) -> None:
             say(f"  {one.uri}  {one.key}, {counted(one.size, 'byte')}")
 
 
-async def _asked(config: Config, name: str) -> tuple[Offered, Sequence[ServerResource]]:
-    """Return what a server offers, and what a run without variables would read."""
+async def _asked(
+    config: Config, name: str, scope: RunScope
+) -> tuple[Offered, Sequence[ServerResource]]:
+    """Return what a server offers, and what a run with that *scope* would read."""
     server = config.servers[name]
     if server.resources is not None:
         # The reason why one cannot be read is what is asked for here.
         read = replace(server.resources, required=False)
         servers = {**config.servers, name: replace(server, resources=read)}
         config = replace(config, servers=servers)
-    defaults = {
-        key: variable.default
-        for key, variable in config.context.items()
-        if variable.default is not None
-    }
-    private = {key for key, variable in config.context.items() if variable.private}
-    scope = RunScope(run_id="test", agent="test", context=defaults, private=private)
-    async with tools_of(config, [name]) as tools:
-        return await tools.offered([name]), await tools.resources([name], scope)
+    async with reached(config, [name], scope) as asked:
+        offered = await asked.offered([name])
+        return offered, await asked.tools.resources([name], scope)
 
 
 def _answer(
@@ -300,41 +337,3 @@ def _answer(
             for one in resources
         ],
     }
-
-
-async def offers(
-    config: Config, names: Collection[str], *, required: bool = True
-) -> Offered:
-    """
-    Return what the servers called *names* offer; nothing is recorded.
-
-    Raises:
-        ServerUnavailable: One of them is *required*, and cannot be reached.
-    """
-    async with tools_of(config, names, required=required) as tools:
-        return await tools.offered(names)
-
-
-@contextlib.asynccontextmanager
-async def tools_of(
-    config: Config, names: Collection[str], *, required: bool = True
-) -> AsyncGenerator[ToolClient]:
-    """Bring up the client of the servers called *names*."""
-    from ..config import Paths
-    from ..core.redact import Redactor
-    from ..telemetry import NoTelemetry
-    from ..tooling import open_tools
-
-    servers = {
-        name: replace(server, required=required)
-        for name, server in config.servers.items()
-        if name in names
-    }
-    async with open_tools(
-        replace(config, servers=servers),
-        Redactor(config.secrets),
-        NoTelemetry(),
-        lambda _: None,
-        logs=Paths.of(os.environ).logs,
-    ) as tools:
-        yield tools

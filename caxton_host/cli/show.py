@@ -19,6 +19,7 @@ from ..core.events import (
     ToolDenied,
     ToolFailed,
     ToolInvoked,
+    ToolProgress,
 )
 from ..core.payloads import to_payload
 from .screen import clipped, plain
@@ -26,7 +27,7 @@ from .screen import clipped, plain
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["event_document", "line_document", "moment", "remark", "rows"]
+__all__ = ["event_document", "line_document", "moment", "remark", "rows", "told"]
 
 _WIDTH = 100
 
@@ -71,6 +72,19 @@ def moment(at_us: int) -> str:
     return then.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
+def told(event: ToolProgress) -> str:
+    """
+    Return what was told of a call while it lasted.
+
+    >>> told(ToolProgress(call=1, message="reading", progress=1.0, total=3.0))
+    '1 of 3 reading'
+    """
+    far = "" if event.progress is None else f"{event.progress:g}"
+    if far and event.total is not None:
+        far += f" of {event.total:g}"
+    return " ".join(filter(None, (far, plain(event.message))))
+
+
 def remark(recorded: Recorded) -> str:  # noqa: C901, PLR0911 -- a table of types
     """Return what matters most of an event, in a line."""
     match recorded.event:
@@ -93,6 +107,8 @@ def remark(recorded: Recorded) -> str:  # noqa: C901, PLR0911 -- a table of type
             return f"{said}: {plain(event.reason)}"
         case LogWritten() as event:
             return f"{event.level}: {plain(event.text)}"
+        case ToolProgress() as event:
+            return told(event)
         case RunCompleted() as event:
             return plain(event.output)
         case RunFailed() as event:

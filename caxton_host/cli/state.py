@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -49,10 +49,14 @@ _EVENTS = 2000
 @dataclass(slots=True, kw_only=True)
 class Seen:
     """
-    A server in the newest host that had to do with it.
+    A server in the newest host that had to do with it; first in one that is up.
 
     Attributes:
         host: The stream of that host, or ``None``: none had, or it is long ago.
+
+        live: That host is up, so the rest is so now.
+
+        as_of: When it recorded something of the server last, in microseconds.
 
         state: ``connected``, ``lost`` or ``disabled``: what was recorded last.
 
@@ -68,6 +72,8 @@ class Seen:
     """
 
     host: str | None = None
+    live: bool = False
+    as_of: int | None = None
     state: str | None = None
     protocol: str | None = None
     restarts: int = 0
@@ -85,6 +91,8 @@ class Seen:
         known = self.host is not None
         return {
             "host": self.host,
+            "live": self.live if known else None,
+            "as_of": self.as_of,
             "state": self.state,
             "protocol": self.protocol,
             "latency_ms": self.latency_ms,
@@ -97,6 +105,7 @@ class Seen:
         """Learn from an event of its host."""
         if self.host is None:
             self.host, self.breaker = recorded.stream, "closed"
+        self.as_of = recorded.recorded_at
         match recorded.event:
             case ServerConnected(protocol=protocol):
                 self.state, self.protocol = "connected", protocol
@@ -121,13 +130,17 @@ def seen(config: Config) -> dict[str, Seen]:
     """Return how each server of *config* did; no log, no knowledge."""
     hosts: list[Recorded] = []
     runs: list[Recorded] = []
+    up: list[str] = []
     with suppress(UsageError):
-        hosts, runs = wait(_read(config))
-    return learned(config.servers, hosts, runs)
+        hosts, runs, up = wait(_read(config))
+    return learned(config.servers, hosts, runs, up)
 
 
 def learned(
-    names: Iterable[str], hosts: Sequence[Recorded], runs: Sequence[Recorded]
+    names: Iterable[str],
+    hosts: Sequence[Recorded],
+    runs: Sequence[Recorded],
+    up: Collection[str] = (),
 ) -> dict[str, Seen]:
     """
     Return what events say of the servers called *names*.
@@ -138,30 +151,36 @@ def learned(
         hosts: Events of hosts, the newest first.
 
         runs: Events of runs, the newest first.
+
+        up: Hosts that are up.
     """
     found = {name: Seen() for name in names}
-    _learn_states(found, hosts)
+    _learn_states(found, hosts, up)
     _learn_latency(found, runs)
     return found
 
 
-async def _read(config: Config) -> tuple[list[Recorded], list[Recorded]]:
+async def _read(config: Config) -> tuple[list[Recorded], list[Recorded], list[str]]:
     from ..bootstrap import open_store
 
     async with open_store(config, write=False) as store:
         of_hosts = await store.newest(_HOST, [t.__name__ for t in _OF_HOSTS], _EVENTS)
         of_runs = await store.newest(RUN, [t.__name__ for t in _OF_RUNS], _EVENTS)
-    return of_hosts, of_runs
+        return of_hosts, of_runs, await store.hosts()
 
 
-def _learn_states(found: dict[str, Seen], newest_first: Sequence[Recorded]) -> None:
+def _learn_states(
+    found: dict[str, Seen], newest_first: Sequence[Recorded], up: Collection[str]
+) -> None:
     latest: dict[str, str] = {}
-    for recorded in newest_first:
+    living = [recorded for recorded in newest_first if recorded.stream in up]
+    for recorded in (*living, *newest_first):
         latest.setdefault(_server(recorded), recorded.stream)
     for recorded in reversed(newest_first):
         name = _server(recorded)
         if name in found and latest[name] == recorded.stream:
             found[name].take(recorded)
+            found[name].live = recorded.stream in up
 
 
 def _server(recorded: Recorded) -> str:

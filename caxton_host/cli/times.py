@@ -7,7 +7,21 @@ from typing import Any
 
 import click
 
-__all__ = ["Moment"]
+__all__ = ["Moment", "ago"]
+
+
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+
+
+def ago(seconds: float) -> str:
+    """
+    Return how long ago something was, roughly.
+
+    >>> ago(7300), ago(59.9), ago(-1)
+    ('2 h ago', '59 s ago', '0 s ago')
+    """
+    unit, length = next((u for u in _UNITS if seconds >= u[1]), _UNITS[-1])
+    return f"{max(int(seconds / length), 0)} {unit} ago"
 
 
 class Moment(click.ParamType[int]):

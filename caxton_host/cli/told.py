@@ -17,6 +17,7 @@ from .frame import Frame
 from .overrides import Overrides
 from .report import failure, report
 from .screen import clipped, complain, note, plain, say, show, to_json
+from .show import told
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -127,11 +128,7 @@ class Told:
 
 def progressed(event: ToolProgress) -> None:
     """Print what is told of a call while it lasts."""
-    far = "" if event.progress is None else f"{event.progress:g}"
-    if far and event.total is not None:
-        far += f" of {event.total:g}"
-    said = clipped(plain(event.message), _WIDTH)
-    note(f"call {event.call}: {' '.join(filter(None, (far, said)))}")
+    note(f"call {event.call}: {clipped(told(event), _WIDTH)}")
 
 
 def resolving(

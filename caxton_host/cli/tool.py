@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from ..core.calls import Completed
+from ..core.calls import JSON, Completed
 from ..core.messages import summary
+from ..core.webhooks import SERVER as WEBHOOK
 from ..errors import ToolError
-from . import accept
+from . import accept, completion, variables
 from .exits import FAILED
 from .frame import Frame, as_json, wait
 from .overrides import tapped, wire_log
-from .params import params_of
+from .params import Words
+from .reach import offers, reached
 from .screen import complain, patience, pour, show, to_json
-from .server import offers, tools_of
 from .tools import check_known, split, tell, tool_show
+from .variables import by_hand
 
 if TYPE_CHECKING:
     from ..config import Config
+    from ..ports import RunScope
 
 __all__ = ["command"]
 
@@ -44,10 +46,17 @@ command.add_command(tool_show)
 
 
 @command.command("list")
-@click.option("--server", help="Only the tools of this server.")
+@click.option(
+    "--server",
+    shell_complete=completion.servers,
+    help="Only the tools of this server.",
+)
+@variables.option
 @as_json
 @click.pass_obj
-def list_(frame: Frame, server: str | None, as_json: bool) -> None:
+def list_(
+    frame: Frame, server: str | None, variables: tuple[str, ...], as_json: bool
+) -> None:
     """
     Show every tool of every configured server, starting them.
 
@@ -65,14 +74,16 @@ def list_(frame: Frame, server: str | None, as_json: bool) -> None:
             server, names, f"there is no server {server!r}", "caxton server list"
         )
         names = (server,)
+    scope = by_hand(config, variables)
     with patience("asking the servers"):
-        offered = wait(offers(config, names, required=server is not None))
-    tell(offered.offers, as_json=as_json)
+        offered = wait(offers(config, names, scope, required=server is not None))
+    tell(offered, as_json=as_json)
 
 
 @command.command("call")
-@click.argument("tool", metavar="SERVER/TOOL")
+@click.argument("tool", metavar="SERVER/TOOL", shell_complete=completion.tools)
 @click.argument("params", nargs=-1, metavar="[JSON | KEY=VALUE...]")
+@variables.option
 @wire_log
 @as_json
 @click.pass_obj
@@ -82,6 +93,7 @@ def call(
     frame: Frame,
     tool: str,
     params: tuple[str, ...],
+    variables: tuple[str, ...],
     wire_log: str | None,
     as_json: bool,
 ) -> None:
@@ -103,57 +115,77 @@ def call(
     from ..tooling import server_names
 
     server, name = split(tool)
+    words = Words.read(params)
     config = tapped(frame.load(), wire_log)
     names = server_names(config)
     check_known(server, names, f"there is no server {server!r}", "caxton server list")
+    scope = by_hand(config, variables)
     try:
         with patience(f"calling {tool}"):
-            done = wait(_call(config, server, name, params))
+            done = wait(_call(config, scope, (server, name), words))
     except ToolError as exc:
-        complain(
-            f"{exc.kind}, sent {exc.sent}: {exc}",
-            f"caxton server test {server} shows whether it answers",
-        )
+        if as_json:
+            show(_document(Completed(is_error=True, message=str(exc)), exc))
+        complain(f"{exc.kind}, sent {exc.sent}: {exc}", _remedy(exc, server, name))
         ctx.exit(FAILED)
     if as_json:
-        show(
-            {
-                "$type": "caxton.result/v1",
-                "is_error": done.is_error,
-                "message": done.message,
-                "data": done.data,
-                "duration_us": done.duration_us,
-            }
-        )
+        show(_document(done))
     else:
         data = done.data if isinstance(done.data, dict) else {}
         # Who looks at the data themselves needs no word about how much there is.
         untold = not done.message or (data and done.message == summary(name, data))
         pour(to_json(done.data) if untold else done.message)
     if done.is_error:
-        complain(
-            f"{tool} answered with an error", f"caxton tool list --server {server}"
-        )
+        see = f"caxton tool show {tool} shows what it takes"
+        complain(f"{tool} answered with an error", see)
         ctx.exit(FAILED)
 
 
+def _document(done: Completed, failed: ToolError | None = None) -> dict[str, JSON]:
+    """Return the ``caxton.result/v1`` document of a call."""
+    return {
+        "$type": "caxton.result/v1",
+        "is_error": done.is_error,
+        "message": done.message,
+        "data": done.data,
+        "duration_us": None if failed else done.duration_us,
+        "failed": {"kind": failed.kind, "sent": failed.sent} if failed else None,
+    }
+
+
+def _remedy(exc: ToolError, server: str, tool: str) -> str:
+    """Return what can be done about a call that failed."""
+    plain = server == WEBHOOK
+    table = f"[webhooks.{tool}]" if plain else f"[servers.{server}]"
+    if exc.fix:
+        return exc.fix
+    if exc.kind == "too_large":
+        return f"raise max_result in {table}"
+    if exc.kind == "timeout":
+        return f"raise timeout in {table}, or call it again later"
+    if plain:
+        return f"check {table} of the configuration"
+    return f"caxton server test {server} shows whether it answers"
+
+
 async def _call(
-    config: Config, server: str, name: str, words: Sequence[str]
+    config: Config, scope: RunScope, target: tuple[str, str], words: Words
 ) -> Completed:
     from ..ports import ToolRequest
 
-    async with tools_of(config, [server]) as tools:
-        offered = await tools.offered([server])
+    server, name = target
+    async with reached(config, [server], scope) as servers:
+        offered = await servers.tools.offered([server])
         known = {offer.tool: offer for offer in offered.offers}
         see = f"caxton tool list --server {server}"
         check_known(name, known, f"{server} has no tool {name!r}", see)
-        return await tools.call_tool(
+        return await servers.tools.call_tool(
             ToolRequest(
                 run_id="by-hand",
                 call=1,
                 server=server,
                 tool=name,
-                params=params_of(words, known[name].input_schema),
+                params=words.params(known[name].input_schema),
                 definition_sha256=None,
                 idempotency_key="",
             )

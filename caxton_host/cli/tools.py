@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
+from ..acceptance import unaccepted
 from ..core.calls import JSON
 from ..core.names import nearest
 from ..errors import NotFoundError, UsageError
+from . import completion, variables
 from .frame import Frame, as_json, wait
 from .params import types_of
-from .screen import patience, say, show, table
+from .screen import note, patience, say, show, table
+from .variables import by_hand
 
 if TYPE_CHECKING:
-    from ..core.catalogue import Offer
+    from ..core.catalogue import Offer, Offered
 
-__all__ = ["check_known", "headline", "of_server", "split", "tell", "tool_show"]
+__all__ = [
+    "check_known",
+    "headline",
+    "of_server",
+    "split",
+    "tell",
+    "tell_changed",
+    "tool_show",
+]
+
+#: Digests of definitions that were accepted, by server and tool.
+Accepted: TypeAlias = Mapping[tuple[str, str], str]
 
 _HEADLINE = 80
 
@@ -43,8 +57,9 @@ def check_known(name: str, known: Collection[str], otherwise: str, see: str) -> 
         raise NotFoundError(otherwise, fix=fix)
 
 
-def _document(offer: Offer) -> dict[str, JSON]:
+def _document(offer: Offer, accepted: Accepted) -> dict[str, JSON]:
     """Return the ``caxton.tool/v1`` document of a tool."""
+    before = accepted.get((offer.server, offer.tool))
     return {
         "$type": "caxton.tool/v1",
         "server": offer.server,
@@ -54,13 +69,24 @@ def _document(offer: Offer) -> dict[str, JSON]:
         "input_schema": offer.schema or offer.input_schema,
         "effect": offer.effect,
         "definition_sha256": offer.definition_sha256,
+        "accepted": None if before is None else before == offer.definition_sha256,
     }
 
 
-def tell(offers: Sequence[Offer], *, as_json: bool) -> None:
+def tell_changed(offers: Sequence[Offer], accepted: Accepted) -> None:
+    """Warn of each tool that runs do not see, for it was accepted otherwise."""
+    for offer in offers:
+        before = accepted.get((offer.server, offer.tool), offer.definition_sha256)
+        if offer.on_change == "refuse" and before != offer.definition_sha256:
+            note(f"warning: {unaccepted(offer.server, offer.tool)}")
+
+
+def tell(offered: Offered, *, as_json: bool) -> None:
     """Print tools, one a line."""
+    offers = offered.offers
+    tell_changed(offers, offered.accepted)
     if as_json:
-        show([_document(offer) for offer in offers])
+        show([_document(offer, offered.accepted) for offer in offers])
         return
     table(
         ("tool", "exposed as", "effect", "description"),
@@ -71,10 +97,11 @@ def tell(offers: Sequence[Offer], *, as_json: bool) -> None:
     )
 
 
-def _page(offer: Offer, *, as_json: bool) -> None:
+def _page(offer: Offer, accepted: Accepted, *, as_json: bool) -> None:
     """Print all that there is to know of a tool before it is called."""
+    tell_changed([offer], accepted)
     if as_json:
-        show(_document(offer))
+        show(_document(offer, accepted))
         return
     say(f"{offer.server}/{offer.tool}  {offer.effect}, exposed as {offer.exposed}")
     if offer.description:
@@ -103,10 +130,13 @@ def _parameters(schema: Mapping[str, JSON]) -> list[tuple[str, str, str, str]]:
 
 
 @click.command("show")
-@click.argument("tool", metavar="SERVER/TOOL")
+@click.argument("tool", metavar="SERVER/TOOL", shell_complete=completion.tools)
+@variables.option
 @as_json
 @click.pass_obj
-def tool_show(frame: Frame, tool: str, as_json: bool) -> None:
+def tool_show(
+    frame: Frame, tool: str, variables: tuple[str, ...], as_json: bool
+) -> None:
     """
     Show one tool: what it does, its parameters and its effect.
 
@@ -119,25 +149,28 @@ def tool_show(frame: Frame, tool: str, as_json: bool) -> None:
       caxton tool show crm/search --json
     """
     from ..tooling import server_names
-    from .server import offers
+    from .reach import offers
 
     server, name = split(tool)
     config = frame.load()
     names = server_names(config)
     check_known(server, names, f"there is no server {server!r}", "caxton server list")
     with patience(f"asking {server}"):
-        offered = wait(offers(config, [server]))
+        offered = wait(offers(config, [server], by_hand(config, variables)))
     known = {offer.tool: offer for offer in offered.offers}
     see = f"caxton tool list --server {server}"
     check_known(name, known, f"{server} has no tool {name!r}", see)
-    _page(known[name], as_json=as_json)
+    _page(known[name], offered.accepted, as_json=as_json)
 
 
 @click.command("tools")
-@click.argument("name")
+@click.argument("name", shell_complete=completion.servers)
+@variables.option
 @as_json
 @click.pass_obj
-def of_server(frame: Frame, name: str, as_json: bool) -> None:
+def of_server(
+    frame: Frame, name: str, variables: tuple[str, ...], as_json: bool
+) -> None:
     """
     Show the tools of the server NAME, starting it.
 
@@ -149,10 +182,11 @@ def of_server(frame: Frame, name: str, as_json: bool) -> None:
       caxton server tools time
       caxton server tools time --json
     """
-    from .server import check, offers
+    from .reach import offers
+    from .server import check
 
     config = frame.load()
     check(config, name)
     with patience(f"asking {name}"):
-        offered = wait(offers(config, [name]))
-    tell(offered.offers, as_json=as_json)
+        offered = wait(offers(config, [name], by_hand(config, variables)))
+    tell(offered, as_json=as_json)

@@ -13,13 +13,14 @@ from ..core.names import nearest
 from ..core.redact import MIN_LENGTH
 from ..core.templates import texts
 from ..errors import UsageError
+from ..ports import RunScope
 from .overrides import check_text
 from .screen import note
 
 if TYPE_CHECKING:
     from ..config import Config
 
-__all__ = ["option", "private_of", "variables_of"]
+__all__ = ["by_hand", "option", "private_of", "variables_of"]
 
 Variables: TypeAlias = "dict[str, JSON]"
 
@@ -76,6 +77,26 @@ def private_of(config: Config, variables: Sequence[str]) -> Variables:
     from dataclasses import replace
 
     return variables_of(replace(config, context=hidden), variables)[1]
+
+
+def by_hand(config: Config, variables: Sequence[str]) -> RunScope:
+    """
+    Return what a command without a run knows of one: what was given, and defaults.
+
+    Raises:
+        UsageError: A variable is none that the configuration knows.
+    """
+    defaults = {
+        key: variable.default
+        for key, variable in config.context.items()
+        if variable.default is not None
+    }
+    return RunScope(
+        run_id="by-hand",
+        agent="by-hand",
+        context={**defaults, **_given(config, variables)},
+        private={key for key, one in config.context.items() if one.private},
+    )
 
 
 def _given(config: Config, variables: Sequence[str]) -> Variables:

@@ -10,11 +10,13 @@ from pathlib import Path
 from ..core.calls import JSON
 from ..core.conditions import Conditions
 from ..core.grants import Grant, Rule
+from ..core.jsonpaths import JsonPath
 from ..core.limits import Limits
 from ..core.names import is_server_name
 from ..core.patterns import Pattern
 from ..errors import BadBytes, ConditionError, UsageError
 from ..schemas import check_pattern
+from . import budgets
 from . import fields as f
 from .approvals import approve
 from .model import Agent
@@ -24,16 +26,22 @@ from .source import At
 __all__ = ["agent", "agent_name"]
 
 _REFERENCE = re.compile(r"\$\{(?:env|file):")
-_CALLS = re.compile(r"([0-9]{1,9})/run")
+_MOST_PATHS = 32
+#: What a rule cannot say: why, and what comes nearest.
+_NEVER = {
+    "delegate": (
+        "is nothing that a rule can say: no agent hands on what it may do",
+        "remove it, and give the other agent rules of its own",
+    ),
+    "hours": (
+        "is nothing that a rule can say: none is bound to hours of the day",
+        "remove the rule, or remove hours and let the rule end: expires",
+    ),
+}
 _LATER = frozenset(
     {
         "args",
-        "delegate",
-        "hours",
         "other_args",
-        "rate",
-        "redact_result",
-        "sum",
     }
 )
 _SIZES = frozenset(
@@ -89,13 +97,17 @@ def _rules(kind: str, tables: Sequence[object], at: At) -> tuple[Rule, ...]:
                 "says nothing where no parameter is named", fix="remove it"
             )
         source = Path(at.source.shown).name + (suffix[number - 1] if suffix else "")
-        rules.append(Rule(id=f"{kind}[{number}]", source=source, **found))
+        spending = budgets.of_rule(found, here)
+        rules.append(Rule(id=f"{kind}[{number}]", source=source, **found, **spending))
+    budgets.check_accounts(rules, at)
     return tuple(rules)
 
 
 def _refuse_later(table: object, at: At) -> None:
     # A rule without its condition would allow more than was meant (law 4).
     for key in f.table(table, at):
+        if key in _NEVER:
+            raise at.key(key).error(*_NEVER[key])
         if key in _LATER:
             raise at.key(key).error(
                 "this version does not know it yet, and will not guess",
@@ -106,6 +118,22 @@ def _refuse_later(table: object, at: At) -> None:
 def _pattern(value: object, at: At) -> Pattern:
     try:
         return Pattern.parse(f.text(value, at))
+    except UsageError as exc:
+        raise at.error(str(exc), exc.fix) from None
+
+
+def _paths(value: object, at: At) -> tuple[JsonPath, ...]:
+    found: tuple[JsonPath, ...] = f.listed(_path)(value, at)
+    if not 0 < len(found) <= _MOST_PATHS:
+        raise at.error(
+            f"names {len(found)} places", fix=f"name 1 to {_MOST_PATHS} of them"
+        )
+    return found
+
+
+def _path(value: object, at: At) -> JsonPath:
+    try:
+        return JsonPath.parse(f.text(value, at))
     except UsageError as exc:
         raise at.error(str(exc), exc.fix) from None
 
@@ -142,18 +170,6 @@ def _plain(value: JSON, at: At) -> None:
         parts = value.items() if isinstance(value, dict) else enumerate(value, 1)
         for key, part in parts:
             _plain(part, at.key(key))
-
-
-def _calls(value: object, at: At) -> int:
-    if not isinstance(value, str):
-        return f.number(value, at)
-    found = _CALLS.fullmatch(value)
-    if found:
-        return int(found[1])
-    problem = "is no number of calls"
-    if re.fullmatch(r"[0-9]+/\w+", value):
-        problem = "only counts a run; other periods come with a later version"
-    raise at.error(problem, fix='write it like: calls = "5/run"')
 
 
 def _others(value: object, at: At) -> bool:
@@ -194,14 +210,17 @@ _TOOLS: f.Fields = {"tools": ("tools", _PATTERNS)}
 _DENY: f.Fields = {**_TOOLS, "params": ("params", _params(deny=True))}
 _ALLOW: f.Fields = {
     **_TOOLS,
+    **budgets.FIELDS,
     "approve": ("approve", approve(_params(deny=True))),
-    "calls": ("calls", _calls),
     "expires": ("expires", f.moment),
     "max_params": ("max_params", f.size),
     "params": ("params", _params(deny=False)),
     "other_params": ("other_params", _others),
     "only_after": ("only_after", _PATTERNS),
     "unless_after": ("unless_after", _PATTERNS),
+    "timeout": ("timeout", f.duration),
+    "max_result": ("max_result", f.size),
+    "redact_result": ("redact_result", _paths),
 }
 
 _AGENT: f.Fields = {

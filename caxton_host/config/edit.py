@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..core.names import nearest
+from ..core.toml_text import key_text, quoted, value_text
 from ..errors import ConfigError, NotFoundError
 from .fields import table
 from .headers import header
@@ -21,7 +22,6 @@ from .load import load_bytes
 from .paths import home_folder
 from .secrets import Secrets
 from .source import At, Source, parse_toml, read_bytes
-from .toml_text import key_text, quoted, value_text
 
 __all__ = ["add_server", "append_servers", "init_text", "remove_server"]
 
@@ -34,6 +34,7 @@ def add_server(  # noqa: PLR0913 -- each is a part of what is written
     *,
     command: Sequence[str] = (),
     url: str | None = None,
+    transport: str | None = None,
     env: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
     environ: Mapping[str, str],
@@ -49,6 +50,8 @@ def add_server(  # noqa: PLR0913 -- each is a part of what is written
         command: Program and arguments; or else *url*.
 
         url: Its address.
+
+        transport: How it is spoken to, where that does not go without saying.
 
         env: Variables of its process, as they are to stand in the file.
 
@@ -66,6 +69,8 @@ def add_server(  # noqa: PLR0913 -- each is a part of what is written
         lines.append(f"args = {value_text([*command[1:]])}")
     if url is not None:
         lines.append(f"url = {quoted(url)}")
+    if transport is not None:
+        lines.append(f"transport = {quoted(transport)}")
     for key, values in (("env", env), ("headers", headers)):
         if values:
             lines.append(f"{key} = {value_text({**values})}")

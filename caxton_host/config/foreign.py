@@ -17,12 +17,12 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from ..core.names import is_server_name
+from ..core.toml_text import comment, key_text, value_text
 from . import fields as f
 from .paths import home_folder
 from .secrets import Secrets, sounds_secret
 from .servers import server_keys, tool_keys
 from .source import At, Source, parse_json, read_bytes
-from .toml_text import comment, key_text, value_text
 from .yaml_files import parse_yaml
 
 __all__ = ["FORMATS", "Foreign", "import_foreign"]
@@ -77,7 +77,9 @@ def import_foreign(kind: str, path: Path, *, environ: Mapping[str, str]) -> Fore
         ConfigError: It cannot be read, is broken, or is not of that kind.
     """
     secrets = Secrets(environ=environ, home=home_folder(environ))
-    at = At(source=Source(shown=path.name, folder=path.parent, secrets=secrets))
+    at = At(
+        source=Source(shown=path.name or str(path), folder=path.parent, secrets=secrets)
+    )
     parse = parse_json if path.suffix.lower() in {".json", ".jsonc"} else parse_yaml
     return FORMATS[kind](parse(read_bytes(path, at), at), at)
 
@@ -215,7 +217,11 @@ def _ava_server(values: dict[str, Any], words: _Words, at: At) -> dict[str, Any]
     if headers := _table_of(values, "headers", at):
         lines["headers"] = words.headers(headers, at.key("headers"))
     if restart := _table_of(values, "restart", at):
-        lines["restart"] = _renamed(restart, words, at.key("restart"))
+        here = at.key("restart")
+        for key, read in (("enabled", f.flag), ("max_restarts", f.number)):
+            if key in restart:
+                read(restart[key], here.key(key))
+        lines["restart"] = _renamed(restart, words, here)
     lines |= _renamed(_table_of(values, "defaults", at), words, at.key("defaults"))
     known = "transport url cwd command args env headers restart defaults enabled tools"
     _unknown(values, {*known.split()}, at, words.found)

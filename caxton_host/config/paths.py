@@ -23,7 +23,7 @@ class Paths:
 
         data: The database, if there is no configuration file.
 
-        state: Keys, and what servers say.
+        state: Keys, tokens, and what servers say.
 
         cache: Compiled modules.
     """
@@ -37,6 +37,11 @@ class Paths:
     def logs(self) -> Path:
         """Where servers have a file each of what they say to people."""
         return self.state / "servers"
+
+    @property
+    def tokens(self) -> Path:
+        """Where logins leave the tokens of servers."""
+        return self.state / "tokens"
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Paths:

@@ -6,14 +6,13 @@ import re
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
-from urllib.parse import quote, urlsplit
 
 from ..core.calls import JSON, Retry
 from ..core.names import is_server_name, is_tool_name
+from ..core.origins import in_the_clear
 from ..core.servers import (
     USUAL,
     BreakerOptions,
-    OAuth,
     Resources,
     Restart,
     ServerConfig,
@@ -22,6 +21,7 @@ from ..core.servers import (
 from ..core.webhooks import SERVER, Webhook, placeholders
 from ..errors import UsageError
 from . import fields as f
+from .oauth import check_oauth, oauth
 from .secrets import sounds_secret
 from .source import At
 
@@ -205,33 +205,6 @@ _SHARED: f.Fields = {
     "slow_response_message": ("slow_response_message", f.text),
 }
 
-_OAUTH: f.Fields = {
-    "client_id": ("client_id", f.text),
-    "client_secret": ("client_secret", f.text),
-    "issuer": ("issuer", f.url),
-    "scope": ("scope", f.text),
-    "method": ("method", f.choice("basic", "post")),
-    "allow_private": ("allow_private", f.flag),
-}
-
-
-def _oauth(value: object, at: At) -> OAuth:
-    found = f.read(value, _OAUTH, at)
-    for key in ("client_id", "client_secret", "issuer"):
-        if not found.get(key):
-            raise at.error(f"needs its {key}", fix=f'write {key} = "..."')
-    secret = found["client_secret"]
-    # The second is what the header of a request for a token is made of.
-    for form in (secret, quote(secret, safe="")):
-        at.source.secrets.note(form, "client_secret", at)
-    if _in_the_clear(found["issuer"]):
-        raise at.key("issuer").error(
-            "is not https, so the credentials could be read on the way",
-            fix="write its https address",
-        )
-    return OAuth(**found)
-
-
 _RESOURCES: f.Fields = {
     "include": ("include", f.listed(f.text)),
     "exclude": ("exclude", f.listed(f.text)),
@@ -278,7 +251,7 @@ _ENDPOINT: f.Fields = {
     "cwd": ("cwd", f.path),
     "url": ("url", f.url),
     "headers": ("headers", f.header_map),
-    "oauth": ("oauth", _oauth),
+    "oauth": ("oauth", oauth),
     "type": ("transport", _transport_name),
 }
 
@@ -366,10 +339,10 @@ def server(values: object, at: At, name: str | None = None) -> ServerConfig:
             f"the transport {transport} does not go with what it has",
             fix="stdio goes with a command, http and sse go with a url",
         )
-    if found.get("headers") and _in_the_clear(found.get("url", "")):
+    if "url" in found and found.get("headers") and in_the_clear(found["url"]):
         at.key("url").warn("is not https, so its headers can be read on the way")
     if "oauth" in found:
-        _check_oauth(found, at)
+        check_oauth(found, at)
     if found.get("concurrency") == 0:
         raise at.key("concurrency").error("is none", fix="write 1 or more")
     if "url" in found:
@@ -379,30 +352,6 @@ def server(values: object, at: At, name: str | None = None) -> ServerConfig:
         found["command"] = (*command, *words)
         found["cwd"] = str(found.get("cwd", at.source.folder))
     return ServerConfig(name=name or at.name, **found)
-
-
-def _check_oauth(found: dict[str, Any], at: At) -> None:
-    if "url" not in found:
-        raise at.key("oauth").error(
-            "is for servers that have a url", fix="remove it, or use env"
-        )
-    if any(name.lower() == "authorization" for name in found.get("headers", {})):
-        raise at.key("oauth").error(
-            "and a header Authorization exclude each other", fix="remove one of them"
-        )
-    if _in_the_clear(found["url"]):
-        raise at.key("url").error(
-            "is not https, so its tokens could be read on the way",
-            fix="write its https address",
-        )
-
-
-def _in_the_clear(url: str) -> bool:
-    """Return whether what is sent there leaves this machine unencrypted."""
-    where = urlsplit(url)
-    host = where.hostname or ""
-    near = host in {"localhost", "::1"} or host.startswith("127.")
-    return where.scheme.lower() == "http" and not near
 
 
 def _with_public(values: object, at: At) -> At:

@@ -15,6 +15,7 @@ from .secrets import sounds_secret
 __all__ = ["describe"]
 
 _HIDDEN = "***"
+_SECRET = frozenset({"client_secret"})
 
 
 def describe(config: Config) -> dict[str, JSON]:
@@ -76,7 +77,10 @@ def _server(server: ServerConfig, mask: Callable[[str], str]) -> dict[str, JSON]
         shown["url"] = mask(server.url)
         shown["headers"] = dict.fromkeys(server.headers, _HIDDEN)
         if server.oauth is not None:
-            shown["oauth"] = _given(asdict(server.oauth) | {"client_secret": _HIDDEN})
+            oauth = {key: it for key, it in asdict(server.oauth).items() if it != ""}
+            shown["oauth"] = _given(
+                oauth | dict.fromkeys(oauth.keys() & _SECRET, _HIDDEN)
+            )
         shown["connect_timeout"] = server.connect_timeout
     shown |= {
         "timeout": server.timeout,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Literal, TypeAlias
@@ -208,6 +208,8 @@ class Completed:
         cut: Not the answer itself, but what the log keeps of it. See `cut`.
 
         contents: The bytes of the blobs, by digest, until they are in the log.
+
+        told: Makes the message of the data, where it can be made of these alone.
     """
 
     is_error: bool = False
@@ -220,6 +222,9 @@ class Completed:
     cut: bool = False
     contents: Mapping[str, builtins.bytes] = field(
         default_factory=dict[str, builtins.bytes], compare=False, repr=False
+    )
+    told: Callable[[dict[str, JSON]], str] | None = field(
+        default=None, compare=False, repr=False
     )
 
 
@@ -285,7 +290,8 @@ class Denied:
 
     Attributes:
         code: ``not_granted``, ``denied``, ``expired``, ``order``, ``too_large``,
-            ``params``, ``schema``, ``budget``, ``bad_request``, ``limit`` or ``error``.
+            ``params``, ``schema``, ``budget``, ``rate``, ``busy``, ``approval``,
+            ``bad_request``, ``limit`` or ``error``.
 
         rule: The rule that decided, or ``None`` where the lack of one did.
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from .approvals import Approve
+from .budgets import cannot_bear
 from .calls import JSON, Denied, Route
 from .conditions import Failure, Matcher, no_engine
 from .grants import Grant, Rule
@@ -52,6 +53,7 @@ class Attempt:
             rule with a pattern allows anything.
 
         schema: Compares parameters with the schema of the tool, if that is known.
+        refused: Rules whose budgets the store has no room in, by id, and why.
     """
 
     route: Route | None
@@ -60,6 +62,7 @@ class Attempt:
     now: int = 0
     matches: Matcher = no_engine
     schema: Callable[[JSON], Mismatch | None] | None = None
+    refused: Mapping[str, Refusal] = field(default_factory=dict[str, "Refusal"])
 
 
 @dataclass(slots=True)
@@ -73,19 +76,24 @@ class Tally:
         called: Each ``(server, tool)`` that was allowed, whatever came of it.
 
         done: Those of them that answered, and did not say that they failed.
+
+        spent: What it took of each budget, by its key.
     """
 
     used: Counter[str] = field(default_factory=Counter[str])
     called: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     done: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    spent: Counter[str] = field(default_factory=Counter[str])
 
     def copy(self) -> Tally:
         """Return what it says now."""
-        return Tally(self.used.copy(), self.called.copy(), self.done.copy())
+        return Tally(
+            self.used.copy(), self.called.copy(), self.done.copy(), self.spent.copy()
+        )
 
 
 Stage: TypeAlias = Literal[
-    "expired", "order", "too_large", "params", "schema", "budget"
+    "expired", "order", "too_large", "params", "schema", "budget", "rate", "busy"
 ]
 
 
@@ -117,15 +125,23 @@ class Allowed:
 
     Attributes:
         approves: What has to be approved first, by the id of the rule that says so.
+
+        today: The rule of today that allows it as well, where that was asked.
     """
 
     rule: Rule
     approves: tuple[tuple[str, Approve], ...] = ()
+    today: Rule | None = None
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """All rules that allow it."""
+        return (self.rule, self.today) if self.today else (self.rule,)
 
     def and_today(self, today: Allowed) -> Allowed:
         """Return the same where today's grants allow the call as well."""
         also = ((f"today.{rule}", approve) for rule, approve in today.approves)
-        return replace(self, approves=(*self.approves, *also))
+        return replace(self, approves=(*self.approves, *also), today=today.rule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +258,8 @@ def _refused(rule: Rule, attempt: Attempt, tally: Tally) -> tuple[Stage, _Why] |
     for code, check in _CHECKS.items():
         if found := check(rule, attempt, tally):
             return code, found
-    return None
+    stored = attempt.refused.get(rule.id)
+    return (stored.code, stored.message) if stored else None
 
 
 def _spared(rule: Rule, attempt: Attempt) -> Refusal | None:
@@ -300,10 +317,13 @@ def _schema(_: Rule, attempt: Attempt, __: Tally) -> Mismatch | None:
         return Mismatch("$", "could not be judged")
 
 
-def _budget(rule: Rule, _: Attempt, tally: Tally) -> str:
-    if rule.calls is None or tally.used[rule.id] < rule.calls:
-        return ""
-    return f"all {rule.calls} calls of that grant are spent"
+def _budget(rule: Rule, attempt: Attempt, tally: Tally) -> str:
+    if rule.calls is not None and tally.used[rule.id] >= rule.calls:
+        return f"all {rule.calls} calls of that grant are spent"
+    for cost in rule.costs(attempt.params):
+        if message := cannot_bear(cost, tally.spent):
+            return message
+    return ""
 
 
 _NONE = Tally()
@@ -315,4 +335,5 @@ _CHECKS: Mapping[Stage, Callable[[Rule, Attempt, Tally], _Why | None]] = {
     "schema": _schema,
     "budget": _budget,
 }
-_STAGES = {code: number for number, code in enumerate(_CHECKS)}
+#: The last ones only the store can tell: see `Attempt.refused`.
+_STAGES = {code: number for number, code in enumerate((*_CHECKS, "rate", "busy"))}

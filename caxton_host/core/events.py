@@ -137,6 +137,9 @@ class ToolInvoked(Event):
         rule: The rule that allowed it, or ``None`` if none did.
 
         fuel: What the agent had burnt when it called.
+
+        spends: What it takes of the budgets of its rule, and of that of today where a
+            run was resumed: account and budget to an amount; sums in millionths.
     """
 
     call: int
@@ -149,6 +152,7 @@ class ToolInvoked(Event):
     rule: str | None
     idempotency_key: str
     fuel: int
+    spends: Payload | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import UsageError
+from .calls import JSON
 from .decisions import Allowed, decide
 from .events import (
     ApprovalDecided,
@@ -22,7 +23,7 @@ from .events import (
     ToolInvoked,
 )
 from .grants import Grant
-from .journal import Journal, Origin, attempt_of
+from .journal import Journal, Origin, attempt_of, spends_of
 from .payloads import outcome_of
 
 __all__ = ["MAX_LINEAGE", "Inherited", "Point", "forking_point", "prefix"]
@@ -201,6 +202,9 @@ def _listed(events: Sequence[Recorded], seq: int) -> str:
 def _judged_anew(
     event: ToolInvoked, at: int, grant: Grant, journal: Journal
 ) -> ToolInvoked:
-    verdict = decide(grant, attempt_of(event, at, journal.matches), journal.tally)
-    rule = verdict.rule.id if isinstance(verdict, Allowed) else None
-    return replace(event, rule=rule)
+    attempt = attempt_of(event, at, journal.matches)
+    verdict = decide(grant, attempt, journal.tally)
+    if not isinstance(verdict, Allowed):
+        return replace(event, rule=None, spends=None)
+    spends: dict[str, JSON] = {**spends_of(verdict.rule, attempt.params)}
+    return replace(event, rule=verdict.rule.id, spends=spends)

@@ -6,14 +6,18 @@ A grant is a list of rules. What they mean for a call is said in `decisions`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import TypeAlias
 
 from ..errors import ConditionError, UsageError
 from .approvals import Approve
+from .budgets import Budget, Cost, budget_from_payload, budget_to_payload, costs
 from .calls import JSON
 from .conditions import Conditions
+from .jsonpaths import JsonPath
 from .patterns import Pattern
 
 __all__ = ["Grant", "Rule"]
@@ -39,11 +43,19 @@ class Rule:
 
         max_params: Bytes of the largest parameters that it allows.
 
-        approve: What it wants of people first.
+        timeout: Seconds that a send of a call takes, at most.
+
+        max_result: Bytes of the largest answer.
+
+        redact_result: What of an answer neither agent nor log get.
 
         params: What parameters have to be; of a deny rule, which it is about.
 
         other_params: Parameters that `params` does not name are allowed as well.
+        approve: What it wants of people first.
+        name: What its budgets are called, or ``""``. See `account`.
+
+        budgets: What its calls take of, besides *calls*.
 
         source: The file and line it stands in, or ``""``.
     """
@@ -55,10 +67,33 @@ class Rule:
     unless_after: tuple[Pattern, ...] = ()
     expires: int | None = None
     max_params: int | None = None
-    approve: Approve | None = None
+    timeout: float | None = None
+    max_result: int | None = None
+    redact_result: tuple[JsonPath, ...] = ()
     params: Conditions | None = None
     other_params: bool = False
+    approve: Approve | None = None
+    name: str = ""
+    budgets: tuple[Budget, ...] = ()
     source: str = ""
+
+    @property
+    def account(self) -> str:
+        """
+        What its budgets are kept under: its name, or what it speaks of.
+
+        So who raises a limit gives back nothing of what was spent.
+        """
+        if self.name:
+            return self.name
+        payload = self.to_payload()
+        about = {key: payload[key] for key in _ABOUT if key in payload}
+        text = json.dumps(about, sort_keys=True, separators=(",", ":"))
+        return f"~{sha256(text.encode()).hexdigest()[:16]}"
+
+    def costs(self, params: Mapping[str, JSON]) -> Iterator[Cost]:
+        """Yield what a call that it allows takes of each of its budgets."""
+        return costs(self.budgets, self.account, params) if self.budgets else iter(())
 
     def matches(self, server: str, tool: str) -> bool:
         """Return whether the rule speaks of this tool."""
@@ -74,9 +109,14 @@ class Rule:
             "calls": self.calls,
             "expires": self.expires,
             "max_params": self.max_params,
-            "approve": self.approve.to_payload() if self.approve else None,
+            "timeout": self.timeout,
+            "max_result": self.max_result,
+            "redact_result": [path.text for path in self.redact_result],
             "params": self.params.to_payload() if self.params else None,
             "other_params": "allow" if self.other_params else None,
+            "approve": self.approve.to_payload() if self.approve else None,
+            "name": self.name,
+            "budgets": [budget_to_payload(budget) for budget in self.budgets],
             "source": self.source,
         }
         always = ("id", "tools")
@@ -163,16 +203,25 @@ def _rule(payload: JSON, *, deny: bool = False) -> Rule:
         unless_after=_patterns(payload.get("unless_after")),
         expires=_number(payload, "expires"),
         max_params=_number(payload, "max_params"),
+        timeout=_seconds(payload, "timeout"),
+        max_result=_number(payload, "max_result"),
+        redact_result=tuple(
+            JsonPath.parse(str(text)) for text in _list(payload.get("redact_result"))
+        ),
+        params=_conditions(payload.get("params"), deny=deny),
+        other_params=payload.get("other_params") == "allow",
         approve=Approve.from_payload(payload["approve"])
         if "approve" in payload
         else None,
-        params=_conditions(payload.get("params"), deny=deny),
-        other_params=payload.get("other_params") == "allow",
+        name=str(payload.get("name", "")),
+        budgets=tuple(map(_budget, _list(payload.get("budgets")))),
         source=str(payload.get("source", "")),
     )
 
 
 _KEYS = frozenset(Rule.__dataclass_fields__)
+#: What of a rule says what it speaks of.
+_ABOUT = ("tools", "params", "other_params")
 
 
 def _conditions(payload: JSON, *, deny: bool) -> Conditions | None:
@@ -197,6 +246,11 @@ def _known(payload: Mapping[str, JSON], keys: Iterable[str]) -> None:
         )
 
 
+def _budget(payload: JSON) -> Budget:
+    assert isinstance(payload, dict)  # noqa: S101 -- read from our own log
+    return budget_from_payload(payload)
+
+
 def _texts(patterns: Iterable[Pattern]) -> list[JSON]:
     return [pattern.text for pattern in patterns]
 
@@ -208,6 +262,11 @@ def _patterns(value: JSON) -> tuple[Pattern, ...]:
 def _number(payload: Mapping[str, JSON], key: str) -> int | None:
     value = payload.get(key)
     return value if isinstance(value, int) else None
+
+
+def _seconds(payload: Mapping[str, JSON], key: str) -> float | None:
+    value = payload.get(key)
+    return value if isinstance(value, float) else _number(payload, key)
 
 
 def _list(value: JSON) -> list[JSON]:

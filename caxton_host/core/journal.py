@@ -8,8 +8,9 @@ own bytes. What differs first is the divergence.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from ..errors import (
     Divergence,
@@ -30,7 +31,7 @@ from .events import (
     ToolInvoked,
     ToolRetried,
 )
-from .grants import Grant
+from .grants import Grant, Rule
 from .payloads import outcome_of
 from .redact import same_but_masked
 
@@ -43,6 +44,7 @@ __all__ = [
     "Recall",
     "attempt_of",
     "first_difference",
+    "spends_of",
 ]
 
 
@@ -339,9 +341,13 @@ class Journal:
         if self.today is not None:
             attempt = attempt_of(invoked, at, self.matches)
             verdict = decide(self.today, attempt, self.tally_today)
+            today: dict[str, int] = {}
             if isinstance(verdict, Allowed):
                 self.tally_today.used[verdict.rule.id] += 1
+                today = spends_of(verdict.rule, attempt.params)
+            self.tally_today.spent.update(today | _spends(invoked))
         self.tally.used[rule] += 1
+        self.tally.spent.update(_spends(invoked))
         for tally in (self.tally, self.tally_today):
             tally.called.add(_target(invoked))
 
@@ -359,6 +365,16 @@ class Journal:
         if asked := self._asked.get(number):
             return asked
         raise LogBrokenError(f"call {number} is decided about, and nobody was asked")
+
+
+def spends_of(rule: Rule, params: Mapping[str, JSON]) -> dict[str, int]:
+    """Return what a call that *rule* allows takes of budgets, by key."""
+    taken = ((cost.key, cost.amount) for cost in rule.costs(params))
+    return {key: amount for key, amount in taken if amount is not None}
+
+
+def _spends(invoked: ToolInvoked) -> dict[str, int]:
+    return cast("dict[str, int]", invoked.spends or {})
 
 
 def attempt_of(invoked: ToolInvoked, at: int, matches: Matcher = no_engine) -> Attempt:

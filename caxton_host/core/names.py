@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 
 __all__ = [
     "RUN",
@@ -12,6 +13,7 @@ __all__ = [
     "idempotency_key",
     "is_server_name",
     "is_tool_name",
+    "meant_tool",
     "nearest",
     "run_of",
     "stream_of",
@@ -68,6 +70,22 @@ def exposed_name(server: str, tool: str) -> str:
         return full
     digest = hashlib.sha256(full.encode()).hexdigest()[:_DIGEST_LENGTH]
     return f"{safe[: _EXPOSED_LENGTH - _DIGEST_LENGTH - 1]}_{digest}"
+
+
+def meant_tool(name: str, servers: Iterable[str]) -> tuple[str, str] | None:
+    """
+    Return server and tool that an exposed name most likely means, or ``None``.
+
+    Without a grant a server is not even asked what it has, so nobody knows for sure.
+
+    >>> meant_tool("mcp__demo__echo", ["crm", "demo"])
+    ('demo', 'echo')
+    """
+    for server in servers:
+        start = exposed_name(server, "")
+        if name.startswith(start) and is_tool_name(tool := name[len(start) :]):
+            return server, tool
+    return None
 
 
 def clean_name(raw: bytes, length: int = 128) -> str:

@@ -60,6 +60,28 @@ class Pattern:
         """Return whether the pattern covers this tool of this server."""
         return fits(self.server, server) and fits(self.tool, tool)
 
+    def covers(self, other: Pattern) -> bool:
+        """
+        Return whether every tool that *other* covers is one of these as well.
+
+        >>> Pattern.parse("demo/get_*").covers(Pattern.parse("demo/get_*_by_id"))
+        True
+        """
+        # A star of the other is a letter that no name has: only a star takes it.
+        return self.matches("*".join(other.server), "*".join(other.tool))
+
+    def meets(self, other: Pattern) -> bool:
+        """
+        Return whether both may cover one tool; false only if none can be.
+
+        >>> Pattern.parse("demo/get_*").meets(Pattern.parse("demo/*_all"))
+        True
+        >>> Pattern.parse("demo/get_*").meets(Pattern.parse("demo/set_*"))
+        False
+        """
+        sides = (self.server, other.server), (self.tool, other.tool)
+        return all(_meet(one, two) for one, two in sides)
+
     def covers_server(self, server: str) -> bool:
         """Return whether the pattern speaks of this server at all."""
         return fits(self.server, server)
@@ -70,3 +92,10 @@ class Pattern:
         if len(self.server) == len(self.tool) == 1:
             return self.server[0], self.tool[0]
         return None
+
+
+def _meet(one: tuple[str, ...], two: tuple[str, ...]) -> bool:
+    if len(one) == 1 or len(two) == 1:
+        return fits(one, "*".join(two)) or fits(two, "*".join(one))
+    starts = one[0].startswith(two[0]) or two[0].startswith(one[0])
+    return starts and (one[-1].endswith(two[-1]) or two[-1].endswith(one[-1]))

@@ -32,6 +32,8 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 
 _KNOWN = {name: frozenset(keys) for name, keys in _KEYS.items()}
 _TUPLES = frozenset({"blobs", "by", "guards", "added", "removed", "changed"})
+#: Keys that a payload has only if they say something.
+_RARE = {"ToolInvoked": ("spends",)}
 _LISTS = {name: tuple(_TUPLES.intersection(keys)) for name, keys in _KEYS.items()}
 
 
@@ -46,6 +48,9 @@ def to_payload(event: Event) -> Payload:
     payload = {key: getattr(event, key) for key in _KEYS[type(event).__name__]}
     for key in _LISTS[type(event).__name__]:
         payload[key] = list(payload[key])
+    for key in _RARE.get(type(event).__name__, ()):
+        if payload[key] is None:
+            del payload[key]
     return payload
 
 

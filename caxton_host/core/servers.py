@@ -146,25 +146,41 @@ class Rate(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuth:
     """
-    How a server's tokens are got, with the credentials of a client.
+    How a server's tokens are got: with the credentials of a client, or by a person.
 
     Attributes:
+        flow: ``credentials``, which are a client's own; or ``code``, for which
+            somebody logs in once.
+
+        client_id: What the authorization server registered; with ``code``, ``""`` is
+            a client that is registered when somebody logs in.
+
+        client_secret: Its secret; with ``code``, ``""`` is none.
+
+        client_metadata: The address of a document that describes the client, where
+            an authorization server takes one.
+
         issuer: The authorization server that the credentials belong to, and the
-            only one they are sent to.
+            only one they are sent to; with ``code``, ``""`` is the server's own word.
 
         scope: What is asked for, instead of what the server names.
 
         method: Where a request for a token has the credentials: in its header
             or in its body.
 
+        redirect_port: Where a login waits for the code; 0 is any that is free.
+
         allow_private: The issuer may have an address that is not public.
     """
 
-    client_id: str
-    client_secret: str = field(repr=False)
-    issuer: str
+    flow: Literal["credentials", "code"] = "credentials"
+    client_id: str = ""
+    client_secret: str = field(default="", repr=False)
+    client_metadata: str | None = None
+    issuer: str = ""
     scope: str | None = None
     method: Literal["basic", "post"] = "basic"
+    redirect_port: int = 0
     allow_private: bool = False
 
 

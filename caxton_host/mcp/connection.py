@@ -27,6 +27,7 @@ from ..ports import Progress, RunScope, ignore, unrecorded
 from ..schemas import mismatch
 from .blobs import set_apart
 from .catalogue import offers_of
+from .promised import Kept, good_for
 from .reports import Heard
 from .resources import read_resources
 from .results import completed
@@ -42,10 +43,9 @@ __all__ = ["Connection"]
 logger = logging.getLogger(__name__)
 
 #: Seconds that a list is good for over HTTP, where no word of a change need come, if
-#: the server does not say how long. Its word counts up to a day. That it is good for
-#: nothing, which the SDK has servers say by default, would double every call.
+#: the server does not say how long. That it is good for nothing, which the SDK has
+#: servers say by default, would double every call.
 _LIST_SECONDS = 60.0
-_LONGEST_LIST_SECONDS = 24 * 3600.0
 
 _CALL = "tools/call"
 #: Seconds until a server that wants nothing but time is asked again.
@@ -90,6 +90,7 @@ class Connection:
         self._listed = -1
         self._good_until = 0.0
         self._listing = asyncio.Lock()
+        self._kept = Kept(self._loop.time)
         self._promises: Mapping[str, Schema] = {}
         self._mirrored: dict[str, Callable[[Mapping[str, Any]], dict[str, str]]] = {}
         self.name = plain(info.name if info else "", redact, _NAME_LENGTH)
@@ -158,13 +159,13 @@ class Connection:
             if not self.stale:
                 return False
             now = self._peer.changes
-            entries, good_for = await self._list(deadline)
+            entries, seconds = await self._list(deadline)
             self.offers, self.left_out = offers_of(self._config, entries, self._redact)
             if self._config.url is not None and not self.legacy:
                 self._mirror()
             self._promises = dict(self._promised())
             self._listed = now
-            self._good_until = self._loop.time() + good_for
+            self._good_until = self._loop.time() + seconds
             return True
 
     def _promised(self) -> Iterator[tuple[str, Schema]]:
@@ -224,7 +225,7 @@ class Connection:
     async def _list(self, deadline: float) -> tuple[list[JSON], float]:
         """Return all entries of all pages, and for how many seconds they are good."""
         entries: list[JSON] = []
-        good_for: list[float] = []
+        promised: list[float] = []
         cursor: JSON = None
         size = 0
         if "tools" not in self.told:
@@ -238,13 +239,13 @@ class Connection:
             if not isinstance(tools, list):
                 raise ToolError("protocol", "no", "the server told no list of tools")
             entries += tools
-            good_for += _good_for(page.result.get("ttlMs"))
+            promised += filter(None, (good_for(page.result),))
             size += page.size
             if len(entries) > _TOOLS or size > _LIST_BYTES:
                 raise ToolError("too_large", "no", "the list of tools is too long")
             if cursor is None:
                 usual = math.inf if self._config.url is None else _LIST_SECONDS
-                return entries, min(good_for, default=usual)
+                return entries, min(promised, default=usual)
         raise ToolError("too_large", "no", "the list of tools does not end")
 
     async def _ask(
@@ -367,16 +368,13 @@ class Connection:
         async def ask(method: str, params: dict[str, JSON]) -> Answer:
             if self.meta:
                 params = {**params, "_meta": self.meta}
-            return await self._ask(method, params, deadline)
+            answer = self._kept.find(method, params)
+            if answer is None:
+                answer = await self._ask(method, params, deadline)
+                self._kept.keep(method, params, answer)
+            return answer
 
         return await read_resources(ask, self._config, wanted, scope, self._redact)
-
-
-def _good_for(said: JSON) -> list[float]:
-    """Return the seconds that a server promises for a page, if it does."""
-    if isinstance(said, bool) or not isinstance(said, int | float) or said <= 0:
-        return []
-    return [min(said / 1000, _LONGEST_LIST_SECONDS)]
 
 
 def _capabilities(session: ClientSession) -> frozenset[str]:

@@ -47,6 +47,8 @@ def _below(pid: int) -> list[int]:
 
 
 def _children(pid: int) -> Iterator[str]:
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            yield from path.read_text().split()
+    # It may end at any moment, and its folder with it.
+    with suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 -- names will do
+            with suppress(OSError):
+                yield from Path(f"/proc/{pid}/task/{task}/children").read_text().split()

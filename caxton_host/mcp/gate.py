@@ -25,6 +25,9 @@ class Gate:
 
     Attributes:
         breaker: Keeps calls away from it while it fails.
+
+        silent: Set if a call ended by its deadline, none was answered since, and the
+            server was not at work for an older one, which may have kept it.
     """
 
     def __init__(self, config: ServerConfig, emit: Callable[[Event], None]) -> None:
@@ -32,9 +35,10 @@ class Gate:
         self._emit = emit
         self._slots = asyncio.Semaphore(config.concurrency)
         self._bucket = Bucket(*config.rate) if config.rate else None
-        self._inside = 0
+        self._inside: list[float] = []
         self._left = 0.0
         self.breaker = Breaker(config.breaker)
+        self.silent = asyncio.Event()
 
     def rested(self) -> float:
         """Return for how many seconds no call is in."""
@@ -85,19 +89,24 @@ class Gate:
         if not self.breaker.admits(began):
             raise self._refused()
         outcome: Outcome = "given_up"
-        self._inside += 1
+        self._inside.append(began)
         try:
             yield
             outcome = "answered"
         except ToolError as exc:
             outcome = "failed" if exc.kind in _TROUBLE else "answered"
+            first = began == min(self._inside)
+            if first and (exc.kind, exc.sent) == ("timeout", "unknown"):
+                self.silent.set()
             raise
         finally:
-            self._inside -= 1
+            self._inside.remove(began)
             self._left = _now()
             self._ended(outcome, began)
 
     def _ended(self, outcome: Outcome, began: float) -> None:
+        if outcome == "answered":
+            self.silent.clear()
         change = self.breaker.ended(outcome, began=began, now=_now())
         if change == "opened":
             failures = self.breaker.failures

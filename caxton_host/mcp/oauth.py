@@ -1,11 +1,8 @@
 """
-Tokens for one server, got with the credentials of a client (OAuth 2.1).
+Tokens for one server (OAuth 2.1): got with the credentials of a client, or by a login.
 
-The SDK knows the flow; it is driven by hand here, apart from any call, for it holds
-a lock over every request that it waits for. What it wants sent goes to two places
-only: the origin of the server, for its metadata, and that of the issuer which the
-operator named, for metadata and tokens. So nothing that a server says can lead the
-host, or the credentials, elsewhere.
+The SDK knows the flows; they are driven by hand here, apart from any call, for it holds
+a lock over every request that it waits for. See `exchange` for where they may lead.
 """
 
 from __future__ import annotations
@@ -14,28 +11,22 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
-from ..core.calls import FailureKind
 from ..core.redact import Redactor
 from ..core.servers import OAuth
 from ..errors import ToolError
+from .challenge import LONGEST, is_lacking, scopes
+from .exchange import Exchange, presentable
+from .tokens import TokenFile
 
 if TYPE_CHECKING:
-    import httpx2
     from mcp.shared.auth import OAuthToken
 
-    from ..http import Client
     from .credentials import Provider
+    from .kept import KeptProvider
 
-__all__ = ["Access"]
+__all__ = ["Access", "another", "login_fix"]
 
-_LONGEST_ANSWER = 64 * 1024
-_LONGEST_TOKEN = 8 * 1024
-_LONGEST_CHALLENGE = 4096
-
-#: Requests that one flow may make: each piece of metadata has a few places.
-_STEPS = 12
 
 #: Seconds between two requests for a token: one that is refused stays refused.
 _SOONEST = 1.0
@@ -43,22 +34,24 @@ _SOONEST = 1.0
 #: Tokens that are looked for in texts: a server may repeat one that it has replaced.
 _REMEMBERED = 8
 
-#: What tells the SDK to say which server a token is for (RFC 8707).
-_SPEAKS = {"mcp-protocol-version": "2025-06-18"}
+_TURNED_AWAY = ToolError("transport", "no", "the server has turned it away")
 
-
-_TURNED_AWAY: tuple[FailureKind, str] = "transport", "the server has turned it away"
+_BEARER = "Bearer "
 
 
 class Access:
     """
-    The tokens of one server, in memory alone.
+    The tokens of one server.
 
     Args:
         owner: What its tokens are held under in *redact*.
+
+        name: That of the server, for people.
+
+        file: Where a login leaves tokens; the others are in memory alone.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- whose tokens, and where they are
         self,
         config: OAuth,
         url: str,
@@ -66,6 +59,8 @@ class Access:
         *,
         owner: str,
         proxy: str | None,
+        name: str = "",
+        file: TokenFile | None = None,
     ) -> None:
         self._config = config
         self._url = url
@@ -74,11 +69,14 @@ class Access:
         self._proxy = proxy
         self._seen: deque[str] = deque(maxlen=_REMEMBERED)
         self._renewing = asyncio.Lock()
-        self._provider: Provider | None = None
+        self._name = name
+        self._file = file
+        self._provider: Provider | KeptProvider | None = None
+        self._kept: KeptProvider | None = None
+        self._secret = ""
         self._challenge: str | None = None
         self._not_before = 0.0
-        self._problem: tuple[FailureKind, str] = _TURNED_AWAY
-        self._refusal = 0
+        self._problem = _TURNED_AWAY
 
     async def header(self, deadline: float) -> dict[str, str]:
         """
@@ -87,9 +85,12 @@ class Access:
         Raises:
             ToolError: The token has expired, and there is no other.
         """
+        if self._file is not None:
+            await self._look(self._file)
         token = self._token
-        if token is None and self._challenge is not None:
-            await self.renew(self._challenge, {}, deadline)
+        known = self._challenge is not None or (self._provider and self._provider.due)
+        if token is None and known:
+            await self.renew(self._challenge or "", {}, deadline)
             token = self._token
         return {} if token is None else _header(token)
 
@@ -118,35 +119,71 @@ class Access:
                 if loop.time() < self._not_before:
                     raise self._failed()
                 self._not_before = loop.time() + _SOONEST
-                self._challenge = challenge[:_LONGEST_CHALLENGE]
-                await self._get(deadline)
+                self._challenge = challenge[:LONGEST]
+                await self._get(used, deadline)
         except TimeoutError:
-            self._problem = "timeout", "none came in time"
+            self._problem = ToolError("timeout", "no", "none came in time")
             raise self._failed() from None
+
+    @property
+    def fix(self) -> str:
+        """What a person can do about it that there is no token, if anything."""
+        return self._problem.fix if self._token is None else ""
+
+    async def lacking(
+        self, challenge: str, used: Mapping[str, str]
+    ) -> ToolError | None:
+        """
+        Return what to say if the server wants a token that is good for more.
+
+        More is never asked for from here: it takes a person, each time.
+        """
+        if self._file is None or not is_lacking(challenge):
+            return None
+        provider = await self._look(self._file)
+        if self._token is not None and _header(self._token) != used:
+            return another()
+        scope = scopes(challenge)
+        allowed = self._config.scope
+        if scope is None or (allowed and not {*scope.split()} <= {*allowed.split()}):
+            why = "the server wants more than scope of oauth has"
+            return ToolError("transport", "no", f"{why}: {scope or 'it says not what'}")
+        if not await provider.want(scope):
+            why = "the server wants what the token is said to be good for"
+            return ToolError("transport", "no", f"{why}: {scope}")
+        why = f"the server wants more scope, {scope}: somebody has to log in again"
+        return ToolError("transport", "no", why, fix=login_fix(self._name))
 
     @property
     def _token(self) -> str | None:
         return self._provider.token if self._provider else None
 
-    async def _get(self, deadline: float) -> None:
+    async def _get(self, used: Mapping[str, str], deadline: float) -> None:
         if self._provider is None:
             self._provider = await asyncio.to_thread(self._make)
         provider = self._provider
         from ..http import Client  # noqa: PLC0415 -- 50 ms, only once a token is got
 
         client = Client(proxy=self._proxy)
+        exchange = Exchange(
+            client,
+            server=self._url,
+            issuer=lambda: provider.issuer,
+            allow_private=self._config.allow_private,
+            deadline=deadline,
+        )
+        shown = used.get("authorization", "").removeprefix(_BEARER)
         try:
-            await self._drive(provider, client, deadline)
+            await provider.get(exchange, self._challenge or "", shown or None)
         except ToolError as exc:
-            self._problem = exc.kind, str(exc)
+            self._problem = exc
         except Exception:  # noqa: BLE001 -- its text may quote what was answered
-            self._problem = (
+            self._problem = ToolError(
                 "transport",
-                (
-                    f"its issuer answered {self._refusal}"
-                    if self._refusal
-                    else "the answers of its issuer cannot be used"
-                ),
+                "no",
+                f"its issuer answered {exchange.refusal}"
+                if exchange.refusal
+                else "the answers of its issuer cannot be used",
             )
         else:
             self._problem = _TURNED_AWAY
@@ -157,93 +194,54 @@ class Access:
         raise self._failed()
 
     def _failed(self) -> ToolError:
-        kind, why = self._problem
-        return ToolError(kind, "no", f"there is no token for the server: {why}")
+        it = self._problem
+        why = f"there is no token for the server: {it}"
+        return ToolError(it.kind, "no", why, fix=it.fix)
 
     def _make(self) -> Provider:
         from .credentials import Provider  # noqa: PLC0415 -- a tenth of a second
 
         return Provider(self._config, self._url, self._learn)
 
-    def _learn(self, tokens: OAuthToken) -> None:
+    async def _look(self, file: TokenFile) -> KeptProvider:
+        """Take what logins left since."""
+        if self._kept is None:
+            self._provider = self._kept = await asyncio.to_thread(self._keep, file)
+        try:
+            self._kept.look()
+        except ToolError as exc:
+            self._problem = exc
+            raise self._failed() from None
+        return self._kept
+
+    def _keep(self, file: TokenFile) -> KeptProvider:
+        from .kept import KeptProvider  # noqa: PLC0415 -- a tenth of a second
+
+        fix = login_fix(self._name)
+        return KeptProvider(self._config, self._url, file, self._learn, fix)
+
+    def _learn(self, tokens: OAuthToken, secret: str | None = None) -> None:
         found = [tokens.access_token, tokens.refresh_token or ""]
+        self._secret = secret or self._secret
         self._seen.extend(filter(None, found))
-        self._redact.hold(self._owner, self._seen)
-        token = tokens.access_token
-        if (
-            len(token) > _LONGEST_TOKEN
-            or not token.isascii()
-            or not token.isprintable()
-        ):
+        self._redact.hold(self._owner, [*self._seen, self._secret])
+        if not presentable(tokens.access_token):
             raise ToolError("protocol", "no", "it cannot be sent")
 
-    async def _drive(self, provider: Provider, client: Client, deadline: float) -> None:
-        """Go through the flow as if the server had just turned a request away."""
-        import httpx2  # noqa: PLC0415 -- loaded by now
 
-        before = provider.token
-        ours = httpx2.Request("POST", self._url, headers=_SPEAKS)
-        told = False
-        flow = provider.async_auth_flow(ours)
-        try:
-            wanted = await anext(flow)
-            for _ in range(_STEPS):
-                if wanted is not ours:
-                    answer = await self._fetch(client, wanted, deadline)
-                elif told or provider.token not in {None, before}:
-                    return
-                else:
-                    told = True
-                    answer = httpx2.Response(
-                        401,
-                        headers={"www-authenticate": self._challenge or ""},
-                        request=ours,
-                    )
-                wanted = await flow.asend(answer)
-        finally:
-            await flow.aclose()
-        raise ToolError("protocol", "no", "it takes too many requests")
+def login_fix(name: str) -> str:
+    """Return what to type for a login."""
+    return f"caxton server login {name}"
 
-    async def _fetch(
-        self, client: Client, wanted: httpx2.Request, deadline: float
-    ) -> httpx2.Response:
-        import httpx2  # noqa: PLC0415 -- loaded by now
 
-        url = str(wanted.url)
-        issuer = _origin(url) == _origin(self._config.issuer)
-        if not issuer and (
-            wanted.method != "GET" or _origin(url) != _origin(self._url)
-        ):
-            raise ToolError(
-                "protocol", "no", "it was to be got from a place not agreed on"
-            )
-        body = await wanted.aread()
-        said = await client.request(
-            wanted.method,
-            url,
-            timeout=max(deadline - asyncio.get_running_loop().time(), 0),
-            max_bytes=_LONGEST_ANSWER,
-            headers={
-                name: wanted.headers[name]
-                for name in ("accept", "authorization", "content-type")
-                if name in wanted.headers
-            },
-            content=body or None,
-            # The address of the server is the operator's word.
-            allow_private=self._config.allow_private or not issuer,
-        )
-        if wanted.method != "GET":
-            self._refusal = 0 if said.status in {200, 201} else said.status
-        return httpx2.Response(
-            said.status, headers=said.headers, content=said.body, request=wanted
-        )
+def another() -> ToolError:
+    """Return what to say of a call that is not sent again with a better token."""
+    return ToolError(
+        "transport",
+        "no",
+        "the server wanted another token, and what is sent next has one",
+    )
 
 
 def _header(token: str) -> dict[str, str]:
-    return {"authorization": f"Bearer {token}"}
-
-
-def _origin(url: str) -> tuple[str, str | None, int | None]:
-    parts = urlsplit(url)
-    usual = {"http": 80, "https": 443}.get(parts.scheme)
-    return parts.scheme, parts.hostname, parts.port or usual
+    return {"authorization": _BEARER + token}

@@ -10,6 +10,7 @@ import asyncio
 import gc
 import math
 import os
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -192,11 +193,12 @@ def _unavailable(
     if words := link.last_words():
         why += f"; its last words: {words}"
     if config.url is not None:
+        told = exc.fix if isinstance(exc, ToolError) else ""
         return ServerUnavailable(
             why,
-            fix=f"check url and {'oauth' if config.oauth else 'headers'} "
-            f"of [servers.{config.name}]; "
-            "a proxy is named in [http] proxy, never by the environment",
+            fix=told
+            or f"check url and {'oauth' if config.oauth else 'headers'} "
+            f"of [servers.{config.name}]; {_also(config, exc)}",
         )
     missing = stdio.withheld(os.environ, config.env)
     passing = ", ".join(f'{name} = "${{env:{name}}}"' for name in missing)
@@ -210,3 +212,11 @@ def _unavailable(
             else ""
         ),
     )
+
+
+def _also(config: ServerConfig, exc: Exception) -> str:
+    """Return what else may be wrong with a url."""
+    # So the protocol tells a server that knows nothing but the first transport.
+    if config.transport == "http" and re.search(r"answered 40[045]", str(exc)):
+        return 'if it speaks SSE alone, add transport = "sse"'
+    return "a proxy is named in [http] proxy, never by the environment"

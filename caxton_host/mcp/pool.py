@@ -27,6 +27,7 @@ from .scoped import ForOneRun, composed, fill, is_open, tell_missing
 from .serverlog import LogFile
 from .status import ServerStatus
 from .supervisor import Server
+from .tokens import TokenFile
 
 __all__ = ["McpTools", "Pool"]
 
@@ -76,17 +77,32 @@ class Pool:
         return server
 
     def access(
-        self, config: ServerConfig, redact: Redactor, proxy: str | None
+        self,
+        config: ServerConfig,
+        redact: Redactor,
+        proxy: str | None,
+        tokens: Path | None = None,
     ) -> Access | None:
         """Return the tokens of a server: the same for all that use it."""
         if config.oauth is None or config.url is None:
+            return None
+        by_login = config.oauth.flow == "code"
+        if by_login and tokens is None:
             return None
         said = canonical([config.url, asdict(config.oauth), proxy])
         key = PoolKey(_TRUST_DOMAIN, config.name, sha256(said))
         found = self._access.get(key)
         if found is None:
             owner = f"token {config.name} {key.credentials}"
-            found = Access(config.oauth, config.url, redact, owner=owner, proxy=proxy)
+            found = Access(
+                config.oauth,
+                config.url,
+                redact,
+                owner=owner,
+                proxy=proxy,
+                name=config.name,
+                file=TokenFile(tokens, config) if tokens and by_login else None,
+            )
             self._access[key] = found
         return found
 
@@ -162,7 +178,8 @@ class McpTools:
     others say to people is kept in the folder *logs*, a file each. Those of a *pool*
     are shared with other clients of it; those that are to *linger* are kept for a
     while when this ends. What they speak is remembered in *eras*. Servers whose headers
-    refer to the context of a run are reached for a run alone: see `open`.
+    refer to the context of a run are reached for a run alone: see `open`. Logins left
+    their tokens in the folder *tokens*.
     """
 
     def __init__(  # noqa: PLR0913 -- what a server takes, and who else has it
@@ -176,6 +193,7 @@ class McpTools:
         pool: Pool | None = None,
         eras: Eras | None = None,
         logs: Path | None = None,
+        tokens: Path | None = None,
         linger: bool = False,
     ) -> None:
         self._shared = pool or Pool()
@@ -194,6 +212,7 @@ class McpTools:
             proxy=proxy,
             pool=self._shared,
             eras=eras,
+            tokens=tokens,
             linger=True,
         )
         self._pool = {
@@ -209,7 +228,7 @@ class McpTools:
                     proxy=proxy,
                     eras=eras,
                     log=LogFile(logs, name) if logs else None,
-                    access=self._shared.access(servers[name], redact, proxy),
+                    access=self._shared.access(servers[name], redact, proxy, tokens),
                 ),
             )
             for name, key in self._keys.items()

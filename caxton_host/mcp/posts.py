@@ -30,7 +30,7 @@ import httpx2
 
 from ..core.servers import ServerConfig
 from ..errors import ServerUnavailable, ToolError
-from .oauth import Access
+from .oauth import Access, another
 
 __all__ = ["Posts", "Reply", "UnreachableError", "opened", "status_text"]
 
@@ -216,17 +216,18 @@ class Posts:
         reply = await self._send_once(
             method, {**headers, **shown}, content, deadline, target
         )
+        challenge = reply.headers.get("www-authenticate", "")
+        if reply.status == HTTPStatus.FORBIDDEN:
+            if lacking := await self._access.lacking(challenge, shown):
+                await reply.close()
+                raise lacking
+            return reply
         if reply.status != HTTPStatus.UNAUTHORIZED:
             return reply
-        challenge = reply.headers.get("www-authenticate", "")
         await reply.close()
         await self._access.renew(challenge, shown, deadline)
         if not again:
-            raise ToolError(
-                "transport",
-                "no",
-                "the server wanted another token, and what is sent next has one",
-            )
+            raise another()
         shown = await self._access.header(deadline)
         return await self._send_once(
             method, {**headers, **shown}, content, deadline, target

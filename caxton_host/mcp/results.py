@@ -45,13 +45,17 @@ def completed(  # noqa: PLR0913 -- what came, and how it is to be told
         if key not in _ENVELOPE:
             data.setdefault(key, value)
     data = redact.value(data)
-    message = redact.text(_message(data, tool, options))
+
+    def told(data: dict[str, JSON]) -> str:
+        return redact.text(_message(data, tool, options))
+
     return Completed(
         is_error=bool(is_error),
-        message=message,
+        message=told(data),
         data=None if data == {"content": []} else data,
         duration_us=duration_us,
         bytes=size,
+        told=told,
     )
 
 
@@ -68,7 +72,7 @@ def _content(result: dict[str, JSON]) -> list[JSON]:
 
 
 def _message(data: dict[str, JSON], tool: str, options: ToolOptions) -> str:
-    text, structured = _text(data["content"]), data.get("structuredContent")
+    text, structured = _text(data.get("content")), data.get("structuredContent")
     field, template = options.message_field, options.message_template
     if field is not None or template is not None:
         source = structured if structured is not None else _parsed(text)

@@ -109,7 +109,7 @@ def tell_missing(missing: Mapping[str, tuple[ServerConfig, str]]) -> None:
         if config.required:
             raise ServerUnavailable(
                 f"the required server {name} cannot be asked: {why}",
-                fix="give the run that variable: --var NAME=VALUE",
+                fix="say it with --var NAME=VALUE",
             )
         _logger.warning("MCP: %s is left out: %s", name, why)
 

@@ -27,6 +27,7 @@ from ..core.events import (
     ServerRestarted,
     ToolsChanged,
 )
+from ..core.names import nearest
 from ..core.redact import Redactor
 from ..core.servers import ServerConfig, ToolOptions
 from ..errors import CaxtonError, ServerUnavailable, ToolError
@@ -109,6 +110,7 @@ class Server:
 
     async def _call(self, request: ToolRequest, options: ToolOptions) -> Completed:
         seconds = options.timeout or self.config.timeout
+        seconds = min(seconds, request.timeout or seconds)
         deadline = asyncio.get_running_loop().time() + seconds
         async with self._gate.entered(deadline, seconds):
             connection = self._current
@@ -134,12 +136,14 @@ class Server:
     async def _ready(self, deadline: float) -> Connection:
         connection = await self._connected()
         if connection is None:
-            raise ToolError("transport", "no", f"the server {self.config.name} is down")
+            why = f"the server {self.config.name} is down"
+            fix = self._access.fix if self._access else ""
+            raise ToolError("transport", "no", why, fix=fix)
         try:
             if await connection.refresh(deadline):
                 self._learn(connection)
         except ToolError as exc:
-            raise ToolError(exc.kind, "no", str(exc)) from None
+            raise ToolError(exc.kind, "no", str(exc), fix=exc.fix) from None
         await connection.writable()
         return connection
 
@@ -341,7 +345,12 @@ class Server:
             yield
             return
         watcher = asyncio.create_task(
-            watch(connection, self.config.health, self._gate.rested),
+            watch(
+                connection,
+                self.config.health,
+                self._gate.rested,
+                self._gate.silent,
+            ),
             name=f"health of {self.config.name}",
         )
         try:
@@ -394,6 +403,12 @@ class Server:
             logger.warning("MCP: %s: left out %s", self.config.name, why)
         old, new = self._known, dict(connection.offers)
         self._known = new
+        for tool in () if old else sorted(self.config.tools.keys() - new.keys()):
+            meant = nearest(tool, [*new])
+            logger.warning(
+                "MCP: %s offers no tool '%s', which is configured%s",
+                *(self.config.name, tool, f"; did you mean {meant}?" if meant else ""),
+            )
         self._generation += old != new or not self._generation
         for tool in sorted(new.keys() - old.keys()):
             exposed, name = new[tool].exposed, self.config.name

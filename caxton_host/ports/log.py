@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias
 
 from ..core.calls import JSON
 from ..core.events import Event, Recorded
+from ..core.periods import Period
 from ..core.runs import Request, RunRow
 
 __all__ = [
@@ -37,15 +38,25 @@ class Reservation:
 
         amount: What to spend.
 
-        limit: What may be spent under this key in all.
+        limit: What may be spent under this key: ever, or of its kind.
 
         rule: The rule that set the limit.
+
+        per: It is spent anew in each of these, by the store's clock.
+
+        every: In so many microseconds the limit comes back, bit by bit.
+
+        call: The one that holds a place until it is closed, or the run has ended. It
+            takes one, whatever the *amount*.
     """
 
     key: str
     amount: int
     limit: int
     rule: str
+    per: Period | None = None
+    every: int | None = None
+    call: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +68,13 @@ class Refused:
         index: Which of its reservations.
 
         rule: The rule of that reservation.
+
+        retry_after: Seconds after which there is room again, if the clock gives it.
     """
 
     index: int
     rule: str
+    retry_after: float | None = None
 
 
 class EventLog(Protocol):
@@ -103,7 +117,7 @@ class EventLog(Protocol):
 
         Without events, wait for what is queued. If a reservation is refused,
         these events are dropped, and nothing else is. If the caller is cancelled,
-        they are stored all the same.
+        they are stored all the same, and may then have spent nothing.
 
         Raises:
             LeaseLost: Another host drives the run now. Stop it, and write no more.

@@ -87,6 +87,8 @@ class ToolRequest:
 
         attempt: 1 for the first send.
 
+        timeout: Seconds until it fails, if its server is not less patient.
+
         on_resend: Awaited before each send after the first that the server itself
             asked for. What it raises ends the run.
 
@@ -101,6 +103,7 @@ class ToolRequest:
     definition_sha256: str | None
     idempotency_key: str
     attempt: int = 1
+    timeout: float | None = None
     on_resend: Callable[[], Awaitable[None]] = field(
         default=unrecorded, compare=False, repr=False
     )

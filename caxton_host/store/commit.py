@@ -20,7 +20,8 @@ from ..core.names import run_of
 from ..core.runs import ENDS
 from ..errors import CaxtonError, StoreError
 from ..ports import Refused, Reservation
-from .entries import Change, Draft, RunRow, change, spend, started
+from .entries import Change, Draft, RunRow, change, started
+from .ledger import Books, Ledger, settle
 
 __all__ = [
     "Batch",
@@ -52,12 +53,15 @@ class Line:
 
         outstanding: How many groups are not settled yet.
 
+        places: Its calls may have places of budgets: they are free when it ends.
+
         error: Why it takes no more.
     """
 
     stream: str
     head: tuple[int, bytes] = (0, GENESIS)
     outstanding: int = 0
+    places: bool = True
     error: StoreError | None = None
 
 
@@ -158,29 +162,26 @@ class Batch:
 
         states: What becomes of others by run id.
 
-        budgets: What is used then, by key.
+        ledger: What becomes of budgets.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, books: Books) -> None:
+        self.ledger = Ledger(books)
         self.heads: dict[Line, tuple[int, bytes]] = {}
         self.events: list[tuple[Any, ...]] = []
         self.payloads: list[tuple[bytes, bytes]] = []
         self.blobs: dict[str, bytes] = {}
         self.started: list[RunRow] = []
         self.states: dict[str, Change] = {}
-        self.budgets: dict[str, int] = {}
         self._newest: dict[str, int] = {}
 
-    def admit(self, group: Group, used: Callable[[str], int]) -> Refused | None:
+    def admit(self, group: Group) -> Refused | None:
         """Add *group*, unless a budget cannot bear it."""
         if group.reserve:
-            after = spend(
-                group.reserve,
-                lambda key: self.budgets[key] if key in self.budgets else used(key),
-            )
-            if isinstance(after, Refused):
-                return after
-            self.budgets |= after
+            group.line.places |= any(item.call is not None for item in group.reserve)
+            refused = self.ledger.reserve(group.reserve, group.line.stream)
+            if refused:
+                return refused
         self._add(group)
         return None
 
@@ -194,6 +195,8 @@ class Batch:
             self.payloads.append((draft.salt, draft.payload))
             if draft.type in ENDS:
                 self._project(line.stream, draft)
+            if line.places:
+                settle(self.ledger, line.stream, draft.event)
         self.heads[line] = seq, previous
         self.blobs.update(group.blobs)
 
@@ -230,8 +233,20 @@ class Batch:
         return [(*after, run_id) for run_id, after in sorted(self.states.items())]
 
     def budget_rows(self) -> list[Row]:
-        """Return key, what is used."""
-        return [*sorted(self.budgets.items())]
+        """Return key, what is used, since when."""
+        return [(key, *use) for key, use in sorted(self.ledger.uses.items())]
+
+    def opened_rows(self) -> list[Row]:
+        """Return key, stream, call of each place that is taken."""
+        return [(key, *holder) for key, holder in self.ledger.opened]
+
+    def freed_rows(self) -> list[Row]:
+        """Return stream, call of each whose places are free."""
+        return sorted(self.ledger.freed)
+
+    def ended_rows(self) -> list[Row]:
+        """Return the streams whose places are all free."""
+        return [(stream,) for stream in sorted(self.ledger.ended)]
 
     def done(self) -> None:
         """Note that it is durable."""

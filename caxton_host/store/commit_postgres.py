@@ -26,7 +26,8 @@ from ..errors import LeaseLost, StoreError
 from .commit import Batch, Group, Outcome, Transactions
 from .engine import said
 from .entries import CONFLICT, CONFLICT_FIX
-from .unnest import HELD, STORED, statement
+from .ledger import Holder, Use
+from .unnest import HELD, STORED, TAKEN, statement
 
 __all__ = ["PostgresCommitter"]
 
@@ -37,10 +38,28 @@ _DOWN = "see that the server of the store runs and can be reached"
 
 
 @dataclass(slots=True)
+class _Books:
+    """What is spent of budgets that are ours alone until the transaction ends."""
+
+    time: int = 0
+    uses: dict[str, Use] = field(default_factory=dict[str, Use])
+    places: dict[str, list[Holder]] = field(default_factory=dict[str, list[Holder]])
+
+    def now(self) -> int:
+        return self.time
+
+    def use(self, key: str) -> Use:
+        return self.uses[key]
+
+    def holders(self, key: str) -> list[Holder]:
+        return self.places.get(key, [])
+
+
+@dataclass(slots=True)
 class _Attempt:
     """What was sent last, in case that its answer is lost."""
 
-    batch: Batch = field(default_factory=Batch)
+    batch: Batch = field(default_factory=lambda: Batch(_Books()))
     outcomes: list[Outcome] = field(default_factory=list[Outcome])
 
 
@@ -112,20 +131,26 @@ class PostgresCommitter(Transactions):
             self._driver.execute("BEGIN")
         for guard in guards:
             guard(self._driver)
-        used = self._hold(keys) if keys else {}
+        books = self._hold(keys) if keys else _Books()
         if self._landed(last):
             self._roll_back()
             return self._settled(last)
-        last.batch = batch = Batch()
-        last.outcomes = [batch.admit(group, used.__getitem__) for group in groups]
+        last.batch = batch = Batch(books)
+        last.outcomes = [batch.admit(group) for group in groups]
         self._driver.execute(*statement(batch))
         if keys or guards:
             self._driver.execute("COMMIT")
         return self._settled(last)
 
-    def _hold(self, keys: list[str]) -> dict[str, int]:
+    def _hold(self, keys: list[str]) -> _Books:
         """Make these budgets ours alone until the transaction ends."""
-        return dict(self._driver.execute(HELD, [keys]).fetchall())
+        books = _Books()
+        for key, used, since, now in self._driver.execute(HELD, [keys]).fetchall():
+            books.uses[key] = Use(used, since)
+            books.time = max(books.time, now)
+        for key, stream, call in self._driver.execute(TAKEN, [keys]).fetchall():
+            books.places.setdefault(key, []).append((stream, call))
+        return books
 
     def _landed(self, last: _Attempt) -> bool:
         """Whether what was sent last is in the log. It is there whole, or not."""

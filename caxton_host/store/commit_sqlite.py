@@ -10,9 +10,11 @@ from typing import cast
 import sqlalchemy as sa
 
 from ..errors import CaxtonError, LeaseLost, StoreError
+from ..ports import Clock
 from .commit import Batch, Group, LockedError, Outcome, Transactions
 from .engine import said
 from .entries import CONFLICT, CONFLICT_FIX
+from .ledger import Holder, Use
 from .statements import Statements
 from .tree_sqlite import SqliteTree
 
@@ -28,10 +30,13 @@ class SqliteCommitter(Transactions):
 
     Args:
         tree: That of the same database.
+
+        clock: That of the budgets.
     """
 
-    def __init__(self, engine: sa.Engine, tree: SqliteTree) -> None:
+    def __init__(self, engine: sa.Engine, tree: SqliteTree, clock: Clock) -> None:
         self._engine = engine
+        self._clock = clock
         self._tree = tree
         self._sql = Statements.of(engine.dialect)
         self._connect()
@@ -76,8 +81,8 @@ class SqliteCommitter(Transactions):
         for group in groups:
             if group.guard:
                 group.guard(driver)
-        batch = Batch()
-        outcomes: list[Outcome] = [batch.admit(group, self._used) for group in groups]
+        batch = Batch(self)
+        outcomes: list[Outcome] = [batch.admit(group) for group in groups]
         if batch.events:
             self._append(batch)
         self._change(batch)
@@ -121,12 +126,28 @@ class SqliteCommitter(Transactions):
             driver.executemany(sql.started, batch.started_rows())
         if batch.states:
             driver.executemany(sql.state, batch.state_rows())
-        if batch.budgets:
+        ledger = batch.ledger
+        if ledger.uses:
             driver.executemany(sql.budget, batch.budget_rows())
+        if ledger.freed:
+            driver.executemany(sql.freed, batch.freed_rows())
+        if ledger.ended:
+            driver.executemany(sql.ended, batch.ended_rows())
+        if ledger.opened:
+            driver.executemany(sql.opened, batch.opened_rows())
 
-    def _used(self, key: str) -> int:
+    def now(self) -> int:
+        """See `Books`. A file has the clock of the machine that it is on."""
+        return self._clock.now()
+
+    def use(self, key: str) -> Use:
+        """See `Books`."""
         row = self._driver.execute(self._sql.used, (key,)).fetchone()
-        return row[0] if row else 0
+        return Use(*row) if row else Use()
+
+    def holders(self, key: str) -> list[Holder]:
+        """See `Books`."""
+        return self._driver.execute(self._sql.holders, (key,)).fetchall()
 
     def _failure(self, exc: Exception) -> StoreError:
         if isinstance(exc, StoreError):

@@ -1,5 +1,5 @@
 """
-What every store does alike: stamp events, seal payloads, spend budgets, list runs.
+What every store does alike: stamp events, seal payloads, list runs.
 
 No database here, so the store in memory cannot drift from the one in SQL.
 """
@@ -17,7 +17,7 @@ from ..core.events import Event, RunResumed, RunStarted
 from ..core.payloads import to_payload
 from ..core.runs import ENDS, GOING_ON, RunRow
 from ..errors import BadBytes, NotFoundError, StoreError
-from ..ports import Clock, Refused, Reservation, Trace
+from ..ports import Clock, Trace
 
 __all__ = [
     "CONFLICT",
@@ -30,7 +30,6 @@ __all__ = [
     "change",
     "chosen",
     "salts",
-    "spend",
     "started",
 ]
 
@@ -123,28 +122,6 @@ def salts(entropy: Entropy) -> Iterator[bytes]:
         drawn = entropy(SALT_SIZE * _AT_ONCE)
         for start in range(0, len(drawn), SALT_SIZE):
             yield drawn[start : start + SALT_SIZE]
-
-
-def spend(
-    reserve: Sequence[Reservation], used: Callable[[str], int]
-) -> dict[str, int] | Refused:
-    """
-    Return what each budget's use becomes, or the reservation it cannot bear.
-
-    Args:
-        reserve: What is asked for. Looked at in the order of the keys, the order
-            in which a database locks them.
-
-        used: Returns what is spent under a key so far.
-    """
-    after: dict[str, int] = {}
-    for index in sorted(range(len(reserve)), key=lambda i: reserve[i].key):
-        item = reserve[index]
-        before = after[item.key] if item.key in after else used(item.key)
-        if before + item.amount > item.limit:
-            return Refused(index, item.rule)
-        after[item.key] = before + item.amount
-    return after
 
 
 class Change(NamedTuple):

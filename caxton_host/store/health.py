@@ -19,6 +19,7 @@ _NEEDED = {
     ),
     "tree": "SELECT UPDATE",
     "hosts": "SELECT INSERT UPDATE DELETE",
+    "slots": "SELECT INSERT DELETE",
 }
 
 # As the connections of a host have them, whatever the server's defaults are.

@@ -23,7 +23,6 @@ from .entries import (
     change,
     chosen,
     salts,
-    spend,
     started,
 )
 from .erasure import (
@@ -32,6 +31,7 @@ from .erasure import (
     still_going,
     still_needed,
 )
+from .ledger import Holder, Ledger, Use, settle
 from .lineage import heir_of, parent_of
 
 __all__ = ["MemoryLog", "MemoryStore"]
@@ -92,15 +92,17 @@ class MemoryLog:
         blobs: Mapping[str, bytes] | None,
         reserve: Sequence[Reservation],
     ) -> Refused | None:
-        store = self._store
-        after = spend(reserve, lambda key: store.budgets.get(key, 0))
-        if isinstance(after, Refused):
-            return after
-        if drafts and not store.put(self._drafter.stream, self._seq, drafts):
+        store, stream = self._store, self._drafter.stream
+        ledger = Ledger(store)
+        if refused := ledger.reserve(reserve, stream):
+            return refused
+        if drafts and not store.put(stream, self._seq, drafts):
             self._failed = True
             return None
         store.blobs |= blobs or {}
-        store.budgets |= after
+        for draft in drafts:
+            settle(ledger, stream, draft.event)
+        store.spend(ledger)
         self._seq += len(drafts)
         self.events += [draft.event for draft in drafts]
         return None
@@ -115,6 +117,8 @@ class MemoryStore:
 
         budgets: What is spent under each key.
 
+        slots: The places that calls have, by key and holder.
+
         joined: Hosts that live. Take one out, and it is dead.
 
         commits: Number of the last event of each transaction, by stream: where a
@@ -123,7 +127,8 @@ class MemoryStore:
 
     def __init__(self, *, clock: Clock, entropy: Entropy) -> None:
         self.blobs: dict[str, bytes] = {}
-        self.budgets: dict[str, int] = {}
+        self.budgets: dict[str, Use] = {}
+        self.slots: dict[tuple[str, Holder], None] = {}
         self.commits: dict[str, list[int]] = {}
         self._clock = clock
         self._salts = salts(entropy)
@@ -381,6 +386,27 @@ class MemoryStore:
             self._project(stream, draft)
         self.commits.setdefault(stream, []).append(len(line))
         return True
+
+    def now(self) -> int:
+        """Return the time, by the clock of the budgets."""
+        return self._clock.now()
+
+    def use(self, key: str) -> Use:
+        """Return what is spent of a budget."""
+        return self.budgets.get(key, Use())
+
+    def holders(self, key: str) -> list[Holder]:
+        """Return who has a place of a budget."""
+        return [holder for known, holder in self.slots if known == key]
+
+    def spend(self, ledger: Ledger) -> None:
+        """Keep what a ledger says."""
+        self.budgets |= ledger.uses
+        for slot in [*self.slots]:
+            stream, _ = holder = slot[1]
+            if holder in ledger.freed or stream in ledger.ended:
+                del self.slots[slot]
+        self.slots |= ledger.opened
 
     def _project(self, stream: str, draft: Draft) -> None:
         run_id = run_of(stream)

@@ -151,6 +151,40 @@ class Reader:
                 for columns in page:
                     yield _recorded(columns[:_WIDTH]), columns[-2], columns[-1]
 
+    async def of_runs(
+        self,
+        types: Collection[str],
+        *,
+        since: int | None = None,
+        agent: str | None = None,
+    ) -> AsyncGenerator[Recorded]:
+        """
+        Yield events of runs, in the order of positions.
+
+        Args:
+            types: Only those of these types.
+
+            since: Only of runs that began then or later.
+
+            agent: Only of runs of this agent.
+
+        Raises:
+            LogBrokenError: One of them is not what was written.
+        """
+        query = _EVENTS.where(sa.or_(*(events.c.type == type_ for type_ in types)))
+        query = query.join(
+            runs, runs.c.run_id == sa.func.substr(events.c.stream, _BEHIND_RUN)
+        )
+        if since is not None:
+            query = query.where(runs.c.started_at >= since)
+        if agent is not None:
+            query = query.where(runs.c.agent == agent)
+        query = query.order_by(events.c.position)
+        async with aclosing(pages(self.engine, query)) as found:
+            async for page in found:
+                for columns in page:
+                    yield _recorded(columns)
+
     async def tail(
         self,
         after: str | None = None,

@@ -27,6 +27,7 @@ __all__ = [
     "requests",
     "runs",
     "servers",
+    "slots",
     "tools",
     "tree",
     "xid",
@@ -190,6 +191,17 @@ budgets = sa.Table(
     metadata,
     sa.Column("key", _NAME, primary_key=True),
     sa.Column("used", sa.BigInteger, nullable=False),
+    sa.Column("since", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+)
+
+#: Calls that are under way, or in doubt, and have a place of a budget.
+slots = sa.Table(
+    "slots",
+    metadata,
+    sa.Column("key", _NAME, primary_key=True),
+    sa.Column("stream", _NAME, primary_key=True),
+    sa.Column("call", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Index("ix_slots_stream", "stream"),
 )
 
 #: One row: the tree of RFC 6962 over the hashes of all events, and the event where it

@@ -18,16 +18,17 @@ from ..core.runs import RunRow
 from ..errors import BusyError, LeaseLost, NotFoundError, StoreError
 from ..ports import Clock, Trace
 from ..signing import Signer
+from .accounts import Accounts
 from .claims import Claim, driven, grown
 from .commit import Group, Line, Transactions
 from .commit_sqlite import SqliteCommitter
 from .engine import file_of, open_engine
 from .entries import Drafter, Entropy, salts
-from .eras import Eras
 from .erasure import Erasure, no_run, scrub
 from .leases import FileLeases, Leases
 from .log import SqlLog
 from .migrate import check, prepare
+from .recount import Recount
 from .schema import events, runs
 from .seals import Sealer, Sealing
 from .tree_sqlite import SqliteSealer, SqliteTree
@@ -45,7 +46,7 @@ def _opened(
 ) -> tuple[Writer, Sealer]:
     if engine.dialect.name == "sqlite":
         tree = SqliteTree(engine.dialect, clock, signer)
-        writer = Writer(SqliteCommitter(engine, tree))
+        writer = Writer(SqliteCommitter(engine, tree, clock))
         return writer, SqliteSealer(writer, tree)
     from .commit_postgres import PostgresCommitter  # noqa: PLC0415 -- an extra
     from .tree_postgres import PostgresTree  # noqa: PLC0415 -- an extra
@@ -56,7 +57,8 @@ def _opened(
 def _committer(engine: sa.Engine, clock: Clock) -> Transactions:
     """Return a committer for one transaction, which nobody signs."""
     if engine.dialect.name == "sqlite":
-        return SqliteCommitter(engine, SqliteTree(engine.dialect, clock, None))
+        tree = SqliteTree(engine.dialect, clock, None)
+        return SqliteCommitter(engine, tree, clock)
     from .commit_postgres import PostgresCommitter  # noqa: PLC0415 -- an extra
 
     return PostgresCommitter(engine)
@@ -73,7 +75,7 @@ def _leases(
     return PostgresLeases(engine, lines, lease)
 
 
-class SqlStore(Eras):
+class SqlStore(Accounts):
     """
     See `caxton_host.ports.Store`. Belongs to one event loop; close it at the end.
 
@@ -169,7 +171,7 @@ class SqlStore(Eras):
             StoreError: The store is opened to read only.
         """
         drafter = Drafter(stream, self._clock, self._salts, trace)
-        return self._log(drafter, Line(stream))
+        return self._log(drafter, Line(stream, places=False))
 
     async def resume_log(self, stream: str, trace: Trace | None = None) -> SqlLog:
         """
@@ -355,6 +357,21 @@ class SqlStore(Eras):
         )
         await asyncio.to_thread(self._alone, group)
         return erased
+
+    async def recount(self) -> tuple[int, int]:
+        """
+        Count all budgets again from the log; hosts wait meanwhile.
+
+        Returns how many budgets there are, and how many calls hold a place of one.
+
+        Raises:
+            StoreError: It could not be done, and nothing was.
+        """
+        shared = self.engine.dialect.name != "sqlite"
+        recount = Recount(now=self._clock.now(), shared=shared)
+        group = Group(line=Line(""), drafts=(), blobs={}, guard=recount)
+        await asyncio.to_thread(self._alone, group)
+        return recount.budgets, recount.places
 
     async def scrub(self) -> bool:
         """Take what was erased out of the file too; return whether that was done."""

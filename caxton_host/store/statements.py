@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
 from ..core.runs import RunRow
-from .schema import blobs, budgets, events, payloads, runs
+from .schema import blobs, budgets, events, payloads, runs, slots
 
 __all__ = ["Statements"]
 
@@ -43,7 +43,15 @@ class Statements:
 
         used: Key.
 
-        budget: Key, what is used now.
+        budget: Key, what is used now, since when.
+
+        holders: Key.
+
+        opened: Key, stream, call.
+
+        freed: Stream, call.
+
+        ended: Stream.
     """
 
     event: str
@@ -54,6 +62,10 @@ class Statements:
     state: str
     used: str
     budget: str
+    holders: str
+    opened: str
+    freed: str
+    ended: str
 
     @classmethod
     def of(cls, dialect: sa.Dialect) -> Statements:
@@ -81,16 +93,40 @@ class Statements:
                 dialect,
             ),
             used=_sql(
-                sa.select(budgets.c.used).where(budgets.c.key == sa.bindparam("k")),
+                sa.select(budgets.c.used, budgets.c.since).where(
+                    budgets.c.key == sa.bindparam("k")
+                ),
                 dialect,
             ),
             budget=_sql(
                 budget.on_conflict_do_update(
                     index_elements=[budgets.c.key],
-                    set_={"used": budget.excluded.used},
+                    set_={
+                        "used": budget.excluded.used,
+                        "since": budget.excluded.since,
+                    },
                 ),
                 dialect,
                 budgets.c.keys(),
+            ),
+            holders=_sql(
+                sa.select(slots.c.stream, slots.c.call).where(
+                    slots.c.key == sa.bindparam("k")
+                ),
+                dialect,
+            ),
+            opened=_sql(
+                sqlite.insert(slots).on_conflict_do_nothing(), dialect, slots.c.keys()
+            ),
+            freed=_sql(
+                sa.delete(slots).where(
+                    slots.c.stream == sa.bindparam("run"),
+                    slots.c.call == sa.bindparam("nth"),
+                ),
+                dialect,
+            ),
+            ended=_sql(
+                sa.delete(slots).where(slots.c.stream == sa.bindparam("run")), dialect
             ),
         )
 

@@ -17,16 +17,22 @@ from sqlalchemy.dialects import postgresql
 from ..core.runs import RunRow
 from .commit import Batch, Row
 from .entries import Change
-from .schema import blobs, budgets, events, payloads, runs
+from .schema import blobs, budgets, events, payloads, runs, slots
 
-__all__ = ["HELD", "STORED", "statement"]
+__all__ = ["HELD", "STORED", "TAKEN", "statement"]
 
 #: Parameters: an array of keys. Makes budgets that are new and locks all, in one
-#: order for every host, until the transaction ends. Returns key and what is used.
+#: order for every host, until the transaction ends. Returns key, what is used, since
+#: when, and the time.
 HELD = """\
 INSERT INTO budgets (key, used)
 SELECT k, 0 FROM unnest(%b::text[]) AS k ORDER BY k COLLATE "C"
-ON CONFLICT (key) DO UPDATE SET used = budgets.used RETURNING key, used"""
+ON CONFLICT (key) DO UPDATE SET used = budgets.used
+RETURNING key, used, since, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"""
+
+#: Parameters: an array of keys. Returns key, stream and call of each place. Asked once
+#: the budgets are locked, so none is taken meanwhile.
+TAKEN = "SELECT key, stream, call FROM slots WHERE key = ANY(%b::text[])"
 
 #: Stream, number, hash. Returns a row if that very event is in the log.
 STORED = "SELECT 1 FROM events WHERE stream = %s AND seq = %s AND hash = %s"
@@ -60,7 +66,17 @@ _OTHERS = (
   WHERE runs.run_id = t.run_id
 )""",
     """spent AS (
-  UPDATE budgets SET used = t.used FROM {budget} WHERE budgets.key = t.key
+  UPDATE budgets SET used = t.used, since = t.since FROM {budget}
+  WHERE budgets.key = t.key
+)""",
+    """freed AS (
+  DELETE FROM slots USING {freed} WHERE slots.stream = t.stream AND slots.call = t.call
+)""",
+    """ended AS (
+  DELETE FROM slots USING {ended} WHERE slots.stream = t.stream
+)""",
+    """opened AS (
+  INSERT INTO slots SELECT * FROM {opened} ON CONFLICT DO NOTHING
 )""",
 )
 
@@ -86,6 +102,9 @@ def _rows(batch: Batch) -> tuple[list[Row], ...]:
         batch.started_rows(),
         batch.state_rows(),
         batch.budget_rows(),
+        batch.freed_rows(),
+        batch.ended_rows(),
+        batch.opened_rows(),
     )
 
 
@@ -109,6 +128,9 @@ def _text(present: tuple[bool, ...]) -> bytes:
         started=_unnest([runs.c[name] for name in _STARTED]),
         state=_unnest([runs.c[name] for name in _CHANGED]),
         budget=_unnest([*budgets.columns]),
+        freed=_unnest([slots.c.stream, slots.c.call]),
+        ended=_unnest([slots.c.stream]),
+        opened=_unnest([*slots.columns]),
     ).encode()
 
 

@@ -78,7 +78,11 @@ class Writer:
             group.future = asyncio.get_running_loop().create_future()
             self._waiters += 1
             self._wake()
-            await group.future
+            try:
+                await group.future
+            except asyncio.CancelledError:
+                self._waive(group)
+                raise
         if isinstance(group.outcome, StoreError):
             raise _again(group.outcome)
         return group.outcome
@@ -168,6 +172,17 @@ class Writer:
         elif self._pending and self._timer is None:
             self._tick()
 
+    def _waive(self, group: Group) -> None:
+        """
+        Store *group* whatever it reserves: nobody is left to hear of a refusal.
+
+        What comes behind it in its stream needs it, and nothing is sent.
+        """
+        group.reserve = ()
+        if isinstance(group.outcome, Refused):
+            group.settled, group.outcome, group.future = False, None, None
+            self.queue(group)
+
     def _settle(self, batch: Sequence[Group], outcomes: Sequence[Outcome]) -> None:
         failed = False
         for group, outcome in zip(batch, outcomes, strict=True):
@@ -183,6 +198,12 @@ class Writer:
             self._pending = left
 
     def _resolve(self, group: Group, outcome: Outcome) -> None:
+        if isinstance(outcome, Refused) and not group.reserve:
+            # Its caller went away while it was refused.
+            self._waiters -= 1
+            group.future = None
+            self._pending.appendleft(group)
+            return
         group.line.outstanding -= 1
         group.settled, group.outcome = True, outcome
         if isinstance(outcome, StoreError):

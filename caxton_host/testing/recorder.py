@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..config import Agent, Config, load
+from ..config import Agent, Config, Paths, load
 from ..core.names import nearest
 from ..core.redact import Redactor
 from ..errors import BadBytes, UsageError
@@ -30,10 +30,13 @@ class Recorder:
         config: What was loaded. Its database is not used.
 
         agent: The agent.
+
+        tokens: The folder in which logins left tokens.
     """
 
     config: Config
     agent: Agent
+    tokens: Path | None = None
 
     @classmethod
     def of(
@@ -56,7 +59,8 @@ class Recorder:
         """
         config = load(path, environ=environ, cwd=cwd)
         if agent in config.agents:
-            return cls(config=config, agent=config.agents[agent])
+            tokens = Paths.of(environ).tokens
+            return cls(config=config, agent=config.agents[agent], tokens=tokens)
         known = ", ".join(sorted(config.agents)) or "none"
         meant = nearest(agent, [*config.agents]) or next(iter(config.agents), None)
         raise UsageError(
@@ -76,7 +80,9 @@ class Recorder:
             CaxtonError: As of `Host.start`.
         """
         redact = Redactor(self.config.secrets)
-        connected = open_tools(self.config, redact, NoTelemetry(), lambda _: None)
+        connected = open_tools(
+            self.config, redact, NoTelemetry(), lambda _: None, tokens=self.tokens
+        )
         async with connected as tools:
             scene = Scene(
                 agent=self.agent.name,

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import sqlalchemy as sa
+
 from caxton_host.clock import SystemClock
+from caxton_host.core.budgets import Concurrency
 from caxton_host.core.events import (
     ApprovalDecided,
     CallResolved,
     Event,
     RunFailed,
+    RunStarted,
     RunSuspended,
     ToolCompleted,
     ToolDenied,
@@ -19,10 +24,12 @@ from caxton_host.core.events import (
     ToolRetried,
 )
 from caxton_host.core.payloads import outcome_of
+from caxton_host.core.redact import MASK
+from caxton_host.store.schema import budgets, slots
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.verify import verify
 
-from .scene import Place, happened
+from .scene import CANARY, GRANTS, Place, happened
 
 _MANY = 10_000_000
 _OVER = {"completed", "failed", "cancelled"}
@@ -51,6 +58,9 @@ class Found:
     retries: int = 0
     words: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
+    denials: Counter[str] = field(default_factory=Counter)
+    masked: int = 0
+    spent: Counter[str] = field(default_factory=Counter)
     invoked: dict[str, ToolInvoked] = field(default_factory=dict)
     ok: set[str] = field(default_factory=set)
 
@@ -63,23 +73,66 @@ class Found:
             if isinstance(event, ToolInvoked):
                 keys[event.call] = event.idempotency_key
                 self.invoked[event.idempotency_key] = event
-                if event.rule == "allow[1]" and _is_late(event) != (event.call in said):
+                if event.rule == "allow[3]" and _is_late(event) != (event.call in said):
                     self.wrong.append(f"{run_id} call {event.call}: {said}")
             elif isinstance(event, ApprovalDecided):
                 said[event.call] = event.verdict
                 self.words[event.verdict] += 1
             elif end := outcome_of(event):
                 ends[end[0]] += 1
-                self.outcomes[type(event).__name__] += 1
                 if said.get(end[0]) == "deny" and not isinstance(event, ToolDenied):
                     self.wrong.append(f"{run_id} call {end[0]} was not approved")
-                if isinstance(event, ToolCompleted) and not event.is_error:
-                    self.ok.add(keys[event.call])
+                self._close(event, keys)
             else:
                 self._count(event)
         for call in keys:
             if ends[call] != 1:
                 self.wrong.append(f"{run_id} call {call} has {ends[call]} ends")
+        self._judge(run_id, events)
+
+    def _close(self, event: Event, keys: dict[int, str]) -> None:
+        self.outcomes[type(event).__name__] += 1
+        if isinstance(event, ToolDenied):
+            self.denials[event.code] += 1
+        if isinstance(event, ToolCompleted) and not event.is_error:
+            self.ok.add(keys[event.call])
+
+    def _judge(self, run_id: str, events: list[Event]) -> None:
+        """Compare a run with its grant, and add up what it spent of what is shared."""
+        used: Counter[str | None] = Counter()
+        agent = next(e.agent for e in events if isinstance(e, RunStarted))
+        for event in events:
+            if isinstance(event, ToolInvoked):
+                used[event.rule] += 1
+                for key, amount in (event.spends or {}).items():
+                    assert isinstance(amount, int)
+                    self.spent[f"{agent}/{key}"] += amount
+        for rule in GRANTS[agent].allow:
+            if rule.calls is not None and used[rule.id] > rule.calls:
+                self.wrong.append(f"{run_id} made {used[rule.id]} calls by {rule.id}")
+        said = repr([e for e in events if isinstance(e, ToolCompleted)])
+        self.masked += MASK in said
+        if CANARY in said:
+            self.wrong.append(f"{run_id} holds what a rule hides")
+
+    def audit(self, books: Mapping[str, int], places: int) -> None:
+        """Compare what the log says that was spent with the store, and its limits."""
+        limits = {
+            f"{agent}/{rule.name}/{budget.key}": budget
+            for agent, grant in GRANTS.items()
+            for rule in grant.allow
+            for budget in rule.budgets
+        }
+        for key, spent in self.spent.items():
+            budget = limits[key]
+            if isinstance(budget, Concurrency):
+                continue
+            if spent > budget.limit:
+                self.wrong.append(f"{key}: {spent} of {budget.limit} are spent")
+            if spent != books.get(key):
+                self.wrong.append(f"{key}: {spent} in the log, {books.get(key)} beside")
+        if places:
+            self.wrong.append(f"{places} calls that are closed have a place")
 
     def _count(self, event: Event) -> None:
         match event:
@@ -122,10 +175,14 @@ async def check(place: Place) -> Found:
             history = await store.read(f"run/{row.run_id}")
             found.fold(row.run_id, [one.event for one in history if one.event])
         verdict = await verify(store)
+        with store.engine.connect() as connection:
+            books = connection.execute(sa.select(budgets)).all()
+            places = connection.execute(sa.select(slots)).all()
     finally:
         await store.aclose()
     found.events = verdict.events
     if verdict.first_bad:
         found.wrong.append(f"the chain is broken: {verdict.first_bad}")
     found.compare(happened(place.counter))
+    found.audit({row.key: row.used for row in books}, len(places))
     return found

@@ -20,7 +20,7 @@ from caxton_host.core.resolution import GiveResult, Resolution, Retry
 from caxton_host.errors import BusyError, LeaseLost
 from caxton_host.recording import Recording
 
-from .scene import GRANT, RUNS, WHO, Place, happened, module, request
+from .scene import GRANTS, RUNS, WHO, Place, happened, module, request
 
 _MANY = 1_000_000
 _PAUSE = 0.02
@@ -73,7 +73,8 @@ async def _see_to_its_end(up: Running, place: Place, run_id: str) -> bool:
             if recording.state == "suspended":
                 await _resolve(up, place, recording)
                 await _say(up, recording)
-            await up.host.resume(run_id, actor=WHO, grant=GRANT)
+            grant = GRANTS[recording.started.agent]
+            await up.host.resume(run_id, actor=WHO, grant=grant)
         except (BusyError, LeaseLost):
             return False
 

@@ -8,9 +8,11 @@ from pathlib import Path
 
 from caxton_host.config import Config, Paths
 from caxton_host.core.approvals import Approve
+from caxton_host.core.budgets import UNIT, Budget, Calls, Concurrency, Sum
 from caxton_host.core.calls import JSON
 from caxton_host.core.conditions import Conditions
 from caxton_host.core.grants import Grant, Rule
+from caxton_host.core.jsonpaths import JsonPath
 from caxton_host.core.patterns import Pattern
 from caxton_host.core.places import Places
 from caxton_host.core.servers import Restart, ServerConfig, ToolOptions
@@ -19,22 +21,52 @@ from tests.e2e.guests import call, guest
 
 SERVER = Path(__file__).with_name("server.py")
 WHO: dict[str, JSON] = {"kind": "service", "id": "chaos", "authenticated": False}
-#: By their full names: they can be called while their server is down.
-TOOLS = tuple(map(Pattern.parse, ("world/look", "world/pay", "world/send")))
+#: What each answer holds, and neither log nor agent may have.
+CANARY = "canary-4711-canary"
+#: How many looks a run may take, and what all runs of an agent share: how many payments
+#: a month, how much in them, and how many messages at once. The other agent has no
+#: bounds, so that there are effects for as long as it takes.
+LOOKS, PAYMENTS, PAID, SENDING = 5, 24, 200, 2
 #: The last sends of a run need the word of somebody, who has to be quick.
 LATE = Approve(
     by=("counter",),
     within=60.0,
     when=Conditions.parse({"n": {"min": 30}}, deny=True),
 )
-GRANT = Grant(
-    allow=(
-        Rule(id="allow[1]", tools=TOOLS[2:], approve=LATE),
-        Rule(id="allow[2]", tools=TOOLS[:2]),
+
+
+def _rule(number: int, tool: str, *budgets: Budget, calls: int | None = None) -> Rule:
+    # By its full name: it can be called while its server is down.
+    return Rule(
+        id=f"allow[{number}]",
+        tools=(Pattern.parse(tool),),
+        name=tool.partition("/")[2],
+        calls=calls,
+        budgets=budgets,
+        approve=LATE if tool == "world/send" else None,
+        redact_result=(JsonPath.parse("$.token"),),
     )
-)
-#: How many runs are under way, of how many agents, and the calls of each.
-RUNS, AGENTS, CALLS = 6, 2, 40
+
+
+GRANTS = {
+    "agent0": Grant(
+        allow=(_rule(1, "world/look"), _rule(2, "world/pay"), _rule(3, "world/send"))
+    ),
+    "agent1": Grant(
+        allow=(
+            _rule(1, "world/look", calls=LOOKS),
+            _rule(
+                2,
+                "world/pay",
+                Calls(limit=PAYMENTS, per="month"),
+                Sum(of="n", limit=PAID * UNIT, per="month"),
+            ),
+            _rule(3, "world/send", Concurrency(limit=SENDING)),
+        )
+    ),
+}
+#: How many runs are under way, and the calls of each.
+RUNS, CALLS = 6, 40
 _TOOLS = ("pay", "send", "look", "send", "pay")
 
 
@@ -94,9 +126,8 @@ def module(calls: int = CALLS) -> bytes:
 
 def request(number: int, code: bytes) -> RunRequest:
     """Return what the run of that number is to be."""
-    return RunRequest(
-        agent=f"agent{number % AGENTS}", module=code, actor=WHO, grant=GRANT
-    )
+    agent = f"agent{number % len(GRANTS)}"
+    return RunRequest(agent=agent, module=code, actor=WHO, grant=GRANTS[agent])
 
 
 def happened(counter: Path) -> list[tuple[str, str]]:

@@ -79,7 +79,8 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
             ]
         }
     said = act(params["name"], params["_meta"][KEY])
-    return {"content": [{"type": "text", "text": said}]}
+    whole = {"key": said, "token": "canary-4711-canary"}
+    return {"content": [{"type": "text", "text": json.dumps(whole)}]}
 
 
 for line in sys.stdin:

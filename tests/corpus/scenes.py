@@ -16,9 +16,11 @@ from typing import TypeAlias
 
 from caxton_host.building import build_agent
 from caxton_host.core.approvals import Approve
+from caxton_host.core.budgets import Budget, Calls, Concurrency, Pace, Sum
 from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.conditions import Conditions
 from caxton_host.core.grants import Grant, Rule
+from caxton_host.core.jsonpaths import JsonPath
 from caxton_host.core.limits import Limits
 from caxton_host.core.patterns import Pattern
 from caxton_host.core.resolution import Abort, Fail, GiveResult, Retry
@@ -241,6 +243,47 @@ async def denied_by_params(it: Studio) -> None:
     await it.keep()
 
 
+def spending(*budgets: Budget) -> Grant:
+    rule = Rule(
+        id="allow[1]",
+        tools=(Pattern.parse("demo/*"),),
+        name="demo",
+        budgets=budgets,
+    )
+    return Grant(allow=(rule,))
+
+
+@scene
+async def denied_by_budgets(it: Studio) -> None:
+    grant = spending(
+        Sum(of="n", limit=4_000_000, per="day"),
+        Sum(of="n", limit=7_000_000, per="run"),
+        Pace(limit=4, every=10**12),
+        Concurrency(limit=1),
+    )
+    calls = [tool("look", 3), tool("look", 2), tool("look")]
+    await it.start(guest(*calls, *calls, output=None), grant=grant)
+    await it.keep()
+
+
+@scene
+async def resumed_with_budgets(it: Studio) -> None:
+    await it.start(READS, grant=spending(Calls(limit=9, per="month")))
+    async with it.crashed(1) as left:
+        today = spending(
+            Calls(limit=8, per="month"), Sum(of="n", limit=2_000_000, per="run")
+        )
+        await left.resume(today)
+        await left.keep()
+
+
+@scene
+async def forked_with_budgets(it: Studio) -> None:
+    await it.start(WORKS, grant=spending(Calls(limit=9, per="month")))
+    await it.fork(3, grant=spending(Sum(of="n", limit=3_000_000, per="run")))
+    await it.keep()
+
+
 @scene
 async def bad_requests(it: Studio) -> None:
     await it.start(
@@ -375,6 +418,25 @@ async def diverged(it: Studio) -> None:
         await left.resume()
         left.sandbox = sound
         await left.keep()
+
+
+@scene
+async def answers_under_terms(it: Studio) -> None:
+    hidden = (JsonPath.parse("$.said"), JsonPath.parse("$..token"))
+    rules = [
+        Rule(
+            id="allow[1]",
+            tools=(Pattern.parse("demo/look"),),
+            timeout=2.5,
+            redact_result=hidden,
+        ),
+        Rule(id="allow[2]", tools=(Pattern.parse("demo/*"),), max_result=4096),
+    ]
+    await it.start(
+        guest(*map(tool, ("look", "huge", "send")), output=None),
+        grant=Grant(allow=tuple(rules)),
+    )
+    await it.keep()
 
 
 # -- approvals -----------------------------------------------------------------

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.cli.runs import _document, _find
+from caxton_host.cli.explain import document, find
 from caxton_host.clock import SystemClock
-from caxton_host.core.events import EVENT_TYPES, RunStarted, ToolInvoked
-from caxton_host.core.grants import Grant
+from caxton_host.core.calls import Denied
+from caxton_host.core.events import EVENT_TYPES, ToolInvoked
+from caxton_host.core.judging import ASKS
 from caxton_host.core.summary import summarise
+from caxton_host.recording import Recording, schemas_of
 from caxton_host.replay import replay
 from caxton_host.sandbox import WasmSandbox
 from caxton_host.store.sql import SqlStore
@@ -58,22 +60,26 @@ async def test_log_comes_to_the_end_it_had(
         url, clock=SystemClock(), entropy=os.urandom, write=False
     ) as store:
         assert (await verify(store)).first_bad is None
-        history = await store.read(f"run/{run_id}")
+        recording = await Recording.load(run_id, store)
+        schemas = schemas_of(await recording.guest("", store))
         found = await replay(
             run_id, store=store, sandbox=sandbox, telemetry=NoTelemetry()
         )
     assert found.verdict == log.about["verdict"]
 
-    summary = summarise(run_id, history).to_document()
+    summary = summarise(run_id, recording.own).to_document()
     assert {key: summary[key] for key in log.about["summary"]} == log.about["summary"]
-    started = history[0].event
-    assert isinstance(started, RunStarted)
-    grant = Grant.from_payload(started.grants)
-    for one in history:
+    for one in recording.own:
         if isinstance(one.event, ToolInvoked):
-            explained = _document(history, _find(history, one.seq, grant), "corpus")
-            assert explained["call"] == one.event.call
-            assert explained["verdict"]
+            call = find(recording, schemas, one.seq)
+            assert document(call)["call"] == one.event.call
+            by_grants = call.verdict not in {"bad_request", "limit"}
+            today = isinstance(call.outcome, Denied) and "today" in call.outcome.message
+            if by_grants and not today:
+                asked = call.explained.code == ASKS
+                verdicts = {"allowed", "approval"} if asked else {call.explained.code}
+                assert call.verdict in verdicts  # law 4: never another
+                assert call.rule == call.explained.rule
 
 
 def test_each_scene_has_its_log() -> None:

@@ -17,12 +17,16 @@ from caxton_host.core.decisions import Attempt, Tally, decide
 from caxton_host.core.grants import Grant
 from caxton_host.schemas import fits, input_check
 
+from .lived import lived
+
 __all__ = ["PAGE", "Row", "judged", "rows"]
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "decisions.md"
 
 _BLOCK = re.compile(r"```(toml|json)\n(.*?)```", re.DOTALL)
 _TOLD = re.compile(r"\*(.*?)\*(?:; .*)?")
+#: What happened before is a call, a word, or time.
+_LIVED = re.compile(r"`|later|\b(?:yes|no)\b")
 _CELLS = re.compile(r"(?<!\\) \| ")
 
 
@@ -72,6 +76,8 @@ def _cells(line: str) -> list[str]:
 
 def judged(grant: str, schema: str, before: str, call: str) -> tuple[str, str, str]:
     """Return the verdict, the rule that made it, and what the agent is told."""
+    if _LIVED.search(before):
+        return lived(_grant(grant), before, call)
     name, _, params = call.partition(" ")
     server, slash, tool = name.partition("/")
     tally, size, now = _history(before)

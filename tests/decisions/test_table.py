@@ -8,12 +8,15 @@ from typing import get_args
 
 import pytest
 
+from caxton_host.config import load
 from caxton_host.core.constraints import CONSTRAINTS
 from caxton_host.core.decisions import Stage
 
 from .table import PAGE, Row, judged, rows
 
 ROWS = list(rows())
+GRANTS = PAGE.with_name("grants.md")
+_BLOCK = re.compile(r"```toml\n(.*?)```", re.DOTALL)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
@@ -33,10 +36,20 @@ def test_page_shows_every_constraint_and_every_code() -> None:
 
     named = {"optional", "each", "some", "has", "keys", "other_params", *CONSTRAINTS}
     assert not [name for name in named if not re.search(rf"\b{name} =", text)]
-    assert shown == {"allowed", "asked", "not_granted", "denied", *get_args(Stage)}
+    told = {"allowed", "not_granted", "denied", "asked", "approval"}
+    assert shown == {*told, *get_args(Stage)}
+
+
+@pytest.mark.parametrize("block", _BLOCK.findall(GRANTS.read_text()))
+def test_examples_of_the_page_of_grants_can_be_read(block: str, tmp_path: Path) -> None:
+    (tmp_path / "caxton.toml").write_text(block)
+
+    config = load(None, environ={"HOME": str(tmp_path)}, cwd=tmp_path)
+
+    assert config.agents
 
 
 def test_page_of_grants_explains_every_constraint() -> None:
-    text = Path(PAGE.with_name("grants.md")).read_text()
+    text = GRANTS.read_text()
 
     assert not [name for name in CONSTRAINTS if f"`{name}" not in text]

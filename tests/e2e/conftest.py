@@ -4,12 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.shared import once
+
 from .shell import Shell
 
 
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("compiled")
+    return once(tmp_path_factory, "compiled", lambda _: None)
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from benchmarks import __main__ as benchmarks
 from benchmarks import machine
 
 SMALL = ["--rounds", "1", "--calls", "5", "--warm-up", "1", "--runs", "20"]
-SMALL += ["--servers", "2"]
+SMALL += ["--servers", "2", "--each", "1"]
+SECTIONS = ["calls", "transports", "slow", "runs", "profile"]
 
 
 def test_sections_measure_what_they_name(
@@ -20,7 +21,7 @@ def test_sections_measure_what_they_name(
     # The folder of a test may be in memory: nothing here is a measurement.
     monkeypatch.setattr(machine, "refuse_memory", machine.file_system)
     page = tmp_path / "page.md"
-    words = ["calls", "slow", "runs", "profile", *SMALL, "--folder", str(tmp_path)]
+    words = [*SECTIONS, *SMALL, "--folder", str(tmp_path)]
     monkeypatch.setattr("sys.argv", ["benchmarks", *words, "--write", str(page)])
 
     benchmarks.main()
@@ -28,7 +29,9 @@ def test_sections_measure_what_they_name(
     assert "a second" in capsys.readouterr().out
     written = page.read_text("utf-8")
     titles = re.findall("<!-- section (\\w+) -->", written)
-    assert titles == ["calls", "slow", "runs", "profile"]
+    assert titles == SECTIONS
+    for transport in ("stdio", "http", "sse"):
+        assert f"| {transport}, 64 at once, ratio |" in written
     steps = dict(re.findall(r"\| (\w+): [^|]+\| ([0-9.,]+) us", written))
     assert {"forward", "fsync", "gateway", "guest", "hash", "socket"} <= {*steps}
     assert all(float(took.replace(",", "")) > 0 for took in steps.values())

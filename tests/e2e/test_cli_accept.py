@@ -58,6 +58,28 @@ def test_a_tool_that_has_changed_is_accepted_by_a_person(changed: Shell) -> None
     assert (again.out, again.err) == ("", "crm/act is what was accepted before\n")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("server", "test", "crm"),
+        ("server", "tools", "crm"),
+        ("tool", "list"),
+        ("tool", "show", "crm/act"),
+    ],
+)
+def test_whoever_looks_at_a_tool_is_told_that_runs_do_not_see_it(
+    changed: Shell, words: tuple[str, ...]
+) -> None:
+    fix = "To fix: caxton tool accept crm/act"
+    assert fix in changed(*words).err
+    if words[0] == "tool":
+        document = changed(*words, "--json").document
+        tools = document if isinstance(document, list) else [document]
+        assert tools[0]["accepted"] is False
+    changed("tool", "accept", "crm/act")
+    assert fix not in changed(*words).err
+
+
 def test_a_server_may_be_trusted_to_change_its_tools(changed: Shell) -> None:
     toml_ = changed.folder / "caxton.toml"
     toml_.write_text(
@@ -66,6 +88,16 @@ def test_a_server_may_be_trusted_to_change_its_tools(changed: Shell) -> None:
         )
     )
     assert changed("run", "a", "--json").document["calls"]["ok"] == 1
+
+
+def test_looking_at_what_nobody_has_seen_leaves_nothing(shell: Shell) -> None:
+    shell("init")
+    looked = shell("tool", "accept", "demo/echo", "--dry-run")
+    assert looked.code == 0
+    assert "$.description\n  + Says what it is told.\n" in looked.out
+    assert "outputSchema" not in looked.out
+    assert looked.err.count("\n") == 1
+    assert not shell.database.exists()
 
 
 def test_what_is_no_tool_is_not_accepted(changed: Shell) -> None:
@@ -86,4 +118,4 @@ def test_a_tool_that_no_run_has_seen_can_be_accepted(changed: Shell) -> None:
     (changed.folder / "caxton.db").unlink()
     done = changed("tool", "accept", "crm/echo")
     assert "crm/echo is accepted: no run had seen it" in done.err
-    assert "$.name\n  - \n  + echo" in done.out
+    assert "$.name\n  + echo" in done.out

@@ -126,6 +126,10 @@ def test_testing_a_server_shows_what_runs_would_read(support: Shell) -> None:
     assert done.code == 0, done.err
     assert "crm://company  company, 30 bytes" in done.out
     assert "resource_vars has no value for customer_id" in done.err
+    words = ("server", "test", "crm", "--var", "customer_id=7", "--var", f"pin={PIN}")
+    told = support(*words)
+    assert "crm://customers/7  customer, 11 bytes" in told.out
+    assert PIN not in told.out + told.err  # law 8
     document = support("server", "test", "crm", "--json").document
     assert {one["uri"] for one in document["resources"]} >= {"crm://motto"}
 

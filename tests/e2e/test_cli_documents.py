@@ -127,6 +127,8 @@ SERVER: Mapping[str, Any] = {
     "required": FLAG,
     "origin": TEXT,
     "host": TEXT,
+    "live": False,
+    "as_of": COUNT,
     "state": "connected",
     "protocol": "2026-07-28",
     "latency_ms": NUMBER,
@@ -289,6 +291,11 @@ def test_every_document_says_what_it_is(ran: Shell) -> None:
         "agent build hello",
         "agent inspect hello.wasm",
         "grant suggest --manifest hello.wasm",
+        "grant suggest weather",
+        "grant check",
+        "grant explain weather demo/echo",
+        "grant matrix",
+        "grant budgets",
         "completion bash",
         "config import --from ava ava.json",
         "config show",
@@ -296,6 +303,7 @@ def test_every_document_says_what_it_is(ran: Shell) -> None:
         "server restart demo",
         "db status",
         "db migrate",
+        "db recount",
         "doctor",
         "events export @last",
         "init other",
@@ -319,6 +327,7 @@ def test_a_list_of_servers_says_how_they_did(ran: Shell) -> None:
     (server,) = ran("server", "list", "--json").document
     assert fits(server, SERVER), server
     assert ran("server", "list").out.startswith("demo\tstdio\t")
+    assert ran("server", "list").out.endswith(" ago\n")
 
 
 def test_a_server_that_does_not_answer_is_a_document_too(shell: Shell) -> None:

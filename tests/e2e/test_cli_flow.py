@@ -218,6 +218,35 @@ def test_the_shell_is_told_how_a_word_goes_on(shell: Shell) -> None:
     assert shell.typed().out == "plain,explain\n"
 
 
+def completed(shell: Shell, words: str) -> list[str]:
+    """Return how the last of *words* may go on, as bash is told."""
+    asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    shell.environ |= {"_CAXTON_COMPLETE": "bash_complete", **asked}
+    done = shell.typed()
+    assert (done.code, done.err) == (0, "")
+    return [line.removeprefix("plain,") for line in done.out.split()]
+
+
+def test_servers_and_tools_go_on_as_configuration_and_log_know_them(
+    shell: Shell,
+) -> None:
+    assert completed(shell, "caxton server test ") == []
+    shell("init")
+    shell("server", "add", "dusk", "--", "no-such-program")
+    assert completed(shell, "caxton server test d") == ["demo", "dusk"]
+    assert completed(shell, "caxton tool show de") == ["demo/"]
+    assert not shell.database.exists()
+    assert shell("tool", "accept", "demo/echo").code == 0
+    file = shell.folder / "caxton.toml"
+    text = file.read_text() + '[servers.dusk.tools.fall]\neffect = "read"\n'
+    file.write_text(text)
+    tools = ["demo/echo", "dusk/fall"]
+    for words in ("tool call", "tool accept", "run weather --allow"):
+        assert completed(shell, f"caxton {words} d") == tools
+    file.write_text(text + "odd = 1\n")
+    assert completed(shell, "caxton tool call d") == []
+
+
 def test_what_is_odd_in_a_configuration_is_told_and_nothing_stops(
     shell: Shell,
 ) -> None:
@@ -236,10 +265,17 @@ def test_a_remote_server_is_listed_by_its_address(shell: Shell) -> None:
     assert changed.document["change"] == "added"
     assert (
         shell("server", "list").out
-        == "crm\thttp\thttps://crm.test/mcp\t-\t-\t-\t-\t-\t-\n"
+        == "crm\thttp\thttps://crm.test/mcp\t-\t-\t-\t-\t-\t-\t-\n"
     )
     removed = shell("server", "remove", "crm", "--json")
     assert removed.document["change"] == "removed"
+
+
+def test_a_remote_server_of_2024_is_added_by_its_transport(shell: Shell) -> None:
+    url = "sse+https://crm.test/sse"
+    assert shell("server", "add", "crm", "--url", url).code == 0
+    assert shell("server", "list").out.startswith("crm\tsse\thttps://crm.test/sse\t")
+    assert shell("server", "add", "x", "--url", "sse+ftp://crm.test").code == 2
 
 
 def test_an_environment_is_written_as_it_was_said(shell: Shell) -> None:

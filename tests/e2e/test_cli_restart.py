@@ -10,11 +10,14 @@ def test_a_host_starts_a_server_anew_under_a_run(shell: Shell) -> None:
     configure(shell)
     (name,) = (one["name"] for one in shell("server", "list", "--json").document)
     with waiting(shell) as (host, _):
+        assert shell("server", "list").out.endswith("\tnow\n")
         (done,) = shell("server", "restart", name, "--json").document
         assert (done["restarted"], done["outcome"]) == (True, "restarted")
         # The call that was under way has failed, and so the agent ended.
         host.communicate(timeout=SOON)
-    assert shell("server", "list", "--json").document[0]["restarts"] >= 1
+    (server,) = shell("server", "list", "--json").document
+    assert server["restarts"] >= 1
+    assert server["live"] is False
     unknown = shell("server", "restart", name + "x")
     assert (unknown.code, unknown.fix) == (2, f"name {name}")
     nobody = shell("server", "restart", name)

@@ -71,6 +71,19 @@ def test_run_whose_call_may_be_repeated_goes_on(crashed: Shell) -> None:
     assert crashed("audit", "verify").code == 0
 
 
+def test_a_private_variable_is_given_again_to_whoever_resolves(crashed: Shell) -> None:
+    private = "[context.pin]\nprivate = true\nrequired = true"
+    crashed.write("caxton.toml", f"{configuration(crashed)}\n{private}\n")
+    words = ("runs", "resolve", "@last", "4", "--retry", "--reason", "nothing there")
+    without = crashed(*words)
+    assert (without.code, without.fix) == (2, "add --var pin=VALUE")
+    pin = ("--var", "pin=pin-0123456789")
+    assert crashed(*words, "--no-resume", *pin).fix == "leave out --var, or --no-resume"
+    assert "CallResolved" not in crashed.types()
+    done = crashed(*words, *pin)
+    assert (done.code, done.out) == (0, '"done"\n')
+
+
 def test_suspended_run_exits_with_3_and_prints_the_command_that_ends_it(
     crashed: Shell,
 ) -> None:

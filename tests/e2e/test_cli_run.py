@@ -355,6 +355,42 @@ def test_a_required_server_that_is_down_is_code_6_and_no_run(
     assert not [*processes(str(demo.folder))]
 
 
+@pytest.mark.parametrize(
+    ("mode", "kind", "fix"),
+    [
+        ("never", "timeout", "raise timeout in [servers.demo], or "),
+        ("large", "too_large", "raise max_result in [servers.demo]"),
+        ("refuses", "protocol", "caxton server test demo shows"),
+    ],
+)
+def test_a_call_by_hand_says_what_can_be_done(
+    demo: Shell, mode: str, kind: str, fix: str
+) -> None:
+    faulty(demo, mode, timeout="1s")
+    done = demo("tool", "call", "demo/act", "--json")
+    assert done.code == 1
+    assert done.document["failed"]["kind"] == kind
+    assert done.fix.startswith(fix)
+
+
+def test_words_that_are_no_parameters_start_nothing(demo: Shell) -> None:
+    faulty(demo, "sound")
+    for words in (["text"], ['{"text":'], ["a=1", "a=2"]):
+        assert demo("tool", "call", "demo/act", *words).code == 2
+    assert not (demo.folder / "state").exists()
+
+
+def test_a_command_by_hand_recalls_what_a_server_speaks(demo: Shell) -> None:
+    faulty(demo, "legacy_ignores")
+    assert run(demo, ACT).code == 0
+    state = demo.folder / "state"
+    assert "told server/discover" in state.read_text()
+    for words in (("server", "test", "demo"), ("tool", "call", "demo/echo")):
+        state.unlink()
+        assert demo(*words).code == 0
+        assert "told server/discover" not in state.read_text()
+
+
 def test_a_call_by_hand_says_what_a_server_did(demo: Shell) -> None:
     faulty(demo, "garbage")
     failed = demo("tool", "call", "demo/act")

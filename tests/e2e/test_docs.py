@@ -75,26 +75,43 @@ def type_in(shell: Shell, line: str, code: int = 0) -> str:
     return done.stdout
 
 
+def transcript(text: str) -> list[tuple[str, str]]:
+    """Return the commands behind prompts, and what is shown below each."""
+    parts = re.split(r"^\$ (.*)\n", text, flags=re.MULTILINE)
+    return [*zip(parts[1::2], parts[2::2], strict=True)]
+
+
+def add(shell: Shell, text: str) -> None:
+    """Add to the configuration what the reader is to add."""
+    file = shell.folder / "caxton.toml"
+    file.write_text(f"{file.read_text()}\n{text}")
+
+
 def test_the_readme(shell: Shell) -> None:
     typed: list[str] = []
     for language, _, text in blocks(README):
+        if language == "toml":
+            add(shell, text)
+        shown = dict(transcript(text))
         for line in commands(language, text):
-            type_in(shell, line)
+            out = type_in(shell, line)
+            assert shown.get(line, out) == out
             typed.append(line)
-    assert "caxton audit verify" in typed
+    assert {"caxton audit verify", "caxton run abroad"} <= {*typed}
 
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
 def test_a_tutorial(shell: Shell, page: Path) -> None:
-    file = shell.folder / "caxton.toml"
     typed: dict[str, str] = {}
     for language, name, text in blocks(page):
         if name:
             shell.write(name, text)
-        elif language == "toml":  # What the reader is to add.
-            file.write_text(f"{file.read_text()}\n{text}")
+        elif language == "toml":
+            add(shell, text)
+        shown = dict(transcript(text))
         for line in commands(language, text):
-            typed[line] = type_in(shell, line)
+            out = typed[line] = type_in(shell, line)
+            assert shown.get(line, out) == out
     assert typed
     if page.stem.startswith("first-agent"):
         runs = [out for line, out in typed.items() if line.startswith("caxton run ")]
@@ -158,11 +175,30 @@ def test_the_page_about_tests(shell: Shell) -> None:
     assert shown in type_in(shell, "pytest", 1)
 
 
+def test_the_page_about_grants(shell: Shell) -> None:
+    page = ROOT / "docs" / "how-to" / "write-grants.md"
+    typed: list[str] = []
+    for language, name, text in blocks(page):
+        if name:
+            shell.write(name, text)
+        for said in text.split("$ ")[1:] if language == "console" else ():
+            line, _, shown = said.partition("\n")
+            denied = line.startswith("caxton grant explain") or line.endswith("7d")
+            told = type_in(shell, line, int(denied))
+            assert told == shown or line in _LONG, line
+            typed.append(line)
+    assert typed[-1] == "caxton grant check"
+
+
+#: What it prints has ids and times in it.
+_LONG = {"caxton grant what-if new.toml --since 7d"}
+
+
 def test_the_configuration_that_the_readme_shows_is_one(shell: Shell) -> None:
-    demo = {"command": "python", "args": ["-m", "caxton_host.demo_server"]}
+    time = {"command": "python", "args": ["-m", "mcp_server_time"]}
     for language, _, text in blocks(README):
         if language == "toml":
-            shell.write("caxton.toml", toml({"servers.demo": demo}, text))
+            shell.write("caxton.toml", toml({"servers.time": time}, text))
             done = shell("agent", "list", "--json")
             assert (done.code, done.err) == (0, "")
             assert done.document[0]["grants"]["allow"]

@@ -23,7 +23,7 @@ def store(request: pytest.FixtureRequest) -> str:
 
 
 def test_nothing_is_lost_and_nothing_happens_twice(store: str) -> None:
-    # laws 2, 3, 7 and 10; by hand: python -m tests.chaos --cycles 10000
+    # laws 2, 3, 4, 7, 8 and 10; by hand: python -m tests.chaos --cycles 10000
     pace = "0.06" if store == "sqlite" else "0.2"  # a lease has to pass in between
     done = subprocess.run(
         [
@@ -43,5 +43,6 @@ def test_nothing_is_lost_and_nothing_happens_twice(store: str) -> None:
     effects = re.search(r"effects (\d+)", said)
     assert effects is not None
     assert int(effects[1]) > 0
-    for kind in ("host", "worker", "server", "approve", "deny"):
+    for kind in ("host", "worker", "server", "approve", "deny", "budget"):
         assert f"'{kind}'" in said, said
+    assert re.search(r"masks +in [1-9]", said), said

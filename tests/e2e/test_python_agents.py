@@ -11,6 +11,7 @@ import pytest
 
 from caxton_host.building import build_agent, find_shared
 from tests.others import Programs
+from tests.shared import once
 
 from .shell import Shell, toml
 
@@ -21,19 +22,22 @@ MODEL = find_shared("agents/assistant/model_server.py")
 pytestmark = pytest.mark.timeout(400)
 
 
-def _built(name: str, folder: Path) -> Path:
-    source = find_shared(f"agents/{name}")
-    return build_agent(source, into=folder, cache=folder / "cache").path
+def _built(name: str, factory: pytest.TempPathFactory) -> Path:
+    def build(folder: Path) -> None:
+        cache = factory.mktemp("cache")
+        build_agent(find_shared(f"agents/{name}"), into=folder, cache=cache)
+
+    return once(factory, name, build) / f"{name}.wasm"
 
 
 @pytest.fixture(scope="session")
 def researcher(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _built("researcher", tmp_path_factory.mktemp("researcher"))
+    return _built("researcher", tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
 def assistant(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _built("assistant", tmp_path_factory.mktemp("assistant"))
+    return _built("assistant", tmp_path_factory)
 
 
 @pytest.fixture(scope="session")

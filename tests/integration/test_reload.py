@@ -167,7 +167,7 @@ args = ["-m", "caxton_host.demo_server"]
     await place.reload()
     first, *_ = await place.run()
     assert not [name for name in first.catalogue if "kept" in name or "more" in name]
-    await until(lambda: not [*processes(str(FAULTY))])
+    await until(lambda: not [*processes(str(place.folder / "state"))])
 
 
 async def test_what_cannot_be_loaded_changes_nothing(place: Place) -> None:

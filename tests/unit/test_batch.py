@@ -12,7 +12,6 @@ import pytest
 
 from caxton_host import codec, door
 from caxton_host.core.calls import JSON, Completed, Effect, Outcome, Route, ToolCall
-from caxton_host.core.decisions import Tally
 from caxton_host.core.events import (
     CallResolved,
     Event,
@@ -510,23 +509,6 @@ class Failing(MemoryLog):
         raise StoreError("disk full")
 
 
-class Refusing(MemoryLog):
-    """A log whose budgets are all spent, once."""
-
-    refused = False
-
-    async def append(
-        self,
-        *events: Event,
-        blobs: Mapping[str, bytes] | None = None,
-        reserve: Sequence[Reservation] = (),
-    ) -> Refused | None:
-        if not self.refused:
-            self.refused = True
-            return Refused(0, "deny[9]")
-        return await super().append(*events, blobs=blobs, reserve=reserve)
-
-
 class Slow(MemoryLog):
     """A log that takes events at once, and a while to make them durable."""
 
@@ -556,23 +538,6 @@ async def test_outcome_that_cannot_be_stored_ends_the_run_with_that_error() -> N
     scene = Scene(tools=Meeting(ANSWERS, work=work))
     with pytest.raises(StoreError):
         await scene.call("a", "b")
-
-
-async def test_refused_reservation_denies_every_allowed_item() -> None:
-    scene = Scene(log=new_log(Refusing), today=DEMO)
-
-    replies = await scene.call("a", "rm", "b")
-
-    assert [reply["error"]["code"] for reply in replies] == [
-        "budget",
-        "not_granted",
-        "budget",
-    ]
-    assert scene.tools.asked == []
-    assert (scene.journal.tally, scene.journal.tally_today) == (Tally(), Tally())
-    intents = [e for e in scene.log.events if isinstance(e, ToolInvoked)]
-    assert [e.rule for e in intents] == [None] * 3
-    assert scene.closed()
 
 
 # -- stopping ------------------------------------------------------------------
@@ -717,15 +682,6 @@ async def test_item_that_a_person_let_go_is_sent_again_with_the_others() -> None
         "resumed",
         "resolved",
     ]
-
-
-async def test_refusal_leaves_retries_alone() -> None:
-    scene = Scene(history=[invoked(1)], log=new_log(Refusing))
-
-    replies = await scene.call("a", "b")
-
-    assert words(replies) == ["ok", "denied"]
-    assert [request.call for request in scene.tools.asked] == [1]
 
 
 async def test_limit_leaves_in_doubt_what_is_in_doubt() -> None:

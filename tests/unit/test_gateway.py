@@ -34,6 +34,7 @@ from caxton_host.core.events import (
 )
 from caxton_host.core.grants import Grant
 from caxton_host.core.journal import Answered, Journal
+from caxton_host.core.jsonpaths import JsonPath
 from caxton_host.core.names import idempotency_key
 from caxton_host.core.payloads import outcome_of, settled
 from caxton_host.core.redact import Redactor
@@ -286,19 +287,6 @@ class Failing(MemoryLog):
         raise StoreError("disk full")
 
 
-class Refusing(MemoryLog):
-    """A log whose budgets are all spent."""
-
-    async def append(
-        self,
-        *events: Event,
-        blobs: Mapping[str, bytes] | None = None,
-        reserve: Sequence[Reservation] = (),
-    ) -> Refused | None:
-        del events, blobs, reserve
-        return Refused(0, "deny[9]")
-
-
 class Slow(MemoryLog):
     """A log that takes events at once, and a while to make them durable."""
 
@@ -339,18 +327,6 @@ async def test_intent_is_durable_before_the_tool_is_asked() -> None:  # law 3
 
     assert len(scene.tools.asked) == 1
     assert (scene.log.durable, len(scene.log.events)) == (1, 2)  # rides the next commit
-
-
-async def test_refused_reservation_is_recorded_as_a_denial() -> None:
-    scene = Scene(log=log_of(Refusing))
-
-    outcome = (await scene.gate.call(WEATHER)).outcome
-
-    assert outcome == Denied(
-        code="budget", rule="deny[9]", message="that budget is spent"
-    )
-    assert scene.log.events == [replace(invoked(), rule=None), settled(1, outcome)]
-    assert scene.tools.asked == []
 
 
 # -- what is judged and what is recorded ---------------------------------------
@@ -430,6 +406,18 @@ async def test_text_of_a_failure_is_redacted() -> None:  # law 8
 
     assert isinstance(outcome, Failed)
     assert outcome.message == "401 for [redacted]"
+
+
+async def test_failure_says_what_a_person_can_do() -> None:
+    answer = ToolError(
+        "transport", "no", "there is no token", fix="caxton server login x"
+    )
+    scene = Scene(tools(answer))
+
+    outcome = (await scene.gate.call(WEATHER)).outcome
+
+    assert isinstance(outcome, Failed)
+    assert outcome.message == "there is no token. To fix: caxton server login x"
 
 
 async def test_replayed_call_is_compared_as_it_was_redacted() -> None:
@@ -644,6 +632,23 @@ async def test_answer_over_the_limit_is_cut_where_the_operator_wants_that() -> N
     assert (again.message, again.data) == ("a l", kept)  # not a digest of a digest
 
 
+async def test_answer_is_cleaned_before_it_is_cut_to_the_size_of_its_rule() -> None:
+    data: JSON = {"mail": "ada@example.org"}
+    done = Completed(message="?", data=data, bytes=101, told=str)
+    strict = replace(
+        GRANT.allow[0], max_result=100, redact_result=(JsonPath.parse("$.mail"),)
+    )
+    scene = Scene(tools=tools(done), grant=Grant(allow=(strict,)))
+    routes = {"weather": replace(WEATHER_ROUTE, over_limit="cut")}
+    gate = replace(scene.gate, routes=routes)
+
+    outcome = (await gate.call(WEATHER)).outcome
+
+    text = "{'mail': '[redacted]'}"
+    clean = Completed(message=text, data={"mail": "[redacted]"})
+    assert outcome == Completed(message=text, data=cut(clean).data, bytes=101)
+
+
 # -- sent again ------------------------------------------------------------------
 
 
@@ -691,6 +696,16 @@ async def test_call_that_failed_is_sent_again_if_its_effect_allows_it(
     assert len({request.idempotency_key for request in scene.tools.asked}) == 1
     first, second = scene.waits
     assert 0.5 <= first <= 1 <= second <= 2
+
+
+async def test_each_send_of_a_call_is_under_the_terms_of_its_rule() -> None:
+    patient = Grant(allow=(replace(GRANT.allow[0], timeout=2.5),))
+    unlucky = moody(("timeout", "unknown"), ("transport", "unknown"))
+    scene = Scene(tools=unlucky, grant=patient, effect="read", retry=THRICE)
+
+    await scene.gate.call(WEATHER)
+
+    assert [request.timeout for request in unlucky.asked] == [2.5, 2.5, 2.5]
 
 
 async def test_call_of_any_effect_is_sent_again_if_it_never_left() -> None:  # law 7

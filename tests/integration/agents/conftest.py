@@ -7,6 +7,7 @@ import pytest
 
 from caxton_host.building import build_agent, find_shared
 from tests.javascript import install
+from tests.shared import once
 
 #: Languages that are built to core modules, which a bare engine runs.
 CORE = ("c", "rust")
@@ -47,15 +48,16 @@ def weathers(
     tmp_path_factory: pytest.TempPathFactory, zig_cache: Path
 ) -> dict[str, bytes]:
     """Return the example agent in each language, by language."""
-    folder = install(tmp_path_factory.mktemp("sources")) / "weather"
-    shutil.copytree(find_shared("agents/weather"), folder)
-    into = tmp_path_factory.mktemp("weather")
-    return {
-        lang: build_agent(
-            folder, lang=lang, into=into, cache=zig_cache
-        ).path.read_bytes()
-        for lang in LANGUAGES
-    }
+
+    def build(folder: Path) -> None:
+        sources = install(tmp_path_factory.mktemp("sources")) / "weather"
+        shutil.copytree(find_shared("agents/weather"), sources)
+        for lang in LANGUAGES:
+            made = build_agent(sources, lang=lang, into=folder, cache=zig_cache)
+            made.path.rename(folder / lang)
+
+    built = once(tmp_path_factory, "weathers", build)
+    return {lang: (built / lang).read_bytes() for lang in LANGUAGES}
 
 
 @pytest.fixture(params=CORE)

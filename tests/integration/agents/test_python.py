@@ -19,6 +19,7 @@ from caxton_host.core.limits import Limits
 from caxton_host.errors import UsageError
 from caxton_host.ports import Answer, Ending, Guest
 from caxton_host.sandbox import WasmSandbox
+from tests.shared import once
 from tests.stillness import COMPONENT, NOW, STILL, TRAPS
 
 EVALUATOR = Path(__file__).with_name("evaluator.py")
@@ -63,8 +64,14 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def evaluator(sources: Path, zig_cache: Path) -> bytes:
-    return build_agent(sources, cache=zig_cache).path.read_bytes()
+def evaluator(
+    sources: Path, zig_cache: Path, tmp_path_factory: pytest.TempPathFactory
+) -> bytes:
+    def build(folder: Path) -> None:
+        build_agent(sources, into=folder, cache=zig_cache)
+
+    (module,) = once(tmp_path_factory, "evaluator", build).iterdir()
+    return module.read_bytes()
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import base64
 import secrets
 import socket
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -20,6 +20,7 @@ from starlette.routing import Route
 from caxton_host.demo_server import demo_server
 
 from .conftest import until
+from .issuer import Issuer
 
 CLIENT, CLIENT_SECRET = "caxton-client", "correct horse/battery+staple"
 
@@ -117,10 +118,22 @@ class Guarded:
 
         sends_to: What its metadata name as the issuer, instead of the true one.
 
+        names_first: Another issuer that it names as well, before that.
+
         metadata: Where it says that its metadata are, if not where they are.
+
+        resource: What it says that it is, if not the truth.
+
+        scope: What it wants a token to be good for at first; ``None``: it says nothing.
+
+        lacks: What it wants for calls as well.
     """
 
-    def __init__(self, authority: Authority, app: Any = None) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        authority: Authority | Issuer,
+        app: Any = None,  # noqa: ANN401
+    ) -> None:
         self._authority = authority
         self.app = app or demo_server().streamable_http_app()
         self.url = ""
@@ -129,11 +142,19 @@ class Guarded:
         self.silent = False
         self.sends_to: str | None = None
         self.metadata: str | None = None
+        self.names_first: str | None = None
+        self.resource: str | None = None
+        self.scope: str | None = "everything"
+        self.lacks: str | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401
         if scope["type"] != "http" or "/.well-known" not in scope["path"]:
             if scope["type"] == "http" and not self._admits(scope):
                 await self._challenge()(scope, receive, send)
+            elif scope["type"] == "http" and self._is_lacking(scope):
+                said = f'Bearer error="insufficient_scope", scope="{self.lacks}"'
+                refusal = Response(status_code=403, headers={"www-authenticate": said})
+                await refusal(scope, receive, send)
             else:
                 await self.app(scope, receive, send)
         elif self.silent or "oauth-protected-resource" not in scope["path"]:
@@ -141,7 +162,9 @@ class Guarded:
         else:
             origin = self.url.removesuffix("/mcp")
             issuer = self.sends_to or self._authority.url
-            about = {"resource": f"{origin}/mcp", "authorization_servers": [issuer]}
+            resource = self.resource or f"{origin}/mcp"
+            issuers = [*filter(None, [self.names_first]), issuer]
+            about = {"resource": resource, "authorization_servers": issuers}
             await JSONResponse(about)(scope, receive, send)
 
     def _admits(self, scope: Any) -> bool:  # noqa: ANN401
@@ -152,8 +175,17 @@ class Guarded:
             self.calls.append(headers[b"mcp-method"].decode())
         return said.removeprefix("Bearer ") in self._authority.good
 
+    def _is_lacking(self, scope: Any) -> bool:  # noqa: ANN401
+        if self.lacks is None or not isinstance(self._authority, Issuer):
+            return False
+        headers = dict(scope["headers"])
+        token = headers[b"authorization"].decode().removeprefix("Bearer ")
+        granted = self._authority.good[token].split()
+        lacking = not {*self.lacks.split()} <= {*granted}
+        return headers.get(b"mcp-method") == b"tools/call" and lacking
+
     def _challenge(self) -> Response:
-        said = 'Bearer scope="everything"'
+        said = "Bearer" if self.scope is None else f'Bearer scope="{self.scope}"'
         if self.metadata:
             said += f', resource_metadata="{self.metadata}"'
         return Response(status_code=401, headers={"www-authenticate": said})
@@ -162,12 +194,31 @@ class Guarded:
 @asynccontextmanager
 async def served(app: Any) -> AsyncGenerator[str]:  # noqa: ANN401 -- what uvicorn takes
     """Yield the origin at which an application is served."""
-    config = uvicorn.Config(app, log_level="error", lifespan="auto", ws="none")
-    server = uvicorn.Server(config)
-    with socket.socket(proto=socket.IPPROTO_TCP) as listening:
-        listening.bind(("127.0.0.1", 0))
-        serving = asyncio.create_task(server.serve([listening]))
-        await until(lambda: server.started)
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        server.should_exit = True
-        await serving
+    async with served_at_once(app) as [origin]:
+        yield origin
+
+
+@asynccontextmanager
+async def served_at_once(*apps: Any) -> AsyncGenerator[list[str]]:  # noqa: ANN401
+    """Yield the origins of applications, which end together: each takes its time."""
+    servers = [
+        uvicorn.Server(
+            uvicorn.Config(app, log_level="error", lifespan="auto", ws="none")
+        )
+        for app in apps
+    ]
+    with ExitStack() as stack:
+        listening = [
+            stack.enter_context(socket.socket(proto=socket.IPPROTO_TCP)) for _ in apps
+        ]
+        for one in listening:
+            one.bind(("127.0.0.1", 0))
+        serving = [
+            asyncio.create_task(server.serve([one]))
+            for server, one in zip(servers, listening, strict=True)
+        ]
+        await until(lambda: all(server.started for server in servers))
+        yield [f"http://127.0.0.1:{one.getsockname()[1]}" for one in listening]
+        for server in servers:
+            server.should_exit = True
+        await asyncio.gather(*serving)

@@ -153,7 +153,7 @@ class FaultyHttp:
 
     # -- MCP -------------------------------------------------------------------
 
-    async def _serve(self, asked: Asked, to: Writer) -> None:  # noqa: C901
+    async def _serve(self, asked: Asked, to: Writer) -> None:  # noqa: C901, PLR0912
         message, session = asked.message, asked.headers.get("mcp-session-id")
         method, number = message.get("method"), message.get("id")
         if asked.verb == "GET" and "last-event-id" not in asked.headers:
@@ -179,6 +179,8 @@ class FaultyHttp:
             await to.error(None, -32600, "Session not found", status=404)
         elif number is None:
             await to.reply(b"", status=202)
+        elif method == "ping":
+            await to.result(number, {})
         elif method == "tools/list":
             tools = [tool("act", self.schema), tool("echo", {"type": "object"})]
             ttl = {} if self.ttl is None else {"ttlMs": self.ttl}

@@ -47,6 +47,10 @@ STARTS = {
 }
 
 
+#: Their last word is an answer, and not the end of the stream.
+_STAYING = {"asks", "changes", "floods", "reports", "twice"}
+
+
 class FaultySse(FaultyHttp):
     """The server, within the test's own event loop."""
 
@@ -80,7 +84,8 @@ class FaultySse(FaultyHttp):
         if session not in self._streams:
             await to.reply(b"Could not find session", "text/plain", status=404)
             return
-        through = Through(to, self._streams[session])
+        stays = self.mode in _STAYING
+        through = Through(to, self._streams[session], stays=stays)
         message = asked.message
         method, number = message.get("method"), message.get("id")
         if method is None:
@@ -92,6 +97,8 @@ class FaultySse(FaultyHttp):
             await through.result(
                 number, INITIALIZED | {"protocolVersion": "2024-11-05"}
             )
+        elif method == "ping":
+            await through.result(number, {})
         elif method == "tools/list":
             tools = [tool("act", self.schema), tool("echo", {"type": "object"})]
             await through.result(number, {"tools": tools})
@@ -195,9 +202,10 @@ class FaultySse(FaultyHttp):
 class Through(Writer):
     """What is said to one POST: to itself, or on the stream."""
 
-    def __init__(self, post: Writer, stream: Writer) -> None:
+    def __init__(self, post: Writer, stream: Writer, *, stays: bool) -> None:
         super().__init__(post._writer)
         self.stream = stream
+        self._stays = stays
         self.accepted = asyncio.Event()
 
     async def accept(self) -> None:
@@ -217,6 +225,10 @@ class Through(Writer):
             await self.stream.event(body)
         else:
             await super().reply(body, kind, status=status, headers=headers)
+
+    async def end(self) -> None:
+        if not self._stays:
+            await super().end()
 
     async def events(self) -> None:
         await self.accept()

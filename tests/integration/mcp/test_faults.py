@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,14 @@ async def test_no_answer_is_a_timeout_and_the_server_is_told(
         if mode == "never":
             await tools.call_tool(request("echo"))
             assert noted(state, "told notifications/cancelled")
+
+
+async def test_a_call_may_be_less_patient_than_its_server(faulty: Faulty) -> None:
+    async with faulty("never", timeout=60.0) as tools, asyncio.timeout(20):
+        await tools.offered(["faulty"])
+        with pytest.raises(ToolError) as caught:
+            await tools.call_tool(replace(request("act"), timeout=0.2))
+    assert (caught.value.kind, caught.value.sent) == ("timeout", "unknown")
 
 
 async def test_a_late_answer_is_dropped(faulty: Faulty, events: list[Event]) -> None:

@@ -49,7 +49,8 @@ _App = Callable[
 
 
 def tools_of(url: str, *, proxy: str | None = None, **options: Any) -> McpTools:  # noqa: ANN401
-    config = ServerConfig(name="web", url=url, transport="http", **options)
+    given: dict[str, Any] = {"transport": "http"}
+    config = ServerConfig(name="web", url=url, **(given | options))
     return McpTools({"web": config}, redact=Redactor([SECRET]), proxy=proxy)
 
 
@@ -127,15 +128,16 @@ async def test_servers_of_the_official_sdk_answer_in_every_way_they_can(
         assert [answer.message for answer in said] == texts
 
 
-async def test_the_demo_server_serves_http_as_a_program() -> None:
+@pytest.mark.parametrize("transport", ["http", "sse"])
+async def test_the_demo_server_serves_http_as_a_program(transport: str) -> None:
     program = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "caxton_host.demo_server", "--http", "0"),
+        *(sys.executable, "-m", "caxton_host.demo_server", f"--{transport}", "0"),
         stderr=subprocess.PIPE,
     )
     try:
         assert program.stderr
         url = (await program.stderr.readline()).decode().strip()
-        async with tools_of(url) as tools:
+        async with tools_of(url, transport=transport) as tools:
             answer = await tools.call_tool(
                 request("echo", {"text": "hello"}, server="web")
             )
@@ -315,6 +317,7 @@ async def test_a_server_that_cannot_be_used_is_skipped_unless_it_is_required(
     assert re.search(why, str(problem))
     assert SECRET not in str(problem)  # law 8
     assert "url and headers of [servers.web]" in problem.fix
+    assert ('transport = "sse"' in problem.fix) == ("404" in why)
 
 
 async def test_what_cannot_be_a_header_is_never_sent() -> None:

@@ -131,6 +131,38 @@ async def test_a_server_that_hangs_while_nobody_asks_it_is_started_again(
     assert events.index(lost) == 1
 
 
+@pytest.mark.parametrize("mode", ["drips", "stops_reading"])
+async def test_a_server_that_hangs_in_a_call_is_started_again_while_calls_come(
+    faulty: Faulty, events: list[Event], mode: str
+) -> None:
+    slow = {"act": ToolOptions(timeout=0.5)}
+    async with faulty(mode, health=0.3, tools=slow) as tools:
+        await tools.offered(["faulty"])
+        ends: list[tuple[str, str]] = []
+        for tool in ("act", "echo"):
+            with pytest.raises(ToolError) as caught:
+                await tools.call_tool(request(tool))
+            ends.append((caught.value.kind, caught.value.sent))
+        assert ends == [("timeout", "unknown"), ("transport", "unknown")]
+        assert (await tools.call_tool(request("act"))).message == "fine"
+    assert ServerLost(server="faulty", reason="the server does not answer") in events
+
+
+async def test_a_server_that_keeps_one_call_waiting_for_another_is_let_alone(
+    faulty: Faulty, events: list[Event]
+) -> None:
+    # It does one thing at a time, and says nothing for 0.5 s.
+    quick = {"echo": ToolOptions(timeout=0.1)}
+    async with faulty("late", health=0.05, tools=quick) as tools:
+        await tools.offered(["faulty"])
+        late = asyncio.create_task(tools.call_tool(request("act")))
+        await asyncio.sleep(0.05)
+        with pytest.raises(ToolError, match="in time"):
+            await tools.call_tool(request("echo"))
+        assert (await late).message == "fine"
+    assert [type(event) for event in events] == [ServerConnected]
+
+
 @pytest.mark.parametrize("mode", ["sound", "legacy"])
 async def test_any_answer_is_a_sign_of_life(
     faulty: Faulty, state: Path, events: list[Event], mode: str

@@ -14,12 +14,12 @@ import pytest
 from caxton_host.core.events import Event
 from caxton_host.core.redact import Redactor
 from caxton_host.core.servers import OAuth, ServerConfig
+from caxton_host.demo_server import sse_app
 from caxton_host.errors import ToolError
 from caxton_host.mcp import McpTools
 
 from .authority import CLIENT, CLIENT_SECRET, Authority, Guarded, served
 from .conftest import request
-from .official_sse import official_sse
 
 
 class Scene(NamedTuple):
@@ -207,7 +207,7 @@ async def test_an_issuer_that_does_not_answer_takes_no_longer_than_the_start() -
 
 async def test_the_transport_of_2024_shows_its_token_too() -> None:
     authority = Authority()
-    guarded = Guarded(authority, official_sse())
+    guarded = Guarded(authority, sse_app())
     async with served(authority.app()) as issuer, served(guarded) as origin:
         authority.url, guarded.url = issuer, f"{origin}/sse"
         guarded.silent = True

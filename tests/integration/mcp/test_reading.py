@@ -6,6 +6,7 @@ import logging
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from caxton_host.ports import RunScope
 
 from . import library_server
 from .conftest import SECRET, Faulty
+from .faulty_http import FaultyHttp
 from .test_http_servers import sdk_server
 
 LIBRARY = ServerConfig(
@@ -79,6 +81,37 @@ async def test_a_server_without_resources_is_told_of_and_stops_nothing(
         [one] = await tools.resources(["faulty"], SCOPE)
     assert one.error == "protocol: the server says that it has none"
     assert "faulty: resource list left out" in caplog.text
+
+
+@pytest.mark.parametrize(("ttl", "asked"), [(60_000, 1), (0, 2), (None, 2)])
+async def test_what_a_server_promises_is_not_asked_for_twice(
+    ttl: int | None, asked: int
+) -> None:
+    promise = {} if ttl is None else {"ttlMs": ttl}
+
+    class Library(FaultyHttp):
+        async def _serve(self, asked: Any, to: Any) -> None:  # noqa: ANN401
+            answers: dict[str, dict[str, object]] = {
+                "resources/list": {"resources": [{"uri": "a:b", "name": "b"}]},
+                "resources/templates/list": {"resourceTemplates": []},
+                "resources/read": {"contents": [{"uri": "a:b", "text": "hello"}]},
+            }
+            if said := answers.get(asked.message.get("method")):
+                await to.result(asked.message["id"], said | promise)
+            else:
+                await super()._serve(asked, to)
+
+    async with Library() as server:
+        server.capabilities = {"resources": {}}
+        config = ServerConfig(
+            name="crm", url=server.url, transport="http", resources=Resources()
+        )
+        async with tools_of(config) as tools:
+            for _ in range(2):
+                [one] = await tools.resources(["crm"], SCOPE)
+                assert one.value == "hello"
+        for method in ("resources/list", "resources/read"):
+            assert len(server.told(method)) == asked
 
 
 async def test_nothing_runs_without_required_resources(faulty: Faulty) -> None:

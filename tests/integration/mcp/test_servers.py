@@ -170,6 +170,19 @@ async def test_tools_that_cannot_be_told_apart_are_left_out(
     assert r"zero\u200bwidth" in caplog.text
 
 
+async def test_options_of_a_tool_that_is_not_there_are_told_of(
+    faulty: Faulty, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"act": ToolOptions(), "ecco": ToolOptions(), "zzz": ToolOptions()}
+    async with faulty("sound", tools=options) as tools:
+        await tools.offered(["faulty"])
+    offers = "MCP: faulty offers no tool"
+    assert [line for line in caplog.messages if line.startswith(offers)] == [
+        f"{offers} 'ecco', which is configured; did you mean echo?",
+        f"{offers} 'zzz', which is configured",
+    ]
+
+
 @pytest.mark.parametrize("mode", ["changes", "changes_on_restart"])
 async def test_a_changed_definition_is_never_called(
     faulty: Faulty, state: Path, events: list[Event], mode: str

@@ -19,6 +19,7 @@ from caxton_host.core.calls import FailureKind, Sent
 from caxton_host.core.events import Event, ToolsChanged
 from caxton_host.core.redact import Redactor
 from caxton_host.core.servers import Restart, ServerConfig, ToolOptions
+from caxton_host.demo_server import sse_app
 from caxton_host.errors import ToolError
 from caxton_host.mcp import McpTools
 
@@ -26,7 +27,6 @@ from .conftest import SECRET, request, until
 from .faults import SSE, SSE_SLOW
 from .faulty_http import ASKED, FaultyHttp
 from .faulty_sse import STARTS, FaultySse
-from .official_sse import official_sse
 
 
 class Scene(NamedTuple):
@@ -69,7 +69,7 @@ async def scene(mode: str = "sound", **options: Any) -> AsyncGenerator[Scene]:  
 
 @asynccontextmanager
 async def sdk_server() -> AsyncGenerator[str]:
-    config = uvicorn.Config(official_sse(), log_level="error", ws="none")
+    config = uvicorn.Config(sse_app(), log_level="error", ws="none")
     server = uvicorn.Server(config)
     with socket.socket(proto=socket.IPPROTO_TCP) as listening:
         listening.bind(("127.0.0.1", 0))

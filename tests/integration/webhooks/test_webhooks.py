@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from caxton_host.core.calls import JSON, Completed
+from caxton_host.core.jsonpaths import JsonPath
 from caxton_host.core.redact import MASK, Redactor
+from caxton_host.core.terms import Terms
 from caxton_host.core.webhooks import SERVER, Webhook
 from caxton_host.errors import ToolError
 from caxton_host.ports import ToolRequest
@@ -230,6 +233,37 @@ async def test_answer_over_its_size_is_refused(server: Server) -> None:
 async def test_answer_that_never_comes_is_a_timeout(server: Server) -> None:
     error = await failure(hook(server, timeout=0.2), {"city": "Seattle"})
     assert (error.kind, error.sent) == ("timeout", "unknown")
+
+
+async def test_call_may_be_less_patient_than_its_webhook(server: Server) -> None:
+    impatient = replace(request({"city": "Seattle"}), timeout=0.2)
+    async with WebhookTools({"weather": hook(server, timeout=60.0)}) as tools:
+        with pytest.raises(ToolError) as caught:
+            await tools.call_tool(impatient)
+    assert (caught.value.kind, caught.value.sent) == ("timeout", "unknown")
+
+
+@pytest.mark.parametrize(
+    ("field", "message"), [("user.name", "Ada"), ("user.email", MASK), (None, "")]
+)
+async def test_message_is_made_of_what_a_rule_leaves(
+    server: Server, field: str | None, message: str
+) -> None:
+    server.answers(b'{"user": {"name": "Ada", "email": "ada@example.org"}}', AS_JSON)
+    done = await call(hook(server, message_field=field), {"city": "Seattle"})
+    terms = Terms(redact=(JsonPath.parse("$.user.email"),))
+
+    clean = terms.conceal(done, SERVER)
+
+    body: JSON = {"user": {"name": "Ada", "email": MASK}}
+    assert (clean.message, clean.data) == (message, {"status": 200, "body": body})
+
+
+async def test_why_nothing_was_sent_is_told_under_any_rule(server: Server) -> None:
+    done = await call(hook(server), {})
+    terms = Terms(redact=(JsonPath.parse("$..city"),))
+
+    assert terms.conceal(done, SERVER) == done
 
 
 async def test_private_host_needs_the_word_of_the_operator(weather: Server) -> None:

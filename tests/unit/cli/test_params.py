@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from caxton_host.cli.params import params_of
+from caxton_host.cli.params import Words
 from caxton_host.core.calls import JSON
 from caxton_host.errors import UsageError
 
@@ -43,7 +43,8 @@ SCHEMA: dict[str, JSON] = {
         ("text=", ""),
         ("text=a=b", "a=b"),
         ("count=7", 7),
-        ("count=7.0", 7.0),
+        ("count=7.0", 7),
+        ("share=7.0", 7.0),
         ("share=0.5", 0.5),
         ("share=1", 1),
         ("sure=true", True),
@@ -64,7 +65,7 @@ SCHEMA: dict[str, JSON] = {
     ],
 )
 def test_a_word_is_what_the_schema_wants(word: str, value: object) -> None:
-    found: Any = params_of([word], SCHEMA)[word.partition("=")[0]]
+    found: Any = Words.read([word]).params(SCHEMA)[word.partition("=")[0]]
     assert (found, type(found)) == (value, type(value))
 
 
@@ -86,10 +87,18 @@ def test_a_word_is_what_the_schema_wants(word: str, value: object) -> None:
 )
 def test_a_word_that_cannot_be_meant_is_refused(words: list[str], said: str) -> None:
     with pytest.raises(UsageError, match=said) as caught:
-        params_of(words, SCHEMA)
+        Words.read(words).params(SCHEMA)
     assert caught.value.fix
 
 
 def test_a_whole_map_is_taken_as_it_is() -> None:
-    assert params_of(['{"count": "x", "new": 1}'], SCHEMA) == {"count": "x", "new": 1}
-    assert params_of([], SCHEMA) == {}
+    whole = Words.read(['{"count": "x", "new": 1}'])
+    assert whole.params(SCHEMA) == {"count": "x", "new": 1}
+    assert whole.params({"required": ["text"]}) == {"count": "x", "new": 1}
+    assert Words.read([]).params(SCHEMA) == {}
+
+
+def test_what_the_tool_cannot_do_without_is_asked_for() -> None:
+    with pytest.raises(UsageError, match="text is missing") as caught:
+        Words.read(["count=1"]).params({**SCHEMA, "required": ["count", "text"]})
+    assert caught.value.fix == "add text=VALUE"

@@ -31,6 +31,7 @@ from caxton_host.core.events import (
     RunStarted,
     RunSuspended,
     ToolInvoked,
+    ToolProgress,
 )
 from caxton_host.core.payloads import settled
 from caxton_host.core.redact import Redactor
@@ -227,6 +228,7 @@ def test_every_event_has_a_remark_of_one_line() -> None:
         RunCancelled(actor={}, reason="interrupted"),
         RunFailed(kind="trap", message="unreachable", fuel=1),
         RunCompleted(output=[1], output_sha256="", fuel=1),
+        ToolProgress(call=1, message="on\nit", progress=1.0, total=3.0),
     )
     remarks = [remark(event) for event in history]
     assert remarks[2] == "timeout, sent unknown: too\\nlate"
@@ -234,7 +236,7 @@ def test_every_event_has_a_remark_of_one_line() -> None:
     assert remarks[5] == "info: \\x1b[2J"
     assert remarks[6] == "erased"
     assert remarks[7] == "reason=approval, call=2"
-    assert remarks[9:] == ["trap: unreachable", "[1]"]
+    assert remarks[9:] == ["trap: unreachable", "[1]", "1 of 3 on\\nit"]
     assert max(len(str(row[-1])) for row in rows(history)) == 100
     lines = call_lines(history)
     assert lines[0].endswith("...  failed (timeout, sent unknown): too\\nlate")

@@ -73,6 +73,8 @@ def test_a_server_of_which_nothing_is_known_has_no_figures() -> None:
 def test_what_was_recorded_last_is_what_is_shown() -> None:
     assert of(UP).document() == {
         "host": "host/2",
+        "live": False,
+        "as_of": 1,
         "state": "connected",
         "protocol": "2025-06-18",
         "latency_ms": None,
@@ -104,6 +106,15 @@ def test_an_older_host_says_nothing_if_a_newer_one_does() -> None:
     found = learned(["crm"], newer + older, [])
     assert (found["crm"].host, found["crm"].breaker) == ("host/2", "closed")
     assert learned(["crm"], older, [])["crm"].breaker == "open"
+
+
+def test_a_host_that_is_up_says_what_is_so_now() -> None:
+    older = newest_first("host/1", UP, BreakerOpened(server="crm", failures=5))
+    newer = newest_first("host/2", UP, ServerLost(server="crm", reason="x"))
+    [now] = learned(["crm"], newer + older, [], ["host/1"]).values()
+    assert (now.host, now.live, now.state) == ("host/1", True, "connected")
+    [both] = learned(["crm"], newer + older, [], ["host/1", "host/2"]).values()
+    assert (both.host, both.live, both.as_of) == ("host/2", True, 2)
 
 
 def test_the_latency_is_the_median_of_the_calls_that_were_answered() -> None:

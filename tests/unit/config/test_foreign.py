@@ -6,6 +6,7 @@ import json
 import re
 import sys
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +15,8 @@ from hypothesis import strategies as st
 
 from caxton_host.config import Foreign, append_servers, import_foreign
 from caxton_host.config.servers import server_keys, tool_keys
-from caxton_host.config.toml_text import comment, value_text
 from caxton_host.core.servers import Restart
+from caxton_host.core.toml_text import comment, value_text
 from caxton_host.errors import ConfigError, UsageError
 
 from .conftest import Folder
@@ -113,6 +114,23 @@ def test_a_document_of_signalwire_becomes_servers_by_name_of_their_host(
     assert "# crm_token = { required = true }\n" in found.text
     [said] = found.notes
     assert "ai.SWAIG.functions" in said
+
+
+@pytest.mark.parametrize(
+    ("restart", "key"),
+    [("{enabled: soon}", "enabled"), ("{max_restarts: many}", "max_restarts")],
+)
+def test_what_no_restart_can_be_is_refused_by_its_key(
+    folder: Folder, restart: str, key: str
+) -> None:
+    text = f"mcp: {{servers: {{a: {{command: x, restart: {restart}}}}}}}"
+    with pytest.raises(ConfigError, match=rf"mcp\.servers\.a\.restart\.{key}: wanted"):
+        translated(folder, "ava", text)
+
+
+def test_a_folder_is_no_file_and_is_named(folder: Folder) -> None:
+    with pytest.raises(ConfigError, match=r"^\.: cannot be read"):
+        import_foreign("ava", Path(), environ=folder.environ)
 
 
 def test_the_sidecar_says_the_same_in_yaml(folder: Folder) -> None:

@@ -104,6 +104,23 @@ def test_ten_seconds_to_connect_and_thirty_in_all_are_the_defaults(
     assert (quick.transport, quick.connect_timeout, quick.timeout) == ("sse", 2, 5)
 
 
+def test_a_login_needs_no_word_about_the_client(folder: Folder) -> None:
+    config = folder.load(
+        """
+        version = 1
+        [servers.crm]
+        url = "https://crm.example.com/mcp"
+        [servers.crm.oauth]
+        flow = "code"
+        """
+    )
+    oauth = config.servers["crm"].oauth
+    assert oauth
+    assert (oauth.flow, oauth.client_id, oauth.issuer) == ("code", "", "")
+    shown = json.loads(json.dumps(describe(config)))["servers"]["crm"]["oauth"]
+    assert "client_secret" not in shown
+
+
 def test_credentials_of_a_client_are_read_and_are_secrets(folder: Folder) -> None:
     folder.environ["CRM_SECRET"] = "canary/4711 canary"  # noqa: S105 -- a canary
     config = folder.load(
@@ -685,6 +702,9 @@ def test_conditions_of_a_rule_are_read(folder: Folder) -> None:
         unless_after = ["web/*"]
         expires = 1970-01-01T01:00:01+01:00
         max_params = "16 KiB"
+        timeout = "500ms"
+        max_result = "1 KiB"
+        redact_result = ["$.user.email", "$..secret"]
         """
     )
 
@@ -694,3 +714,5 @@ def test_conditions_of_a_rule_are_read(folder: Folder) -> None:
         "web/*",
     ]
     assert (rule.expires, rule.max_params) == (1_000_000, 16384)
+    assert (rule.timeout, rule.max_result) == (0.5, 1024)
+    assert [path.text for path in rule.redact_result] == ["$.user.email", "$..secret"]

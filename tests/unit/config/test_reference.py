@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from caxton_host.config import servers
+from caxton_host.config import oauth, servers
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "servers.md"
 
@@ -22,7 +22,7 @@ NESTED = {
 
 
 def keys(name: str) -> Iterator[str]:
-    table: dict[str, Any] = getattr(servers, name)
+    table: dict[str, Any] = (vars(servers) | vars(oauth))[name]
     for key in table:
         inner = NESTED.get(key)
         if inner is None:

@@ -10,6 +10,7 @@ CANARY = "canary-4711-canary"
 SERVER = "[servers.a]\ncommand = 'x'\n"
 HOOK = "[webhooks.w]\nurl = 'https://h/{p}'\n"
 WEB = "[servers.a]\nurl = 'https://h'\n"
+LOGIN = WEB + "[servers.a.oauth]\nflow = 'code'\n"
 OAUTH = WEB + "[servers.a.oauth]\nclient_id = 'i'\nclient_secret = '" + CANARY + "'\n"
 RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
 
@@ -107,6 +108,43 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
             "credentials could be read on the way",
             "https",
         ),
+        (
+            OAUTH + "flow = 'code'",
+            "servers.a.oauth",
+            "needs its issuer",
+            "issuer",
+        ),
+        (
+            OAUTH + "issuer = 'https://h'\nredirect_port = 1",
+            "servers.a.oauth.redirect_port",
+            "is for logins",
+            'flow = "code"',
+        ),
+        (
+            LOGIN + "redirect_port = 65536",
+            "servers.a.oauth.redirect_port",
+            "no port",
+            "65535",
+        ),
+        (
+            LOGIN + "client_metadata = 'https://h'",
+            "servers.a.oauth.client_metadata",
+            "no address that a client",
+            "path",
+        ),
+        (
+            LOGIN + "client_id = 'i'\nclient_metadata = 'https://h/c.json'",
+            "servers.a.oauth.client_metadata",
+            "exclude each other",
+            "remove",
+        ),
+        (
+            LOGIN + "issuer = 'http://127.evil.example'",
+            "servers.a.oauth.issuer",
+            "not https",
+            "https",
+        ),
+        (OAUTH + "flow = 'implicit'", "servers.a.oauth.flow", "none of", "code"),
         (OAUTH + "key = ''", "servers.a.oauth.key", "no such key", "client_id"),
         (OAUTH + "method = 'jwt'", "servers.a.oauth.method", "none of", "basic"),
         (
@@ -244,7 +282,7 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
             "SERVER/TOOL",
         ),
         (RULE + "cals = 1", "agents.a.allow[1].cals", "no such key", "calls"),
-        (RULE + "calls = '5/day'", "agents.a.allow[1].calls", "later version", "/run"),
+        (RULE + "calls = '5/year'", "agents.a.allow[1].calls", "periods are", "/run"),
         (RULE + "calls = 'x'", "agents.a.allow[1].calls", "no number of calls", "/run"),
         (RULE + "calls = -1", "agents.a.allow[1].calls", "range", "0"),
         (RULE + "expires = 'x'", "agents.a.allow[1].expires", "date and time", "2027"),
@@ -255,6 +293,28 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
             "time zone",
             "2027-01-31T18:00:00Z",
         ),
+        (
+            RULE + "redact_result = ['user.email']",
+            "agents.a.allow[1].redact_result.1",
+            "does not begin with '$'",
+            "$.user.email",
+        ),
+        (
+            RULE + "redact_result = []",
+            "agents.a.allow[1].redact_result",
+            "names 0 places",
+            "name 1 to 32",
+        ),
+        (
+            RULE + f"redact_result = {['$.a'] * 33}",
+            "agents.a.allow[1].redact_result",
+            "names 33 places",
+            "name 1 to 32",
+        ),
+        (RULE + "timeout = 5", "agents.a.allow[1].timeout", "a duration", "10s"),
+        (RULE + "max_result = 5", "agents.a.allow[1].max_result", "a size", "64 KiB"),
+        (RULE + "hours = {}", "agents.a.allow[1].hours", "hours of the day", "expires"),
+        (RULE + "delegate = {}", "agents.a.allow[1].delegate", "hands on", "own"),
         (RULE + "max_params = 5", "agents.a.allow[1].max_params", "a size", "64 KiB"),
         (
             RULE + "only_after = ['x']",
@@ -262,7 +322,6 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
             "not a tool pattern",
             "SERVER",
         ),
-        (RULE + "rate = '3/min'", "agents.a.allow[1].rate", "not know", "remove"),
         (RULE + "approve = true", "agents.a.allow[1].approve", "a table", "{"),
         (
             RULE + "approve = { by = [] }",
@@ -323,12 +382,6 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
             "agents.a.deny[1].approve",
             "no such key",
             "tools",
-        ),
-        (
-            RULE + RULE + "rate = '3/min'",
-            "agents.a.allow[2].rate",
-            "not know",
-            "remove",
         ),
         (
             "[[agents.a.deny]]\ntools = ['a/b']\ncalls = 1",

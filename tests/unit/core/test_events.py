@@ -118,7 +118,7 @@ def test_every_event_of_the_design_is_there() -> None:
         (
             ToolInvoked,
             """call name server tool params params_sha256 effect rule
-            idempotency_key fuel""",
+            idempotency_key fuel spends""",
         ),
         (
             ToolCompleted,

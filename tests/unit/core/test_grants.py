@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caxton_host.core.calls import Denied, Route
+from caxton_host.core.calls import JSON, Denied, Route
 from caxton_host.core.decisions import (
     Allowed,
     Attempt,
@@ -21,6 +21,7 @@ from caxton_host.core.decisions import (
     may_ever,
 )
 from caxton_host.core.grants import Grant, Rule
+from caxton_host.core.jsonpaths import JsonPath
 from caxton_host.core.patterns import Pattern
 from caxton_host.errors import UsageError
 
@@ -328,10 +329,17 @@ def test_conditions_are_in_the_log_and_come_back_from_it() -> None:
                 unless_after=patterns("web/*"),
                 expires=5,
                 max_params=10,
+                timeout=1.5,
+                max_result=20,
+                redact_result=(JsonPath.parse("$.user['e mail']"),),
                 source="caxton.toml:3",
             ),
         )
     )
 
     assert Grant.from_payload(grant.to_payload()) == grant
+    by_hand: JSON = {"id": "allow[1]", "tools": ["demo/echo"], "timeout": 30}
+    assert Grant.from_payload({"allow": [by_hand]}).allow == (
+        replace(allow("demo/echo"), timeout=30),
+    )
     assert allow("demo/echo").to_payload() == {"id": "allow[1]", "tools": ["demo/echo"]}

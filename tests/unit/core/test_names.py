@@ -15,6 +15,7 @@ from caxton_host.core.names import (
     idempotency_key,
     is_server_name,
     is_tool_name,
+    meant_tool,
     nearest,
     uuid7,
 )
@@ -31,6 +32,15 @@ def test_exposed_names_are_fit_for_every_provider_and_tell_tools_apart(
 
     assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) for name in names)
     assert len(names) == len({one, other})
+
+
+def test_exposed_name_most_likely_means_a_tool_of_a_server_that_there_is() -> None:
+    servers = ["demo", "crm"]
+
+    assert meant_tool("mcp__crm__find", servers) == ("crm", "find")
+    assert meant_tool("mcp__other__find", servers) is None
+    assert meant_tool("mcp__crm__", servers) is None
+    assert meant_tool("find", servers) is None
 
 
 def test_exposed_name_of_exactly_64_is_not_cut() -> None:

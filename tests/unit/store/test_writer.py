@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import AsyncIterator, Sequence
 
@@ -10,6 +11,7 @@ import anyio.lowlevel
 import pytest
 
 from caxton_host.errors import StoreError
+from caxton_host.ports import Refused, Reservation
 from caxton_host.store.commit import Committer, Group, Line, LockedError, Outcome
 from caxton_host.store.writer import BATCH, Writer
 
@@ -216,3 +218,57 @@ async def test_closed_writer_takes_no_more_and_stores_what_it_has(
     assert [len(batch) for batch in committer.batches] == [1, 1]
     with pytest.raises(StoreError, match="closed"):
         writer.check(line)
+
+
+# -- budgets that nobody waits for ---------------------------------------------
+
+
+class RefusingCommitter(CountingCommitter):
+    """Has no room for whatever asks for any."""
+
+    def commit(self, groups: Sequence[Group], *, wait: bool = True) -> list[Outcome]:
+        refused: list[Outcome] = [
+            Refused(0, "r") if g.reserve else None for g in groups
+        ]
+        super().commit(groups, wait=wait)
+        return refused
+
+
+@pytest.mark.parametrize("when", ["waiting", "during", "after"])
+async def test_append_whose_caller_went_away_is_stored_before_what_follows(
+    when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:  # law 2
+    committer = RefusingCommitter()
+    writer, line = Writer(committer), Line("run/1")
+    wish = Reservation(key="b", amount=1, limit=0, rule="r")
+    refused = Group(line=line, drafts=(), blobs={"key": b""}, reserve=[wish])
+    committer.gate.clear()
+    if when == "waiting":
+        writer.queue(group(Line("run/2")))
+        writer._dispatch()  # the thread has this one
+
+    task = asyncio.ensure_future(writer.append(refused))
+    await asyncio.sleep(0.02)
+    if when == "after":  # it is settled, and has not woken up yet
+        settle = writer._settle
+
+        def settled(batch: Sequence[Group], outcomes: Sequence[Outcome]) -> None:
+            settle(batch, outcomes)
+            task.cancel()
+
+        monkeypatch.setattr(writer, "_settle", settled)
+        committer.gate.set()
+    else:
+        task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    monkeypatch.undo()
+    follower = group(line)
+    writer.queue(follower)
+    committer.gate.set()
+    await writer.aclose()
+
+    assert (refused.outcome, follower.outcome, refused.reserve) == (None, None, ())
+    stored = [g for batch in committer.batches for g in batch if g.line is line]
+    assert stored[-2:] == [refused, follower]
+    assert line.outstanding == 0

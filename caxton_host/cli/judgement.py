@@ -1,0 +1,94 @@
+"""What grants say of a call, for people and as a document."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core.calls import JSON
+from ..core.decisions import Allowed, Considered, Refusal
+from ..core.judging import Explanation
+from ..core.names import nearest
+from ..core.toml_text import value_text
+from ..errors import NotFoundError
+from .screen import plain, say
+
+if TYPE_CHECKING:
+    from ..config import Agent, Config
+
+__all__ = ["agent_of", "considered", "tell_asked", "tell_remedy", "tell_rules"]
+
+
+def agent_of(config: Config, name: str) -> Agent:
+    """
+    Return the agent called *name*.
+
+    Raises:
+        NotFoundError: The configuration has none.
+    """
+    if name not in config.agents:
+        meant = nearest(name, [*config.agents])
+        raise NotFoundError(
+            f"no agent {name!r} in the configuration",
+            fix=f"write {meant}" if meant else "caxton agent list shows them",
+        )
+    return config.agents[name]
+
+
+def considered(explained: Explanation) -> list[JSON]:
+    """Return what each rule says, for documents."""
+    return [
+        {
+            **one.rule.to_payload(),
+            "kind": one.kind,
+            "fits": one.speaks,
+            "refusal": _refusal(one),
+        }
+        for one in explained.considered
+    ]
+
+
+def _refusal(one: Considered) -> dict[str, JSON] | None:
+    if one.refusal is None:
+        return None
+    failure = one.refusal.failure
+    wanted: JSON = {failure.kind: failure.wanted} if failure else None
+    return {
+        "code": one.refusal.code,
+        "message": one.refusal.message,
+        "path": one.refusal.path or None,
+        "wanted": wanted,
+    }
+
+
+def tell_asked(explained: Explanation) -> None:
+    """Print whose word is wanted, if any."""
+    if isinstance(explained.verdict, Allowed):
+        for rule, approve in explained.verdict.approves:
+            say(f"asks      {plain(' or '.join(approve.by)) or 'anybody'}, for {rule}")
+
+
+def tell_rules(explained: Explanation) -> None:
+    """Print what each rule says."""
+    for one in explained.considered:
+        rule = one.rule
+        patterns = ", ".join(pattern.text for pattern in rule.tools)
+        sign = "fits" if one.speaks else "does not fit"
+        if one.refusal:
+            does = "refuses" if one.kind == "allow" else "does not apply"
+            sign = f"fits, and {does} ({one.refusal.code}): {_why(one.refusal)}"
+        source = f"  ({rule.source})" if rule.source else ""
+        say(f"  {rule.id}  {one.kind} {patterns}: {sign}{source}")
+
+
+def _why(refusal: Refusal) -> str:
+    failure = refusal.failure
+    if failure is None or failure.wanted is None:
+        return refusal.message
+    return f"{refusal.message}: {failure.kind} = {value_text(failure.wanted)}"
+
+
+def tell_remedy(text: str | None) -> None:
+    """Print what would allow the call, if anything would."""
+    if text:
+        say("what would allow it:")
+        say(text)

@@ -1,0 +1,180 @@
+"""
+Budgets, as a transaction finds them and leaves them.
+
+No database here, so the store in memory cannot drift from the one in SQL. A budget
+of calls or of a sum is a number and the period that it is of. One of a rate is the
+time at which its limit has come back whole. One of calls under way is a place for
+each of them, which is free when the call is closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+from ..core.budgets import apart
+from ..core.events import (
+    Event,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    ToolCompleted,
+    ToolDenied,
+    ToolFailed,
+)
+from ..core.periods import period_of
+from ..ports import Refused, Reservation
+
+__all__ = ["Books", "Holder", "Later", "Ledger", "Use", "settle", "spent"]
+
+#: A stream, and the number of a call.
+Holder: TypeAlias = tuple[str, int]
+
+
+class Use(NamedTuple):
+    """
+    What is spent of a budget.
+
+    Attributes:
+        used: So much, in this period.
+
+        since: When the period began, or when a rate has come back whole:
+            microseconds since 1970.
+    """
+
+    used: int = 0
+    since: int = 0
+
+
+class Later(NamedTuple):
+    """There is no room: for so many seconds, or until nobody knows when."""
+
+    seconds: float | None
+
+
+class Books(Protocol):
+    """What a database holds, to be asked in the transaction that changes it."""
+
+    def now(self) -> int:
+        """Return microseconds since 1970, by the clock of the database."""
+        ...
+
+    def use(self, key: str) -> Use:
+        """Return what is spent of a budget."""
+        ...
+
+    def holders(self, key: str) -> Collection[Holder]:
+        """Return who has a place of a budget."""
+        ...
+
+
+class Ledger:
+    """
+    What one transaction makes of the budgets.
+
+    Attributes:
+        uses: What is spent then, of those that change.
+
+        opened: Places that are taken: key and holder.
+
+        freed: Those whose places are free, unless they are new ones.
+
+        ended: Streams whose places are all free.
+    """
+
+    def __init__(self, books: Books) -> None:
+        self.uses: dict[str, Use] = {}
+        self.opened: dict[tuple[str, Holder], None] = {}
+        self.freed: set[Holder] = set()
+        self.ended: set[str] = set()
+        self._books = books
+        self._holders: dict[str, set[Holder]] = {}
+
+    def reserve(self, items: Sequence[Reservation], stream: str) -> Refused | None:
+        """Spend what *items* ask for, or nothing, and tell which has no room."""
+        uses: dict[str, Use] = {}
+        places: dict[tuple[str, Holder], None] = {}
+        # In the order of the keys: a database locks them so.
+        for index in sorted(range(len(items)), key=lambda i: items[i].key):
+            item = items[index]
+            if item.call is not None:
+                places[item.key, (stream, item.call)] = None
+                taken = sum(key == item.key for key, _ in places)
+                if len(self._taken(item.key)) + taken > item.limit:
+                    return Refused(index, item.rule)
+                continue
+            before = uses.get(item.key) or self._use(item.key)
+            after = spent(item, before, self._books.now())
+            if not isinstance(after, Use):
+                return Refused(index, item.rule, after.seconds)
+            uses[item.key] = after
+        self.uses |= uses
+        for key, holder in places:
+            self._taken(key).add(holder)
+        self.opened |= places
+        return None
+
+    def close(self, stream: str, call: int) -> None:
+        """Free the places that a call has."""
+        holder = stream, call
+        self._forget({holder})
+        self.freed.add(holder)
+
+    def end(self, stream: str) -> None:
+        """Free the places that the calls of a run have."""
+        self._forget({holder for _, holder in self.opened if holder[0] == stream})
+        for taken in self._holders.values():
+            taken -= {holder for holder in taken if holder[0] == stream}
+        self.ended.add(stream)
+
+    def _forget(self, holders: Collection[Holder]) -> None:
+        for slot in [slot for slot in self.opened if slot[1] in holders]:
+            del self.opened[slot]
+        for taken in self._holders.values():
+            taken.difference_update(holders)
+
+    def _use(self, key: str) -> Use:
+        return self.uses.get(key) or self._books.use(key)
+
+    def _taken(self, key: str) -> set[Holder]:
+        if key not in self._holders:
+            self._holders[key] = {
+                holder
+                for holder in self._books.holders(key)
+                if holder not in self.freed and holder[0] not in self.ended
+            }
+        return self._holders[key]
+
+
+def settle(ledger: Ledger, stream: str, event: Event) -> None:
+    """Free what *event* of a stream frees."""
+    if isinstance(event, (ToolCompleted, ToolFailed, ToolDenied)):
+        ledger.close(stream, event.call)
+    elif isinstance(event, (RunCompleted, RunFailed, RunCancelled)):
+        ledger.end(stream)
+
+
+def spent(item: Reservation, before: Use, now: int) -> Use | Later:
+    """Return what is spent of a budget after *item*, or when there is room for it."""
+    if item.every is not None:
+        return _paced(item, item.every, before.since, now)
+    start, end = period_of(item.per, now) if item.per else (0, now)
+    if item.per and before.since > start:
+        # A clock that goes back opens no period again.
+        start, end = period_of(item.per, before.since)
+    used = item.amount + (before.used if before.since == start else 0)
+    if used <= item.limit:
+        return Use(used, start)
+    may_fit = item.per and item.amount <= item.limit
+    return Later((end - now) / 1e6 if may_fit else None)
+
+
+def _paced(item: Reservation, every: int, since: int, now: int) -> Use | Later:
+    each = apart(item.limit, every)
+    whole = each * item.limit
+    # Behind a clock that went back, no more than all of it is spent.
+    since = min(max(since, now), now + whole) + each * item.amount
+    if since - now <= whole:
+        return Use(0, since)
+    may_fit = item.amount <= item.limit
+    return Later((since - whole - now) / 1e6 if may_fit else None)

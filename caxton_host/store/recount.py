@@ -1,0 +1,133 @@
+"""
+Budgets, counted again from the log, for when their tables are lost.
+
+An event has the time of the host that wrote it, and not that of the database, so at
+the edge of a period a count may differ from the lost one by what was on its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+from ..codec import decode_trusted
+from ..core.names import stream_of
+from ..core.periods import Period
+from ..ports import Reservation
+from .commit import Driver, ask
+from .ledger import Holder, Use, spent
+
+__all__ = ["Recount"]
+
+_PAGE = 500
+#: More than the longest period.
+_HORIZON = 32 * 86_400_000_000
+_ENDLESS = 2**62
+
+_SPENT = """\
+SELECT events.position, events.recorded_at, runs.agent, payloads.payload
+FROM events JOIN payloads ON payloads.position = events.position
+JOIN runs ON runs.run_id = substr(events.stream, 5)
+WHERE events.position > ? AND events.type = 'ToolInvoked' AND events.recorded_at >= ?
+ORDER BY events.position LIMIT ?"""
+_OPEN = """\
+SELECT events.position, runs.run_id, runs.agent, events.type, payloads.payload
+FROM runs JOIN events ON events.stream = 'run/' || runs.run_id
+JOIN payloads ON payloads.position = events.position
+WHERE events.position > ? AND runs.ended_at IS NULL AND events.type IN
+  ('ToolInvoked', 'ToolCompleted', 'ToolFailed', 'ToolDenied')
+ORDER BY events.position LIMIT ?"""
+_LOCK = "LOCK TABLE budgets, slots IN EXCLUSIVE MODE"
+_WIPE = ("UPDATE budgets SET used = 0, since = 0", "DELETE FROM slots")
+_KEEP = """\
+INSERT INTO budgets (key, used, since) VALUES (?, ?, ?)
+ON CONFLICT (key) DO UPDATE SET used = excluded.used, since = excluded.since"""
+_PLACE = "INSERT INTO slots (key, stream, call) VALUES (?, ?, ?)"
+
+
+@dataclass(slots=True)
+class Recount:
+    """
+    The guard of a transaction that counts all budgets again. Hosts wait meanwhile.
+
+    Attributes:
+        now: Microseconds since 1970.
+
+        shared: Whether other hosts have to be kept from the tables.
+
+        budgets: How many were found, once it is done.
+
+        places: How many calls hold one, by the same.
+    """
+
+    now: int
+    shared: bool
+    budgets: int = 0
+    places: int = 0
+
+    def __call__(self, driver: Driver) -> None:
+        """Count, in the transaction of *driver*."""
+        if self.shared:
+            ask(driver, _LOCK)
+        uses = self._uses(driver)
+        places = _places(driver)
+        for statement in _WIPE:
+            ask(driver, statement)
+        for key, use in sorted(uses.items()):
+            ask(driver, _KEEP, key, *use)
+        for place in places:
+            ask(driver, _PLACE, *place)
+        self.budgets, self.places = len(uses), len(places)
+
+    def _uses(self, driver: Driver) -> dict[str, Use]:
+        uses: dict[str, Use] = {}
+        for at, agent, payload in _pages(driver, _SPENT, self.now - _HORIZON):
+            for key, amount in _spends(payload):
+                item = _reservation(f"{agent}/{key}", amount)
+                if item is None:
+                    continue
+                after = spent(item, uses.get(item.key, Use()), at)
+                # A rate that was full by the other clock is full.
+                full = Use(0, at + (item.every or 0))
+                uses[item.key] = after if isinstance(after, Use) else full
+        return uses
+
+
+def _places(driver: Driver) -> list[tuple[str, str, int]]:
+    """Return key, stream and call of each place that a call holds."""
+    places: dict[Holder, list[str]] = {}
+    for run_id, agent, type_, payload in _pages(driver, _OPEN):
+        call = decode_trusted(bytes(payload))["call"]
+        if type_ == "ToolInvoked":
+            places[stream_of(run_id), call] = [
+                f"{agent}/{key}" for key, _ in _spends(payload) if key.endswith("/open")
+            ]
+        else:
+            places.pop((stream_of(run_id), call), None)
+    return [(key, *holder) for holder, keys in places.items() for key in keys]
+
+
+def _pages(driver: Driver, query: str, *params: object) -> Iterator[tuple[Any, ...]]:
+    """Yield rows, without the position that each begins with."""
+    last = 0
+    while rows := ask(driver, query, last, *params, _PAGE).fetchall():
+        yield from (row[1:] for row in rows)
+        last = rows[-1][0]
+
+
+def _spends(payload: bytes) -> Iterator[tuple[str, int]]:
+    found: dict[str, int] = decode_trusted(bytes(payload)).get("spends") or {}
+    yield from found.items()
+
+
+def _reservation(key: str, amount: int) -> Reservation | None:
+    """Return what a call took of a budget, by its key, unless it is the run's own."""
+    _agent, _account, kind, *rest = key.split("/")
+    if kind == "rate":
+        limit, every = map(int, rest)
+        return Reservation(key=key, amount=amount, limit=limit, rule="", every=every)
+    if kind == "open" or rest[0] == "run":
+        return None
+    per = cast("Period", rest[0])
+    return Reservation(key=key, amount=amount, limit=_ENDLESS, rule="", per=per)

@@ -1,0 +1,271 @@
+"""What every store promises of budgets: never over, and free when they are free."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from caxton_host.core.events import (
+    Event,
+    RunCancelled,
+    RunFailed,
+    RunSuspended,
+    ToolCompleted,
+    ToolFailed,
+)
+from caxton_host.core.periods import PERIODS, Period, period_of
+from caxton_host.ports import Refused, Reservation
+from caxton_host.store.memory import MemoryStore
+from caxton_host.store.sql import SqlStore
+from tests.postgres import Server, name_of
+from tests.unit.store.fakes import FakeClock, FakeEntropy, line, run_started, url
+
+RUN = "run/1"
+NOON = 20_000 * 86_400_000_000 + 43_200_000_000
+HOUR = 3_600_000_000
+
+Store = SqlStore | MemoryStore
+
+
+class Place:
+    """A store that can be opened again, and a way to have its clock go on."""
+
+    def __init__(self, database: str | None, server: Server | None = None) -> None:
+        self.clock = FakeClock(NOON)
+        self.server = server
+        self._url = database
+        self._memory = MemoryStore(clock=self.clock, entropy=FakeEntropy())
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Store]:
+        store: Store = self._memory
+        if self._url:
+            store = SqlStore.open(self._url, clock=self.clock, entropy=FakeEntropy())
+        try:
+            yield store
+        finally:
+            await store.aclose()
+
+    def pass_(self, micros: int) -> None:
+        """Let time pass; where the clock is a server's, all was so much earlier."""
+        self.clock.time += micros
+        if self.server and self._url:
+            self.server.execute(
+                f"UPDATE budgets SET since = since - {micros} WHERE since > 0",  # noqa: S608
+                name_of(self._url),
+            )
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "memory"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    match request.param:
+        case "sqlite":
+            return Place(url(tmp_path))
+        case "postgresql":
+            server: Server = request.getfixturevalue("postgres")
+            return Place(server.make(), server)
+        case _:
+            return Place(None)
+
+
+@pytest.fixture
+async def store(place: Place) -> AsyncIterator[Store]:
+    async with place.open() as opened:
+        yield opened
+
+
+def wanted(
+    limit: int,
+    amount: int = 1,
+    key: str = "b",
+    per: Period | None = None,
+    every: int | None = None,
+) -> Reservation:
+    return Reservation(
+        key=key, amount=amount, limit=limit, rule="r", per=per, every=every
+    )
+
+
+def place_for(call: int, limit: int, key: str = "open") -> Reservation:
+    return Reservation(key=key, amount=1, limit=limit, rule="r", call=call)
+
+
+def completed(call: int) -> ToolCompleted:
+    return ToolCompleted(call=call, is_error=False, message="", data=None)
+
+
+# -- periods -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("per", PERIODS)
+async def test_budget_of_a_period_is_spent_anew_in_the_next_one(
+    place: Place, per: Period
+) -> None:
+    start, end = period_of(per, NOON)
+    async with place.open() as store:
+        log = store.create(RUN)
+        assert await log.append(line(1), reserve=[wanted(2, 2, per=per)]) is None
+        refused = await log.append(line(2), reserve=[wanted(2, per=per)])
+        assert refused
+        assert refused.retry_after
+        assert 0 < refused.retry_after <= (end - start) / 1e6
+    async with place.open() as store:
+        log = await store.resume_log(RUN)
+        assert await log.append(line(2), reserve=[wanted(2, per=per)])
+        place.pass_(period_of(per, end)[1] - NOON)  # whatever the time is: the next
+        assert await log.append(line(2), reserve=[wanted(2, 2, per=per)]) is None
+        assert await log.append(line(3), reserve=[wanted(2, per=per)])
+
+
+async def test_refusal_tells_when_there_is_room_again() -> None:
+    store = MemoryStore(clock=FakeClock(NOON), entropy=FakeEntropy())
+    log = store.create(RUN)
+
+    async def after(item: Reservation) -> float | None:
+        refused = await log.append(reserve=[item])
+        return refused.retry_after if refused else 0
+
+    assert await after(wanted(1, per="day")) == 0
+    assert await after(wanted(1, per="day")) == 12 * 3600
+    assert await after(wanted(1, 2, per="day")) is None  # there never is
+    assert await after(wanted(1, key="ever")) == 0
+    assert await after(wanted(1, key="ever")) is None
+
+
+async def test_clock_that_goes_back_opens_no_period_again() -> None:
+    clock = FakeClock(NOON)
+    log = MemoryStore(clock=clock, entropy=FakeEntropy()).create(RUN)
+    assert await log.append(reserve=[wanted(1, per="hour")]) is None
+
+    clock.time -= 3 * HOUR
+
+    refused = await log.append(reserve=[wanted(1, per="hour")])
+    assert refused == Refused(0, "r", 4 * 3600)
+
+
+# -- rates ---------------------------------------------------------------------
+
+
+def paced(amount: int = 1) -> Reservation:
+    return wanted(3, amount, every=3 * HOUR)
+
+
+async def test_rate_comes_back_bit_by_bit(place: Place) -> None:
+    async with place.open() as store:
+        log = store.create(RUN)
+        assert await log.append(reserve=[paced(), paced(), paced()]) is None
+        refused = await log.append(reserve=[paced()])
+        assert refused
+        assert refused.retry_after
+        assert 3590 < refused.retry_after <= 3600
+        place.pass_(HOUR)
+        assert await log.append(reserve=[paced()]) is None
+        assert await log.append(reserve=[paced()])
+        place.pass_(30 * HOUR)
+        assert await log.append(reserve=[paced(3)]) is None
+        assert await log.append(reserve=[paced()])
+
+
+async def test_rate_never_has_room_for_more_than_all_of_it(store: Store) -> None:
+    refused = await store.create(RUN).append(reserve=[paced(4)])
+
+    assert refused == Refused(0, "r", None)
+
+
+async def test_rate_behind_a_clock_that_went_back_is_no_more_than_spent() -> None:
+    clock = FakeClock(NOON)
+    log = MemoryStore(clock=clock, entropy=FakeEntropy()).create(RUN)
+    assert await log.append(reserve=[paced(3)]) is None
+
+    clock.time -= 1000 * HOUR
+
+    assert await log.append(reserve=[paced()]) == Refused(0, "r", 3600)
+
+
+# -- calls under way -----------------------------------------------------------
+
+
+async def test_place_is_free_in_the_transaction_of_the_calls_end(store: Store) -> None:
+    log, other = store.create(RUN), store.create("run/2")
+    assert await log.append(line(1), reserve=[place_for(1, 1)]) is None
+    assert await other.append(line(1), reserve=[place_for(1, 1)]) == Refused(0, "r")
+
+    log.queue(completed(1))  # rides on what comes next
+
+    assert await log.append(line(2), reserve=[place_for(2, 1)]) is None
+    assert await other.append(line(1), reserve=[place_for(1, 1)])
+    await log.append(ToolFailed(call=2, kind="timeout", sent="yes", message=""))
+    assert await other.append(line(1), reserve=[place_for(1, 1)]) is None
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        RunFailed(kind="trap", message="", fuel=1),
+        RunCancelled(actor={}, reason=""),
+    ],
+)
+async def test_end_of_a_run_frees_all_its_places(store: Store, end: Event) -> None:
+    log, other = store.create(RUN), store.create("run/2")
+    places = [place_for(1, 2), place_for(2, 2), place_for(3, 1, key="more")]
+    assert await log.append(run_started(), reserve=places) is None
+    assert await other.append(line(1), reserve=[place_for(1, 2)])
+
+    await log.append(end)
+
+    assert await other.append(line(1), reserve=places) is None
+
+
+async def test_call_in_doubt_holds_its_place_until_it_is_settled(
+    place: Place,
+) -> None:  # law 10
+    async with place.open() as store:
+        log = store.create(RUN)
+        doubt = RunSuspended(reason="in_doubt", call=1)
+        assert await log.append(run_started(), reserve=[place_for(1, 1)]) is None
+        await log.append(doubt)
+    async with place.open() as store:
+        other = store.create("run/2")
+        assert await other.append(line(1), reserve=[place_for(1, 1)])
+        log = await store.resume_log(RUN)
+        await log.append(completed(1))
+        assert await other.append(line(1), reserve=[place_for(1, 1)]) is None
+
+
+async def test_places_taken_and_freed_at_once_are_free(store: Store) -> None:
+    log = store.create(RUN)
+    both = [place_for(1, 2), place_for(2, 2)]
+
+    assert await log.append(completed(1), completed(2), reserve=both) is None
+    assert await log.append(line(1), reserve=both) is None
+    end = RunFailed(kind="trap", message="", fuel=1)
+    assert await log.append(end, reserve=[place_for(3, 3)]) is None
+
+    assert await store.create("run/2").append(reserve=[*both, place_for(3, 3)]) is None
+
+
+async def test_batch_takes_places_for_all_its_calls_or_for_none(store: Store) -> None:
+    log = store.create(RUN)
+
+    assert await log.append(reserve=[place_for(n, 2) for n in (1, 2, 3)]) == (
+        Refused(2, "r")
+    )
+    assert await log.append(reserve=[place_for(n, 2) for n in (4, 5)]) is None
+
+
+async def test_refused_append_spends_nothing_of_any_kind(store: Store) -> None:
+    log = store.create(RUN)
+    others = [
+        wanted(1, key="a", per="day"),
+        wanted(1, key="b", every=HOUR),
+        place_for(1, 1, key="c"),
+    ]
+
+    assert await log.append(line(1), reserve=[*others, wanted(0, key="z")]) == (
+        Refused(3, "r")
+    )
+
+    assert await log.append(line(1), reserve=others) is None

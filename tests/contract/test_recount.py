@@ -1,0 +1,143 @@
+"""Budgets whose tables were lost are counted again from the log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from caxton_host.core.budgets import Budget, Calls, Concurrency, Pace, Sum
+from caxton_host.core.calls import Completed, Route
+from caxton_host.core.events import Event, RunCancelled, ToolInvoked
+from caxton_host.core.grants import Grant, Rule
+from caxton_host.core.journal import Journal
+from caxton_host.core.patterns import Pattern
+from caxton_host.core.payloads import settled
+from caxton_host.gateway import Gateway
+from caxton_host.store import recount
+from caxton_host.store.accounts import Spent
+from caxton_host.store.sql import SqlStore
+from caxton_host.testing import FakeTools
+from tests.postgres import Server
+from tests.unit.store.fakes import FakeClock, FakeEntropy, run_started, url
+from tests.unit.test_spending import paid
+
+DAY = 86_400_000_000
+BUDGETS: tuple[Budget, ...] = (
+    Calls(limit=9, per="day"),
+    Calls(limit=90, per="month"),
+    Sum(of="amount", limit=50_000_000, per="week"),
+    Sum(of="amount", limit=50_000_000, per="run"),
+    Pace(limit=3, every=DAY),
+    Concurrency(limit=9),
+)
+GRANT = Grant(
+    allow=(
+        Rule(
+            id="allow[1]",
+            tools=(Pattern.parse("bank/pay"),),
+            name="pay",
+            budgets=BUDGETS,
+        ),
+    )
+)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return url(tmp_path)
+    server: Server = request.getfixturevalue("postgres")
+    return server.make()
+
+
+def opened(database: str, clock: FakeClock) -> SqlStore:
+    return SqlStore.open(database, clock=clock, entropy=FakeEntropy())
+
+
+async def pay(store: SqlStore, run: str, count: int, *after: Event) -> None:
+    log = store.create(f"run/{run}")
+    await log.append(run_started("payer"))
+    gateway = Gateway(
+        run_id=run,
+        agent="payer",
+        grant=GRANT,
+        routes={"pay": Route(server="bank", tool="pay")},
+        journal=Journal(),
+        log=log,
+        tools=FakeTools({("bank", "pay"): Completed(message="paid")}),
+        now=store._clock.now,
+    )
+    for number in range(1, count + 1):
+        await gateway.call(paid(number, 2.5))
+    await log.append(*after)
+
+
+def lost(store: SqlStore) -> None:
+    with store.engine.begin() as connection:
+        connection.execute(sa.text("DELETE FROM budgets"))
+        connection.execute(sa.text("DELETE FROM slots"))
+
+
+def known(spent: Spent) -> object:
+    uses = {key: use for key, use in spent.uses.items() if use.since}
+    return uses, spent.places
+
+
+async def test_what_was_spent_is_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # law 10
+    monkeypatch.setattr(recount, "_PAGE", 2)
+    clock = FakeClock(20_000 * DAY + DAY // 2)
+    async with opened(url(tmp_path), clock) as store:
+        await pay(store, "1", 2)
+        clock.time += DAY
+        await pay(store, "2", 5)  # of which the rate allows three
+        clock.time += 3_600_000_000
+        before = await store.spent("payer")
+        assert before.uses["pay/calls/day"].used == 3
+        lost(store)
+
+        assert await store.recount() == (4, 0)
+
+        assert known(await store.spent("payer")) == known(before)
+        assert await store.recount() == (4, 0)
+
+
+async def test_calls_that_are_open_have_their_places_again(database: str) -> None:
+    async with opened(database, FakeClock()) as store:
+        await store.join("host/1")
+        doubt = held("1", 7)
+        await pay(store, "1", 1, doubt)
+        await pay(store, "2", 1, held("2", 7), RunCancelled(actor={}, reason=""))
+        await pay(store, "3", 1, held("3", 7), settled(7, Completed()))
+        lost(store)
+
+        assert await store.recount() == (4, 1)
+
+        assert (await store.spent("payer")).places == {"pay/open": [("run/1", 7)]}
+        spent = await store.spent("payer")
+        assert spent.uses["pay/calls/month"].used == 6
+
+
+def held(run: str, call: int) -> ToolInvoked:
+    return ToolInvoked(
+        call=call,
+        name="pay",
+        server="bank",
+        tool="pay",
+        params={},
+        params_sha256=run,
+        effect="unsafe",
+        rule="allow[1]",
+        idempotency_key="",
+        fuel=1,
+        spends={
+            "pay/calls/day": 1,
+            "pay/calls/month": 1,
+            "pay/sum/week/amount": 1,
+            "pay/rate/3/86400000000": 9,
+            "pay/open": 1,
+        },
+    )

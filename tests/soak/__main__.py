@@ -1,0 +1,210 @@
+"""
+Let a host work for a while, by hand.
+
+    python -m tests.soak --minutes 20
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random  # noqa: TID251 -- drawn from the seed that is printed
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from caxton_host.bootstrap import Running, running
+from caxton_host.config import Config, Paths, load
+from caxton_host.core.calls import JSON
+from caxton_host.host import RunRequest
+from caxton_host.store.verify import verify
+
+from .load import CALLS, WARM, WARM_CALLS, agents, config, web_servers
+from .watch import Reading, Tally, family, grown, leaked
+
+_WHO: dict[str, JSON] = {"kind": "service", "id": "soak", "authenticated": False}
+_AT_ONCE = 6
+_SOONEST_RELOAD, _LATEST_RELOAD = 5.0, 20.0
+_MANY = 10_000_000
+#: More than a server that ended again and again is left alone, which is a minute.
+_PATIENCE = 150.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Soak:
+    """
+    A host under load.
+
+    Attributes:
+        rate: Calls a second, of all agents together.
+
+        open: Set while agents may start runs.
+    """
+
+    up: Running
+    folder: Path
+    urls: dict[str, str]
+    rate: float
+    seed: int
+    tally: Tally = field(default_factory=Tally)
+    generation: int = 1
+    under_way: int = 0
+    open: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self, module: bytes, calls: int = CALLS) -> bool:
+        """Have an agent run, and return whether every call of it was good."""
+        run_id = await self.up.host.start(
+            RunRequest(
+                agent="soak",
+                module=module,
+                actor=_WHO,
+                grant=self.up.tools.config.agents["soak"].grant,
+            )
+        )
+        history = await self.up.store.read(f"run/{run_id}")
+        events = [one.event for one in history if one.event]
+        return self.tally.fold(run_id, events, calls)
+
+    async def work(self, number: int) -> None:
+        """Run one agent after the other, at its share of the rate."""
+        modules = agents(self.seed)
+        chance = random.Random(self.seed + number)  # noqa: S311 -- not for secrets
+        while True:
+            await self.open.wait()
+            began = time.monotonic()
+            self.under_way += 1
+            try:
+                await self.run(chance.choice(modules))
+            finally:
+                self.under_way -= 1
+            due = began + _AT_ONCE * CALLS / self.rate
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+
+    async def reconfigure(self) -> None:
+        """Have the configuration read again, now and then, as another process would."""
+        chance = random.Random(self.seed)  # noqa: S311 -- as above
+        (host,) = await self.up.store.hosts()
+        while True:
+            await asyncio.sleep(chance.uniform(_SOONEST_RELOAD, _LATEST_RELOAD))
+            await self.open.wait()
+            text = config(self.urls, self.generation + 1)
+            (self.folder / "caxton.toml").write_text(text)
+            number = await self.up.store.ask(host, "reload", _WHO, "another generation")
+            while (came := await self.up.store.outcome(number)) is None:  # noqa: ASYNC110 -- of another task
+                await asyncio.sleep(0.05)
+            self.generation += 1
+            if came != f"generation {self.generation}":
+                self.tally.wrong.append(f"reload {self.generation}: {came}")
+
+    async def rest(self, *, again: bool = True) -> Reading:
+        """Let no run begin until all have ended, and return what is held then."""
+        self.open.clear()
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await self._quiet()
+                # The moody one may have to come up again first.
+                while not await self.run(WARM, WARM_CALLS):  # noqa: ASYNC110 -- another process
+                    await asyncio.sleep(0.2)
+        except TimeoutError:
+            self.tally.wrong.append(f"no rest, or no good call, in {_PATIENCE:.0f} s")
+        reading = await Reading.taken()
+        if again:
+            self.open.set()
+        return reading
+
+    async def _quiet(self) -> None:
+        while self.under_way:  # noqa: ASYNC110 -- other tasks
+            await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def _soaking(folder: Path, rate: float, seed: int) -> AsyncGenerator[Soak]:
+    def read() -> Config:
+        return load(folder / "caxton.toml", environ=os.environ, cwd=folder)
+
+    async with AsyncExitStack() as stack:
+        urls = stack.enter_context(web_servers())
+        (folder / "caxton.toml").write_text(config(urls, 1))
+        paths = Paths(config=folder, data=folder, state=folder, cache=folder)
+        up = await stack.enter_async_context(running(read(), paths, load=read))
+        soak = Soak(up=up, folder=folder, urls=urls, rate=rate, seed=seed)
+        # All of a kind once, so that what is loaded once has been.
+        await asyncio.gather(*map(soak.run, agents(seed)))
+        work = [soak.work(number) for number in range(_AT_ONCE)]
+        tasks = [asyncio.create_task(one) for one in (*work, soak.reconfigure())]
+        try:
+            yield soak
+        finally:
+            for task in tasks:
+                task.cancel()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+            soak.tally.wrong += [
+                f"it ended with {one!r}" for one in ended if isinstance(one, Exception)
+            ]
+
+
+async def soaked(folder: Path, *, seconds: float, rate: float, seed: int) -> Tally:
+    """Soak, say how it goes, and return what became of the calls."""
+    every = min(60.0, seconds / 8)
+    readings: list[Reading] = []
+    async with _soaking(folder, rate, seed) as soak:
+        tally = soak.tally
+        readings.append(await soak.rest())
+        say(f"   0 s: {readings[0]}")
+        began = time.monotonic()
+        while (left := began + seconds - time.monotonic()) > 0:
+            await asyncio.sleep(min(every, left))
+            readings.append(await soak.rest(again=left > every))
+            at = f"{time.monotonic() - began:4.0f} s: {readings[-1]}"
+            say(f"{at}; {tally.calls} calls {dict(tally.ends.most_common())}")
+        tally.wrong += grown(readings[1:]) + leaked(readings[1], readings[-1])
+        rows = await soak.up.store.runs(_MANY)
+        if len(rows) != tally.runs:
+            tally.wrong.append(
+                f"{len(rows)} runs in the log, {tally.runs} were started"
+            )
+        verdict = await verify(soak.up.store)
+        if verdict.first_bad:
+            tally.wrong.append(f"the chain is broken: {verdict.first_bad}")
+        say(f"runs         {tally.runs}, {soak.generation} generations")
+        say(f"chain        {verdict.events} events")
+    left_over = family() - {os.getpid()}
+    tally.wrong += [f"process {pid} is left" for pid in left_over]
+    return tally
+
+
+def say(line: str) -> None:
+    """Print a line of the report, at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    """Soak, and return 0 if nothing is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak")
+    parser.add_argument("--minutes", type=float, default=20.0)
+    parser.add_argument("--rate", type=float, default=40.0, help="calls a second")
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="soak-") as name:
+        tally = asyncio.run(
+            soaked(
+                Path(name),
+                seconds=60 * given.minutes,
+                rate=given.rate,
+                seed=given.seed,
+            )
+        )
+    for line in tally.wrong[:20]:
+        say(f"WRONG        {line}")
+    say("all is well" if not tally.wrong else f"{len(tally.wrong)} things are wrong")
+    return 1 if tally.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""What a soak is of: servers, their configuration, and agents that call them."""
+
+from __future__ import annotations
+
+import random  # noqa: TID251 -- drawn from the seed that is printed
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.e2e.guests import call, guest
+
+__all__ = ["CALLS", "SOUND", "WARM", "WARM_CALLS", "agents", "config", "web_servers"]
+
+#: Servers that answer every call, each over a transport of its own.
+SOUND = ("pipe", "web", "old")
+#: The calls of a run.
+CALLS = 20
+_AGENTS = 12
+_MOODS = (
+    *("fine", "fine", "fine", "fine", "rants", "slow", "fails", "refuses"),
+    *("dies", "silent", "babbles", "large"),
+)
+_LONGEST = 2000
+
+#: Has every server up, and well.
+WARM = guest(
+    *(call(f"mcp__{name}__echo", text="warm") for name in SOUND),
+    call("mcp__moody__act", mood="fine"),
+)
+WARM_CALLS = len(SOUND) + 1
+
+_CONFIG = """\
+version = 1
+[store]
+url = "sqlite:///soak.db"
+[servers.pipe]
+command = "{python}"
+args = ["-m", "caxton_host.demo_server"]
+# This changes from one generation to the next, and so the server does.
+max_result = "{limit} B"
+[servers.web]
+url = "{web}"
+transport = "http"
+[servers.old]
+url = "{old}"
+transport = "sse"
+tools.echo.description = "Says what it is told, in generation {generation}."
+[servers.moody]
+command = "{python}"
+args = ["-I", "-S", "{moody}"]
+restart = {{ max_restarts = 1_000_000, backoff = "50ms", reset_after = "1s" }}
+breaker = {{ failures = 5, pause = "1s" }}
+tools.act.timeout = "500ms"
+[agents.soak]
+[[agents.soak.allow]]
+tools = ["pipe/echo", "web/echo", "old/echo", "moody/act"]
+"""
+
+
+def config(urls: dict[str, str], generation: int) -> str:
+    """Return the text of `caxton.toml`, which is another one in each generation."""
+    return _CONFIG.format(
+        python=sys.executable,
+        moody=Path(__file__).with_name("moody_server.py"),
+        limit=1_000_000 + generation % 2,
+        generation=generation,
+        **urls,
+    )
+
+
+def agents(seed: int) -> list[bytes]:
+    """Return agents that call this and that, well and badly, and are denied some."""
+    chance = random.Random(seed)  # noqa: S311 -- not for secrets
+    return [guest(*(_step(chance) for _ in range(CALLS))) for _ in range(_AGENTS)]
+
+
+def _step(chance: random.Random) -> tuple[str, bytes, bytes]:
+    drawn = chance.random()
+    if drawn < 0.05:
+        return call("mcp__pipe__slow", seconds=9)
+    if drawn < 0.25:
+        return call("mcp__moody__act", mood=chance.choice(_MOODS))
+    text = "x" * chance.randrange(1, _LONGEST)
+    return call(f"mcp__{chance.choice(SOUND)}__echo", text=text)
+
+
+@contextmanager
+def web_servers() -> Generator[dict[str, str]]:
+    """Run the servers that are reached by an address, and return that of each."""
+    words = (sys.executable, "-m", "caxton_host.demo_server")
+    started = {
+        name: subprocess.Popen(
+            [*words, flag, "0"], stderr=subprocess.PIPE, text=True, bufsize=1
+        )
+        for name, flag in (("web", "--http"), ("old", "--sse"))
+    }
+    try:
+        urls: dict[str, str] = {}
+        for name, program in started.items():
+            assert program.stderr is not None
+            urls[name] = program.stderr.readline().strip()
+        yield urls
+    finally:
+        for program in started.values():
+            program.kill()
+            program.communicate()

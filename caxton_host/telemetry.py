@@ -31,6 +31,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
+from .core.approvals import Unapproved
 from .core.calls import Completed, Denied, Outcome, Route, ToolCall
 from .core.catalogue import Offered
 from .core.contexts import ServerResource
@@ -245,6 +246,9 @@ class OtelTelemetry:
             watched = _Watched(span)
             try:
                 yield watched
+            except Unapproved:
+                span.set_attribute("caxton.call.outcome", "waits")
+                raise
             except BaseException as exc:
                 watched.fail(_reason(exc))
                 raise

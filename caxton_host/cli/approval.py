@@ -13,6 +13,7 @@ from ..core.approvals import VERDICTS, Asked, Verdict
 from ..core.calls import JSON
 from ..core.events import ApprovalRequested
 from ..core.redact import Redactor
+from ..core.summary import summarise
 from ..errors import CaxtonError, StoreError, UsageError
 from .frame import Frame, as_json, local_actor, wait
 from .interrupt import drive
@@ -183,7 +184,7 @@ def list_(frame: Frame, agent: str | None, as_json: bool) -> None:
                 one.asked.seq,
                 one.agent,
                 f"{one.call.server}/{one.call.tool}",
-                clipped(plain(to_json(one.call.params)), _WIDTH),
+                _short(one.call),
                 ", ".join(map(str, one.call.by)),
                 one.until,
             )
@@ -192,6 +193,10 @@ def list_(frame: Frame, agent: str | None, as_json: bool) -> None:
     )
     if not found:
         note("nothing waits for an approval")
+
+
+def _short(call: ApprovalRequested) -> str:
+    return clipped(plain(to_json(call.params)), _WIDTH)
 
 
 @command.command("show")
@@ -339,9 +344,9 @@ def _decide(
         as_json=as_json,
     )
     recording = wait(_said(told, run, seq, word))
-    if not as_json:
-        note(f"recorded; {'approved' if verdict == 'approve' else 'denied'}")
     if no_resume:
+        if as_json:
+            show(summarise(recording.run_id, recording.own).to_document())
         note(f"to go on: {frame.command()} runs resume {recording.run_id}")
         return
     if not _waiting_in(recording):
@@ -350,7 +355,7 @@ def _decide(
 
 
 async def _said(told: Told, run: str, seq: int | None, word: Word) -> Recording:
-    """Record a word; of a run that waits on, show it."""
+    """Record a word, and return what the run has by then."""
     from ..approving import say
     from ..bootstrap import open_store
     from ..clock import SystemClock
@@ -360,7 +365,9 @@ async def _said(told: Told, run: str, seq: int | None, word: Word) -> Recording:
     async with open_store(told.config, write=False) as store:
         run_id = await store.find_run(run)
     async with open_store(told.config, write=True) as store:
-        await say(store, run_id, seq, word, now=SystemClock().now())
+        call = await say(store, run_id, seq, word, now=SystemClock().now())
+        asked = f"call {call.call}, {call.server}/{call.tool}"
+        note(f"{word.verdict} is recorded of {asked} {_short(call)}")
         return await Recording.load(run_id, store)
 
 

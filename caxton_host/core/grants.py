@@ -52,7 +52,9 @@ class Rule:
         params: What parameters have to be; of a deny rule, which it is about.
 
         other_params: Parameters that `params` does not name are allowed as well.
+
         approve: What it wants of people first.
+
         name: What its budgets are called, or ``""``. See `account`.
 
         budgets: What its calls take of, besides *calls*.

@@ -131,8 +131,10 @@ def test_no_is_told_to_the_agent(waiting: Shell) -> None:
 
 
 def test_word_alone_is_recorded_and_the_run_goes_on_later(waiting: Shell) -> None:
-    done = approval(waiting, "approve", "@last", "--as", "ops", "--no-resume")
-    assert done.code == 0
+    words = ("approve", "@last", "--as", "ops", "--no-resume", "--json")
+    done = approval(waiting, *words)
+    assert (done.code, done.document["state"]) == (0, "suspended")
+    assert "approve is recorded of call 1, demo/echo" in done.err
     assert f"caxton runs resume {name_of(waiting)}" in done.err
     assert waiting.types()[-1] == "ApprovalDecided"
     shown = waiting("runs", "show", "@last")

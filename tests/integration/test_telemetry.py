@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TypeAlias
@@ -27,13 +27,15 @@ from caxton_host import codec
 from caxton_host.bootstrap import running
 from caxton_host.config import Config, Paths
 from caxton_host.config.model import Audit
+from caxton_host.core.approvals import Approve
 from caxton_host.core.calls import Completed
 from caxton_host.core.events import LogWritten, ToolCompleted, ToolInvoked
+from caxton_host.core.grants import Grant
 from caxton_host.errors import ToolError
 from caxton_host.ports import Door, Ending, Guest, ToolRequest, ToolService
 from caxton_host.telemetry import NoTelemetry, OtelTelemetry, TracedTools, connect
 from caxton_host.testing import FakeTools, Script
-from tests.scene import ANSWERS, Scene, calling, ended, pack
+from tests.scene import ANSWERS, Scene, calling, ended, pack, rule
 
 Value: TypeAlias = str | int | bool
 
@@ -214,6 +216,20 @@ async def test_denied_call_is_an_error_without_a_client_span(
         collector.named("execute_tool nothing")
     )
     assert CLIENT not in {span.kind for span in collector.spans}
+
+
+async def test_call_that_waits_for_an_approval_is_no_error(
+    collector: Collector,
+) -> None:
+    scene = traced(collector.url, calling("weather"))
+    wanting = replace(rule("demo/*"), approve=Approve())
+    scene.request = replace(scene.request, grant=Grant(allow=(wanting,)))
+    await scene.run()
+    close(scene)
+
+    waits = collector.named("execute_tool weather")
+    assert attributes(waits)["caxton.call.outcome"] == "waits"
+    assert waits.status.code != ERROR
 
 
 async def test_failed_call_is_an_error_of_call_and_attempt(

@@ -11,6 +11,7 @@ import pytest
 from caxton_host import codec
 from caxton_host.approving import Word, say
 from caxton_host.core.approvals import NOBODY, Approve, Verdict
+from caxton_host.core.budgets import Calls
 from caxton_host.core.calls import JSON
 from caxton_host.core.events import (
     ApprovalDecided,
@@ -509,3 +510,33 @@ async def test_call_in_doubt_needs_no_second_word() -> None:
     assert types(await resumed(scene)) == ["RunResumed", "RunSuspended"]
     last = (await scene.events())[-1]
     assert last == RunSuspended(reason="in_doubt", call=1)
+
+
+# -- what a word costs ---------------------------------------------------------
+
+
+async def test_call_that_was_not_approved_spends_nothing() -> None:
+    scene = await suspended(calling(WEATHER, ECHO), replace(wanting(OPS), calls=1))
+    await said(scene, "deny")
+    assert types(await resumed(scene))[-2:] == WAITS
+    await said(scene)
+    await resumed(scene)
+    assert sent(scene) == [("echo", 2)]
+
+
+async def test_budget_that_others_spend_meanwhile_denies_an_approved_call() -> None:
+    once = Calls(limit=1, per="day")
+    scene = await suspended(
+        calling(WEATHER), replace(wanting(OPS), name="one", budgets=(once,))
+    )
+    first = scene.run_id
+    free = replace(wanting(None), name="one", budgets=(once,))
+    scene.request = replace(scene.request, grant=granted(free))
+    await scene.run()
+    assert sent(scene) == [("get_weather", 1)]
+    scene.run_id = first
+    await said(scene)
+    await resumed(scene, wanting(OPS))
+    [denied] = [e for e in await scene.events() if isinstance(e, ToolDenied)]
+    assert denied.code == "budget"
+    assert len(sent(scene)) == 1

@@ -39,17 +39,24 @@ def section(folder: Path, options: argparse.Namespace) -> Section:
     (folder / "caxton.toml").write_text("version = 1\n", encoding="utf-8")
     (folder / "new.toml").write_text(_grants(), encoding="utf-8")
     found = [_judged(folder, calls) for _ in range(options.rounds)]
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return Section(
         "what_if",
         "Recorded calls judged again",
         f"`caxton grant what-if` over {calls:,} recorded calls in {calls // _EACH:,} "
-        f"runs, by {_RULES + 1} rules; the start of the process counts.",
+        f"runs, by {_RULES + 1} rules, the last with conditions on four parameters. "
+        "The start of the process counts.",
         [
             Figure("calls a second", found, "", (1_000_000 / 60, True)),
-            Figure("most memory of the process", [peak], "MiB"),
+            Figure("a million calls, of one core", [_scaled(used, found, calls)], "s"),
+            Figure("most memory of the process", [used.ru_maxrss / 1024], "MiB"),
         ],
     )
+
+
+def _scaled(used: resource.struct_rusage, found: list[float], calls: int) -> float:
+    """Return the seconds of a core for a million calls, whoever else is there."""
+    return (used.ru_utime + used.ru_stime) / len(found) / calls * 1_000_000
 
 
 def _judged(folder: Path, calls: int) -> float:
@@ -72,7 +79,14 @@ def _grants() -> str:
     for number in range(_RULES):
         lines += ["[[agents.busy.allow]]", f'tools = ["demo/tool_{number}_*"]']
     lines += ["[[agents.busy.allow]]", 'tools = ["demo/echo"]']
-    return "\n".join([*lines, f'calls = "{_DENIED_FROM}/run"'])
+    lines += [
+        f'calls = "{_DENIED_FROM}/run"',
+        'params.city = { one_of = ["Oslo", "Seattle"] }',
+        'params.days = { type = "integer", min = 1, max = 7 }',
+        'params.tags = { max_items = 3, each = { pattern = "[a-z]+" } }',
+        "params.text = { max_length = 80 }",
+    ]
+    return "\n".join(lines)
 
 
 async def _recorded(file: Path, runs: int) -> None:

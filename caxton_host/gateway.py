@@ -248,7 +248,9 @@ class Gateway:
             spends={**spends} or None,
         )
         if isinstance(verdict, Denied):
-            return Judged(intent, verdict)
+            # It names a parameter as the agent did (law 8).
+            said = self.redact.text(verdict.message)
+            return Judged(intent, replace(verdict, message=said))
         question = self.journal.question(call.number)
         against = unmet(intent, verdict.approves, question, self.now())
         if isinstance(against, Denied):

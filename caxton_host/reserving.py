@@ -77,7 +77,7 @@ class Want:
         if isinstance(budget, Sum):
             text = f"that grant has no room for so much of {budget.of!r}"
         else:
-            text = f"all {budget.limit} calls a {budget.per} of that grant are spent"
+            text = f"all {budget.limit} calls per {budget.per} of that grant are spent"
         return Refusal("budget", f"{text}{later}")
 
 

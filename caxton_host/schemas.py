@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from .core.calls import JSON
@@ -68,7 +68,14 @@ def input_check(
     >>> check({}).path
     '$'
     """
-    return partial(_input_mismatch, json.dumps(document))
+    text: list[str] = []
+
+    def check(value: JSON) -> Mismatch | None:
+        if not text:  # of many tools a run calls few
+            text.append(json.dumps(document))
+        return _input_mismatch(text[0], value)
+
+    return check
 
 
 def _input_mismatch(text: str, value: JSON) -> Mismatch | None:

@@ -151,9 +151,9 @@ def _rows(agent: str, rule: Rule, spent: Spent) -> Iterable[_Row]:
 def _named(budget: Budget) -> str:
     match budget:
         case Calls():
-            return f"calls a {budget.per}"
+            return f"calls per {budget.per}"
         case Sum():
-            return f"sum of {budget.of} a {budget.per}"
+            return f"sum of {budget.of} per {budget.per}"
         case Pace():
             return f"rate in {budget.every / 1e6:g} s"
         case Concurrency():

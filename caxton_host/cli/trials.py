@@ -105,9 +105,7 @@ class Trials:
                 if event:
                     self._spending.settle(stream, event)
             elif (trial := self._open.get(stream)) and event:
-                if isinstance(event, ToolInvoked) and event.name not in trial.checks:
-                    await self._learn(trial, event.name)
-                judged = trial.retrial.take(event, recorded.recorded_at, recorded.seq)
+                judged = await self._take(trial, recorded)
                 self._spending.settle(stream, event)
                 if judged is None:
                     continue
@@ -138,25 +136,33 @@ class Trials:
             return None
         checks: dict[str, Callable[[JSON], Mismatch | None]] = {}
         sized = any(rule.max_params is not None for rule in agent.grant.allow)
-        trial = Retrial(
+        retrial = Retrial(
             grant=agent.grant,
             leads=partial(leads, self.config, agent),
             measure=_size if sized else _nothing,
             matches=fits,
             schemas=checks,
         )
+        trial = _Trial(agent.name, started.catalogue, retrial, checks)
         try:
             for one in await inherited(self.store, recorded):
-                if one.event:
-                    trial.take(one.event, one.recorded_at, one.seq)
+                await self._take(trial, one)
         except NotKeptError:
             self.erased += 1
             return None
         self.runs += 1
         # What was inherited was spent by another run.
         spend, stream = self._spending.reserve, recorded.stream
-        trial.reserve = partial(spend, agent.name, stream)
-        return _Trial(agent.name, started.catalogue, trial, checks)
+        retrial.reserve = partial(spend, agent.name, stream)
+        return trial
+
+    async def _take(self, trial: _Trial, recorded: Recorded) -> Judged | None:
+        event = recorded.event
+        if event is None:
+            return None
+        if isinstance(event, ToolInvoked) and event.name not in trial.checks:
+            await self._learn(trial, event.name)
+        return trial.retrial.take(event, recorded.recorded_at, recorded.seq)
 
     async def _learn(self, trial: _Trial, name: str) -> None:
         """Take the schema that the run had for a name, if it is kept."""

@@ -83,7 +83,7 @@ def _calls(value: object, at: At) -> tuple[int | None, *tuple[Calls, ...]]:
                 fix=f"write it like: {_EXAMPLE}",
             )
         if found[2] in counts:
-            raise at.error(f"says twice how many a {found[2]}", fix="keep one")
+            raise at.error(f"says twice how many per {found[2]}", fix="keep one")
         counts[found[2]] = int(found[1])
     if not counts:
         raise at.error("is empty", fix=f"write it like: {_EXAMPLE}")

@@ -178,7 +178,7 @@ def cannot_bear(cost: Cost, spent: Mapping[str, int]) -> str:
     before = spent.get(cost.key, 0) if cost.is_of_run else 0
     if before + cost.amount <= budget.limit:
         return ""
-    return f"that grant has no room for so much of {budget.of!r} a {budget.per}"
+    return f"that grant has no room for so much of {budget.of!r} per {budget.per}"
 
 
 def exact(value: JSON) -> int | None:

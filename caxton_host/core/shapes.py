@@ -139,8 +139,10 @@ class Condition:
             elif isinstance(value, list):
                 yield from self._of_items(value, matches, others=others)
             else:
-                yield from self._of_entries(value, matches, others=others)
-                yield from self._of_fields(value, matches, others=others)
+                if self.names or self.values:
+                    yield from self._of_entries(value, matches, others=others)
+                if self.fields:
+                    yield from self._of_fields(value, matches, others=others)
 
     def plainly(self, value: JSON, matches: Matcher) -> bool:
         """Return whether *value* holds and has no parts, as most items do."""
@@ -184,8 +186,6 @@ class Condition:
     def _of_fields(
         self, entries: dict[str, JSON], matches: Matcher, *, others: bool
     ) -> Iterator[Failure]:
-        if not self.fields:
-            return
         present = 0
         for name, below in self.fields.items():
             if name in entries:
@@ -202,9 +202,10 @@ class Condition:
 def _step(step: str | int) -> str:
     if isinstance(step, int):
         return f"[{step}]"
-    if step.isidentifier() and len(step) <= _MAX_SHOWN:
-        return f".{step}"
-    return f"[{json.dumps(step[:_MAX_SHOWN])}]"
+    if len(step) > _MAX_SHOWN:
+        # Not a part of it: of half a secret nobody would know that it is one.
+        return f"[a name of {len(step)} characters]"
+    return f".{step}" if step.isidentifier() else f"[{json.dumps(step)}]"
 
 
 _SAYS: Mapping[str, str] = {

@@ -284,6 +284,12 @@ class Server:
     async def _own(self) -> None:
         try:
             await self._keep_up()
+        except Exception as exc:
+            logger.exception("MCP: %s is given up", self.config.name)
+            self.problem = ServerUnavailable(f"the host failed: {type(exc).__name__}")
+            self._emit(
+                ServerDisabled(server=self.config.name, reason=str(self.problem))
+            )
         finally:
             # However this ends, nobody waits for what will not come.
             self._disabled = True

@@ -21,7 +21,7 @@ from ..core.runs import ENDS
 from ..errors import CaxtonError, StoreError
 from ..ports import Refused, Reservation
 from .entries import Change, Draft, RunRow, change, started
-from .ledger import Books, Ledger, settle
+from .ledger import Books, Ledger, Page, settle
 
 __all__ = [
     "Batch",
@@ -95,6 +95,8 @@ class Group:
         settled: Whether it has an outcome.
 
         guard: Looks, in the transaction, whether this may happen, and raises if not.
+
+        waived: It is stored even if there is no room for what it reserves.
     """
 
     line: Line
@@ -107,6 +109,7 @@ class Group:
     settled: bool = False
     outcome: Outcome = None
     guard: Callable[[Driver], None] | None = None
+    waived: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -165,8 +168,8 @@ class Batch:
         ledger: What becomes of budgets.
     """
 
-    def __init__(self, books: Books) -> None:
-        self.ledger = Ledger(books)
+    def __init__(self, books: Books | None = None) -> None:
+        self.ledger = Ledger(books or Page())
         self.heads: dict[Line, tuple[int, bytes]] = {}
         self.events: list[tuple[Any, ...]] = []
         self.payloads: list[tuple[bytes, bytes]] = []
@@ -180,7 +183,7 @@ class Batch:
         if group.reserve:
             group.line.places |= any(item.call is not None for item in group.reserve)
             refused = self.ledger.reserve(group.reserve, group.line.stream)
-            if refused:
+            if refused and not group.waived:
                 return refused
         self._add(group)
         return None

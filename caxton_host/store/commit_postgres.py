@@ -26,7 +26,7 @@ from ..errors import LeaseLost, StoreError
 from .commit import Batch, Group, Outcome, Transactions
 from .engine import said
 from .entries import CONFLICT, CONFLICT_FIX
-from .ledger import Holder, Use
+from .ledger import Page, Use
 from .unnest import HELD, STORED, TAKEN, statement
 
 __all__ = ["PostgresCommitter"]
@@ -38,28 +38,10 @@ _DOWN = "see that the server of the store runs and can be reached"
 
 
 @dataclass(slots=True)
-class _Books:
-    """What is spent of budgets that are ours alone until the transaction ends."""
-
-    time: int = 0
-    uses: dict[str, Use] = field(default_factory=dict[str, Use])
-    places: dict[str, list[Holder]] = field(default_factory=dict[str, list[Holder]])
-
-    def now(self) -> int:
-        return self.time
-
-    def use(self, key: str) -> Use:
-        return self.uses[key]
-
-    def holders(self, key: str) -> list[Holder]:
-        return self.places.get(key, [])
-
-
-@dataclass(slots=True)
 class _Attempt:
     """What was sent last, in case that its answer is lost."""
 
-    batch: Batch = field(default_factory=lambda: Batch(_Books()))
+    batch: Batch = field(default_factory=Batch)
     outcomes: list[Outcome] = field(default_factory=list[Outcome])
 
 
@@ -131,7 +113,7 @@ class PostgresCommitter(Transactions):
             self._driver.execute("BEGIN")
         for guard in guards:
             guard(self._driver)
-        books = self._hold(keys) if keys else _Books()
+        books = self._hold(keys) if keys else Page()
         if self._landed(last):
             self._roll_back()
             return self._settled(last)
@@ -142,9 +124,9 @@ class PostgresCommitter(Transactions):
             self._driver.execute("COMMIT")
         return self._settled(last)
 
-    def _hold(self, keys: list[str]) -> _Books:
+    def _hold(self, keys: list[str]) -> Page:
         """Make these budgets ours alone until the transaction ends."""
-        books = _Books()
+        books = Page()
         for key, used, since, now in self._driver.execute(HELD, [keys]).fetchall():
             books.uses[key] = Use(used, since)
             books.time = max(books.time, now)

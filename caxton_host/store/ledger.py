@@ -10,6 +10,7 @@ each of them, which is free when the call is closed.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
 from ..core.budgets import apart
@@ -25,7 +26,7 @@ from ..core.events import (
 from ..core.periods import period_of
 from ..ports import Refused, Reservation
 
-__all__ = ["Books", "Holder", "Later", "Ledger", "Use", "settle", "spent"]
+__all__ = ["Books", "Holder", "Later", "Ledger", "Page", "Use", "settle", "spent"]
 
 #: A stream, and the number of a call.
 Holder: TypeAlias = tuple[str, int]
@@ -66,6 +67,27 @@ class Books(Protocol):
     def holders(self, key: str) -> Collection[Holder]:
         """Return who has a place of a budget."""
         ...
+
+
+@dataclass(slots=True)
+class Page(Books):
+    """Books that were read before, once nobody else could change them."""
+
+    time: int = 0
+    uses: dict[str, Use] = field(default_factory=dict[str, Use])
+    places: dict[str, list[Holder]] = field(default_factory=dict[str, list[Holder]])
+
+    def now(self) -> int:
+        """See `Books`."""
+        return self.time
+
+    def use(self, key: str) -> Use:
+        """See `Books`."""
+        return self.uses[key]
+
+    def holders(self, key: str) -> list[Holder]:
+        """See `Books`."""
+        return self.places.get(key, [])
 
 
 class Ledger:

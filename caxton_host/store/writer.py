@@ -174,11 +174,11 @@ class Writer:
 
     def _waive(self, group: Group) -> None:
         """
-        Store *group* whatever it reserves: nobody is left to hear of a refusal.
+        Store *group* even if it is refused: nobody is left to hear of that.
 
         What comes behind it in its stream needs it, and nothing is sent.
         """
-        group.reserve = ()
+        group.waived = True
         if isinstance(group.outcome, Refused):
             group.settled, group.outcome, group.future = False, None, None
             self.queue(group)
@@ -198,7 +198,7 @@ class Writer:
             self._pending = left
 
     def _resolve(self, group: Group, outcome: Outcome) -> None:
-        if isinstance(outcome, Refused) and not group.reserve:
+        if isinstance(outcome, Refused) and group.waived:
             # Its caller went away while it was refused.
             self._waiters -= 1
             group.future = None

@@ -90,3 +90,15 @@ def test_request_is_for_a_run_or_for_a_host_and_never_for_both(
     for statement in (to_both, to_none):
         with pytest.raises(sa.exc.IntegrityError, match="ck_requests_to"):
             execute(database, statement)
+
+
+async def test_budgets_of_an_older_schema_are_kept(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upgraded_to("0004", database, tmp_path, monkeypatch)
+    execute(database, "INSERT INTO budgets VALUES ('a/b', 2)")
+
+    migrate.upgrade(database)
+
+    assert execute(database, "SELECT * FROM budgets") == [("a/b", 2, 0)]
+    assert execute(database, "SELECT count(*) FROM slots") == [(0,)]

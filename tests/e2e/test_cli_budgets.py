@@ -51,8 +51,8 @@ def test_budgets_are_shared_by_runs_and_shown(paying: Shell) -> None:
     assert done.code == 0, done.err
     rows = [line.split("\t") for line in done.out.splitlines()]
     assert [row[:6] for row in rows] == [
-        ["payer", "allow[1]", "payments", "calls a month", "2", "3"],
-        ["payer", "allow[1]", "payments", "sum of a a month", "9.5", "10.5"],
+        ["payer", "allow[1]", "payments", "calls per month", "2", "3"],
+        ["payer", "allow[1]", "payments", "sum of a per month", "9.5", "10.5"],
         ["payer", "allow[1]", "payments", "rate in 36000 s", "2", "100"],
         ["payer", "allow[1]", "payments", "calls under way", "0", "2"],
     ]
@@ -64,7 +64,7 @@ def test_budgets_are_shared_by_runs_and_shown(paying: Shell) -> None:
         "rule": "allow[1]",
         "source": "caxton.toml:8",
         "account": "payments",
-        "budget": "sum of a a month",
+        "budget": "sum of a per month",
         "spent": "9.5",
         "limit": "10.5",
         "until": 0,
@@ -79,7 +79,7 @@ def test_limit_that_is_raised_keeps_what_is_spent(paying: Shell) -> None:
 
     rows = paying("grant", "budgets").out.splitlines()
 
-    assert rows[0].split("\t")[3:6] == ["calls a month", "2", "9"]
+    assert rows[0].split("\t")[3:6] == ["calls per month", "2", "9"]
 
 
 def test_budgets_that_were_lost_are_counted_again(paying: Shell) -> None:

@@ -29,10 +29,10 @@ _PATHS = st.lists(
             *("\uff0e", "\uff0f", "\uff3c", "\u2024", "\u202e", "\u00e4", "e\u0301"),
         ]
     ),
-    max_size=8,
+    max_size=4,
 ).map("".join)
 _INSIDE = st.tuples(
-    st.sampled_from(["/srv/data", "file:///srv/data", "file:/srv/data/"]), _PATHS
+    st.sampled_from(["/srv/data/", "file:///srv/data", "file:/srv/data/"]), _PATHS
 ).map("".join)
 
 _URLS = st.lists(
@@ -45,9 +45,12 @@ _URLS = st.lists(
             *("\u0430", "\u3002", "\u00ad", "%2e", "..", "8"),
         ]
     ),
-    max_size=7,
+    max_size=4,
 ).map("".join)
-_ADDRESSES = st.tuples(st.sampled_from(["https://", "https://x"]), _URLS).map("".join)
+_ADDRESSES = st.tuples(
+    st.sampled_from(["https://", "https://x", "https://x.a.org", "https://10.0.0.5/"]),
+    _URLS,
+).map("".join)
 
 
 def paths(text: str) -> Iterator[str]:
@@ -63,7 +66,7 @@ def paths(text: str) -> Iterator[str]:
 
 
 @settings(max_examples=400)
-@given(_INSIDE | _PATHS)
+@given(_INSIDE)
 @example("/srv/data/..")
 @example("file:///srv/data/..%2f..")
 def test_path_that_is_inside_is_inside_in_every_reading(text: str) -> None:  # law 4
@@ -73,7 +76,7 @@ def test_path_that_is_inside_is_inside_in_every_reading(text: str) -> None:  # l
 
 
 @settings(max_examples=400)
-@given(_ADDRESSES | _URLS)
+@given(_ADDRESSES)
 @example("https://x.a.org\\@evil.test/")
 @example("https://evil.test#@x.a.org/")
 def test_address_that_is_meant_leads_there_in_every_reading(text: str) -> None:

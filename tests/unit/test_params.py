@@ -116,6 +116,21 @@ async def test_each_call_of_a_batch_is_judged_by_its_parameters() -> None:  # la
     assert sent(scene) == [{"city": "Oslo"}, {"city": "Rome"}]
 
 
+@pytest.mark.parametrize("grant", [DEMO, granted(city={"type": "string"})])
+async def test_name_of_a_parameter_that_is_a_secret_is_not_told(grant: Grant) -> None:
+    scene = asking({"city": "Oslo", "canary-4711-canary": 1})  # law 8
+    assert isinstance(scene.tools, FakeTools)
+    closed: dict[str, JSON] = {**CITY, "additionalProperties": False}
+    scene.tools.schemas = {("demo", "get_weather"): closed}
+    scene.redact.learn(["canary-4711-canary"])
+    scene.request = replace(scene.request, grant=grant)
+
+    events = await scene.run()
+
+    assert len(denials(events)) == 1
+    assert "canary" not in str(events)
+
+
 async def test_key_that_the_host_sends_counts_for_the_schema() -> None:
     scene = asking({"city": "Oslo"}, {"city": 5})
     assert isinstance(scene.tools, FakeTools)

@@ -21,11 +21,13 @@ from caxton_host.core.payloads import to_payload
 from caxton_host.door import RunDoor
 from caxton_host.errors import StoreError, ToolError
 from caxton_host.gateway import Gateway
+from caxton_host.host import ForkRequest
 from caxton_host.ports import Refused, Reservation, ToolRequest
 from caxton_host.store.ledger import Use
 from caxton_host.store.memory import MemoryLog, MemoryStore
 from caxton_host.telemetry import NoTelemetry
 from caxton_host.testing import FakeClock, FakeEntropy, FakeTools
+from tests import scene as scenes
 from tests.scene import types
 
 LIMITS = Limits()
@@ -197,7 +199,7 @@ async def test_denial_says_when_there_is_room_again() -> None:
     denied = (await scene.gate.call(paid(2))).outcome
 
     assert denied.message == (
-        "all 1 calls a hour of that grant are spent; try again in 3000 s"
+        "all 1 calls per hour of that grant are spent; try again in 3000 s"
     )
 
 
@@ -453,3 +455,36 @@ async def test_nothing_is_sent_if_what_it_spends_cannot_be_stored() -> None:  # 
     with pytest.raises(StoreError, match="disk full"):
         await gate.call(paid(1))
     assert (scene.bank.asked, scene.used) == ([], {})
+
+
+# -- whole runs ----------------------------------------------------------------
+
+
+async def test_fork_spends_what_it_sends_itself_and_replay_spends_nothing() -> None:
+    weather, echo = "mcp__demo__get_weather", "mcp__demo__echo"
+    scene = scenes.Scene(scenes.calling(weather, echo))
+    rule = Rule(
+        id="allow[1]",
+        tools=(Pattern.parse("demo/*"),),
+        name="demo",
+        budgets=(Calls(limit=9, per="day"),),
+    )
+    grant = Grant(allow=(rule,))
+    scene.request = replace(scene.request, grant=grant)
+    await scene.run()
+    assert scene.store.budgets["weather/demo/calls/day"].used == 2
+
+    fork = ForkRequest(
+        run_id=scene.run_id, seq=3, actor=scene.request.actor, grant=grant
+    )
+    forked = await scene.host.fork(fork)
+
+    assert scene.store.budgets["weather/demo/calls/day"].used == 3
+    assert (await scene.replay()).verdict == "identical"
+    assert scene.store.budgets["weather/demo/calls/day"].used == 3  # law 6
+    intents = [
+        recorded.event
+        for recorded in await scene.store.read(f"run/{forked}")
+        if isinstance(recorded.event, ToolInvoked)
+    ]
+    assert [intent.spends for intent in intents] == [{"demo/calls/day": 1}]

@@ -71,7 +71,7 @@ def test_rule_has_the_name_that_it_is_given(folder: Folder) -> None:
         ("calls = [5]", "calls", "no number of calls", "5/run"),
         ("calls = true", "calls", "no number of calls", "5/run"),
         ("calls = []", "calls", "empty", "5/run"),
-        ("calls = ['5/day', '6/day']", "calls", "says twice how many a day", "one"),
+        ("calls = ['5/day', '6/day']", "calls", "says twice how many per day", "one"),
         ("calls = '0/day'", "calls", "no call at all", "remove the rule"),
         ("rate = '30'", "rate", "not a rate", "60/min"),
         ("wait = '5s'", "wait", "is for a rate", "30/min"),

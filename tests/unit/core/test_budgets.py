@@ -130,7 +130,7 @@ def test_call_without_a_countable_amount_is_denied(params: dict[str, JSON]) -> N
 def test_amount_above_the_whole_sum_is_denied_without_asking_the_store() -> None:
     assert verdict(paying(DAILY), amount=100) == ""
     assert verdict(paying(DAILY), amount=100.01) == (
-        "budget: that grant has no room for so much of 'amount' a day"
+        "budget: that grant has no room for so much of 'amount' per day"
     )
 
 

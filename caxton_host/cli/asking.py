@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import sys
+import termios
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -156,9 +157,11 @@ async def _line(
     ``None`` after Ctrl-C or Ctrl-D, or when it is too late: the time is over, or the
     run has gone on without it.
     """
-    click.echo(question, nl=False, err=True)
     loop, typed = asyncio.get_running_loop(), asyncio.Event()
     keys = sys.stdin.fileno()
+    # What was typed before the question is no answer to it.
+    termios.tcflush(keys, termios.TCIFLUSH)
+    click.echo(question, nl=False, err=True)
     loop.add_reader(keys, typed.set)
     try:
         with interrupt.asking():

@@ -118,11 +118,14 @@ async def go_on(told: Told, up: Running, run_id: str) -> Recording:
                 on_started=started,
             )
     except Unapproved as exc:
-        asked = next(
-            one for one in recording.journal().waiting if one.requested.call == exc.call
-        )
-        fix = deciding(told.frame, run_id, asked, "approve", told.given)
-        raise Suspend(exc.call, str(exc), fix=fix) from None
+        # Those that it waits for now: it may have gone on since.
+        waits = (await Recording.load(run_id, up.store)).journal().waiting
+        fixes = [
+            deciding(told.frame, run_id, asked, "approve", told.given)
+            for asked in waits
+            if asked.requested.call == exc.call
+        ]
+        raise Suspend(exc.call, str(exc), fix=fixes[0] if fixes else exc.fix) from None
     except Suspend as exc:
         waiting = recording.journal().in_doubt
         seq = next(doubt.seq for doubt in waiting if doubt.invoked.call == exc.call)

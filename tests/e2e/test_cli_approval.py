@@ -325,6 +325,16 @@ def test_word_that_is_said_elsewhere_reaches_the_terminal(
     assert shell.types()[-1] == "RunCompleted"
 
 
+def test_what_is_typed_before_the_question_is_no_answer(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(shell)
+    early, late = ("", typing("y\n\n")), ("[y/N]", typing("\x04"))
+    code, _ = at_terminal(monkeypatch, "run a", early, late)
+    assert code == 3
+    assert shell.types()[-1] == "RunSuspended"
+
+
 def test_time_that_is_over_ends_the_question(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -296,9 +296,11 @@ def _named(spec: Mapping[str, JSON], at: _Keys) -> list[_Named]:
     named: list[_Named] = []
     for name, constraints in spec.items():
         names = tuple(part.replace("\\.", ".") for part in _DOT.split(name))
-        if not all(names):
+        if not all(names) or len(names) > _MAX_DEPTH:
             raise ConditionError(
-                (*at, name), "has an empty name in it", fix="remove a dot"
+                (*at, name),
+                f"has an empty name in it, or more than {_MAX_DEPTH}",
+                fix="remove a dot",
             )
         named.append((names, (*at, name), constraints))
     return named

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from .budgets import cannot_bear
+from .budgets import Sum, cannot_bear
 from .calls import JSON, Denied, Route
 from .grants import Grant, Rule
 
@@ -218,6 +218,8 @@ def _too_large(rule: Rule, attempt: Attempt, _: Tally) -> str:
 def _budget(rule: Rule, attempt: Attempt, tally: Tally) -> str:
     if rule.calls is not None and tally.used[rule.id] >= rule.calls:
         return f"all {rule.calls} calls of that grant are spent"
+    if not any(isinstance(budget, Sum) for budget in rule.budgets):
+        return ""  # The others only the store can judge.
     for cost in rule.costs(attempt.params):
         if message := cannot_bear(cost, tally.spent):
             return message

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from .approvals import Approve
-from .budgets import cannot_bear
+from .budgets import Sum, cannot_bear
 from .calls import JSON, Denied, Route
 from .conditions import Failure, Matcher, no_engine
 from .grants import Grant, Rule
@@ -320,6 +320,8 @@ def _schema(_: Rule, attempt: Attempt, __: Tally) -> Mismatch | None:
 def _budget(rule: Rule, attempt: Attempt, tally: Tally) -> str:
     if rule.calls is not None and tally.used[rule.id] >= rule.calls:
         return f"all {rule.calls} calls of that grant are spent"
+    if not any(isinstance(budget, Sum) for budget in rule.budgets):
+        return ""  # The others only the store can judge.
     for cost in rule.costs(attempt.params):
         if message := cannot_bear(cost, tally.spent):
             return message

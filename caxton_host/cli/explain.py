@@ -1,35 +1,43 @@
-"""Why a call is allowed or denied: one that was made, or one that could be."""
+"""``caxton runs explain``: why a call was allowed or denied."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
 from ..core.attribution import call_of
 from ..core.calls import JSON, Completed, Denied, Failed, Outcome, Route
-from ..core.decisions import Allowed, Attempt, Refusal, Stage, Tally, decide
+from ..core.catalogue import routes_from_payload
+from ..core.decisions import Attempt, Refusal, Stage, Tally
 from ..core.events import ApprovalRequested, ToolInvoked
 from ..core.grants import Grant
 from ..core.judging import ALLOWED, ASKS, Explanation, explain
 from ..core.payloads import outcome_of
 from ..core.remedies import remedy
+from ..core.schemas import Mismatch
 from ..errors import NotFoundError, NotKeptError, UsageError
-from .exits import FAILED, SUSPENDED
 from .frame import Frame, as_json, wait
-from .judgement import agent_of, considered, tell_asked, tell_remedy, tell_rules
-from .params import Words
+from .judgement import (
+    as_sent,
+    considered,
+    tell_asked,
+    tell_remedy,
+    tell_rules,
+)
 from .screen import plain, say, show
-from .tools import split
 
 if TYPE_CHECKING:
     from ..core.events import Recorded
     from ..recording import Recording
 
-__all__ = ["Call", "document", "find", "of_agent", "of_run"]
+__all__ = ["Call", "Checks", "document", "find", "of_run"]
+
+#: By exposed name: where parameters are not as the schema of the tool wants them.
+Checks: TypeAlias = Mapping[str, Callable[[JSON], Mismatch | None]]
 
 #: What says what a call is; of one that people were asked about, there are two.
 _INTENTS = (ToolInvoked, ApprovalRequested)
@@ -124,13 +132,14 @@ def of_run(frame: Frame, run: str, seq: int, as_json: bool) -> None:
     tell_remedy(found.remedy)
 
 
-async def _recording(
-    frame: Frame, run: str
-) -> tuple[Recording, dict[str, dict[str, JSON]]]:
-    """Return a run, and the schemas of the tools that it could see."""
+async def _recording(frame: Frame, run: str) -> tuple[Recording, Checks]:
+    """Return a run, and what compares parameters with the tools that it could see."""
+    from ..bootstrap import open_store
     from ..recording import Recording, schemas_of
+    from ..schemas import input_check
 
-    async with frame.store() as store:
+    config = frame.load()
+    async with open_store(config, write=False) as store:
         run_id = await store.find_run(run)
         try:
             recording = await Recording.load(run_id, store)
@@ -139,19 +148,23 @@ async def _recording(
         schemas: dict[str, dict[str, JSON]] = {}
         with suppress(NotFoundError):  # Its definitions are not kept here.
             schemas = schemas_of(await recording.guest("", store))
-        return recording, schemas
+    routes = routes_from_payload(recording.started.catalogue)
+    return recording, {
+        name: as_sent(
+            config, routes[name].server, routes[name].tool, input_check(schema)
+        )
+        for name, schema in schemas.items()
+    }
 
 
-def find(
-    recording: Recording, schemas: Mapping[str, Mapping[str, JSON]], seq: int
-) -> Call:
+def find(recording: Recording, checks: Checks, seq: int) -> Call:
     """
     Return the call that event *seq* of a run is about.
 
     Args:
         recording: The run.
 
-        schemas: Of the parameters of the tools that it could see, by exposed name.
+        checks: Compare parameters with the schemas of tools, by exposed name.
 
         seq: Any event of the call.
 
@@ -171,17 +184,14 @@ def find(
         )
     ends = (outcome_of(e.event) for e in history if e.event)
     outcome = next((end[1] for end in ends if end and end[0] == number), None)
-    return _call(recording, schemas, intents[number], outcome)
+    return _call(recording, checks, intents[number], outcome)
 
 
 def _call(
-    recording: Recording,
-    schemas: Mapping[str, Mapping[str, JSON]],
-    intent: Recorded,
-    outcome: Outcome | None,
+    recording: Recording, checks: Checks, intent: Recorded, outcome: Outcome | None
 ) -> Call:
     from ..codec import encode
-    from ..schemas import fits, input_check
+    from ..schemas import fits
 
     invoked = intent.event
     assert isinstance(invoked, _INTENTS)  # noqa: S101 -- see `find`
@@ -189,14 +199,13 @@ def _call(
     if invoked.server is not None and invoked.tool is not None:
         route = Route(server=invoked.server, tool=invoked.tool)
     params = invoked.params or {}
-    schema = schemas.get(invoked.name)
     attempt = Attempt(
         route=route,
         params=params,
         size=len(encode(params)),
         now=intent.recorded_at,
         matches=fits,
-        schema=None if schema is None else input_check(schema),
+        schema=checks.get(invoked.name),
         refused=_refused(outcome),
     )
     tally = recording.until(intent.seq - 1).journal().tally
@@ -248,101 +257,3 @@ def _ending(outcome: Outcome | None) -> str:
         how = f"failed ({outcome.kind}, sent {outcome.sent})"
         return f"{how}: {plain(outcome.message)}"
     return f"denied: {plain(outcome.message)}"
-
-
-# -- a call that could be made ---------------------------------------------------
-
-
-@click.command("explain")
-@click.argument("agent")
-@click.argument("tool", metavar="SERVER/TOOL")
-@click.argument("params", nargs=-1, metavar="[JSON | KEY=VALUE...]")
-@click.option(
-    "--after",
-    metavar="SERVER/TOOL",
-    multiple=True,
-    help="As if the run had called that before, with success. May be repeated.",
-)
-@as_json
-@click.pass_obj
-@click.pass_context
-def of_agent(
-    ctx: click.Context,
-    frame: Frame,
-    agent: str,
-    tool: str,
-    params: tuple[str, ...],
-    after: tuple[str, ...],
-    as_json: bool,
-) -> None:
-    """
-    Show whether AGENT may call SERVER/TOOL with these parameters, and why.
-
-    Each rule is shown with what it says of the call, and what would allow it if it is
-    denied. Nothing is called, started or recorded. It is judged as the first call of a
-    run, but for what --after says.
-
-    \b
-    Exit codes: 0 it is allowed; 1 it is denied; 2 usage or configuration; 3 it waits
-    for a person's word.
-
-    \b
-    Examples:
-      caxton grant explain weather demo/get_weather '{"location": "Oslo"}'
-      caxton grant explain weather demo/echo text=hi --after demo/get_weather
-    """
-    from ..clock import SystemClock
-    from ..codec import encode
-    from ..schemas import fits, input_check
-    from .offered import known
-
-    config = frame.load()
-    one = agent_of(config, agent)
-    server, name = split(tool)
-    values = Words.read(params).params({})
-    schema = (known(config, start=False).get(server) or {}).get(name)
-    tally = Tally()
-    for before in map(split, after):
-        _spend(one.grant, before, tally)
-    attempt = Attempt(
-        route=Route(server=server, tool=name),
-        params=values,
-        size=len(encode(values)),
-        now=SystemClock().now(),
-        matches=fits,
-        schema=input_check(schema) if isinstance(schema, dict) else None,
-    )
-    explained = explain(one.grant, attempt, tally)
-    lacks = remedy(agent, explained, tally)
-    if as_json:
-        show(
-            {
-                "$type": "caxton.judgement/v1",
-                "agent": agent,
-                "server": server,
-                "tool": name,
-                "params": values,
-                "verdict": explained.code,
-                "rule": explained.rule,
-                "considered": considered(explained),
-                "remedy": lacks,
-            }
-        )
-    else:
-        say(f"verdict   {explained.code}, rule {explained.rule or 'none'}")
-        tell_asked(explained)
-        tell_rules(explained)
-        tell_remedy(lacks)
-    if explained.code == ASKS:
-        ctx.exit(SUSPENDED)
-    if explained.code != ALLOWED:
-        ctx.exit(FAILED)
-
-
-def _spend(grant: Grant, target: tuple[str, str], tally: Tally) -> None:
-    server, tool = target
-    verdict = decide(grant, Attempt(route=Route(server=server, tool=tool)), tally)
-    if isinstance(verdict, Allowed):
-        tally.used[verdict.rule.id] += 1
-    tally.called.add(target)
-    tally.done.add(target)

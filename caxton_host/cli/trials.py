@@ -19,6 +19,7 @@ from ..errors import NotFoundError, NotKeptError
 from ..recording import Recording
 from ..schemas import fits, input_check
 from ..tooling import server_names
+from .judgement import as_sent
 from .spending import Spending
 
 if TYPE_CHECKING:
@@ -161,22 +162,24 @@ class Trials:
         if event is None:
             return None
         if isinstance(event, ToolInvoked) and event.name not in trial.checks:
-            await self._learn(trial, event.name)
+            await self._learn(trial, event)
         return trial.retrial.take(event, recorded.recorded_at, recorded.seq)
 
-    async def _learn(self, trial: _Trial, name: str) -> None:
+    async def _learn(self, trial: _Trial, invoked: ToolInvoked) -> None:
         """Take the schema that the run had for a name, if it is kept."""
-        entry = trial.catalogue.get(name)
-        trial.checks[name] = _anything
-        if not isinstance(entry, dict):
-            return
+        entry = trial.catalogue.get(invoked.name)
+        check = await self._check(entry) if isinstance(entry, dict) else _anything
+        trial.checks[invoked.name] = as_sent(
+            self.config, invoked.server or "", invoked.tool or "", check
+        )
+
+    async def _check(self, entry: dict[str, JSON]) -> Callable[[JSON], Mismatch | None]:
         own, digest = entry.get("input_schema"), str(entry.get("definition_sha256"))
         if isinstance(own, dict):
-            trial.checks[name] = input_check(own)
-            return
+            return input_check(own)
         if digest not in self._schemas:
             self._schemas[digest] = await self._kept(digest)
-        trial.checks[name] = self._schemas[digest]
+        return self._schemas[digest]
 
     async def _kept(self, digest: str) -> Callable[[JSON], Mismatch | None]:
         try:

@@ -18,6 +18,7 @@ from caxton_host.core.summary import summarise
 from caxton_host.recording import Recording, schemas_of
 from caxton_host.replay import replay
 from caxton_host.sandbox import WasmSandbox
+from caxton_host.schemas import input_check
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.verify import verify
 from caxton_host.telemetry import NoTelemetry
@@ -62,6 +63,7 @@ async def test_log_comes_to_the_end_it_had(
         assert (await verify(store)).first_bad is None
         recording = await Recording.load(run_id, store)
         schemas = schemas_of(await recording.guest("", store))
+        checks = {name: input_check(schema) for name, schema in schemas.items()}
         found = await replay(
             run_id, store=store, sandbox=sandbox, telemetry=NoTelemetry()
         )
@@ -71,7 +73,7 @@ async def test_log_comes_to_the_end_it_had(
     assert {key: summary[key] for key in log.about["summary"]} == log.about["summary"]
     for one in recording.own:
         if isinstance(one.event, ToolInvoked):
-            call = find(recording, schemas, one.seq)
+            call = find(recording, checks, one.seq)
             assert document(call)["call"] == one.event.call
             by_grants = call.verdict not in {"bad_request", "limit"}
             today = isinstance(call.outcome, Denied) and "today" in call.outcome.message

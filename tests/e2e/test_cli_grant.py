@@ -323,12 +323,12 @@ def test_sizes_are_judged_by_the_shortest_way_to_write_them_down(ran: Shell) -> 
 def test_budgets_that_runs_share_are_spent_again_in_the_times_of_the_log(
     ran: Shell,
 ) -> None:
-    daily = WEATHER.replace('"2/run"', '["2/run", "1/day"]')
-    ran.write("caxton.toml", toml(DEMO, daily))
+    monthly = WEATHER.replace('"2/run"', '["2/run", "1/month"]')
+    ran.write("caxton.toml", toml(DEMO, monthly))
     ran("run", "weather", "-q")
     ran("run", "weather", "-q")
     third = ran("runs", "explain", "@last", "5")
-    assert "fits, and refuses (budget): all 1 calls a day" in third.out
+    assert "fits, and refuses (budget): all 1 calls" in third.out
     assert "what would allow it:\n# in allow[1]" in third.out
 
     same = ran("grant", "what-if", "caxton.toml")
@@ -351,6 +351,24 @@ def test_schema_that_the_run_had_is_asked_again(weather: Shell) -> None:
     # Both were denied by the schema of the operator, and the answer stays.
     assert (done.code, done.out) == (0, ""), done.err
     assert "schema" in weather("runs", "explain", "@last", "2").out
+
+
+def test_key_that_the_host_adds_is_no_mismatch(weather: Shell) -> None:
+    wanted = {"type": "object", "required": ["key"]}
+    keyed: dict[str, object] = {
+        "input_schema": wanted,
+        "effect": "keyed",
+        "key_argument": "key",
+    }
+    grant = WEATHER.replace('only_after = ["demo/get_weather"]', "")
+    tables: dict[str, dict[str, object]] = {"servers.demo": {**DEMO["servers.demo"]}}
+    tables["servers.demo.tools.echo"] = keyed
+    weather.write("caxton.toml", toml(tables, grant))
+    weather("run", "weather", "-q")
+
+    assert "verdict   allowed" in weather("runs", "explain", "@last", "2").out
+    assert weather("grant", "what-if", "caxton.toml").code == 0
+    assert weather("grant", "explain", "weather", "demo/echo", "text=hi").code == 0
 
 
 def test_name_that_led_nowhere_is_judged_by_where_it_would_lead(

@@ -1,0 +1,127 @@
+"""``caxton grant explain``: whether a call that nobody made would be allowed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ..core.calls import Route
+from ..core.decisions import Allowed, Attempt, Tally, decide
+from ..core.judging import ALLOWED, ASKS, explain
+from ..core.remedies import remedy
+from .exits import FAILED, SUSPENDED
+from .frame import Frame, as_json
+from .judgement import (
+    agent_of,
+    as_sent,
+    considered,
+    tell_asked,
+    tell_remedy,
+    tell_rules,
+)
+from .params import Words
+from .screen import say, show
+from .tools import split
+
+if TYPE_CHECKING:
+    from ..core.grants import Grant
+
+__all__ = ["command"]
+
+
+@click.command("explain")
+@click.argument("agent")
+@click.argument("tool", metavar="SERVER/TOOL")
+@click.argument("params", nargs=-1, metavar="[JSON | KEY=VALUE...]")
+@click.option(
+    "--after",
+    metavar="SERVER/TOOL",
+    multiple=True,
+    help="As if the run had called that before, with success. May be repeated.",
+)
+@as_json
+@click.pass_obj
+@click.pass_context
+def command(
+    ctx: click.Context,
+    frame: Frame,
+    agent: str,
+    tool: str,
+    params: tuple[str, ...],
+    after: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """
+    Show whether AGENT may call SERVER/TOOL with these parameters, and why.
+
+    Each rule is shown with what it says of the call, and what would allow it if it is
+    denied. Nothing is called, started or recorded. It is judged as the first call of a
+    run, but for what --after says.
+
+    \b
+    Exit codes: 0 it is allowed; 1 it is denied; 2 usage or configuration; 3 it waits
+    for a person's word.
+
+    \b
+    Examples:
+      caxton grant explain weather demo/get_weather '{"location": "Oslo"}'
+      caxton grant explain weather demo/echo text=hi --after demo/get_weather
+    """
+    from ..clock import SystemClock
+    from ..codec import encode
+    from ..schemas import fits, input_check
+    from .offered import known
+
+    config = frame.load()
+    one = agent_of(config, agent)
+    server, name = split(tool)
+    values = Words.read(params).params({})
+    schema = (known(config, start=False).get(server) or {}).get(name)
+    tally = Tally()
+    for before in map(split, after):
+        _spend(one.grant, before, tally)
+    attempt = Attempt(
+        route=Route(server=server, tool=name),
+        params=values,
+        size=len(encode(values)),
+        now=SystemClock().now(),
+        matches=fits,
+        schema=as_sent(config, server, name, input_check(schema))
+        if isinstance(schema, dict)
+        else None,
+    )
+    explained = explain(one.grant, attempt, tally)
+    lacks = remedy(agent, explained, tally)
+    if as_json:
+        show(
+            {
+                "$type": "caxton.judgement/v1",
+                "agent": agent,
+                "server": server,
+                "tool": name,
+                "params": values,
+                "verdict": explained.code,
+                "rule": explained.rule,
+                "considered": considered(explained),
+                "remedy": lacks,
+            }
+        )
+    else:
+        say(f"verdict   {explained.code}, rule {explained.rule or 'none'}")
+        tell_asked(explained)
+        tell_rules(explained)
+        tell_remedy(lacks)
+    if explained.code == ASKS:
+        ctx.exit(SUSPENDED)
+    if explained.code != ALLOWED:
+        ctx.exit(FAILED)
+
+
+def _spend(grant: Grant, target: tuple[str, str], tally: Tally) -> None:
+    server, tool = target
+    verdict = decide(grant, Attempt(route=Route(server=server, tool=tool)), tally)
+    if isinstance(verdict, Allowed):
+        tally.used[verdict.rule.id] += 1
+    tally.called.add(target)
+    tally.done.add(target)

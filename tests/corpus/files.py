@@ -7,6 +7,7 @@ The first line says what is expected of it. Bytes are in base64.
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import sqlite3
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ from typing import Any
 from caxton_host.store import migrate
 
 LOGS = Path(__file__).with_name("logs")
+#: Digest and name of each log, as ``sha256sum`` tells them.
+FROZEN = Path(__file__).with_name("frozen.txt")
 #: Far more than any of them has.
 _LARGEST = 512 * 1024
 _TABLES = ("blobs", "events", "payloads", "runs")
@@ -52,6 +55,23 @@ class Log:
 def names() -> list[str]:
     """Return the names of all logs."""
     return sorted(path.stem for path in LOGS.glob("*.jsonl"))
+
+
+def frozen() -> dict[str, str]:
+    """Return the digests of the logs that stay as they are, by name."""
+    lines = (line.split() for line in FROZEN.read_text().splitlines())
+    return {Path(name).stem: digest for digest, name in lines}
+
+
+def digest(name: str) -> str:
+    """Return the digest of a log."""
+    return hashlib.sha256((LOGS / f"{name}.jsonl").read_bytes()).hexdigest()
+
+
+def freeze(name: str) -> None:
+    """Hold a log to what it says now."""
+    with FROZEN.open("a") as file:
+        file.write(f"{digest(name)}  logs/{name}.jsonl\n")
 
 
 def write(

@@ -88,6 +88,10 @@ def test_each_scene_has_its_log() -> None:
     assert files.names() == sorted(SCENES)
 
 
+def test_logs_stay_as_they_were_written() -> None:
+    assert {name: files.digest(name) for name in files.names()} == files.frozen()
+
+
 def test_every_type_of_event_and_every_end_is_there() -> None:
     types, ends = Counter[str](), Counter[str]()
     for name in files.names():

@@ -13,7 +13,10 @@ from alembic.migration import MigrationContext
 from psycopg import errors
 
 from caxton_host.codec import sha256
+from caxton_host.core.calls import Completed
+from caxton_host.core.payloads import settled
 from caxton_host.errors import StoreError
+from caxton_host.ports import Reservation
 from caxton_host.signing import Keyring
 from caxton_host.store import health, migrate, postgres, schema
 from caxton_host.store.engine import open_engine
@@ -169,6 +172,7 @@ GRANTS = (
     "GRANT SELECT, UPDATE ON tree",
     "GRANT SELECT, INSERT ON checkpoints",
     "GRANT SELECT, INSERT, UPDATE, DELETE ON hosts",
+    "GRANT SELECT, INSERT, DELETE ON slots",
     "GRANT USAGE ON SEQUENCE events_position_seq, requests_id_seq",
 )
 
@@ -198,11 +202,15 @@ async def test_user_needs_the_documented_grants_to_append(
         await store.join("host/1")
         log = store.create("run/1")
         await log.append(run_started(), blobs={sha256(KEPT): KEPT})
+        place = Reservation(key="b", amount=1, limit=1, rule="r", call=1)
+        assert await log.append(reserve=[place]) is None
+        await log.append(settled(1, Completed()))
+        assert await log.append(reserve=[place]) is None
         number = await store.request("1", "cancel", {}, "")
         await store.answered(number, "refused")
         assert log.holds()
-        assert len(await store.read("run/1")) == 1
-        assert (await store.seal()).checkpoint.size == 1
+        assert len(await store.read("run/1")) == 2
+        assert (await store.seal()).checkpoint.size == 2
     told = health.server(url)
     assert told is not None
     assert told["may_append"] is True

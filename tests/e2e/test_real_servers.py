@@ -223,5 +223,5 @@ def everything(shell: Shell, server: Mapping[str, object], transport: str) -> No
     structured = ended[4]["data"]["structuredContent"]
     assert set(structured) == {"temperature", "conditions", "humidity"}
     refused, denied = ended[5:]
-    assert (refused["type"], refused["is_error"]) == ("ToolCompleted", True)
+    assert (refused["type"], refused["code"]) == ("ToolDenied", "schema")
     assert (denied["type"], denied["code"]) == ("ToolDenied", "not_granted")

@@ -29,6 +29,8 @@ _REFERENCE = re.compile(r"\$\{(?:env|file):")
 _MOST_PATHS = 32
 #: What a rule cannot say: why, and what comes nearest.
 _NEVER = {
+    "args": ("is called otherwise here", "write params"),
+    "other_args": ("is called otherwise here", "write other_params"),
     "delegate": (
         "is nothing that a rule can say: no agent hands on what it may do",
         "remove it, and give the other agent rules of its own",
@@ -38,12 +40,6 @@ _NEVER = {
         "remove the rule, or remove hours and let the rule end: expires",
     ),
 }
-_LATER = frozenset(
-    {
-        "args",
-        "other_args",
-    }
-)
 _SIZES = frozenset(
     {
         "module",
@@ -88,7 +84,7 @@ def _rules(kind: str, tables: Sequence[object], at: At) -> tuple[Rule, ...]:
     rules: list[Rule] = []
     for number, table in enumerate(tables, 1):
         here = at.key(f"{kind}[{number}]")
-        _refuse_later(table, here)
+        _refuse_unsaid(table, here)
         found = f.read(table, _ALLOW if kind == "allow" else _DENY, here)
         if not found.get("tools"):
             raise here.error("names no tool", fix='write tools = ["SERVER/TOOL"]')
@@ -103,16 +99,10 @@ def _rules(kind: str, tables: Sequence[object], at: At) -> tuple[Rule, ...]:
     return tuple(rules)
 
 
-def _refuse_later(table: object, at: At) -> None:
-    # A rule without its condition would allow more than was meant (law 4).
+def _refuse_unsaid(table: object, at: At) -> None:
     for key in f.table(table, at):
         if key in _NEVER:
             raise at.key(key).error(*_NEVER[key])
-        if key in _LATER:
-            raise at.key(key).error(
-                "this version does not know it yet, and will not guess",
-                fix="remove it, or remove the rule",
-            )
 
 
 def _pattern(value: object, at: At) -> Pattern:

@@ -314,6 +314,8 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
         (RULE + "timeout = 5", "agents.a.allow[1].timeout", "a duration", "10s"),
         (RULE + "max_result = 5", "agents.a.allow[1].max_result", "a size", "64 KiB"),
         (RULE + "hours = {}", "agents.a.allow[1].hours", "hours of the day", "expires"),
+        (RULE + "args = {}", "agents.a.allow[1].args", "otherwise", "params"),
+        (RULE + "other_args = 1", "agents.a.allow[1].other_args", "otherwise", "other"),
         (RULE + "delegate = {}", "agents.a.allow[1].delegate", "hands on", "own"),
         (RULE + "max_params = 5", "agents.a.allow[1].max_params", "a size", "64 KiB"),
         (

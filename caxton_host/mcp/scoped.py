@@ -108,7 +108,7 @@ def tell_missing(missing: Mapping[str, tuple[ServerConfig, str]]) -> None:
     for name, (config, why) in missing.items():
         if config.required:
             raise ServerUnavailable(
-                f"the required server {name} cannot be asked: {why}",
+                f"the server {name} cannot be asked: {why}",
                 fix="say it with --var NAME=VALUE",
             )
         _logger.warning("MCP: %s is left out: %s", name, why)

@@ -155,10 +155,12 @@ class Server:
             connection = await by(deadline, self._ready(deadline), seconds)
             return list(connection.offers.values())
         except ToolError as exc:
+            if self._disabled and self.problem is None:
+                return []  # It ends with the host, before it could say anything.
             problem = self.problem or ServerUnavailable(str(exc))
         if self.config.required:
             raise ServerUnavailable(
-                f"the required server {self.config.name} is down: {problem}",
+                f"the server {self.config.name} is down: {problem}",
                 fix=problem.fix,
             )
         logger.warning(

@@ -341,6 +341,27 @@ def test_lines_before_the_protocol_are_passed_over(demo: Shell) -> None:
     assert run(demo, ACT).code == 0
 
 
+def test_a_required_server_that_is_down_has_no_other_complain(demo: Shell) -> None:
+    names = "[[agents.a.allow]]\ntools = ['gone/x', 'slow/x']\n"
+    gone = {"command": "no-such-program", "required": True}
+    slow = {"command": "sleep", "args": ["60"]}
+    demo.write(
+        "caxton.toml",
+        toml(
+            {
+                "servers.gone": gone,
+                "servers.slow": slow,
+                "agents.a": {"module": "a.wasm"},
+            },
+            names,
+        ),
+    )
+    done = run(demo, ACT)
+    assert done.code == 6
+    assert "the server gone is down" in done.err
+    assert "slow" not in done.err
+
+
 @pytest.mark.parametrize("mode", ["dies_at_start", "no_list"])
 def test_a_required_server_that_is_down_is_code_6_and_no_run(
     demo: Shell, mode: str
@@ -348,7 +369,7 @@ def test_a_required_server_that_is_down_is_code_6_and_no_run(
     faulty(demo, mode, required=True, start_timeout="5s", env={"SECRET": "h2-h2-h2-h2"})
     done = run(demo, ACT)
     assert (done.code, done.out) == (6, "")
-    assert "the required server demo is down" in done.err
+    assert "the server demo is down" in done.err
     assert done.fix
     assert demo.runs() == []
     assert "h2-h2" not in done.err

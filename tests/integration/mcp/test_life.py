@@ -16,7 +16,6 @@ from caxton_host.core.events import (
     BreakerOpened,
     Event,
     ServerConnected,
-    ServerDisabled,
     ServerLost,
     ServerRestarted,
 )
@@ -29,7 +28,7 @@ from caxton_host.core.servers import (
     ToolOptions,
 )
 from caxton_host.errors import ToolError
-from caxton_host.mcp import McpTools, supervisor
+from caxton_host.mcp import McpTools
 from caxton_host.mcp.status import ServerStatus
 
 from .conftest import FAULTY, SECRET, Faulty, noted, processes, request, until
@@ -350,20 +349,3 @@ async def test_a_hundred_starts_and_ends_leave_nothing_behind(
     before = held()
     await asyncio.gather(*map(cycles, range(10)))
     assert held() == before
-
-
-async def test_a_fault_of_the_host_itself_ends_a_server_and_is_told(
-    faulty: Faulty, events: list[Event], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object, **__: object) -> object:
-        raise RuntimeError(SECRET)
-
-    monkeypatch.setattr(supervisor, "connect", fail)
-    async with faulty("fine") as tools:
-        with pytest.raises(ToolError) as caught:
-            await tools.call_tool(request("act"))
-
-    assert caught.value.sent == "no"
-    assert events == [
-        ServerDisabled(server="faulty", reason="the host failed: RuntimeError")
-    ]

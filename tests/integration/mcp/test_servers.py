@@ -15,7 +15,12 @@ from pathlib import Path
 import pytest
 
 from caxton_host.core.calls import JSON
-from caxton_host.core.events import Event, ServerConnected, ToolsChanged
+from caxton_host.core.events import (
+    Event,
+    ServerConnected,
+    ServerDisabled,
+    ToolsChanged,
+)
 from caxton_host.core.redact import Redactor
 from caxton_host.core.servers import Restart, ServerConfig, ToolOptions
 from caxton_host.errors import (
@@ -152,7 +157,9 @@ async def test_a_server_that_cannot_start_is_skipped_unless_it_is_required(
         assert (await tools.offered(["faulty"])).offers == ()
         problem = tools.problem("faulty")
     async with faulty(mode, required=True, start_timeout=1.0) as tools:
-        with pytest.raises(ServerUnavailable, match="required") as caught:
+        with pytest.raises(
+            ServerUnavailable, match="the server faulty is down"
+        ) as caught:
             await tools.offered(["faulty"])
     assert problem is not None
     assert re.search(why, str(problem))
@@ -333,8 +340,8 @@ async def test_a_missing_program_is_named(command: tuple[str, ...], why: str) ->
     assert "[servers.x]" in caught.value.fix
 
 
-async def test_a_fault_of_the_host_itself_leaves_nobody_waiting(
-    faulty: Faulty, monkeypatch: pytest.MonkeyPatch
+async def test_a_fault_of_the_host_itself_leaves_nobody_waiting_and_is_told(
+    faulty: Faulty, events: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_args: object, **_kwargs: object) -> None:
         raise ZeroDivisionError
@@ -345,8 +352,8 @@ async def test_a_fault_of_the_host_itself_leaves_nobody_waiting(
             with pytest.raises(ToolError) as caught:
                 await tools.call_tool(request("echo"))
             assert (caught.value.kind, caught.value.sent) == ("transport", "no")
-        with pytest.raises(ZeroDivisionError):
-            await next(iter(tools._pool.values()))._owner  # type: ignore[misc]
+    reason = "the host failed: ZeroDivisionError"
+    assert events == [ServerDisabled(server="faulty", reason=reason)]
 
 
 async def test_a_missing_folder_is_named(tmp_path: Path) -> None:

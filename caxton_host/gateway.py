@@ -6,7 +6,7 @@ The gateway: the only way from an agent to a tool.
 Each call takes the same five steps, in this order:
 
 1. *Recall.* A call that the log already answers is answered from the log.
-2. *Decide.* A pure function compares the call with the grant. No grant, no call.
+2. *Decide.* `judge` compares the call with the grants. No grant, no call.
 3. *Record the intent.* `ToolInvoked` is durable before a byte leaves the host:
    a crash can leave a call in doubt, but never unrecorded.
 4. *Forward.* The tool client talks to the tool server, if the lease still lasts.
@@ -25,15 +25,13 @@ log and the tools it is given refuse everything else.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import assert_never
 
-from .core.approvals import Unapproved, unmet
 from .core.calls import (
     JSON,
-    REPEATABLE,
     Completed,
     Denied,
     Failed,
@@ -46,31 +44,23 @@ from .core.calls import (
     likelier,
     shortened,
 )
-from .core.decisions import Allowed, Attempt, decide, may_again
 from .core.events import (
-    ApprovalRequested,
     Event,
-    ToolInvoked,
     ToolProgress,
     ToolRetried,
 )
-from .core.grants import Grant
-from .core.journal import Answered, Fresh, InDoubt, Journal
+from .core.journal import Answered, Fresh, InDoubt
 from .core.limits import Limits
 from .core.names import idempotency_key
 from .core.payloads import settled
-from .core.redact import Redactor
-from .core.schemas import Mismatch
 from .core.terms import Terms
-from .errors import LeaseLost, RunStopped, StoreError, Suspend, ToolError
+from .errors import LeaseLost, RunStopped, StoreError, ToolError
+from .judge import NOWHERE, Judge
 from .ports import EventLog, ToolClient, ToolRequest
 from .progress import Reports, unwatched
-from .reserving import Judged, Out, wants
-from .schemas import fits
+from .reserving import Judged, Out
 
 __all__ = ["Gateway", "checked", "stopped"]
-
-_NOWHERE = Route(server="", tool="")
 
 #: Failures in whose words may be some of the answer, and what is said instead.
 _UNTOLD: Mapping[FailureKind, str] = {
@@ -95,52 +85,26 @@ class _Sends:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gateway:
+class Gateway(Judge):
     """
     Mediates every tool call of one run.
 
     Attributes:
-        run_id: The run.
-
-        agent: Whose budgets it spends.
-
-        grant: What the agent may do. Fixed for the life of the run.
-
-        routes: Where each exposed name leads. Fixed as well.
-
-        journal: What the log says so far. Kept in step with *log*. If it has
-            grants of today, a call needs their yes as well.
-
-        log: Where events are stored. The run is its only writer.
+        log: Where events are stored. The run is its only writer, and its journal is
+            kept in step with it.
 
         tools: Where permitted calls go.
 
-        inputs: Compares parameters with the schema of a tool, by its exposed name.
-
-        redact: Takes configured secrets out of what is recorded.
-
         max_result: Bytes of the largest answer that the run takes.
-
-        now: Returns the time, in microseconds since 1970.
 
         wait: Lets so many seconds pass before a call is sent again.
 
         watch: Called with what is told of a call while it lasts.
     """
 
-    run_id: str
-    agent: str = ""
-    grant: Grant
-    routes: Mapping[str, Route]
-    journal: Journal
     log: EventLog
     tools: ToolClient
-    inputs: Mapping[str, Callable[[JSON], Mismatch | None]] = field(
-        default_factory=dict[str, "Callable[[JSON], Mismatch | None]"]
-    )
-    redact: Redactor = field(default_factory=Redactor)
     max_result: int = field(default_factory=lambda: Limits().result)
-    now: Callable[[], int]
     wait: Callable[[float], Awaitable[None]] = _at_once
     watch: Callable[[ToolProgress], None] = unwatched
 
@@ -218,147 +182,6 @@ class Gateway:
             # The run is stopped while the call, which is not recorded yet, waits.
             self.settle(call, stopped("no"), judged.unspent)
             raise
-
-    def judge(self, call: ToolCall, params: dict[str, JSON] | None, out: Out) -> Judged:
-        """
-        Return the intent of a call, and what the grants and people say of it.
-
-        Args:
-            call: What the agent asks.
-
-            params: Its parameters as the log is to hold them.
-
-            out: What the store has refused of it.
-        """
-        route = self.routes.get(call.name)
-        verdict = self._decide(call, route, out)
-        allowed = verdict if isinstance(verdict, Allowed) else None
-        asked, spends = wants(allowed, call.params or {})
-        intent = ToolInvoked(
-            call=call.number,
-            name=call.name,
-            server=route.server if route else None,
-            tool=route.tool if route else None,
-            params=params,
-            params_sha256=call.digest,
-            effect=(route or _NOWHERE).effect,
-            rule=allowed.rule.id if allowed else None,
-            idempotency_key=idempotency_key(self.run_id, call.number),
-            fuel=call.fuel,
-            spends={**spends} or None,
-        )
-        if isinstance(verdict, Denied):
-            # It names a parameter as the agent did (law 8).
-            said = self.redact.text(verdict.message)
-            return Judged(intent, replace(verdict, message=said))
-        question = self.journal.question(call.number)
-        against = unmet(intent, verdict.approves, question, self.now())
-        if isinstance(against, Denied):
-            return Judged(replace(intent, rule=None, spends=None), against)
-        return Judged(
-            intent,
-            asks=against,
-            terms=Terms.of(verdict.rules),
-            wants=asked,
-            reserve=[want.reservation(self.agent, call.number) for want in asked],
-        )
-
-    def unapproved(self, requests: Sequence[ApprovalRequested]) -> Unapproved:
-        """Return what is raised where calls have to wait for people."""
-        waiting = [one.requested for one in self.journal.waiting]
-        return Unapproved(
-            requests[0].call, [one for one in requests if one not in waiting]
-        )
-
-    def _decide(
-        self, call: ToolCall, route: Route | None, out: Out
-    ) -> Allowed | Denied:
-        if call.over:
-            return Denied(
-                code="limit",
-                rule=f"limits.{call.over}",
-                message=f"the run reached its limit {call.over}",
-            )
-        if call.fault:
-            return Denied(code="bad_request", rule=None, message=call.fault)
-        try:
-            attempt = replace(self._attempt(call, route), refused=out.recorded)
-            verdict = decide(self.grant, attempt, self.journal.tally)
-            if isinstance(verdict, Denied):
-                return verdict
-            today = self._decide_today(replace(attempt, refused=out.today))
-        except Exception:  # noqa: BLE001 -- law 4: an error while deciding is a denial
-            return Denied(
-                code="error", rule=None, message="the call could not be judged"
-            )
-        if isinstance(today, Denied):
-            return today
-        return verdict.and_today(today) if today else verdict
-
-    def _attempt(self, call: ToolCall, route: Route | None) -> Attempt:
-        return Attempt(
-            route=route,
-            params=call.params or {},
-            size=call.size,
-            now=self.now(),
-            matches=fits,
-            schema=self._schema(call, route),
-        )
-
-    def _schema(
-        self, call: ToolCall, route: Route | None
-    ) -> Callable[[JSON], Mismatch | None] | None:
-        """Return what compares parameters, as they are sent, with the tool's schema."""
-        check = self.inputs.get(call.name)
-        if check is None or route is None or route.key_argument is None:
-            return check
-        key = idempotency_key(self.run_id, call.number)
-        sent: JSON = {**(call.params or {}), route.key_argument: key}
-        return lambda _: check(sent)
-
-    def _decide_today(self, attempt: Attempt) -> Allowed | Denied | None:
-        """Return what today's grants say of a call, if the run was resumed."""
-        today = self.journal.today
-        if today is None:
-            return None
-        verdict = decide(today, attempt, self.journal.tally_today)
-        if isinstance(verdict, Allowed):
-            return verdict
-        return replace(
-            verdict,
-            rule=verdict.rule and f"today.{verdict.rule}",
-            message=f"{verdict.message}, in the grants of today",
-        )
-
-    def retry(self, call: ToolCall, known: InDoubt) -> ToolRetried:
-        """
-        Return what records that a call in doubt is sent once more.
-
-        Raises:
-            Suspend: It may not be, as things are.
-        """
-        # It may have happened, and asking twice could pay a bill twice. Only the
-        # tool's effect class, or a person, may repeat it; and today's grants.
-        route = self.routes.get(call.name, _NOWHERE)
-        effects = {known.invoked.effect, route.effect}
-        if not (known.resolved or effects <= REPEATABLE):
-            raise Suspend(call.number, f"call {call.number} is in doubt")
-        today = self.journal.today
-        if today is not None and not may_again(today, self._attempt(call, route)):
-            raise Suspend(
-                call.number,
-                f"call {call.number} is in doubt, and the grants of today do not "
-                "allow it",
-            )
-        return ToolRetried(
-            call=call.number,
-            attempt=known.attempts + 1,
-            reason="resolved" if known.resolved else "resumed",
-        )
-
-    def terms_of(self, known: InDoubt) -> Terms:
-        """Return how a call in doubt is carried out, if it is sent again."""
-        return Terms.of_call(known.invoked, self.grant, self.journal.today)
 
     async def forward(
         self, call: ToolCall, attempt: int, terms: Terms
@@ -487,7 +310,7 @@ class Gateway:
         return answer
 
     def _kept(self, call: ToolCall, outcome: Outcome) -> Outcome:
-        route = self.routes.get(call.name, _NOWHERE)
+        route = self.routes.get(call.name, NOWHERE)
         if route.record == "hash" and isinstance(outcome, Completed):
             return cut(outcome)
         return outcome

@@ -338,7 +338,7 @@ async def test_error_while_deciding_is_a_denial(
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("caxton_host.gateway.decide", broken)
+    monkeypatch.setattr("caxton_host.judge.decide", broken)
     scene = Scene()
 
     outcome = (await scene.gate.call(WEATHER)).outcome

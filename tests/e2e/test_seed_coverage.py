@@ -22,7 +22,6 @@ OPEN = {
     f"open ({what})"
     for what in (
         "admin page",
-        "grants",
         "serve",
         "telemetry",
     )

@@ -193,7 +193,7 @@ def _raw(commit: Callable[[Batch], None], size: int, seconds: float) -> float:
     while time.perf_counter() < started + seconds:
         batch = Batch()
         for line in streams:
-            batch.admit(Group(line=line, drafts=draft, blobs={}), lambda _: 0)
+            batch.admit(Group(line=line, drafts=draft, blobs={}))
         commit(batch)
         batch.done()
         done += size

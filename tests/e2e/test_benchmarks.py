@@ -11,8 +11,8 @@ from benchmarks import __main__ as benchmarks
 from benchmarks import machine
 
 SMALL = ["--rounds", "1", "--calls", "5", "--warm-up", "1", "--runs", "20"]
-SMALL += ["--servers", "2", "--each", "1"]
-SECTIONS = ["calls", "transports", "slow", "runs", "profile"]
+SMALL += ["--servers", "2", "--each", "1", "--judged", "1000"]
+SECTIONS = ["calls", "transports", "slow", "runs", "what_if", "profile"]
 
 
 def test_sections_measure_what_they_name(

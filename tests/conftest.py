@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,12 @@ import pytest
 from .others import Programs, install
 from .postgres import Server, running
 from .shared import once
+
+
+def pytest_configure() -> None:
+    # Whoever starts the tests in the background may have them ignore it, and so would
+    # every process that they start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from caxton_host.core.conditions import Conditions
 from caxton_host.core.decisions import Allowed, Attempt, Tally, decide
 from caxton_host.core.grants import Grant, Rule
 from caxton_host.core.patterns import Pattern
+from caxton_host.core.schemas import Mismatch
 from caxton_host.schemas import fits, input_check
 
 from .page import Figure, Section
@@ -134,6 +135,7 @@ def section(folder: Path, options: argparse.Namespace) -> Section:
 
 
 _MOST = (1.0, False)
+_MIDDLE, _RULES = 25, 50
 
 
 def _rule(number: int, tool: str, repo: str) -> Rule:
@@ -154,16 +156,16 @@ def _rule(number: int, tool: str, repo: str) -> Rule:
 def _grant(*, spread: bool) -> Grant:
     def one(number: int) -> Rule:
         if spread:
-            tool = "create_issue" if number == 25 else f"tool_{number}_*"  # noqa: PLR2004 -- in the middle
+            tool = "create_issue" if number == _MIDDLE else f"tool_{number}_*"
             return _rule(number, f"github/{tool}", "acme/*")
-        org = "acme" if number == 50 else f"org{number}"  # noqa: PLR2004 -- the last
+        org = "acme" if number == _RULES else f"org{number}"
         return _rule(number, "github/create_*", f"{org}/*")
 
-    return Grant(allow=tuple(map(one, range(1, 51))))
+    return Grant(allow=tuple(map(one, range(1, _RULES + 1))))
 
 
 def _deciding(
-    grant: Grant, schema: Callable[[JSON], object] | None = None
+    grant: Grant, schema: Callable[[JSON], Mismatch | None] | None = None
 ) -> Callable[[], bool]:
     tally = Tally()
 
@@ -173,7 +175,7 @@ def _deciding(
             params=_PARAMS,
             size=100,
             matches=fits,
-            schema=schema,  # type: ignore[arg-type]  # a mismatch, or None
+            schema=schema,
         )
         return isinstance(decide(grant, attempt, tally), Allowed)
 

@@ -349,7 +349,7 @@ def _decide(
             show(summarise(recording.run_id, recording.own).to_document())
         note(f"to go on: {frame.command()} runs resume {recording.run_id}")
         return
-    if not _waiting_in(recording):
+    if all(one.is_over for one in _waiting_in(recording)):
         recording = drive(_go_on(told, recording.run_id), frame.command())
     ctx.exit(told.ending(recording))
 

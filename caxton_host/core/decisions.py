@@ -53,6 +53,7 @@ class Attempt:
             rule with a pattern allows anything.
 
         schema: Compares parameters with the schema of the tool, if that is known.
+
         refused: Rules whose budgets the store has no room in, by id, and why.
     """
 

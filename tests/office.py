@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from caxton_host.admission import Line
-from caxton_host.background import Background
 from caxton_host.config import Agent, Config, ContextVar, Expose
 from caxton_host.core.calls import Completed
 from caxton_host.core.grants import Grant

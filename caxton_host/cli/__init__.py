@@ -19,11 +19,12 @@ import click
 
 from .. import __version__
 from ..core.names import nearest
-from ..errors import CaxtonError
+from ..errors import CaxtonError, UsageError
 from . import interrupt
 from .exits import USAGE, exit_code, remedy
 from .frame import Frame
 from .screen import Notes, complain, note
+from .there import There
 
 __all__ = ["caxton", "execute", "main"]
 
@@ -93,9 +94,32 @@ class _Commands(click.Group):
     help="The configuration file, instead of ./caxton.toml.",
 )
 @click.option("--db", metavar="URL", help="The event store, instead of the configured.")
+@click.option(
+    "--host",
+    metavar="URL",
+    envvar="CAXTON_HOST",
+    help="A host that serves, instead of this machine; or $CAXTON_HOST.",
+)
+@click.option(
+    "--token-file",
+    type=click.Path(dir_okay=False),
+    help="Has the token for --host, instead of $CAXTON_TOKEN.",
+)
+@click.option(
+    "--plain-http",
+    is_flag=True,
+    help="Send the token to --host unencrypted, over a network of your own.",
+)
 @click.version_option(__version__, prog_name="caxton")
 @click.pass_context
-def caxton(ctx: click.Context, config: str | None, db: str | None) -> None:
+def caxton(
+    ctx: click.Context,
+    config: str | None,
+    db: str | None,
+    host: str | None,
+    token_file: str | None,
+    plain_http: bool,
+) -> None:
     """
     Run agents that you did not write.
 
@@ -110,8 +134,15 @@ def caxton(ctx: click.Context, config: str | None, db: str | None) -> None:
       caxton run weather -i '{"location": "Seattle"}'
       caxton runs explain @last 2
       caxton replay @last
+      caxton --host https://caxton.example --token-file token runs list
     """
-    ctx.obj = Frame(config=config, db=db)
+    there = There(url=host, token_file=token_file, plain=plain_http) if host else None
+    if there and (config or db):
+        raise UsageError(
+            "--host is for what a host has, --config and --db for what is here",
+            fix="leave one out; $CAXTON_HOST is --host too",
+        )
+    ctx.obj = Frame(config=config, db=db, there=there)
 
 
 def main() -> None:

@@ -21,8 +21,8 @@ from .show import moment
 from .told import deciding, resolving
 
 if TYPE_CHECKING:
+    from ..ports import History
     from ..store.entries import RunRow
-    from ..store.sql import SqlStore
 
 __all__ = ["command", "shortened"]
 
@@ -144,12 +144,12 @@ def shortened(names: Sequence[str]) -> list[str]:
 async def _list(
     frame: Frame, agent: str | None, state: str | None, limit: int
 ) -> list[RunSummary]:
-    async with frame.store() as store:
+    async with frame.history(whole=True) as store:
         known = await store.runs(limit=limit, agent=agent, state=state)
         return [await _summary(store, row) for row in known]
 
 
-async def _summary(store: SqlStore, row: RunRow) -> RunSummary:
+async def _summary(store: History, row: RunRow) -> RunSummary:
     try:
         run = summarise(row.run_id, await read_run(store, row.run_id))
     except LogBrokenError as exc:
@@ -206,7 +206,7 @@ async def _commands(frame: Frame, run_id: str) -> list[str]:
     """Return what lets a suspended run go on."""
     from ..recording import Recording
 
-    async with frame.store() as store:
+    async with frame.history(whole=True) as store:
         journal = (await Recording.load(run_id, store)).journal()
     return [
         *(resolving(frame, run_id, doubt.seq) for doubt in journal.in_doubt),
@@ -215,7 +215,7 @@ async def _commands(frame: Frame, run_id: str) -> list[str]:
 
 
 async def _erasure(frame: Frame, run: RunSummary) -> RunErased | None:
-    async with frame.store() as store:
+    async with frame.history(whole=True) as store:
         return (await store.erased()).get(stream_of(run.run_id))
 
 

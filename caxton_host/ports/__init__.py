@@ -9,6 +9,7 @@ Each is shipped twice: for real (`store`, `mcp` and `webhooks`, `sandbox`,
 from __future__ import annotations
 
 from ..core.runs import Request, RunRow
+from .history import History, Streams
 from .log import (
     Definitions,
     Era,
@@ -45,6 +46,7 @@ __all__ = [
     "Eras",
     "EventLog",
     "Guest",
+    "History",
     "Hosts",
     "Prepared",
     "Progress",
@@ -57,6 +59,7 @@ __all__ = [
     "SharedStore",
     "Span",
     "Store",
+    "Streams",
     "Submissions",
     "Telemetry",
     "TokenRow",

@@ -1,0 +1,147 @@
+"""The log of a host, read through its control API as a log here is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import fields
+
+from ..core.calls import JSON
+from ..core.events import Recorded, RunErased
+from ..core.names import RUN, run_of
+from ..core.summary import RunSummary
+from ..store.entries import chosen
+from .client import Remote, TooMuch, path
+from .documents import listed, mapping, recorded, text
+from .problems import stranger
+
+__all__ = ["RemoteLog", "summary"]
+
+_PAGE = 100
+#: Events on a page. Fewer, if so many are too much for one answer.
+_EVENTS = (200, 10, 1)
+_PREFIX = re.compile(r"[0-9a-f-]{1,64}")
+_MATCHES = 6
+_KINDS: Mapping[str, type | tuple[type, ...]] = {
+    field.name: kind
+    for field, kind in zip(
+        fields(RunSummary),
+        (
+            *(str, str, dict, str, str, object, (dict, type(None)), dict),
+            *(int, int, (int, float), (str, type(None)), (dict, type(None)), bool),
+        ),
+        strict=True,
+    )
+}
+
+
+class RemoteLog:
+    """
+    See `caxton_host.ports.History`.
+
+    Attributes:
+        remote: The host.
+    """
+
+    def __init__(self, remote: Remote) -> None:
+        self.remote = remote
+
+    async def summaries(
+        self, limit: int, agent: str | None = None, state: str | None = None
+    ) -> list[RunSummary]:
+        """Return what became of at most *limit* runs, newest first."""
+        return await self._summaries(limit, agent=agent, state=state)
+
+    async def _summaries(self, limit: int, **query: str | None) -> list[RunSummary]:
+        found: list[RunSummary] = []
+        cursor: str | None = None
+        while True:
+            most = min(_PAGE, limit - len(found))
+            page = mapping(
+                await self.remote.get("/runs", limit=most, cursor=cursor, **query)
+            )
+            runs = listed(page.get("runs"))[:most]
+            found += map(summary, runs)
+            cursor = text(page, "next") if page.get("next") is not None else None
+            if cursor is None or len(found) >= limit:
+                return found
+
+    async def find_run(self, name: str) -> str:
+        """
+        Return the id of the run that *name* means.
+
+        Raises:
+            NotFoundError: It means none, or more than one.
+        """
+        if name == "@last":
+            found = await self._summaries(1)
+        elif _PREFIX.fullmatch(prefix := name.removeprefix(RUN)):
+            name, found = prefix, await self._summaries(_MATCHES, prefix=prefix)
+        else:
+            found = []
+        return chosen(name, sorted(run.run_id for run in found))
+
+    async def read(self, stream: str) -> list[Recorded]:
+        """Return all events of a run's stream, in order."""
+        async with aclosing(self.tail(stream=stream, follow=False)) as found:
+            return [one async for one, _ in found]
+
+    async def tail(
+        self,
+        after: str | None = None,
+        *,
+        stream: str | None = None,
+        follow: bool,
+        patience: float = 0.0,
+    ) -> AsyncGenerator[tuple[Recorded, str]]:
+        """Yield each event once, with the cursor behind it, and miss none."""
+        del patience  # It is that of the host, and of `follow`.
+        where = path("runs", run_of(stream), "events") if stream else "/events"
+        events = self._follow(where, after) if follow else self._pages(where, after)
+        async with aclosing(events) as found:
+            async for document, cursor in found:
+                one = recorded(document)
+                if stream not in {None, one.stream}:
+                    raise stranger("it sends events of another run")
+                yield one, cursor
+
+    def _follow(
+        self, where: str, after: str | None
+    ) -> AsyncGenerator[tuple[JSON, str]]:
+        from .follow import follow  # noqa: PLC0415 -- imports what speaks MCP
+
+        return follow(self.remote, where, after)
+
+    async def _pages(
+        self, where: str, after: str | None
+    ) -> AsyncGenerator[tuple[JSON, str]]:
+        sizes = list(_EVENTS)
+        while True:
+            try:
+                page = mapping(
+                    await self.remote.get(where, after=after, limit=sizes[0])
+                )
+            except TooMuch:
+                if len(sizes) == 1:
+                    raise
+                del sizes[0]
+                continue
+            for document in listed(page.get("events")):
+                after = text(mapping(document), "cursor")
+                yield document, after
+            if page.get("more") is not True or not page.get("events"):
+                return
+
+    async def erased(self) -> dict[str, RunErased]:
+        """Return what was erased, by the stream of the run."""
+        return {}
+
+
+def summary(document: JSON) -> RunSummary:
+    """Return what a ``caxton.run/v1`` document says."""
+    told = mapping(document)
+    for key, kind in _KINDS.items():
+        if not isinstance(told.get(key), kind):
+            raise stranger(f"{key} of a run is not what it must be")
+    return RunSummary(**{key: told[key] for key in _KINDS})  # type: ignore[arg-type]  # checked above

@@ -25,8 +25,8 @@ from .variables import option, private_of
 
 if TYPE_CHECKING:
     from ..approving import Word
-    from ..ports import History
     from ..recording import Recording
+    from ..store.sql import SqlStore
 
 __all__ = ["command"]
 
@@ -113,7 +113,7 @@ def _waiting_in(recording: Recording) -> list[_Waiting]:
     ]
 
 
-async def _all(store: History, agent: str | None = None) -> list[_Waiting]:
+async def _all(store: SqlStore, agent: str | None = None) -> list[_Waiting]:
     from ..recording import Recording
 
     found: list[_Waiting] = []
@@ -127,7 +127,7 @@ async def _all(store: History, agent: str | None = None) -> list[_Waiting]:
 
 
 async def _listed(frame: Frame, agent: str | None) -> list[_Waiting]:
-    async with frame.history() as store:
+    async with frame.log() as store:
         return await _all(store, agent)
 
 

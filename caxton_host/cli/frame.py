@@ -145,10 +145,8 @@ class Frame:
             async with self.store() if whole else self.log() as store:
                 yield store
         else:
-            from ..remote.log import RemoteLog
-
-            async with self.there.reach() as remote:
-                yield RemoteLog(remote)
+            async with self.there.log() as log:
+                yield log
 
 
 def wait(work: Coroutine[Any, Any, _T]) -> _T:

@@ -16,6 +16,7 @@ from .screen import note
 if TYPE_CHECKING:
     from ..remote.address import Token
     from ..remote.client import Remote
+    from ..remote.log import RemoteLog
 
 __all__ = ["There"]
 
@@ -74,6 +75,14 @@ class There:
         address = Address.parse(self.url, plain=self.plain)
         async with Remote(address, self._key().text, note) as remote:
             yield remote
+
+    @contextlib.asynccontextmanager
+    async def log(self) -> AsyncGenerator[RemoteLog]:
+        """Give the log of the host to read."""
+        from ..remote.log import RemoteLog
+
+        async with self.reach() as remote:
+            yield RemoteLog(remote)
 
     def _key(self) -> Token:
         """Return what lets one in; what is wrong with it is told once."""

@@ -22,6 +22,7 @@ from .log import (
     Store,
     Trace,
 )
+from .reading import Readings
 from .sandbox import Answer, Door, Ending, Guest, Prepared, Sandbox
 from .serving import Submissions, TokenRow, Tokens
 from .tools import (
@@ -50,6 +51,7 @@ __all__ = [
     "Hosts",
     "Prepared",
     "Progress",
+    "Readings",
     "Refused",
     "Request",
     "Reservation",

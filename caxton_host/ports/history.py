@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator
 from typing import Protocol
 
 from ..core.events import Recorded, RunErased
-from ..core.runs import RunRow
 
 __all__ = ["History", "Streams"]
 
@@ -30,12 +29,6 @@ class Streams(Protocol):
 
 class History(Streams, Protocol):
     """A log, as the commands that only look at it see it."""
-
-    async def runs(
-        self, limit: int, agent: str | None = None, state: str | None = None
-    ) -> list[RunRow]:
-        """Return at most *limit* runs, newest first."""
-        ...
 
     async def find_run(self, name: str) -> str:
         """

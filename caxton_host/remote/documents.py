@@ -12,10 +12,11 @@ from ..core.events import Event, Recorded, RunStarted
 from ..core.grants import Grant
 from ..core.limits import Limits
 from ..core.payloads import from_payload
+from ..core.summary import RunSummary
 from ..errors import CaxtonError
 from .problems import stranger
 
-__all__ = ["KINDS", "listed", "mapping", "number", "recorded", "text"]
+__all__ = ["KINDS", "check", "listed", "mapping", "number", "recorded", "text"]
 
 #: What a field may hold, by its annotation; all of JSON, if that is not here.
 KINDS: Mapping[str, tuple[type, ...]] = {
@@ -28,6 +29,10 @@ KINDS: Mapping[str, tuple[type, ...]] = {
     "Payload": (dict,),
     "Payload | None": (dict, NoneType),
     "tuple[JSON, ...]": (tuple,),
+    "float": (int, float),
+    "dict[str, JSON]": (dict,),
+    "dict[str, JSON] | None": (dict, NoneType),
+    "dict[str, int]": (dict,),
 }
 
 
@@ -96,13 +101,23 @@ def _optional(document: Mapping[str, JSON], key: str) -> str | None:
 
 def _event(type_: str, version: int, payload: Mapping[str, JSON]) -> Event:
     event = from_payload(type_, version, dict(payload))
-    for field in fields(event):
-        kinds = KINDS.get(str(field.type))
-        if kinds and type(getattr(event, field.name)) not in kinds:
-            raise ValueError(field.name)
+    check(event)
     if isinstance(event, RunStarted):
         _check_start(event)
     return event
+
+
+def check(value: Event | RunSummary) -> None:
+    """
+    Return if each field of a value is of its kind.
+
+    Raises:
+        ValueError: One is not.
+    """
+    for field in fields(value):
+        kinds = KINDS.get(str(field.type))
+        if kinds and type(getattr(value, field.name)) not in kinds:
+            raise ValueError(field.name)
 
 
 def _check_start(event: RunStarted) -> None:

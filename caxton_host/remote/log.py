@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import fields
 
@@ -11,9 +11,10 @@ from ..core.calls import JSON
 from ..core.events import Recorded, RunErased
 from ..core.names import RUN, run_of
 from ..core.summary import RunSummary
+from ..errors import NotFoundError
 from ..store.entries import chosen
 from .client import Remote, TooMuch, path
-from .documents import listed, mapping, recorded, text
+from .documents import check, listed, mapping, recorded, text
 from .problems import stranger
 
 __all__ = ["RemoteLog", "summary"]
@@ -23,17 +24,6 @@ _PAGE = 100
 _EVENTS = (200, 10, 1)
 _PREFIX = re.compile(r"[0-9a-f-]{1,64}")
 _MATCHES = 6
-_KINDS: Mapping[str, type | tuple[type, ...]] = {
-    field.name: kind
-    for field, kind in zip(
-        fields(RunSummary),
-        (
-            *(str, str, dict, str, str, object, (dict, type(None)), dict),
-            *(int, int, (int, float), (str, type(None)), (dict, type(None)), bool),
-        ),
-        strict=True,
-    )
-}
 
 
 class RemoteLog:
@@ -133,6 +123,10 @@ class RemoteLog:
             if page.get("more") is not True or not page.get("events"):
                 return
 
+    async def blob(self, sha256: str) -> bytes:
+        """Return the bytes with that digest."""
+        raise NotFoundError(f"the host gives no bytes with digest {sha256}")
+
     async def erased(self) -> dict[str, RunErased]:
         """Return what was erased, by the stream of the run."""
         return {}
@@ -141,7 +135,10 @@ class RemoteLog:
 def summary(document: JSON) -> RunSummary:
     """Return what a ``caxton.run/v1`` document says."""
     told = mapping(document)
-    for key, kind in _KINDS.items():
-        if not isinstance(told.get(key), kind):
-            raise stranger(f"{key} of a run is not what it must be")
-    return RunSummary(**{key: told[key] for key in _KINDS})  # type: ignore[arg-type]  # checked above
+    known = {field.name for field in fields(RunSummary)}
+    try:
+        run = RunSummary(**{key: told[key] for key in told if key in known})  # type: ignore[arg-type]  # checked below
+        check(run)
+    except (TypeError, ValueError):
+        raise stranger("a run is not one") from None
+    return run

@@ -69,10 +69,20 @@ class _Run:
             self.task.cancel()
 
 
+def _ignore(_run: str) -> None:
+    """Do nothing with a run."""
+
+
 class UnderWay:
-    """The runs under way in a host, by id."""
+    """
+    The runs under way in a host, by id.
+
+    Attributes:
+        suspended: Called with each that is suspended, once that is recorded.
+    """
 
     def __init__(self) -> None:
+        self.suspended: Callable[[str], None] = _ignore
         self._runs: dict[str, _Run] = {}
         self._some = asyncio.Event()
 
@@ -120,6 +130,8 @@ class UnderWay:
             if run.asked:
                 task.uncancel()
             run.over.set()
+            if isinstance(run.end, RunSuspended):
+                self.suspended(run_id)
             # One whose log has failed may be under way anew before it is over.
             if self._runs.get(run_id) is run:
                 del self._runs[run_id]

@@ -17,10 +17,10 @@ import socket
 import ssl
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from uvicorn import Config, Server
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from ..errors import UsageError
 
@@ -36,6 +36,8 @@ _BACKLOG = 2048
 #: Seconds in which the head of a request must be there, and between two requests.
 _HEAD = 10.0
 _IDLE = 75
+
+_STOPS = (signal.SIGTERM, signal.SIGINT)
 
 #: Seconds for answers that are under way when everything else is over.
 _LAST = 5
@@ -126,8 +128,8 @@ async def listening(
             backlog=_BACKLOG,
             timeout_keep_alive=_IDLE,
             timeout_graceful_shutdown=_LAST,
-            ssl_certfile=certificate and certificate.chain,
-            ssl_keyfile=certificate and certificate.key,
+            ssl_certfile=certificate.chain if certificate else None,
+            ssl_keyfile=certificate.key if certificate else None,
         )
     )
     serving = asyncio.create_task(server.serve([listener]))
@@ -174,8 +176,9 @@ class _Bounded(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        # The answer to the last one is out: this belongs to the next.
-        if self.cycle is None or self.cycle.response_complete:
+        # There is none before the first request.
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or cycle.response_complete:
             self._await_head()
         else:
             self._has_come()
@@ -211,13 +214,12 @@ def stopping(told: Callable[[], None]) -> Iterator[asyncio.Event]:
         asked.set()
         told()
 
-    before: dict[int, Any] = {}
-    for number in (signal.SIGTERM, signal.SIGINT):
-        before[number] = signal.getsignal(number)
+    before = {number: signal.getsignal(number) for number in _STOPS}
+    for number in _STOPS:
         loop.add_signal_handler(number, stop, number)
     try:
         yield asked
     finally:
-        for number, handler in before.items():
+        for number in _STOPS:
             loop.remove_signal_handler(number)
-            signal.signal(number, handler)
+            signal.signal(number, before[number])

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from .actor import local_actor
 from .admission import Line
+from .background import Background, Watchers
 from .bootstrap import Running, running
 from .clock import SystemClock
 from .config import Config, Paths, Serve
@@ -27,7 +28,7 @@ from .core.principals import Principal
 from .core.runs import Request
 from .errors import UsageError
 from .library import Card
-from .service import Service, Watchers
+from .service import Service
 from .waking import Waker
 
 if TYPE_CHECKING:
@@ -105,12 +106,15 @@ async def serving(
             host=up.host,
             store=up.store,
             config=lambda: up.tools.config,
-            line=Line(
-                places=min(limits.runs, config.places.runs),
-                queue=limits.queue,
-                each=limits.concurrency,
-                rate=limits.rate,
-                now=SystemClock().monotonic,
+            background=Background(
+                line=Line(
+                    places=min(limits.runs, config.places.runs),
+                    queue=limits.queue,
+                    each=limits.concurrency,
+                    rate=limits.rate,
+                    now=SystemClock().monotonic,
+                ),
+                under_way=up.host.under_way,
             ),
             watchers=watchers,
         )
@@ -122,7 +126,7 @@ async def serving(
         finally:
             taking.cancel()
             await asyncio.wait([taking])
-            await service.drain(0)
+            await service.background.drain(0)
 
 
 async def _take_over(service: Service, waker: Waker) -> None:
@@ -205,7 +209,7 @@ async def serve_http(
             web.told(it, _url(limits.host, listener, tls=certificate is not None))
             await asked.wait()
             notify("STOPPING=1")
-            return await it.service.drain(limits.drain)
+            return await it.service.background.drain(limits.drain)
 
 
 async def serve_stdio(
@@ -229,7 +233,7 @@ async def serve_stdio(
             stopped = asyncio.create_task(asked.wait())
             await asyncio.wait([talking, stopped], return_when=asyncio.FIRST_COMPLETED)
             stopped.cancel()
-            left = await it.service.drain(config.serve.drain)
+            left = await it.service.background.drain(config.serve.drain)
         talking.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await talking

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from caxton_host.admission import Line
+from caxton_host.background import Background
 from caxton_host.config import Agent, Config, ContextVar, Expose
 from caxton_host.core.calls import Completed
 from caxton_host.core.grants import Grant
@@ -79,22 +80,27 @@ class Office:
             host=self.scene.host,
             store=self.scene.store,
             config=lambda: self.config,
-            line=Line(
-                places=self.places,
-                queue=2,
-                each=10,
-                rate=600,
-                now=self.scene.clock.monotonic,
+            background=Background(
+                line=Line(
+                    places=self.places,
+                    queue=2,
+                    each=10,
+                    rate=600,
+                    now=self.scene.clock.monotonic,
+                ),
+                under_way=self.scene.host.under_way,
             ),
         )
         host = replace(self.scene.host, watch=self.service.watchers.tell)
         self.service.host = self.scene.host = host
 
-    async def start(self, principal: Principal = ANN, **more: str) -> str:
-        return await self.service.submit(principal, Submission(agent="weather", **more))
+    async def start(self, principal: Principal = ANN, key: str | None = None) -> str:
+        return await self.service.submit(
+            principal, Submission(agent="weather", key=key)
+        )
 
     async def done(self, run_id: str) -> str:
-        await self.service.over(run_id)
+        await self.service.background.over(run_id)
         row = await self.scene.store.row(run_id)
         assert row is not None
         return row.state

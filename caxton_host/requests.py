@@ -25,7 +25,18 @@ from .errors import BusyError, CaxtonError, StoreError, UsageError
 from .ports import EventLog, SharedStore, Store
 from .recording import Recording
 
-__all__ = ["EVERY", "OfHost", "UnderWay", "cancel_idle", "watching"]
+__all__ = [
+    "EVERY",
+    "GO_ON",
+    "OfHost",
+    "UnderWay",
+    "cancel_idle",
+    "tell_hosts",
+    "watching",
+]
+
+#: Asked of a host: to go on with a run, if that waits for nobody any more.
+GO_ON = "go_on"
 
 #: Seconds between two looks for requests.
 EVERY = 0.25
@@ -154,6 +165,21 @@ class UnderWay:
     async def wait(self) -> None:
         """Return once a run is under way."""
         await self._some.wait()
+
+
+async def tell_hosts(
+    store: SharedStore, run_id: str, actor: dict[str, JSON], reason: str
+) -> None:
+    """
+    Tell the hosts that are up that somebody had a word on a suspended run.
+
+    Those that serve go on with it.
+
+    Raises:
+        StoreError: They could not be told; the word counts nevertheless.
+    """
+    for host in await store.hosts():
+        await store.ask(host, GO_ON, actor, reason, run_id)
 
 
 async def cancel_idle(

@@ -28,6 +28,7 @@ from .core.principals import Principal
 from .core.runs import Request
 from .errors import UsageError
 from .library import Card
+from .requests import GO_ON
 from .service import Service
 from .waking import Waker
 
@@ -99,7 +100,7 @@ async def serving(
         environ,
         watch=watchers.tell,
         load=load,
-        kinds={"go_on": go_on},
+        kinds={GO_ON: go_on},
     ) as up:
         limits = config.serve
         service = Service(

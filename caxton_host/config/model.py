@@ -85,6 +85,11 @@ class Agent:
     )
     expose: Expose = field(default_factory=Expose)
 
+    @property
+    def tool(self) -> str | None:
+        """Its name as a tool, or ``None``: it is none."""
+        return (self.expose.name or self.name) if self.expose.mcp else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:

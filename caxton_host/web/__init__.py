@@ -1,7 +1,1 @@
-"""
-The network side: who may ask a host for something, and what it answers.
-
-    edge -> app -> operations -> Service
-
-The only owner of starlette and PyJWT.
-"""
+"""A host over HTTP: who may come in, what is there, and where it listens."""

@@ -24,7 +24,7 @@ from . import interrupt
 from .exits import USAGE, exit_code, remedy
 from .frame import Frame
 from .screen import Notes, complain, note
-from .there import There
+from .there import There, unreadable
 
 __all__ = ["caxton", "execute", "main"]
 
@@ -49,6 +49,13 @@ COMMANDS = {
     "doctor": "Say what this machine lacks.",
     "completion": "Print the completion script of a shell.",
 }
+
+
+#: Those that are for this machine alone.
+_HERE = {"db", "demo", "doctor", "init", "serve"}
+
+#: What comes of a value that is not what it was taken for.
+_UNREADABLE = (AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class _Commands(click.Group):
@@ -76,6 +83,14 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError:  # Or else click exits, as if something had failed.
             return _cut_off()
+        except CaxtonError as exc:
+            if isinstance(ctx.obj, Frame):
+                exc.fix = ctx.obj.named(remedy(exc))
+            raise
+        except _UNREADABLE as exc:
+            if isinstance(ctx.obj, Frame) and ctx.obj.there is not None:
+                raise unreadable(exc) from exc
+            raise
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -143,7 +158,9 @@ def caxton(
             "--host is for what a host has, --config and --db for what is here",
             fix="leave one out; $CAXTON_HOST is --host too",
         )
-    ctx.obj = Frame(config=config, db=db, there=there)
+    ctx.obj = frame = Frame(config=config, db=db, there=there)
+    if ctx.invoked_subcommand in _HERE:
+        frame.here(f"caxton {ctx.invoked_subcommand}")
 
 
 def main() -> None:

@@ -20,7 +20,8 @@ _EVERY = 10.0
 
 
 @click.group("agent")
-def command() -> None:
+@click.pass_context
+def command(ctx: click.Context) -> None:
     """
     Make, build and inspect agents.
 
@@ -30,6 +31,9 @@ def command() -> None:
       caxton agent build hello
       caxton agent inspect hello.wasm
     """
+    frame: Frame = ctx.obj
+    if ctx.invoked_subcommand != "list":
+        frame.here(f"caxton agent {ctx.invoked_subcommand}")
 
 
 command.add_command(inspect.command)

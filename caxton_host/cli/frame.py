@@ -47,18 +47,21 @@ class Frame:
     db: str | None = None
     there: There | None = None
 
-    def here(self) -> None:
+    def here(self, command: str = "") -> None:
         """
         Return if this machine is meant.
 
+        Args:
+            command: What was typed; by default it is the one under way.
+
         Raises:
-            UsageError: A host is, and the command does nothing there.
+            UsageError: A host is meant, and the command does nothing there.
         """
         if self.there is None:
             return
-        command = click.get_current_context().command_path
         raise UsageError(
-            f"{command} does not work with --host",
+            f"{command or click.get_current_context().command_path} does not work "
+            "with --host",
             fix="type it on the machine of that host; leave out --host, and unset "
             "CAXTON_HOST, for this one",
         )
@@ -91,10 +94,15 @@ class Frame:
         words = [f"{option} {shlex.quote(text)}" for option, text in given if text]
         return " ".join(["caxton", *words])
 
+    def named(self, text: str) -> str:
+        """Return *text* with the commands in it as they are typed for a host."""
+        return text if self.there is None else self.there.named(text)
+
     def paths(self) -> Paths:
         """Return where keys and caches are."""
         from ..config import Paths
 
+        self.here()
         return Paths.of(os.environ)
 
     def look(self) -> Config:

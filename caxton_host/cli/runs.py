@@ -93,7 +93,7 @@ def list_(
         complain(
             f"run {broken[0]} is broken"
             + (f", and {len(broken) - 1} more" if broken[1:] else ""),
-            "caxton audit verify; restore the database from a copy",
+            frame.named("caxton audit verify; restore the database from a copy"),
         )
         ctx.exit(AUDIT)
 

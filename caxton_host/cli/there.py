@@ -14,16 +14,24 @@ from typing import TYPE_CHECKING
 from .screen import note
 
 if TYPE_CHECKING:
+    from ..errors import CaxtonError
     from ..remote.address import Token
     from ..remote.client import Remote
     from ..remote.log import RemoteLog
 
-__all__ = ["There"]
+__all__ = ["There", "unreadable"]
 
 #: What can be typed with ``--host``. The names that other texts give to it are these.
 _COMMAND = re.compile(
     r"\bcaxton (?=(run|runs|events|approval|server|tool|agent|grant|config|audit) )"
 )
+
+
+def unreadable(exc: Exception) -> CaxtonError:
+    """Return what to say when what a host sent was not what it must be."""
+    from ..remote.problems import stranger
+
+    return stranger(f"what it sends cannot be read ({type(exc).__name__})")
 
 
 @dataclass(slots=True, kw_only=True)

@@ -62,24 +62,28 @@ class Told:
 
     def ending(self, recording: Recording) -> int:
         """Tell how a run went, and return the exit code that stands for it."""
-        from ..tooling import server_names
-
         run = summarise(recording.run_id, recording.own)
         if not self.quiet:
-            report(
-                run,
-                recording.own,
-                configured=run.agent in self.config.agents,
-                servers=server_names(self.config),
-            )
+            self._report(run, recording)
         if self.as_json:
             show(run.to_document())
         elif run.state == "completed" and run.output is not None:
             say(to_json(run.output))
         if run.state == "suspended":
             self.suspension(recording)
-        failure(run)
+        failure(run, self.frame.named)
         return code_of(run)
+
+    def _report(self, run: RunSummary, recording: Recording) -> None:
+        from ..tooling import server_names
+
+        there = self.frame.there is not None
+        report(
+            run,
+            recording.own,
+            configured=there or run.agent in self.config.agents,
+            servers=recording.started.servers if there else server_names(self.config),
+        )
 
     def todays(self, name: str) -> Grant:
         """Return what the operator grants an agent now."""

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING
-
 import click
 
-from ..core.calls import JSON
 from ..core.redact import Redactor
-from ..errors import NotFoundError
+from ..hosts import RELOADED, ask_hosts, reload_document
 from .exits import FAILED
 from .frame import Frame, as_json, local_actor, wait
 from .overrides import check_text
 from .screen import complain, note, patience, plain, say, show
 
-if TYPE_CHECKING:
-    from ..store.sql import SqlStore
-
 __all__ = ["ask", "command"]
-
-_PAUSE = 0.1
-_MOST = 30.0
-_SILENT = "does not answer"
-_ENDED = "has ended"
-_GOOD = ("generation", "nothing has changed", _ENDED)
 
 
 @click.command("reload")
@@ -55,24 +42,15 @@ def command(
     with patience("asking the hosts"):
         outcomes = wait(ask(frame, host, "reload", reason))
     if as_json:
-        show([_document(name, outcome) for name, outcome in outcomes.items()])
+        show([reload_document(name, outcome) for name, outcome in outcomes.items()])
     else:
         for name, outcome in outcomes.items():
             say(f"{name}: {plain(outcome)}")
     if not outcomes:
         note("no host is up; the next one reads the file as it is")
-    if not all(outcome.startswith(_GOOD) for outcome in outcomes.values()):
+    if not all(outcome.startswith(RELOADED) for outcome in outcomes.values()):
         complain("a host goes on as before", "mend what it says, and ask again")
         ctx.exit(FAILED)
-
-
-def _document(host: str, outcome: str) -> dict[str, JSON]:
-    return {
-        "$type": "caxton.reload/v1",
-        "host": host,
-        "reloaded": outcome.startswith(_GOOD),
-        "outcome": outcome,
-    }
 
 
 async def ask(
@@ -100,30 +78,6 @@ async def ask(
     config = frame.load()  # Nobody is asked to load what is broken.
     reason = Redactor(config.secrets).text(reason)
     async with open_store(config, write=True) as store:
-        hosts = await store.hosts()
-        if only is not None and only not in hosts:
-            raise NotFoundError(
-                f"no host {only!r} is up", fix=f"name one of: {', '.join(hosts)}"
-            )
-        asked = {
-            host: await store.ask(host, kind, local_actor(), reason, subject)
-            for host in ([only] if only else hosts)
-        }
-        async with asyncio.TaskGroup() as tasks:
-            found = {
-                host: tasks.create_task(_outcome(store, host, number))
-                for host, number in asked.items()
-            }
-    return {host: task.result() for host, task in found.items()}
-
-
-async def _outcome(store: SqlStore, host: str, number: int) -> str:
-    try:
-        async with asyncio.timeout(_MOST):
-            while (outcome := await store.outcome(number)) is None:
-                if host not in await store.hosts():
-                    return _ENDED
-                await asyncio.sleep(_PAUSE)
-            return outcome
-    except TimeoutError:
-        return _SILENT
+        return await ask_hosts(
+            store, kind, local_actor(), reason, subject=subject, only=only
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..core.calls import JSON
+from ..hosts import RESTARTED, restart_document
 from . import completion
 from .exits import FAILED
 from .frame import Frame, as_json, wait
@@ -13,8 +13,6 @@ from .reload import ask
 from .screen import complain, note, patience, plain, say, show
 
 __all__ = ["restart"]
-
-_GOOD = ("restarted", "not here", "has ended")
 
 
 @click.command("restart")
@@ -53,23 +51,13 @@ def restart(
     with patience("asking the hosts"):
         outcomes = wait(ask(frame, host, "restart", reason, name))
     if as_json:
-        show([_document(name, *outcome) for outcome in outcomes.items()])
+        show([restart_document(name, *outcome) for outcome in outcomes.items()])
     else:
         for one, outcome in outcomes.items():
             say(f"{one}: {plain(outcome)}")
     if not outcomes:
         note("no host is up; the next one starts it when it is needed")
-    if not all(outcome.startswith(_GOOD) for outcome in outcomes.values()):
+    if not all(outcome.startswith(RESTARTED) for outcome in outcomes.values()):
         see = f"caxton server logs {name} shows what it said"
         complain(f"{name} could not be started everywhere", see)
         ctx.exit(FAILED)
-
-
-def _document(server: str, host: str, outcome: str) -> dict[str, JSON]:
-    return {
-        "$type": "caxton.restart/v1",
-        "server": server,
-        "host": host,
-        "restarted": outcome.startswith("restarted"),
-        "outcome": outcome,
-    }

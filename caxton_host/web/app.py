@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -16,26 +15,20 @@ from ..core.calls import JSON
 from ..errors import ForbiddenError
 from ..ports import ToolSource
 from ..service import Service
-from . import acts, agents, approvals, events, log, runs, servers
 from .edge import MCP, Crowd, Edge
 from .identity import Identity, metadata
-from .operations import Desk, Operation, answer, routes
+from .openapi import document
+from .operations import PREFIX, Desk, answer, routes
 from .problems import Refusal
+from .table import OPERATIONS
 
-__all__ = ["OPERATIONS", "application"]
-
-logger = logging.getLogger("caxton_host")
+__all__ = ["application"]
 
 Scrape: TypeAlias = Callable[[], tuple[str, bytes]]
 Ready: TypeAlias = Callable[[], Awaitable[Mapping[str, JSON]]]
 
-OPERATIONS: tuple[Operation, ...] = tuple(
-    operation
-    for part in (runs, events, acts, approvals, servers, agents, log)
-    for operation in part.OPERATIONS
-)
-
 _HEALTH, _READY, _METRICS = "/healthz", "/readyz", "/metrics"
+_OPENAPI = f"{PREFIX}/openapi.json"
 _STREAMS_EACH, _STREAMS = 32, 256
 
 
@@ -81,13 +74,14 @@ def application(  # noqa: PLR0913 -- each may be left out
     if scrape:
         found.append(Route(_METRICS, _Metrics(scrape, open=serve.metrics == "open")))
         open_ |= {_METRICS} if serve.metrics == "open" else set()
-    if document := metadata(serve.oauth):
+    if about := metadata(serve.oauth):
         for path in ("", MCP):
             where = f"/.well-known/oauth-protected-resource{path}"
-            found.append(Route(where, _Fixed(document)))
+            found.append(Route(where, _Fixed(about)))
             open_.add(where)
     if serve.api:
-        found += routes(desk, OPERATIONS)
+        found += [Route(_OPENAPI, _Fixed(document())), *routes(desk, OPERATIONS)]
+        open_.add(_OPENAPI)
     if mcp and serve.mcp:
         found.append(Route(MCP, _Whole(mcp)))
     return Edge.around(

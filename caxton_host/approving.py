@@ -18,7 +18,7 @@ from .errors import UsageError
 from .ports import Store
 from .recording import Recording
 
-__all__ = ["Waiting", "Word", "say", "still_waiting", "waiting_in"]
+__all__ = ["Waiting", "Word", "meant", "say", "still_waiting", "waiting_in"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +128,7 @@ async def say(
     """
     recording = await Recording.load(run_id, store)
     recording.check_unended()
-    asked = _meant(run_id, seq, recording.journal().waiting)
+    asked = meant(run_id, seq, recording.journal().waiting)
     if asked.is_over(now):
         raise UsageError(
             f"nobody decided about event {asked.seq} of run {run_id} in time: it is "
@@ -154,7 +154,13 @@ async def say(
     return asked.requested
 
 
-def _meant(run_id: str, seq: int | None, waiting: Sequence[Asked]) -> Asked:
+def meant(run_id: str, seq: int | None, waiting: Sequence[Asked]) -> Asked:
+    """
+    Return the one of those that wait which event *seq* asked, or the only one.
+
+    Raises:
+        UsageError: There is none, or more than one.
+    """
     if seq is None and len(waiting) == 1:
         return waiting[0]
     for one in waiting:

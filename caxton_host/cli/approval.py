@@ -14,12 +14,13 @@ from ..core.events import ApprovalRequested
 from ..core.redact import Redactor
 from ..core.summary import summarise
 from ..errors import CaxtonError, StoreError, UsageError
+from . import afar
 from .frame import Frame, as_json, local_actor, wait
 from .interrupt import drive
 from .overrides import Overrides, check_text, overrides
 from .screen import clipped, note, plain, say, show, table, to_json
 from .show import moment
-from .told import Told, deciding, described
+from .told import Told, deciding, described, named
 from .variables import option, private_of
 
 if TYPE_CHECKING:
@@ -70,6 +71,9 @@ async def _all(store: SqlStore, agent: str | None = None) -> list[Waiting]:
 
 
 async def _listed(frame: Frame, agent: str | None) -> list[Waiting]:
+    if frame.there is not None:
+        async with frame.there.log() as log:
+            return await log.waiting(agent)
     async with frame.log() as store:
         return await _all(store, agent)
 
@@ -80,6 +84,8 @@ def _runs(
     del param
     given = ctx.find_root().params
     frame = Frame(config=given.get("config"), db=given.get("db"))
+    if given.get("host"):
+        return []  # Nobody far away is asked while somebody types.
     try:
         found = wait(_listed(frame, None))
     except CaxtonError:
@@ -281,6 +287,11 @@ def _decide(
     from ..approving import Word
 
     check_text("--reason", [reason, role])
+    if frame.there is not None:
+        afar.refuse_options(given, var=variables, no_resume=no_resume, **{"as": role})
+        told = afar.told_there(frame, quiet=as_json, as_json=as_json)
+        deciding_there = afar.decide(told, frame.there, run, seq, verdict, reason)
+        ctx.exit(told.ending(drive(deciding_there, frame.command())))
     config = given.servers_in(frame.load())
     redact = Redactor(config.secrets)
     word = Word(
@@ -323,8 +334,7 @@ async def _said(
         run_id = await store.find_run(run)
     async with open_store(told.config, write=True) as store:
         call = await say(store, run_id, seq, word, now=SystemClock().now())
-        asked = f"call {call.call}, {call.server}/{call.tool}"
-        note(f"{word.verdict} is recorded of {asked} {_short(call)}")
+        note(f"{word.verdict} is recorded of {named(call)}")
         if tell:
             await tell_hosts(store, run_id, word.actor, word.reason)
         return await Recording.load(run_id, store)

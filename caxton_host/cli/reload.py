@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from ..core.redact import Redactor
@@ -10,6 +12,9 @@ from .exits import FAILED
 from .frame import Frame, as_json, local_actor, wait
 from .overrides import check_text
 from .screen import complain, note, patience, plain, say, show
+
+if TYPE_CHECKING:
+    from .there import There
 
 __all__ = ["ask", "command"]
 
@@ -75,9 +80,24 @@ async def ask(
     """
     from ..bootstrap import open_store
 
+    if frame.there is not None:
+        return await _ask_there(frame.there, only, kind, reason, subject)
     config = frame.load()  # Nobody is asked to load what is broken.
     reason = Redactor(config.secrets).text(reason)
     async with open_store(config, write=True) as store:
         return await ask_hosts(
             store, kind, local_actor(), reason, subject=subject, only=only
         )
+
+
+async def _ask_there(
+    there: There, only: str | None, kind: str, reason: str, subject: str | None
+) -> dict[str, str]:
+    from ..remote.client import path
+    from ..remote.documents import listed, mapping, text
+
+    where = path("servers", subject, kind) if subject else path("config", kind)
+    async with there.reach() as remote:
+        page = mapping(await remote.post(where, {"reason": reason}, host=only))
+    hosts = [mapping(one) for one in listed(page.get("hosts"))]
+    return {text(one, "host"): text(one, "outcome") for one in hosts}

@@ -47,7 +47,8 @@ def restart(
     from .server import check
 
     check_text("--reason", [reason])
-    check(frame.load(), name)
+    if frame.there is None:
+        check(frame.load(), name)
     with patience("asking the hosts"):
         outcomes = wait(ask(frame, host, "restart", reason, name))
     if as_json:

@@ -18,7 +18,7 @@ from ..core.names import is_server_name, nearest
 from ..core.summary import summarise
 from ..errors import BadBytes, ModuleRefused, NotFoundError, UsageError
 from ..modules import located, read_module, shown
-from .afar import refuse_overrides, start, told_there, variables_there
+from .afar import refuse_options, start, told_there, variables_there
 from .exits import FAILED
 from .frame import Frame, as_json, local_actor
 from .interrupt import began, drive
@@ -137,7 +137,7 @@ def _here(
 def _there(
     frame: Frame, there: There, wanted: _Wanted, *, quiet: bool, as_json: bool
 ) -> tuple[int, Recording]:
-    refuse_overrides(wanted.given, entry=wanted.entry)
+    refuse_options(wanted.given, entry=wanted.entry)
     told = told_there(frame, quiet=quiet or as_json, as_json=as_json)
     variables = variables_there(wanted.variables)
     recording = start(told, there, wanted.target, _input(wanted.input), variables)

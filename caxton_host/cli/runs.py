@@ -195,7 +195,10 @@ async def _commands(frame: Frame, run_id: str) -> list[str]:
 
 
 async def _erasure(frame: Frame, run: RunSummary) -> RunErased | None:
-    async with frame.history(whole=True) as store:
+    if frame.there is not None:
+        async with frame.there.log() as log:
+            return await log.erasure(run.run_id)
+    async with frame.store() as store:
         return (await store.erased()).get(stream_of(run.run_id))
 
 

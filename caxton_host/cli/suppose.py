@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
 import click
 
+from ..core.calls import JSON
 from ..core.judging import ALLOWED, ASKS
 from .exits import FAILED, SUSPENDED
-from .frame import Frame, as_json
-from .judgement import agent_of, tell_asked, tell_remedy, tell_rules
+from .frame import Frame, as_json, wait
+from .judgement import agent_of, tell_remedy, tell_verdict
 from .params import Words
-from .screen import say, show
+from .screen import show
 from .tools import split
+
+if TYPE_CHECKING:
+    from .there import There
 
 __all__ = ["command"]
 
@@ -53,33 +60,56 @@ def command(
       caxton grant explain weather demo/get_weather '{"location": "Oslo"}'
       caxton grant explain weather demo/echo text=hi --after demo/get_weather
     """
+    target, values = split(tool), Words.read(params).params({})
+    before = [*map(split, after)]
+    if frame.there is not None:
+        told = wait(_there(frame.there, agent, tool, values, after))
+    else:
+        told = _here(frame, agent, target, values, before)
+    if as_json:
+        show({**told})
+    else:
+        tell_verdict(told)
+        tell_remedy(told["remedy"])
+    if told["verdict"] == ASKS:
+        ctx.exit(SUSPENDED)
+    if told["verdict"] != ALLOWED:
+        ctx.exit(FAILED)
+
+
+def _here(
+    frame: Frame,
+    agent: str,
+    target: tuple[str, str],
+    params: dict[str, JSON],
+    after: Iterable[tuple[str, str]],
+) -> Mapping[str, Any]:
     from ..clock import SystemClock
     from ..explaining import as_sent, judge
     from ..schemas import input_check
     from .offered import known
 
     config = frame.load()
-    server, name = split(tool)
+    server, name = target
+    one = agent_of(config, agent)
     schema = (known(config, start=False).get(server) or {}).get(name)
-    judgement = judge(
-        agent_of(config, agent),
-        (server, name),
-        Words.read(params).params({}),
-        after=map(split, after),
+    return judge(
+        one,
+        target,
+        params,
+        after=after,
         schema=as_sent(config, server, name, input_check(schema))
         if isinstance(schema, dict)
         else None,
         now=SystemClock().now(),
-    )
-    explained = judgement.explained
-    if as_json:
-        show(judgement.to_document())
-    else:
-        say(f"verdict   {explained.code}, rule {explained.rule or 'none'}")
-        tell_asked(explained)
-        tell_rules(explained)
-        tell_remedy(judgement.remedy)
-    if explained.code == ASKS:
-        ctx.exit(SUSPENDED)
-    if explained.code != ALLOWED:
-        ctx.exit(FAILED)
+    ).to_document()
+
+
+async def _there(
+    there: There, agent: str, tool: str, params: dict[str, JSON], after: Sequence[str]
+) -> Mapping[str, Any]:
+    from ..remote.documents import mapping
+
+    body: JSON = {"agent": agent, "tool": tool, "params": params, "after": [*after]}
+    async with there.reach() as remote:
+        return mapping(await remote.post("/grants/explain", body))

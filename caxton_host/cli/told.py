@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..core.approvals import VERDICTS, Asked, Verdict
 from ..core.calls import JSON
-from ..core.events import RunSuspended, ToolProgress
+from ..core.events import ApprovalRequested, RunSuspended, ToolProgress
 from ..core.grants import Grant
 from ..core.summary import RunSummary, summarise
 from .exits import FAILED, SUSPENDED
@@ -22,9 +23,17 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..recording import Recording
 
-__all__ = ["Told", "code_of", "deciding", "described", "progressed", "resolving"]
+__all__ = [
+    "Told",
+    "code_of",
+    "deciding",
+    "described",
+    "named",
+    "progressed",
+    "resolving",
+]
 
-_WIDTH = 200
+_WIDTH, _SHORT = 200, 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,9 +167,16 @@ def deciding(
 ) -> str:
     """Return the command that says a word about a call."""
     words = [frame.command(), "approval", verdict, run_id, str(asked.seq)]
-    words += [f"--as {role}" for role in asked.requested.by[:1]]
+    if frame.there is None:  # A host knows it by the token.
+        words += [f"--as {shlex.quote(str(role))}" for role in asked.requested.by[:1]]
     words += ['--reason "..."', given.options() if given else ""]
     return " ".join(filter(None, words))
+
+
+def named(call: ApprovalRequested) -> str:
+    """Return a call that somebody is asked about, in a line."""
+    params = clipped(plain(to_json(call.params)), _SHORT)
+    return f"call {call.call}, {call.server}/{call.tool} {params}"
 
 
 def described(asked: Asked) -> list[str]:

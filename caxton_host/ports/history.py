@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Protocol
 
-from ..core.events import Recorded, RunErased
+from ..core.events import Recorded
 
 __all__ = ["History", "Streams"]
 
@@ -37,10 +37,6 @@ class History(Streams, Protocol):
         Raises:
             NotFoundError: It means none, or more than one.
         """
-        ...
-
-    async def erased(self) -> dict[str, RunErased]:
-        """Return what was erased, by the stream of the run."""
         ...
 
     def tail(

@@ -94,7 +94,12 @@ class Remote:
         return _json(await self._patiently("GET", url, self._headers, safe=True))
 
     async def post(
-        self, where: str, body: JSON = None, *, key: str | None = None
+        self,
+        where: str,
+        body: JSON = None,
+        *,
+        key: str | None = None,
+        **query: str | int | None,
     ) -> JSON:
         """
         Have something done, and return what came of it.
@@ -107,6 +112,8 @@ class Remote:
             key: Made up: asked again with the same key, it is done once. Without one,
                 nothing that may have been heard is asked again.
 
+            query: As for `get`.
+
         Raises:
             ServerUnavailable: The host cannot be reached, or is none.
 
@@ -115,12 +122,10 @@ class Remote:
         headers = self._headers | {"content-type": "application/json"}
         if key is not None:
             headers["idempotency-key"] = key
-        content = json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass")
-        return _json(
-            await self._patiently(
-                "POST", self._url(where, {}), headers, content, safe=key is not None
-            )
-        )
+        content = b"" if body is None else json.dumps(body).encode()
+        url = self._url(where, query)
+        safe = key is not None
+        return _json(await self._patiently("POST", url, headers, content, safe=safe))
 
     @asynccontextmanager
     async def stream(

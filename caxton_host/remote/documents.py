@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from types import NoneType
 
+from ..approving import Waiting
+from ..core.approvals import Asked
 from ..core.calls import JSON
 from ..core.catalogue import routes_from_payload
-from ..core.events import Event, Recorded, RunStarted
+from ..core.events import ApprovalRequested, Event, Recorded, RunErased, RunStarted
 from ..core.grants import Grant
 from ..core.limits import Limits
 from ..core.payloads import from_payload
@@ -16,7 +19,21 @@ from ..core.summary import RunSummary
 from ..errors import CaxtonError
 from .problems import stranger
 
-__all__ = ["KINDS", "check", "listed", "mapping", "number", "recorded", "text"]
+__all__ = [
+    "KINDS",
+    "check",
+    "erased",
+    "listed",
+    "mapping",
+    "number",
+    "recorded",
+    "run_id",
+    "text",
+    "waiting",
+]
+
+_RUN_ID = re.compile(r"[0-9a-f-]{1,64}")
+_ASKED = {field.name for field in fields(ApprovalRequested)} - {"fuel"}
 
 #: What a field may hold, by its annotation; all of JSON, if that is not here.
 KINDS: Mapping[str, tuple[type, ...]] = {
@@ -78,9 +95,9 @@ def recorded(document: JSON) -> Recorded:
     payload = told.get("payload")
     try:
         hash_ = bytes.fromhex(text(told, "hash"))
-        event = None if payload is None else _event(type_, version, mapping(payload))
-    except (ValueError, CaxtonError):
-        raise stranger(f"an event of type {type_!r} is not one") from None
+    except ValueError:
+        raise stranger("the hash of an event is none") from None
+    event = None if payload is None else _read(type_, version, mapping(payload))
     return Recorded(
         position=number(told, "position"),
         stream=text(told, "stream"),
@@ -95,15 +112,60 @@ def recorded(document: JSON) -> Recorded:
     )
 
 
+def erased(payload: JSON) -> RunErased:
+    """
+    Return who erased a run, and why.
+
+    Raises:
+        ServerUnavailable: That is not said.
+    """
+    event = _read("RunErased", 1, mapping(payload))
+    assert isinstance(event, RunErased)  # noqa: S101 -- its type says so
+    return event
+
+
+def waiting(document: JSON) -> Waiting:
+    """
+    Return the call of a ``caxton.approval/v1`` document.
+
+    Raises:
+        ServerUnavailable: It is none.
+    """
+    told = mapping(document)
+    keys = [key for key in _ASKED if key in told]
+    asked = _read(
+        "ApprovalRequested", 1, {**{key: told[key] for key in keys}, "fuel": 0}
+    )
+    assert isinstance(asked, ApprovalRequested)  # noqa: S101 -- its type says so
+    return Waiting(
+        run_id=run_id(told),
+        agent=text(told, "agent"),
+        asked=Asked(requested=asked, seq=number(told, "seq")),
+        asked_at=number(told, "asked_at"),
+        is_over=told.get("expired") is True,
+    )
+
+
+def run_id(document: Mapping[str, JSON]) -> str:
+    """Return the id of a run, which can be a word of a command line."""
+    found = text(document, "run_id")
+    if not _RUN_ID.fullmatch(found):
+        raise stranger("the id of a run is none")
+    return found
+
+
 def _optional(document: Mapping[str, JSON], key: str) -> str | None:
     return None if document.get(key) is None else text(document, key)
 
 
-def _event(type_: str, version: int, payload: Mapping[str, JSON]) -> Event:
-    event = from_payload(type_, version, dict(payload))
-    check(event)
-    if isinstance(event, RunStarted):
-        _check_start(event)
+def _read(type_: str, version: int, payload: Mapping[str, JSON]) -> Event:
+    try:
+        event = from_payload(type_, version, dict(payload))
+        check(event)
+        if isinstance(event, RunStarted):
+            _check_start(event)
+    except (ValueError, CaxtonError):
+        raise stranger(f"an event of type {type_!r} is not one") from None
     return event
 
 

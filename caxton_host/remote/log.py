@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import fields
 
+from ..approving import Waiting
 from ..core.calls import JSON
 from ..core.events import Recorded, RunErased
-from ..core.names import RUN, run_of
+from ..core.names import RUN, run_of, stream_of
+from ..core.runs import ENDS, GOING_ON
 from ..core.summary import RunSummary
 from ..errors import NotFoundError
 from ..store.entries import chosen
 from .client import Remote, TooMuch, path
-from .documents import check, listed, mapping, recorded, text
+from .documents import check, erased, listed, mapping, recorded, run_id, text, waiting
 from .problems import stranger
 
 __all__ = ["RemoteLog", "summary"]
@@ -77,6 +79,15 @@ class RemoteLog:
         async with aclosing(self.tail(stream=stream, follow=False)) as found:
             return [one async for one, _ in found]
 
+    async def follow(self, run_id: str) -> AsyncGenerator[Recorded]:
+        """Yield each event of a run once, until it has ended."""
+        stream = stream_of(run_id)
+        async with aclosing(self.tail(stream=stream, follow=True)) as found:
+            async for one, _ in found:
+                yield one
+                if ENDS.get(one.type, "running") not in GOING_ON:
+                    return
+
     async def tail(
         self,
         after: str | None = None,
@@ -127,14 +138,26 @@ class RemoteLog:
         """Return the bytes with that digest."""
         raise NotFoundError(f"the host gives no bytes with digest {sha256}")
 
-    async def erased(self) -> dict[str, RunErased]:
-        """Return what was erased, by the stream of the run."""
-        return {}
+    async def waiting(self, agent: str | None = None) -> list[Waiting]:
+        """Return the calls that wait for a word, the oldest first."""
+        page = mapping(await self.remote.get("/approvals", agent=agent))
+        return [waiting(document) for document in listed(page.get("approvals"))]
+
+    async def explanation(self, run_id: str, seq: int) -> Mapping[str, JSON]:
+        """Return the ``caxton.explanation/v1`` document of a call."""
+        where = path("runs", run_id, "explain")
+        return mapping(await self.remote.get(where, seq=seq))
+
+    async def erasure(self, run_id: str) -> RunErased | None:
+        """Return what is known of who erased a run."""
+        told = mapping(await self.remote.get(path("runs", run_id))).get("erasure")
+        return None if told is None else erased(told)
 
 
 def summary(document: JSON) -> RunSummary:
     """Return what a ``caxton.run/v1`` document says."""
     told = mapping(document)
+    run_id(told)
     known = {field.name for field in fields(RunSummary)}
     try:
         run = RunSummary(**{key: told[key] for key in told if key in known})  # type: ignore[arg-type]  # checked below

@@ -203,6 +203,7 @@ async def serve_http(
             mcp=agents,
             scrape=None,
             ready=it.ready,
+            tools=it.up.tools,
         )
         await stack.enter_async_context(listening(app, listener, certificate))
         with stopping(web.stops) as asked:

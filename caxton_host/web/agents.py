@@ -115,7 +115,7 @@ def _split(tool: JSON) -> tuple[str, str]:
     return server, name
 
 
-_TOOL: dict[str, JSON] = {"type": "string", "pattern": "^[^/]{1,200}/.{1,200}$"}
+_TOOL: dict[str, JSON] = {"type": "string", "pattern": "^[^/]+/.+$", "maxLength": 400}
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(

@@ -50,7 +50,7 @@ _IN_PATH = re.compile(r"\{([a-z]+)\}")
 Schema: TypeAlias = Mapping[str, JSON]
 
 _ID: Schema = {"type": "string", "pattern": "^[0-9a-f-]{1,64}$"}
-_NAME: Schema = {"type": "string", "pattern": "^[^/]{1,200}$"}
+_NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 200}
 _SEQ: Schema = {"type": "integer", "minimum": 1, "maximum": 2**53}
 #: What stands in a path, by name. What cannot be one of these is not found.
 IN_PATH: Mapping[str, tuple[Schema, str]] = {

@@ -30,7 +30,7 @@ import httpx
 from .core.calls import Sent
 from .errors import ToolError
 
-__all__ = ["Client", "Response", "Stream", "is_public"]
+__all__ = ["Client", "Lost", "Response", "Stream", "is_public"]
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
@@ -324,6 +324,10 @@ async def _read(response: httpx.Response, max_bytes: int) -> bytes:
     return bytes(body)
 
 
+class Lost(ToolError):  # noqa: N818 -- says what became of it
+    """The connection ended before the answer did, whatever its kind says of it."""
+
+
 def _failure(exc: httpx.HTTPError, host: str, sent: Sent) -> ToolError:
     """Return what to say of *exc*, whose own text may hold anything."""
     if isinstance(exc, (httpx.ConnectError, httpx.ConnectTimeout)):
@@ -331,10 +335,10 @@ def _failure(exc: httpx.HTTPError, host: str, sent: Sent) -> ToolError:
     if isinstance(exc, httpx.ProxyError):
         return ToolError("transport", "no", "the proxy refuses")
     if isinstance(exc, httpx.RemoteProtocolError):
-        return ToolError("protocol", sent, f"{host} does not speak HTTP/1.1 as it must")
+        return Lost("protocol", sent, f"{host} does not speak HTTP/1.1 as it must")
     if isinstance(exc, (httpx.UnsupportedProtocol, httpx.LocalProtocolError)):
         return ToolError("protocol", sent, "the request cannot be sent")
-    return ToolError("transport", sent, f"the connection to {host} broke")
+    return Lost("transport", sent, f"the connection to {host} broke")
 
 
 def _is_address(host: str) -> bool:

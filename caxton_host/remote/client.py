@@ -18,7 +18,7 @@ from ..errors import (
     ServerUnavailable,
     ToolError,
 )
-from ..http import Client, Response, Stream
+from ..http import Client, Lost, Response, Stream
 from .address import Address
 from .problems import is_of, problem, stranger
 
@@ -186,7 +186,7 @@ class Remote:
                 self._tell(f"{exc}; asking again in {wait:g} s")
             except ToolError as exc:
                 pause = next(pauses, None)
-                if exc.kind != "transport" or not safe or pause is None:
+                if not isinstance(exc, Lost) or not safe or pause is None:
                     raise unreached(exc, self.address) from None
                 wait = pause
             await asyncio.sleep(wait)
@@ -204,7 +204,7 @@ def unreached(exc: ToolError, address: Address) -> CaxtonError:
     """Return what to raise when a request had no answer that can be used."""
     if exc.kind == "too_large":
         return TooMuch(f"{exc}: that is more than is read", fix="ask for less")
-    if exc.kind == "protocol":
+    if exc.kind == "protocol" and not isinstance(exc, Lost):
         return stranger(str(exc))
     if exc.sent == "no":
         return ServerUnavailable(

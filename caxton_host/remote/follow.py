@@ -8,6 +8,7 @@ from contextlib import aclosing
 
 from ..core.calls import JSON
 from ..errors import OverloadedError, ToolError
+from ..http import Lost
 from ..mcp.sse import Events
 from .client import MOST_BYTES, Remote, read_json, unreached
 from .problems import is_of, stranger
@@ -58,7 +59,7 @@ async def follow(
                     after, since = cursor, clock()
             lost = ToolError("transport", "yes", "it ends the connection")
         except ToolError as exc:
-            if exc.kind in {"protocol", "too_large"}:
+            if exc.kind in {"protocol", "too_large"} and not isinstance(exc, Lost):
                 raise unreached(exc, remote.address) from None
             lost = exc
         except OverloadedError as exc:

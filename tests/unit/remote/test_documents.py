@@ -23,7 +23,7 @@ EVENT: dict[str, JSON] = {
     "recorded_at": 5,
     "trace_id": None,
     "span_id": None,
-    "payload": {"level": "info", "text": "hello"},
+    "payload": {"n": 1, "level": "info", "text": "hello"},
     "hash": "00ff",
 }
 
@@ -45,6 +45,7 @@ async def test_an_event_is_what_it_was_when_it_was_sent() -> None:
 
 
 def test_what_was_erased_has_no_event() -> None:
+    assert recorded(EVENT).event is not None
     assert recorded(EVENT | {"payload": None}).event is None
 
 
@@ -61,7 +62,10 @@ def test_what_is_no_document_is_refused(document: JSON) -> None:
         recorded(document)
 
 
-@pytest.mark.parametrize("payload", [[], {}, {"level": 1, "text": []}, {"text": "a"}])
+@pytest.mark.parametrize(
+    "payload",
+    [[], {}, {"n": 1, "level": 1, "text": "a"}, {"n": "1", "level": "", "text": ""}],
+)
 def test_a_payload_of_wrong_types_is_refused(payload: JSON) -> None:
     with pytest.raises(ServerUnavailable):
         recorded(EVENT | {"payload": payload})

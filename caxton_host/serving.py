@@ -61,11 +61,7 @@ class Serving:
     async def ready(self) -> Mapping[str, JSON]:
         """Return what is to be known of a host that is ready, or is not."""
         line = self.service.line
-        return {
-            "status": "draining" if line.closed else "ready",
-            "running": line.inside,
-            "waiting": line.waiting,
-        }
+        return {"runs": line.inside, "waiting": line.waiting}
 
 
 @contextlib.asynccontextmanager
@@ -181,7 +177,7 @@ async def serve_http(
     """
     from .mcp.server import agents_app  # noqa: PLC0415 -- only here
     from .web.app import application  # noqa: PLC0415 -- only here
-    from .web.identity import identity_of  # noqa: PLC0415 -- only here
+    from .web.identity import identity_of, metadata  # noqa: PLC0415 -- only here
     from .web.listen import bind, listening, stopping  # noqa: PLC0415 -- only here
 
     limits, certificate = config.serve, web.certificate
@@ -195,14 +191,15 @@ async def serve_http(
         await _refuse_nobody(limits, it.up.store)
         agents = None
         if limits.mcp:
-            agents = await stack.enter_async_context(agents_app(it.service))
+            agents = agents_app(it.service, body=limits.body)
+            await stack.enter_async_context(agents.running())
         app = application(
             it.service,
             identity_of(limits, it.up.store, it.up.host.clock),
             limits,
             mcp=agents,
-            scrape=None,
             ready=it.ready,
+            metadata=metadata(limits.oauth),
         )
         await stack.enter_async_context(listening(app, listener, certificate))
         with stopping(web.stops) as asked:

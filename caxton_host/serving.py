@@ -269,7 +269,7 @@ async def _refuse_nobody(limits: Serve, store: SqlStore) -> None:
     ):
         raise UsageError(
             "there is no token, so nobody could call this host",
-            fix="caxton serve token create NAME --scope run; or, for users of this "
+            fix="caxton serve token create --scope run; or, for users of this "
             "machine, --allow-unauthenticated",
         )
 

@@ -11,6 +11,7 @@ import click
 
 from ..config.units import duration
 from ..core.calls import JSON
+from . import serve_token
 from .frame import Frame, as_json
 from .screen import counted, note, show
 
@@ -75,7 +76,7 @@ def command(
 
     \b
     Examples:
-      caxton serve token create laptop --scope run
+      caxton serve token create --name laptop --scope run
       caxton serve
       caxton serve --port 0 --allow-unauthenticated --json
       caxton serve --stdio
@@ -100,6 +101,9 @@ def command(
         _stdio(frame, load)
     else:
         _http(frame, load, tls_cert, tls_key, as_json=as_json)
+
+
+command.add_command(serve_token.command)
 
 
 def _stdio(frame: Frame, load: Callable[[], Config]) -> None:

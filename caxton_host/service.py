@@ -40,7 +40,7 @@ from .errors import (
 )
 from .host import ForkRequest, Host, RunRequest
 from .library import Card, Library
-from .ports import SharedStore, Submissions
+from .ports import Readings, SharedStore, Submissions
 from .recording import Recording
 from .requests import cancel_idle
 
@@ -59,18 +59,8 @@ def _ignore(_run: str) -> None:
     """Do nothing with a run."""
 
 
-class Served(SharedStore, Submissions, Protocol):
+class Served(SharedStore, Submissions, Readings, Protocol):
     """The store of a host that serves."""
-
-    async def runs(
-        self, limit: int, agent: str | None = None, state: str | None = None
-    ) -> list[RunRow]:
-        """Return at most *limit* runs, newest first."""
-        ...
-
-    async def row(self, run_id: str) -> RunRow | None:
-        """Return the run with that id, or ``None``."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

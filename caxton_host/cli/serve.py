@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -90,7 +90,9 @@ def command(
         "api": False if mcp_only else None,
         "allow_unauthenticated": allow_unauthenticated or None,
     }
-    told = {key: value for key, value in given.items() if value is not None}
+    told: dict[str, Any] = {
+        key: value for key, value in given.items() if value is not None
+    }
     frame: Frame = ctx.obj
 
     def load() -> Config:

@@ -1,22 +1,9 @@
-"""
-OpenTelemetry spans of runs and calls, as wrappers around the ports, and a metric.
-
-    invoke_agent weather                INTERNAL
-      execute_tool weather              INTERNAL, one a call, denied ones too
-        tools/call get_weather          CLIENT, one an attempt; none in a replay
-
-Names follow the conventions for generative AI and for MCP
-(https://github.com/open-telemetry/semantic-conventions-genai); what they do not
-know is under ``caxton.``. Parameters and results are never put on a span: the
-event log has them. The only owner of opentelemetry, which is imported when an end
-point is set.
-"""
+"""The spans of a host, and the wrapper around a tool client that makes some."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import threading
 from collections.abc import (
     AsyncGenerator,
@@ -27,69 +14,26 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Literal
-from urllib.parse import urlsplit
 
-from .core.approvals import Unapproved
-from .core.calls import Completed, Denied, Outcome, Route, ToolCall
-from .core.catalogue import Offered
-from .core.contexts import ServerResource
-from .errors import ToolError
-from .ports import RunScope, ToolClient, ToolRequest, ToolService
+from ..core.approvals import Unapproved
+from ..core.calls import Completed, Denied, Outcome, Route, ToolCall
+from ..core.catalogue import Offered
+from ..core.contexts import ServerResource
+from ..errors import ToolError
+from ..ports import RunScope, ToolClient, ToolRequest, ToolService
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Counter
     from opentelemetry.sdk.metrics import MeterProvider
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import Span as OtelSpan
     from opentelemetry.trace import Tracer
 
-__all__ = ["NoTelemetry", "OtelTelemetry", "TracedTools", "connect"]
+__all__ = ["OtelTelemetry", "TracedTools"]
 
 _FLUSH = 0.8  # seconds; a run ends at most a second later when nobody listens
-
-logger = logging.getLogger("caxton_host")
-
-
-class NoTelemetry:
-    """Watches nothing."""
-
-    @contextlib.contextmanager
-    def run(
-        self, agent: str, run_id: str, mode: Literal["live", "resume", "replay"]
-    ) -> Generator[NoTelemetry]:
-        """Watch nothing of a run."""
-        del agent, run_id, mode
-        yield self
-
-    @contextlib.contextmanager
-    def call(self, call: ToolCall, run_id: str) -> Generator[NoTelemetry]:
-        """Watch nothing of a call."""
-        del call, run_id
-        yield self
-
-    def ids(self) -> tuple[str | None, str | None]:
-        """Return no trace."""
-        return None, None
-
-    def settled(self, outcome: Outcome, route: Route | None) -> None:
-        """Note nothing."""
-
-    def ended(self, state: str, kind: str | None) -> None:
-        """Note nothing."""
-
-    def headers(self) -> dict[str, str]:
-        """Return no trace context."""
-        return {}
-
-    def anchor_failed(self) -> None:
-        """Count nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,87 +258,3 @@ class TracedTools(_Traced):
         """Return the tools of one run, watched as well."""
         async with self.tools.open(scope) as tools:
             yield _Traced(tools, self.telemetry)
-
-
-def connect(
-    endpoint: str | None, environ: Mapping[str, str]
-) -> OtelTelemetry | NoTelemetry:
-    """
-    Return telemetry that sends to an OTLP end point, if there is one.
-
-    Args:
-        endpoint: The base URL, such as ``http://localhost:4318``; by default
-            what ``OTEL_EXPORTER_OTLP_ENDPOINT`` or its variants for traces and
-            metrics say.
-
-        environ: Where to look for it.
-    """
-    url = _url("traces", endpoint, environ)
-    if environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or not url:
-        return NoTelemetry()
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
-        OTLPSpanExporter,
-    )
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
-
-    name = environ.get("OTEL_SERVICE_NAME", "caxton_host")
-    resource = Resource.create({"service.name": name})
-    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    # The exporter's own reports come once a batch and as tracebacks; ours once.
-    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
-    exporter = OTLPSpanExporter(endpoint=url)
-    lost = _once(f"telemetry: {_host(url)} does not take spans; they are lost")
-    provider.add_span_processor(BatchSpanProcessor(_reporting(exporter, lost)))
-    metered = partial(_meters, _url("metrics", endpoint, environ), resource)
-    return OtelTelemetry(provider, exporter, lost, metered)
-
-
-def _url(signal: str, endpoint: str | None, environ: Mapping[str, str]) -> str:
-    own = environ.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT")
-    base = endpoint or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
-    if own and not endpoint:
-        return own
-    return f"{base.rstrip('/')}/v1/{signal}" if base else ""
-
-
-def _meters(url: str, resource: Resource) -> MeterProvider:
-    from opentelemetry.exporter.otlp.proto.http.metric_exporter import (
-        OTLPMetricExporter,
-    )
-    from opentelemetry.sdk.metrics import MeterProvider
-    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
-
-    exporters = [OTLPMetricExporter(endpoint=url)] if url else []
-    readers = [PeriodicExportingMetricReader(exporter) for exporter in exporters]
-    return MeterProvider(readers, resource, shutdown_on_exit=False)
-
-
-def _host(url: str) -> str:
-    return urlsplit(url).netloc.rpartition("@")[2]
-
-
-def _once(warning: str) -> Callable[[], None]:
-    """Return what logs *warning* when it is first called, from any thread."""
-    first = threading.Lock()
-
-    def warn() -> None:
-        if first.acquire(blocking=False):
-            logger.warning(warning)
-
-    return warn
-
-
-def _reporting(exporter: SpanExporter, lost: Callable[[], None]) -> SpanExporter:
-    """Return *exporter*, calling *lost* when it fails."""
-    send = exporter.export
-
-    def export(spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        result = send(spans)
-        if result.name != "SUCCESS":
-            lost()
-        return result
-
-    exporter.export = export  # type: ignore[method-assign]  # of this one only
-    return exporter

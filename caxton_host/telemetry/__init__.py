@@ -1,0 +1,21 @@
+"""
+OpenTelemetry spans of runs and calls, as wrappers around the ports, and a metric.
+
+    invoke_agent weather                INTERNAL
+      execute_tool weather              INTERNAL, one a call, denied ones too
+        tools/call get_weather          CLIENT, one an attempt; none in a replay
+
+Names follow the conventions for generative AI and for MCP
+(https://github.com/open-telemetry/semantic-conventions-genai); what they do not
+know is under ``caxton.``. Parameters and results are never put on a span: the
+event log has them. The only owner of opentelemetry, which is imported when an end
+point is set.
+"""
+
+from __future__ import annotations
+
+from .export import connect
+from .none import NoTelemetry
+from .spans import OtelTelemetry, TracedTools
+
+__all__ = ["NoTelemetry", "OtelTelemetry", "TracedTools", "connect"]

@@ -212,7 +212,8 @@ class Host:
         )
         started = started_as(request, setting, catalogue, self.redact)
         manifest = check_input(request.module, started.input)
-        with self.telemetry.run(start_of(run_id, started, request, manifest)) as span:
+        execution = start_of(run_id, started, manifest, request.trace)
+        with self.telemetry.run(execution) as span:
             definitions = {
                 offer.definition_sha256: offer.definition
                 for offer in catalogue.visible.values()
@@ -358,7 +359,7 @@ class Host:
                     guest,
                     on_started,
                     driven=recording.driven,
-                    served=resolved_calls(recording),
+                    served=resolved_calls(recording.own),
                 )
             _tell(span, run.end, log)
 
@@ -427,7 +428,8 @@ class Host:
         prepared = await self.sandbox.prepare(module, parent.limits, before.entry)
         offered = await self._offered_again(tools, before)
         events = forked_as(request, self._setting(prepared, offered), before, point)
-        with self.telemetry.run(fork_of(run_id, parent, prepared.sha256)) as span:
+        forked = fork_of(run_id, before.agent, prepared.sha256, parent.own[0])
+        with self.telemetry.run(forked) as span:
             log = self.store.create(stream_of(run_id), self._trace(span))
             async with self.under_way.run(run_id, log, request.actor) as run:
                 await log.append(*events, blobs={prepared.sha256: module})

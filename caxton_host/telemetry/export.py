@@ -18,10 +18,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-__all__ = ["connect"]
-
-_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-_ON_SPANS = {"SPAN_ONLY", "SPAN_AND_EVENT"}
+__all__ = ["address", "connect", "host", "resource", "with_content"]
 
 logger = logging.getLogger("caxton_host")
 
@@ -39,41 +36,51 @@ def connect(
 
         environ: Where to look for it.
     """
-    url = _url("traces", endpoint, environ)
+    url = address("traces", endpoint, environ)
     if environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or not url:
         return NoTelemetry()
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
         OTLPSpanExporter,
     )
-    from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     from .tracer import Ids, Spans
 
-    name = environ.get("OTEL_SERVICE_NAME", "caxton_host")
-    resource = Resource.create({"service.name": name})
-    ids = Ids()
-    provider = TracerProvider(
-        resource=resource, shutdown_on_exit=False, id_generator=ids
-    )
+    own, ids = resource(environ), Ids()
+    provider = TracerProvider(resource=own, shutdown_on_exit=False, id_generator=ids)
     # The exporter's own reports come once a batch and as tracebacks; ours once.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     exporter = OTLPSpanExporter(endpoint=url)
-    lost = _once(f"telemetry: {_host(url)} does not take spans; they are lost")
+    lost = _once(f"telemetry: {host(url)} does not take spans; they are lost")
     provider.add_span_processor(BatchSpanProcessor(_reporting(exporter, lost)))
-    metered = partial(_meters, _url("metrics", endpoint, environ), resource)
+    metered = partial(_meters, address("metrics", endpoint, environ), own)
     tracer = provider.get_tracer("caxton_host")
-    spans = Spans(tracer, ids, content=environ.get(_CONTENT) in _ON_SPANS)
+    spans = Spans(tracer, ids, content=with_content(environ))
     return OtelTelemetry(spans, provider, exporter, lost, metered)
 
 
-def _url(signal: str, endpoint: str | None, environ: Mapping[str, str]) -> str:
+def address(signal: str, endpoint: str | None, environ: Mapping[str, str]) -> str:
+    """Return where a signal goes, or ``""``: nowhere."""
     own = environ.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT")
     base = endpoint or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
     if own and not endpoint:
         return own
     return f"{base.rstrip('/')}/v1/{signal}" if base else ""
+
+
+def resource(environ: Mapping[str, str]) -> Resource:
+    """Return what all signals of a host say of it."""
+    from opentelemetry.sdk.resources import Resource
+
+    name = environ.get("OTEL_SERVICE_NAME", "caxton_host")
+    return Resource.create({"service.name": name})
+
+
+def with_content(environ: Mapping[str, str]) -> bool:
+    """Return whether parameters and results are wanted on spans."""
+    wanted = environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT")
+    return wanted in {"SPAN_ONLY", "SPAN_AND_EVENT"}
 
 
 def _meters(url: str, resource: Resource) -> MeterProvider:
@@ -88,7 +95,8 @@ def _meters(url: str, resource: Resource) -> MeterProvider:
     return MeterProvider(readers, resource, shutdown_on_exit=False)
 
 
-def _host(url: str) -> str:
+def host(url: str) -> str:
+    """Return where *url* leads, without credentials."""
     return urlsplit(url).netloc.rpartition("@")[2]
 
 

@@ -346,9 +346,7 @@ class MemoryStore(MemoryServing):
             events=len(line),
             bundle=bundle,
         )
-        known = stream in self._streams
-        log = await self.resume_log(stream) if known else self.create(stream)
-        await log.append(*before, erased)
+        await self._record(stream, [*before, erased])
         line[:] = [replace(recorded, event=None) for recorded in line]
         gone = {recorded.position: recorded for recorded in line}
         self._events = [gone.get(event.position, event) for event in self._events]
@@ -357,6 +355,11 @@ class MemoryStore(MemoryServing):
             if asked.run_id == run_id:
                 self._requests[number] = replace(asked, actor={}, reason="")
         return erased
+
+    async def _record(self, stream: str, events: Sequence[Event]) -> None:
+        known = stream in self._streams
+        log = await self.resume_log(stream) if known else self.create(stream)
+        await log.append(*events)
 
     def _parent(self, run_id: str) -> str | None:
         line = self._streams.get(stream_of(run_id))

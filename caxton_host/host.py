@@ -219,7 +219,7 @@ class Host:
                 catalogue.schemas,
             )
             async with self.under_way.run(
-                run_id, log, request.actor, gateway.journal
+                run_id, log, request.actor, gateway.journal, _telling(span, log)
             ) as run:
                 await log.append(
                     started,
@@ -233,7 +233,6 @@ class Host:
                 *run.before, run.end = await self._drive(
                     span, gateway, prepared, guest, on_started
                 )
-            _tell(span, run.end, log)
 
     async def resume(  # noqa: PLR0913 -- each may be left out
         self,
@@ -340,7 +339,7 @@ class Host:
                 schemas_of(guest),
             )
             async with self.under_way.run(
-                recording.run_id, log, actor, gateway.journal
+                recording.run_id, log, actor, gateway.journal, _telling(span, log)
             ) as run:
                 *run.before, run.end = await self._drive(
                     span,
@@ -351,7 +350,6 @@ class Host:
                     driven=recording.driven,
                     served=resolved_calls(recording.own),
                 )
-            _tell(span, run.end, log)
 
     async def fork(
         self,
@@ -424,7 +422,9 @@ class Host:
         forked = fork_of(run_id, before.agent, prepared.sha256, parent.own[0])
         with self.telemetry.run(forked) as span:
             log = self.store.create(stream_of(run_id), self._trace(span))
-            async with self.under_way.run(run_id, log, request.actor) as run:
+            async with self.under_way.run(
+                run_id, log, request.actor, tell=_telling(span, log)
+            ) as run:
                 await log.append(*events, blobs={prepared.sha256: module})
                 recording = await Recording.load(run_id, self.store)
                 guest = await recording.guest(before.agent, self.store)
@@ -443,7 +443,6 @@ class Host:
                 *run.before, run.end = await self._drive(
                     span, gateway, prepared, guest, on_started
                 )
-            _tell(span, run.end, log)
 
     async def _offered_again(self, tools: ToolClient, started: RunStarted) -> Offered:
         """Return what the servers of a recorded run offer now."""
@@ -608,7 +607,12 @@ def _check_waiting(recording: Recording, now: int) -> Sequence[ApprovalDecided]:
     return late
 
 
-def _tell(span: RunSpan, end: Event, log: EventLog) -> None:
-    kind = end.kind if isinstance(end, RunFailed) else None
-    span.stored(*log.head)
-    span.ended(ENDS[type(end).__name__], kind)
+def _telling(span: RunSpan, log: EventLog) -> Callable[[Event], None]:
+    """Return what tells *span* how the run ends that has this *log*."""
+
+    def tell(end: Event) -> None:
+        span.stored(*log.head)
+        kind = end.kind if isinstance(end, RunFailed) else None
+        span.ended(ENDS[type(end).__name__], kind)
+
+    return tell

@@ -83,6 +83,7 @@ class UnderWay:
         log: EventLog,
         actor: dict[str, JSON],
         journal: Journal | None = None,
+        tell: Callable[[Event], None] = lambda _: None,
     ) -> AsyncGenerator[_Run]:
         """
         See a run to its recorded end: the ``end`` that was set, or its cancellation.
@@ -99,6 +100,8 @@ class UnderWay:
 
             journal: Of the run, if that is known yet: calls may be open in it that
                 the guest does not come back to.
+
+            tell: Called with the end, once it is recorded.
         """
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 -- it awaits
@@ -111,11 +114,13 @@ class UnderWay:
                 by_caller = RunCancelled(actor=actor, reason="interrupted")
                 run.end = run.asked or by_caller
                 await log.append(*closing(run.journal.open_calls, run.end))
+                tell(run.end)
                 if run.asked is None or task.cancelling() > 1:
                     raise
             else:
                 assert run.end is not None  # noqa: S101 -- who drives it sets it
                 await log.append(*run.before, *closing(run.journal.open_calls, run.end))
+                tell(run.end)
         finally:
             if run.asked:
                 task.uncancel()

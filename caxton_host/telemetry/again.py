@@ -137,7 +137,7 @@ class Again:
                 lost = "_OTHER" if event.reason == "transport" else None
                 self._end_attempt(event.call, lost)
                 self._attempt(event.call, event.attempt)
-            case RunSuspended(call=call):
+            case RunSuspended(call=int(call)):
                 waits = event.reason == "approval"
                 self._stop(call, Unapproved(call) if waits else Suspend(call, ""))
             case _:

@@ -51,6 +51,7 @@ _CALL = current.create_key("caxton-call")
 
 _W3C = TraceContextTextMapPropagator()
 _SERVED = Served()
+_ANSWERED = {"ok", "tool_error", "failed"}
 
 #: Returns nanoseconds since 1970.
 Clock: TypeAlias = Callable[[], int]
@@ -143,8 +144,10 @@ class WatchedCall(Watched):
         """End the span, with the decision as an event of it."""
         if self._notes.outcome:  # recorded, whatever was raised afterwards
             self.fields.update(outcome_fields(self._notes.outcome))
+        elif self._notes.at is not None:
+            self.fields.setdefault("caxton.call.outcome", "in_doubt")
         outcome = self.fields.get("caxton.call.outcome")
-        if self._served.by != "upstream" or outcome not in {"denied", "waits", None}:
+        if self._served.by != "upstream" or outcome in _ANSWERED:
             self.fields.update(served_fields(self._served))
         if decision := self._notes.decision(waits=outcome == "waits"):
             self.span.add_event("caxton.acl.decision", decision, self._notes.at)

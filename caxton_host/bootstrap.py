@@ -40,6 +40,7 @@ from .tooling import LateEras, Tooling, server_names
 
 if TYPE_CHECKING:
     from .store.sql import SqlStore
+    from .store.writer import OnCommit
 
 __all__ = [
     "Running",
@@ -175,7 +176,10 @@ async def running(  # noqa: PLR0913 -- what a host is made of
 
 @contextlib.asynccontextmanager
 async def open_signed(
-    config: Config, signer: Signer, on_failure: Callable[[], None] = lambda: None
+    config: Config,
+    signer: Signer,
+    on_failure: Callable[[], None] = lambda: None,
+    on_commit: OnCommit = lambda *_: None,
 ) -> AsyncGenerator[SqlStore]:
     """
     Open the event store to write, have it signed, and its checkpoints anchored.
@@ -186,6 +190,8 @@ async def open_signed(
         signer: Signs them.
 
         on_failure: Called after each try to anchor one that failed.
+
+        on_commit: Is told of each transaction.
 
     Raises:
         UsageError: See `open_store`.
@@ -198,7 +204,13 @@ async def open_signed(
             to = anchor(config.audit.anchor, on_failure, proxy=config.proxy)
             on_seal = (await stack.enter_async_context(to)).tell
         yield await stack.enter_async_context(
-            open_store(config, write=True, signer=signer, on_seal=on_seal)
+            open_store(
+                config,
+                write=True,
+                signer=signer,
+                on_seal=on_seal,
+                on_commit=on_commit,
+            )
         )
 
 
@@ -209,6 +221,7 @@ async def open_store(
     write: bool,
     signer: Signer | None = None,
     on_seal: Callable[[Note], None] | None = None,
+    on_commit: OnCommit = lambda *_: None,
 ) -> AsyncGenerator[SqlStore]:
     """
     Open the event store; to write, it is made and migrated as needed.
@@ -226,6 +239,7 @@ async def open_store(
             write=write,
             signer=signer,
             on_seal=on_seal or _ignore,
+            on_commit=on_commit,
         )
     async with opened as store:
         yield store
@@ -268,8 +282,14 @@ def usable_store() -> Generator[None]:
 
 
 @contextlib.asynccontextmanager
-async def open_sandbox(paths: Paths, places: Places) -> AsyncGenerator[Sandbox]:
-    """Bring up the sandbox. This process becomes unreadable to its workers."""
+async def open_sandbox(
+    paths: Paths, places: Places, on_worker: Callable[[str], None] = lambda _: None
+) -> AsyncGenerator[Sandbox]:
+    """
+    Bring up the sandbox. This process becomes unreadable to its workers.
+
+    See `WasmSandbox` for *on_worker*.
+    """
     from .sandbox import WasmSandbox  # noqa: PLC0415 -- 20 ms
     from .sandbox.confine import harden_host  # noqa: PLC0415 -- 10 ms
 
@@ -281,6 +301,7 @@ async def open_sandbox(paths: Paths, places: Places) -> AsyncGenerator[Sandbox]:
         workers=places.workers,
         guests=places.guests,
         compute=places.compute,
+        on_worker=on_worker,
     ) as sandbox:
         yield sandbox
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .mcp import McpTools, Pool
+    from .mcp.status import ServerStatus
 
 __all__ = ["LateEras", "Routed", "Tooling", "open_tools", "server_names"]
 
@@ -193,6 +194,10 @@ class Tooling:
         if self._pool is None:
             return _NOT_HERE
         return await self._pool.restart(request.subject or "") or _NOT_HERE
+
+    def status(self) -> Sequence[ServerStatus]:
+        """Return how each MCP server does. May be called from another thread."""
+        return self._pool.status() if self._pool else ()
 
     def _servers(self, config: Config) -> McpTools:
         from .mcp import McpTools, Pool  # noqa: PLC0415 -- only with a server

@@ -50,8 +50,9 @@ from .ports import (
     Guest,
     Prepared,
     RunScope,
+    RunSpan,
     Sandbox,
-    Span,
+    Served,
     Store,
     Telemetry,
     ToolClient,
@@ -71,8 +72,11 @@ from .starts import (
     started_as,
     with_prompt,
 )
+from .watching import fork_of, resolved_calls, resume_of, start_of
 
 __all__ = ["Admission", "ForkRequest", "Host", "RunRequest"]
+
+_NONE_SERVED: Mapping[int, Served] = {}
 
 
 @dataclass(slots=True)
@@ -207,13 +211,13 @@ class Host:
             self._setting(prepared, offered), resources=self.redact.value(found.record)
         )
         started = started_as(request, setting, catalogue, self.redact)
-        check_input(request.module, started.input)
-        with self.telemetry.run(request.agent, run_id, "live") as span:
+        manifest = check_input(request.module, started.input)
+        with self.telemetry.run(start_of(run_id, started, request, manifest)) as span:
             definitions = {
                 offer.definition_sha256: offer.definition
                 for offer in catalogue.visible.values()
             }
-            log = self.store.create(stream_of(run_id), self._trace())
+            log = self.store.create(stream_of(run_id), self._trace(span))
             gateway = self._gateway(
                 run_id,
                 request.agent,
@@ -236,9 +240,9 @@ class Host:
                 )
                 guest = guest_for(request.agent, started, definitions, log.recorded_at)
                 *run.before, run.end = await self._drive(
-                    gateway, prepared, guest, on_started
+                    span, gateway, prepared, guest, on_started
                 )
-            _tell(span, run.end)
+            _tell(span, run.end, log)
 
     async def resume(  # noqa: PLR0913 -- each may be left out
         self,
@@ -320,13 +324,13 @@ class Host:
             reason=reason,
             grants_sha256=grants_digest(grant),
         )
-        with self.telemetry.run(started.agent, recording.run_id, "resume") as span:
+        with self.telemetry.run(resume_of(recording)) as span:
             log = await self.store.claim(
                 stream_of(recording.run_id),
                 *late,
                 resumed,
                 after=recording.history[-1].seq,
-                trace=self._trace(),
+                trace=self._trace(span),
             )
             journal = recording.journal(
                 compare_fuel=prepared.engine == started.engine, today=grant
@@ -348,9 +352,15 @@ class Host:
                 recording.run_id, log, actor, gateway.journal
             ) as run:
                 *run.before, run.end = await self._drive(
-                    gateway, prepared, guest, on_started, driven=recording.driven
+                    span,
+                    gateway,
+                    prepared,
+                    guest,
+                    on_started,
+                    driven=recording.driven,
+                    served=resolved_calls(recording),
                 )
-            _tell(span, run.end)
+            _tell(span, run.end, log)
 
     async def fork(
         self,
@@ -417,8 +427,8 @@ class Host:
         prepared = await self.sandbox.prepare(module, parent.limits, before.entry)
         offered = await self._offered_again(tools, before)
         events = forked_as(request, self._setting(prepared, offered), before, point)
-        with self.telemetry.run(before.agent, run_id, "live") as span:
-            log = self.store.create(stream_of(run_id), self._trace())
+        with self.telemetry.run(fork_of(run_id, parent, prepared.sha256)) as span:
+            log = self.store.create(stream_of(run_id), self._trace(span))
             async with self.under_way.run(run_id, log, request.actor) as run:
                 await log.append(*events, blobs={prepared.sha256: module})
                 recording = await Recording.load(run_id, self.store)
@@ -435,9 +445,9 @@ class Host:
                     schemas_of(guest),
                 )
                 *run.before, run.end = await self._drive(
-                    gateway, prepared, guest, on_started
+                    span, gateway, prepared, guest, on_started
                 )
-            _tell(span, run.end)
+            _tell(span, run.end, log)
 
     async def _offered_again(self, tools: ToolClient, started: RunStarted) -> Offered:
         """Return what the servers of a recorded run offer now."""
@@ -546,27 +556,30 @@ class Host:
             watch=self.watch,
         )
 
-    async def _drive(
+    async def _drive(  # noqa: PLR0913 -- what tells one run from another
         self,
+        span: RunSpan,
         gateway: Gateway,
         prepared: Prepared,
         guest: Guest,
         on_started: Callable[[str], None] | None,
         *,
         driven: float = 0.0,
+        served: Mapping[int, Served] = _NONE_SERVED,
     ) -> Sequence[Event]:
-        driver = Driver(sandbox=self.sandbox, telemetry=self.telemetry)
+        driver = Driver(sandbox=self.sandbox, span=span, served=served)
         wall = max(guest.limits.wall - driven, 0.0)
         return await driver.drive(
             gateway, prepared, guest, wall=wall, on_started=on_started
         )
 
-    def _trace(self) -> Trace:
+    def _trace(self, span: RunSpan) -> Trace:
         fallback = self.telemetry.ids()[0] or self.entropy(16).hex()
 
-        def trace() -> tuple[str, str | None]:
-            trace_id, span_id = self.telemetry.ids()
-            return trace_id or fallback, span_id
+        def trace(
+            seq: int, events: Sequence[Event]
+        ) -> list[tuple[str | None, str | None]]:
+            return [(t or fallback, s) for t, s in span.recorded(seq, events)]
 
         return trace
 
@@ -599,6 +612,7 @@ def _check_waiting(recording: Recording, now: int) -> Sequence[ApprovalDecided]:
     return late
 
 
-def _tell(span: Span, end: Event) -> None:
+def _tell(span: RunSpan, end: Event, log: EventLog) -> None:
     kind = end.kind if isinstance(end, RunFailed) else None
+    span.stored(*log.head)
     span.ended(ENDS[type(end).__name__], kind)

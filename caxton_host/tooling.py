@@ -18,7 +18,7 @@ from .core.runs import Request
 from .core.webhooks import SERVER as WEBHOOK
 from .errors import ToolError
 from .ports import Era, Eras, RunScope, ToolClient, ToolRequest, ToolService
-from .telemetry import NoTelemetry, OtelTelemetry, TracedTools
+from .telemetry import NoTelemetry, OtelTelemetry
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -155,7 +155,7 @@ class Tooling:
     _pool: Pool | None = field(default=None, init=False)
 
     @contextlib.asynccontextmanager
-    async def open(self, config: Config) -> AsyncGenerator[Routed | TracedTools]:
+    async def open(self, config: Config) -> AsyncGenerator[ToolService]:
         """
         Bring up the client of every configured server; the eager ones are started.
 
@@ -183,11 +183,7 @@ class Tooling:
                         trace_context=self.telemetry.headers,
                     )
                 )
-            routed = Routed(clients, source)
-            if isinstance(self.telemetry, OtelTelemetry):
-                yield TracedTools(routed, self.telemetry)
-            else:
-                yield routed
+            yield self.telemetry.traced(Routed(clients, source))
 
     async def restart(self, request: Request) -> str:
         """Start the server anew that a request names, and return what came of it."""
@@ -230,7 +226,7 @@ async def open_tools(  # noqa: PLR0913 -- see `Tooling`
     eras: Eras | None = None,
     logs: Path | None = None,
     tokens: Path | None = None,
-) -> AsyncGenerator[Routed | TracedTools]:
+) -> AsyncGenerator[ToolService]:
     """Bring up the tools of one configuration. See `Tooling`."""
     tooling = Tooling(
         redact=redact,

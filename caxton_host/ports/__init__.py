@@ -32,7 +32,15 @@ from .tools import (
     ignore,
     unrecorded,
 )
-from .watch import Clock, Span, Telemetry
+from .watch import (
+    Clock,
+    Execution,
+    Origin,
+    RunSpan,
+    Served,
+    Span,
+    Telemetry,
+)
 
 __all__ = [
     "Answer",
@@ -43,8 +51,10 @@ __all__ = [
     "Era",
     "Eras",
     "EventLog",
+    "Execution",
     "Guest",
     "Hosts",
+    "Origin",
     "Prepared",
     "Progress",
     "Refused",
@@ -52,7 +62,9 @@ __all__ = [
     "Reservation",
     "RunRow",
     "RunScope",
+    "RunSpan",
     "Sandbox",
+    "Served",
     "SharedStore",
     "Span",
     "Store",

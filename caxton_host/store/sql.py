@@ -199,7 +199,7 @@ class SqlStore(Accounts):
         if last is None:
             raise NotFoundError(f"there is no stream {stream!r}")
         drafter = Drafter(stream, self._clock, self._salts, trace)
-        drafter.recorded_at = last.recorded_at
+        drafter.recorded_at, drafter.seq = last.recorded_at, last.seq
         return drafter, last
 
     async def _last(self, stream: str) -> sa.Row[int, bytes, int] | None:

@@ -1,5 +1,5 @@
 """
-OpenTelemetry spans of runs and calls, as wrappers around the ports, and a metric.
+OpenTelemetry: the spans of runs, calls and attempts, and a metric.
 
     invoke_agent weather                INTERNAL
       execute_tool weather              INTERNAL, one a call, denied ones too
@@ -7,15 +7,16 @@ OpenTelemetry spans of runs and calls, as wrappers around the ports, and a metri
 
 Names follow the conventions for generative AI and for MCP
 (https://github.com/open-telemetry/semantic-conventions-genai); what they do not
-know is under ``caxton.``. Parameters and results are never put on a span: the
-event log has them. The only owner of opentelemetry, which is imported when an end
-point is set.
+know is under ``caxton.``. Parameters and results are not put on a span unless that
+was opted in: the event log has them. The only owner of opentelemetry, which is
+imported when an end point is set.
 """
 
 from __future__ import annotations
 
 from .export import connect
 from .none import NoTelemetry
-from .spans import OtelTelemetry, TracedTools
+from .spans import OtelTelemetry
+from .tools import TracedTools
 
 __all__ = ["NoTelemetry", "OtelTelemetry", "TracedTools", "connect"]

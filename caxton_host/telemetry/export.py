@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["connect"]
 
+_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+_ON_SPANS = {"SPAN_ONLY", "SPAN_AND_EVENT"}
+
 logger = logging.getLogger("caxton_host")
 
 
@@ -46,16 +49,23 @@ def connect(
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
+    from .tracer import Ids, Spans
+
     name = environ.get("OTEL_SERVICE_NAME", "caxton_host")
     resource = Resource.create({"service.name": name})
-    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    ids = Ids()
+    provider = TracerProvider(
+        resource=resource, shutdown_on_exit=False, id_generator=ids
+    )
     # The exporter's own reports come once a batch and as tracebacks; ours once.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     exporter = OTLPSpanExporter(endpoint=url)
     lost = _once(f"telemetry: {_host(url)} does not take spans; they are lost")
     provider.add_span_processor(BatchSpanProcessor(_reporting(exporter, lost)))
     metered = partial(_meters, _url("metrics", endpoint, environ), resource)
-    return OtelTelemetry(provider, exporter, lost, metered)
+    tracer = provider.get_tracer("caxton_host")
+    spans = Spans(tracer, ids, content=environ.get(_CONTENT) in _ON_SPANS)
+    return OtelTelemetry(spans, provider, exporter, lost, metered)
 
 
 def _url(signal: str, endpoint: str | None, environ: Mapping[str, str]) -> str:

@@ -29,11 +29,11 @@ from caxton_host.config import Config, Paths
 from caxton_host.config.model import Audit
 from caxton_host.core.approvals import Approve
 from caxton_host.core.calls import Completed
-from caxton_host.core.events import LogWritten, ToolCompleted, ToolInvoked
+from caxton_host.core.events import LogWritten, RunStarted, ToolInvoked
 from caxton_host.core.grants import Grant
 from caxton_host.errors import ToolError
 from caxton_host.ports import Door, Ending, Guest, ToolRequest, ToolService
-from caxton_host.telemetry import NoTelemetry, OtelTelemetry, TracedTools, connect
+from caxton_host.telemetry import NoTelemetry, OtelTelemetry, connect
 from caxton_host.testing import FakeTools, Script
 from tests.scene import ANSWERS, Scene, calling, ended, pack, rule
 
@@ -120,7 +120,7 @@ def _nothing_left_behind() -> Iterator[None]:
 def traced(url: str, script: Script, tools: ToolService | None = None) -> Scene:
     telemetry = connect(url, {})
     assert isinstance(telemetry, OtelTelemetry)
-    client = TracedTools(tools or FakeTools(ANSWERS), telemetry)
+    client = telemetry.traced(tools or FakeTools(ANSWERS))
     return Scene(script, telemetry=telemetry, tools=client)
 
 
@@ -173,22 +173,35 @@ async def test_spans_have_the_attributes_of_the_conventions(
     await scene.run()
     close(scene)
 
-    assert attributes(collector.named("invoke_agent weather")) == {
-        "gen_ai.operation.name": "invoke_agent",
-        "gen_ai.provider.name": "caxton",
-        "gen_ai.agent.name": "weather",
-        "gen_ai.conversation.id": scene.run_id,
+    recorded = await scene.recorded()
+    ours = {
         "caxton.run.id": scene.run_id,
         "caxton.run.mode": "live",
+        "caxton.event.stream": f"run/{scene.run_id}",
+    }
+    assert isinstance(recorded[0].event, RunStarted)
+    sha256 = recorded[0].event.module_sha256
+    assert attributes(collector.named("invoke_agent weather")) == ours | {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.provider.name": "caxton",
+        "gen_ai.agent.id": sha256,
+        "gen_ai.agent.name": "weather",
+        "gen_ai.conversation.id": scene.run_id,
+        "caxton.module.sha256": sha256,
+        "caxton.event.seq": 1,
+        "caxton.log.seq": 8,
+        "caxton.log.head": recorded[-1].hash.hex(),
         "caxton.run.state": "completed",
     }
-    assert attributes(collector.named("execute_tool weather")) == {
+    assert attributes(collector.named("execute_tool weather")) == ours | {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": "weather",
         "gen_ai.tool.type": "extension",
         "gen_ai.tool.call.id": f"{scene.run_id}:1",
+        "caxton.event.seq": 2,
         "caxton.call.outcome": "ok",
         "caxton.call.effect": "unsafe",
+        "caxton.call.served_from": "upstream",
         "caxton.server.name": "demo",
         "caxton.tool.name": "get_weather",
     }
@@ -243,7 +256,7 @@ async def test_failed_call_is_an_error_of_call_and_attempt(
         span = collector.named(name)
         assert attributes(span)["error.type"] == "timeout"
         assert span.status.code == ERROR
-        assert not span.events
+        assert b"no answer" not in span.SerializeToString()  # it may quote parameters
 
 
 async def test_error_of_a_tool_is_an_error_of_call_and_attempt(
@@ -338,7 +351,8 @@ async def test_replay_emits_no_client_span(collector: Collector) -> None:  # law
     assert {span.kind for span in replayed} == {INTERNAL}
     [run] = [span for span in replayed if span.name == "invoke_agent weather"]
     assert attributes(run)["caxton.run.mode"] == "replay"
-    assert attributes(run)["caxton.run.state"] == "identical"
+    assert attributes(run)["caxton.run.state"] == "completed"
+    assert attributes(run)["caxton.replay.diverged"] is False
 
 
 async def test_events_name_the_spans_they_were_recorded_under(
@@ -391,12 +405,15 @@ async def test_each_item_of_a_batch_has_a_span_with_its_attempt_below(
         attempt = collector.named(f"tools/call {tool}")
         assert attempt.parent_span_id == items[name].span_id
     assert len(collector.spans) == 6
-    # All intents are one append, under the run; each outcome is under its item.
-    for entry in await scene.recorded():
-        if isinstance(entry.event, ToolCompleted):
-            assert entry.span_id == items["weather"].span_id.hex()
-        elif isinstance(entry.event, ToolInvoked):
-            assert entry.span_id == run.span_id.hex()
+    # All intents are one append, made before the spans begin, and each names its own.
+    spans = [span.span_id.hex() for span in items.values()]
+    recorded = await scene.recorded()
+    intents = [e for e in recorded if isinstance(e.event, ToolInvoked)]
+    assert [entry.span_id for entry in intents] == spans
+    assert {e.span_id for e in recorded[2:-1]} == set(spans)
+    assert [attributes(s)["caxton.event.seq"] for s in items.values()] == [
+        entry.seq for entry in intents
+    ]
 
 
 async def test_tool_server_is_given_the_trace_context(collector: Collector) -> None:
@@ -424,7 +441,7 @@ async def test_offers_pass_through() -> None:
     assert isinstance(telemetry, OtelTelemetry)
     tools = FakeTools(ANSWERS)
 
-    assert await TracedTools(tools, telemetry).offered(["demo"]) == (
+    assert await telemetry.traced(tools).offered(["demo"]) == (
         await tools.offered(["demo"])
     )
     assert telemetry.ids() == (None, None)

@@ -18,7 +18,7 @@ from .core.runs import Request
 from .core.webhooks import SERVER as WEBHOOK
 from .errors import ToolError
 from .ports import Era, Eras, RunScope, ToolClient, ToolRequest, ToolService
-from .telemetry import NoTelemetry, OtelTelemetry
+from .telemetry import NoTelemetry, Observed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -146,7 +146,7 @@ class Tooling:
     """
 
     redact: Redactor
-    telemetry: OtelTelemetry | NoTelemetry
+    telemetry: Observed | NoTelemetry
     on_event: Callable[[Event], None]
     start: Collection[str] = ()
     eras: Eras | None = None
@@ -220,7 +220,7 @@ class Tooling:
 async def open_tools(  # noqa: PLR0913 -- see `Tooling`
     config: Config,
     redact: Redactor,
-    telemetry: OtelTelemetry | NoTelemetry,
+    telemetry: Observed | NoTelemetry,
     on_event: Callable[[Event], None],
     *,
     eras: Eras | None = None,

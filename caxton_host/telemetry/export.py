@@ -1,22 +1,16 @@
-"""Where spans and metrics are sent to."""
+"""Where spans are sent to."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
+from .ending import nothing
 from .none import NoTelemetry
+from .receivers import address, hushed, reporting, resource
 from .spans import OtelTelemetry
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.metrics import MeterProvider
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 __all__ = ["connect"]
 
@@ -27,65 +21,49 @@ logger = logging.getLogger("caxton_host")
 
 
 def connect(
-    endpoint: str | None, environ: Mapping[str, str]
+    endpoint: str | None,
+    environ: Mapping[str, str],
+    on_lost: Callable[[], None] = nothing,
 ) -> OtelTelemetry | NoTelemetry:
     """
     Return telemetry that sends to an OTLP end point, if there is one.
 
     Args:
         endpoint: The base URL, such as ``http://localhost:4318``; by default
-            what ``OTEL_EXPORTER_OTLP_ENDPOINT`` or its variants for traces and
-            metrics say.
+            what ``OTEL_EXPORTER_OTLP_ENDPOINT`` or its variant for traces says.
 
         environ: Where to look for it.
+
+        on_lost: Called for each batch of spans that is not taken.
     """
-    url = _url("traces", endpoint, environ)
-    if environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or not url:
+    url = address("traces", endpoint, environ)
+    if not url:
         return NoTelemetry()
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
         OTLPSpanExporter,
     )
-    from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
     from .tracer import Ids, Spans
 
-    name = environ.get("OTEL_SERVICE_NAME", "caxton_host")
-    resource = Resource.create({"service.name": name})
     ids = Ids()
     provider = TracerProvider(
-        resource=resource, shutdown_on_exit=False, id_generator=ids
+        resource=resource(environ), shutdown_on_exit=False, id_generator=ids
     )
-    # The exporter's own reports come once a batch and as tracebacks; ours once.
-    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+    hushed()
     exporter = OTLPSpanExporter(endpoint=url)
-    lost = _once(f"telemetry: {_host(url)} does not take spans; they are lost")
-    provider.add_span_processor(BatchSpanProcessor(_reporting(exporter, lost)))
-    metered = partial(_meters, _url("metrics", endpoint, environ), resource)
+    warn = _once(f"telemetry: {_host(url)} does not take spans; they are lost")
+
+    def lost() -> None:
+        on_lost()
+        warn()
+
+    reporting(exporter, lost)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
     tracer = provider.get_tracer("caxton_host")
     spans = Spans(tracer, ids, content=environ.get(_CONTENT) in _ON_SPANS)
-    return OtelTelemetry(spans, provider, exporter, lost, metered)
-
-
-def _url(signal: str, endpoint: str | None, environ: Mapping[str, str]) -> str:
-    own = environ.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT")
-    base = endpoint or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
-    if own and not endpoint:
-        return own
-    return f"{base.rstrip('/')}/v1/{signal}" if base else ""
-
-
-def _meters(url: str, resource: Resource) -> MeterProvider:
-    from opentelemetry.exporter.otlp.proto.http.metric_exporter import (
-        OTLPMetricExporter,
-    )
-    from opentelemetry.sdk.metrics import MeterProvider
-    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
-
-    exporters = [OTLPMetricExporter(endpoint=url)] if url else []
-    readers = [PeriodicExportingMetricReader(exporter) for exporter in exporters]
-    return MeterProvider(readers, resource, shutdown_on_exit=False)
+    return OtelTelemetry(spans, provider, exporter, warn)
 
 
 def _host(url: str) -> str:
@@ -101,17 +79,3 @@ def _once(warning: str) -> Callable[[], None]:
             logger.warning(warning)
 
     return warn
-
-
-def _reporting(exporter: SpanExporter, lost: Callable[[], None]) -> SpanExporter:
-    """Return *exporter*, calling *lost* when it fails."""
-    send = exporter.export
-
-    def export(spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        result = send(spans)
-        if result.name != "SUCCESS":
-            lost()
-        return result
-
-    exporter.export = export  # type: ignore[method-assign]  # of this one only
-    return exporter

@@ -84,7 +84,7 @@ def _metrics(
 
     def cut() -> None:
         if exporter:
-            exporter.shutdown(0)
+            exporter.shutdown(0)  # pyright: ignore[reportUnknownMemberType] -- it takes anything
 
     return counts, scrape, partial(cut_short, provider.shutdown, cut)
 

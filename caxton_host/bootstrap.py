@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from . import __version__
 from .acceptance import Accepting
 from .actor import local_actor
+from .admission import Admission
 from .clock import SystemClock
 from .config import Config, Paths
 from .core.calls import JSON
@@ -29,10 +30,9 @@ from .core.places import Places
 from .core.redact import Redactor
 from .errors import LogBrokenError, StoreError, UsageError
 from .generations import Generations
-from .host import Admission, Host
+from .host import Host, unwatched
 from .logs import of_host
 from .ports import Sandbox
-from .progress import unwatched
 from .reloading import Reloader
 from .requests import OfHost, watching
 from .signing import Keyring, Signer, secret
@@ -82,7 +82,7 @@ async def running(  # noqa: PLR0913 -- what a host is made of
     environ: Mapping[str, str] = os.environ,
     *,
     start: Collection[str] = (),
-    watch: Callable[[ToolProgress], None] = unwatched,
+    watch: Callable[[str, ToolProgress], None] = unwatched,
     load: Callable[[], Config] | None = None,
     served: bool = False,
 ) -> AsyncGenerator[Running]:
@@ -98,7 +98,7 @@ async def running(  # noqa: PLR0913 -- what a host is made of
 
         start: Servers that will be needed: they start while the rest does.
 
-        watch: Called with what is told of a call while it lasts.
+        watch: Called with a run and what is told of a call of it while that lasts.
 
         load: Reads the configuration again, when that is asked for. This process is
             asked by SIGHUP too, then, unless a terminal would send it.

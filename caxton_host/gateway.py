@@ -180,7 +180,8 @@ class Gateway(Judge):
             await self.wait(seconds)
         except BaseException:
             # The run is stopped while the call, which is not recorded yet, waits.
-            self.settle(call, stopped("no"), judged.unspent)
+            if not self.journal.leaving:
+                self.settle(call, stopped("no"), judged.unspent)
             raise
 
     async def forward(
@@ -244,7 +245,8 @@ class Gateway(Judge):
         except BaseException:
             # The run is stopped while the tool works: closed, so that an open
             # call means one thing only, and its effect is left open.
-            self.settle(call, stopped("unknown"))
+            if not self.journal.leaving:
+                self.settle(call, stopped("unknown"))
             raise
         finally:
             reports.end()
@@ -269,7 +271,8 @@ class Gateway(Judge):
             raise
         except BaseException:
             # The run is stopped between two sends: what is known is of the first.
-            self.settle(call, stopped(sent))
+            if not self.journal.leaving:
+                self.settle(call, stopped(sent))
             raise
 
     async def _record_send(self, call: ToolCall, sends: _Sends, reason: str) -> None:

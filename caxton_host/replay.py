@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Literal, NoReturn, TypeAlias
 
+from .core.approvals import Unapproved
 from .core.calls import JSON, Completed
 from .core.catalogue import Offered, routes_from_payload
 from .core.contexts import ServerResource
@@ -180,12 +181,13 @@ class _FullLog:
 
     def _refuse(self, events: tuple[Event, ...]) -> NoReturn:
         event = events[0]
-        if any(isinstance(e, ToolInvoked) and e.call in self.asked for e in events):
-            raise _EndReached
+        for one in events:
+            if isinstance(one, ToolInvoked) and one.call in self.asked:
+                raise Unapproved(one.call)
         if isinstance(event, ToolInvoked):
             raise NondeterminismError(Divergence(None, "$.name", None, event.name))
         if isinstance(event, ToolRetried):
-            raise _EndReached
+            raise Suspend(event.call, f"call {event.call} is in doubt")
         name = type(event).__name__
         raise NondeterminismError(Divergence(None, "$.type", None, name))
 

@@ -9,12 +9,11 @@ from .core.names import run_of
 from .ports import Execution, Origin, Served
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from .core.events import Recorded, RunStarted
     from .core.manifest import Manifest
     from .recording import Recording
-    from .starts import RunRequest
 
 __all__ = [
     "fork_of",
@@ -26,12 +25,16 @@ __all__ = [
 ]
 
 _TRACE = ("traceparent", "tracestate")
+_NO_TRACE: Mapping[str, str] = {}
 
 
 def start_of(
-    run_id: str, started: RunStarted, request: RunRequest, manifest: Manifest | None
+    run_id: str,
+    started: RunStarted,
+    manifest: Manifest | None = None,
+    trace: Mapping[str, str] = _NO_TRACE,
 ) -> Execution:
-    """Return the execution of a new run."""
+    """Return the execution of a new run, by its first event."""
     return Execution(
         run_id=run_id,
         agent=started.agent,
@@ -39,7 +42,7 @@ def start_of(
         module_sha256=started.module_sha256,
         description=manifest.description if manifest else "",
         version=manifest.version if manifest else "",
-        asked={key: request.trace[key] for key in _TRACE if key in request.trace},
+        asked={key: trace[key] for key in _TRACE if key in trace},
     )
 
 
@@ -54,14 +57,14 @@ def resume_of(recording: Recording) -> Execution:
     )
 
 
-def fork_of(run_id: str, parent: Recording, module_sha256: str) -> Execution:
-    """Return the execution of a fork."""
+def fork_of(run_id: str, agent: str, module_sha256: str, parent: Recorded) -> Execution:
+    """Return the execution of a fork, by the first event of its parent."""
     return Execution(
         run_id=run_id,
-        agent=parent.started.agent,
+        agent=agent,
         mode="live",
         module_sha256=module_sha256,
-        origin=_origin("forked_from", parent.own[0]),
+        origin=_origin("forked_from", parent),
     )
 
 
@@ -85,10 +88,10 @@ def recorded_calls(recording: Recording) -> Mapping[int, Served]:
     }
 
 
-def resolved_calls(recording: Recording) -> Mapping[int, Served]:
+def resolved_calls(own: Iterable[Recorded]) -> Mapping[int, Served]:
     """Return the calls that a person resolved since the run was driven last."""
     found: dict[int, Served] = {}
-    for recorded in recording.own:
+    for recorded in own:
         match recorded.event:
             case RunResumed():
                 found.clear()

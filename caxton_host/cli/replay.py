@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import UsageError
+from ..modules import read_module
 from .exits import AUDIT, DIVERGED, USAGE
 from .frame import Frame, as_json, wait
-from .run import read_module
 from .screen import complain, counted, note, patience, say, show
 from .step import Stepper, interruptible
 from .verdict import of_bundle, refuse, trusted

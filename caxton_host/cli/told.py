@@ -11,7 +11,6 @@ from ..core.calls import JSON
 from ..core.events import RunSuspended, ToolProgress
 from ..core.grants import Grant
 from ..core.summary import RunSummary, summarise
-from ..progress import unwatched
 from .exits import FAILED, SUSPENDED
 from .frame import Frame
 from .overrides import Overrides
@@ -51,8 +50,10 @@ class Told:
     private: Mapping[str, JSON] = field(default_factory=dict[str, JSON], repr=False)
 
     @property
-    def watch(self) -> Callable[[ToolProgress], None]:
+    def watch(self) -> Callable[[str, ToolProgress], None]:
         """What tells of a call while it lasts."""
+        from ..host import unwatched
+
         return unwatched if self.quiet or self.as_json else progressed
 
     def again(self) -> Config:
@@ -126,7 +127,7 @@ class Told:
         )
 
 
-def progressed(event: ToolProgress) -> None:
+def progressed(_run: str, event: ToolProgress) -> None:
     """Print what is told of a call while it lasts."""
     note(f"call {event.call}: {clipped(told(event), _WIDTH)}")
 

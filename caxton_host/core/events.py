@@ -292,10 +292,18 @@ class CallResolved(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSuspended(Event):
-    """The run waits: ``reason`` is ``approval`` or ``in_doubt``."""
+    """
+    The run waits.
+
+    Attributes:
+        reason: ``approval`` or ``in_doubt``: for a person; ``host_stopped``: for the
+            next host, which may take it over at once.
+
+        call: The call that a person is to say something about, or ``None``.
+    """
 
     reason: str
-    call: int
+    call: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from .log import (
     Trace,
 )
 from .sandbox import Answer, Door, Ending, Guest, Prepared, Sandbox
+from .serving import Submissions, TokenRow, Tokens
 from .tools import (
     Progress,
     RunScope,
@@ -68,7 +69,10 @@ __all__ = [
     "SharedStore",
     "Span",
     "Store",
+    "Submissions",
     "Telemetry",
+    "TokenRow",
+    "Tokens",
     "ToolClient",
     "ToolRequest",
     "ToolService",

@@ -33,6 +33,7 @@ from .erasure import (
 )
 from .ledger import Holder, Ledger, Use, settle
 from .lineage import heir_of, parent_of
+from .memory_serving import MemoryServing
 
 __all__ = ["MemoryLog", "MemoryStore"]
 
@@ -114,7 +115,7 @@ class MemoryLog:
         return None
 
 
-class MemoryStore:
+class MemoryStore(MemoryServing):
     """
     See `caxton_host.ports.Store`.
 
@@ -132,6 +133,7 @@ class MemoryStore:
     """
 
     def __init__(self, *, clock: Clock, entropy: Entropy) -> None:
+        super().__init__()
         self.blobs: dict[str, bytes] = {}
         self.budgets: dict[str, Use] = {}
         self.slots: dict[tuple[str, Holder], None] = {}
@@ -462,6 +464,10 @@ class MemoryStore:
         ]
         rows.sort(key=lambda row: (row.started_at, row.run_id), reverse=True)
         return rows[:limit]
+
+    async def row(self, run_id: str) -> RunRow | None:
+        """Return the run with that id, or ``None``."""
+        return self._runs.get(run_id)
 
     async def find_run(self, name: str) -> str:
         """

@@ -274,6 +274,12 @@ class Reader:
             query = query.where(runs.c.state == state)
         return await self._runs(query)
 
+    async def row(self, run_id: str) -> RunRow | None:
+        """Return the run with that id, or ``None``."""
+        query = sa.select(*(runs.c[name] for name in _RUN_FIELDS))
+        found = await self._runs(query.where(runs.c.run_id == run_id))
+        return found[0] if found else None
+
     async def running(self) -> list[RunRow]:
         """Return the runs that have begun and not ended or paused, oldest first."""
         query = sa.select(*(runs.c[name] for name in _RUN_FIELDS))

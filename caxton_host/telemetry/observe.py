@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 from .counting import Counting
 from .ending import cut_short
-from .export import connect
+from .export import connect, hushed, reporting, resource, wanted
 from .lines import ACTIVITY, ActivityLines
 from .none import NoTelemetry
 from .observed import Observed, Observer
 from .prometheus import nothing_to_read
-from .receivers import address, hushed, reporting, resource
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricExporter, MetricReader
@@ -37,7 +36,7 @@ def observe(
 
         served: Metrics are kept to be read, wherever else they go.
     """
-    to_metrics, to_logs = (address(s, endpoint, environ) for s in ("metrics", "logs"))
+    to_metrics, to_logs = (wanted(s, endpoint, environ) for s in ("metrics", "logs"))
     counts: Counting | NoTelemetry = NoTelemetry()
     scrape = nothing_to_read
     ending: list[Callable[[], None]] = []

@@ -49,16 +49,15 @@ class _Traced:
     async def call_tool(self, request: ToolRequest) -> Completed:
         """Send *request*; each time that it is sent is watched."""
         known = self.servers.get(request.server, {})
-        attempt = request.attempt
-        span = self.spans.attempt(request, known).__enter__()
+        server, tool, attempt = request.server, request.tool, request.attempt
+        span = self.spans.attempt(server, tool, attempt, known).__enter__()
 
         async def again() -> None:
             nonlocal attempt, span
             await request.on_resend()
             span.__exit__(None, None, None)
             attempt += 1
-            span = self.spans.attempt(replace(request, attempt=attempt), known)
-            span.__enter__()
+            span = self.spans.attempt(server, tool, attempt, known).__enter__()
 
         try:
             done = await self.tools.call_tool(replace(request, on_resend=again))

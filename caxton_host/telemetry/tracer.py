@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Literal, Self
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
 from opentelemetry import context as current
 from opentelemetry.context import Context
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 
     from ..core.calls import Outcome, Route, ToolCall
     from ..core.events import Event
-    from ..ports import Execution, Origin, ToolRequest
+    from ..ports import Execution, Origin
 
 __all__ = ["Ids", "Spans", "Watched", "WatchedCall", "WatchedRun"]
 
@@ -49,17 +51,27 @@ _CALL = current.create_key("caxton-call")
 
 _W3C = TraceContextTextMapPropagator()
 _SERVED = Served()
+_ANSWERED = {"ok", "tool_error", "failed"}
+
+#: Returns nanoseconds since 1970.
+Clock: TypeAlias = Callable[[], int]
 
 
 class Ids(RandomIdGenerator):
     """Gives a span the id that was chosen for it, or else a random one."""
 
     span = 0
+    trace = 0
 
     def generate_span_id(self) -> int:
         """Return the id of the next span."""
         chosen, self.span = self.span, 0
         return chosen or super().generate_span_id()
+
+    def generate_trace_id(self) -> int:
+        """Return the id of the next trace."""
+        chosen, self.trace = self.trace, 0
+        return chosen or super().generate_trace_id()
 
 
 class Watched:
@@ -68,16 +80,21 @@ class Watched:
 
     Attributes:
         fields: What is said of it when it ends.
+
+        within: What is below it begins in this context.
     """
 
-    def __init__(self, span: Span, fields: Fields, under: Context) -> None:
+    def __init__(
+        self, span: Span, fields: Fields, under: Context, clock: Clock
+    ) -> None:
         self.span = span
         self.fields = fields
-        self._under = set_span_in_context(span, under)
+        self.within = set_span_in_context(span, under)
+        self._clock = clock
 
     def __enter__(self) -> Self:
         """Make it the current one."""
-        self._token = current.attach(self._under)
+        self._token = current.attach(self.within)
         return self
 
     def __exit__(
@@ -95,21 +112,27 @@ class Watched:
         if self.fields.get("caxton.event.seq") == seq:
             self.fields["caxton.event.hash"] = digest.hex()
 
-    def end(self, at: int | None = None) -> None:
+    def end(self) -> None:
         """End the span, and say what was noted."""
         self.span.set_attributes(self.fields)
         if "error.type" in self.fields:
             self.span.set_status(StatusCode.ERROR)
-        self.span.end(at)
+        self.span.end(self._clock())
 
 
 class WatchedCall(Watched):
     """The span of a call. See `ports.Span`."""
 
     def __init__(
-        self, span: Span, notes: CallNotes, served: Served, under: Context
+        self,
+        span: Span,
+        notes: CallNotes,
+        served: Served,
+        under: Context,
+        clock: Clock,
     ) -> None:
-        super().__init__(span, notes.fields, current.set_value(_CALL, notes, under))
+        under = current.set_value(_CALL, notes, under)
+        super().__init__(span, notes.fields, under, clock)
         self._notes = notes
         self._served = served
 
@@ -117,16 +140,18 @@ class WatchedCall(Watched):
         """Note how it ended."""
         self.fields.update(outcome_fields(outcome, route))
 
-    def end(self, at: int | None = None) -> None:
+    def end(self) -> None:
         """End the span, with the decision as an event of it."""
         if self._notes.outcome:  # recorded, whatever was raised afterwards
             self.fields.update(outcome_fields(self._notes.outcome))
+        elif self._notes.at is not None:
+            self.fields.setdefault("caxton.call.outcome", "in_doubt")
         outcome = self.fields.get("caxton.call.outcome")
-        if self._served.by != "upstream" or outcome not in {"denied", "waits", None}:
+        if self._served.by != "upstream" or outcome in _ANSWERED:
             self.fields.update(served_fields(self._served))
         if decision := self._notes.decision(waits=outcome == "waits"):
             self.span.add_event("caxton.acl.decision", decision, self._notes.at)
-        super().end(at)
+        super().end()
 
 
 class WatchedRun(Watched):
@@ -136,10 +161,13 @@ class WatchedRun(Watched):
         self, spans: Spans, span: Span, execution: Execution, under: Context
     ) -> None:
         known = span.get_span_context()
-        self._notes = RunNotes(
-            format_trace_id(known.trace_id), known.span_id, content=spans.content
+        self.notes = RunNotes(
+            format_trace_id(known.trace_id),
+            known.span_id,
+            clock=spans.clock,
+            content=spans.content,
         )
-        super().__init__(span, self._notes.fields, under)
+        super().__init__(span, self.notes.fields, under, spans.clock)
         self._spans = spans
         self._execution = execution
 
@@ -148,18 +176,28 @@ class WatchedRun(Watched):
         self, call: ToolCall, served: Served | None = None
     ) -> Generator[WatchedCall]:
         """Watch one call of it."""
-        number, notes = call.number, self._notes.of(call.number)
         try:
-            with self._spans.call(
-                self._execution, self.span, number, call.name, notes, served or _SERVED
-            ) as watched:
+            with self.begin(call.number, call.name, served or _SERVED) as watched:
                 yield watched
         finally:
-            self._notes.forget(number)
+            self.notes.forget(call.number)
+
+    def begin(self, number: int, name: str, served: Served) -> WatchedCall:
+        """Begin the span of a call, as of when its intent was recorded, or now."""
+        notes = self.notes.of(number)
+        span = self._spans.start(
+            f"execute_tool {name}",
+            self.within,
+            call_fields(self._execution, number, name),
+            span_id=derived(self.notes.span_id, number),
+            links=_links(served.origin),
+            at=notes.at,
+        )
+        return WatchedCall(span, notes, served, self.within, self._clock)
 
     def recorded(self, seq: int, events: Sequence[Event]) -> list[tuple[str, str]]:
         """Take note of events of it."""
-        return self._notes.take(seq, events)
+        return self.notes.take(seq, events)
 
     def stored(self, seq: int, digest: bytes) -> None:
         """Note what its log ends with."""
@@ -190,74 +228,88 @@ class Spans:
         ids: Where that gets its ids from.
 
         content: Parameters and results are said, as the log holds them.
+
+        clock: Returns nanoseconds since 1970.
     """
 
-    def __init__(self, tracer: Tracer, ids: Ids, *, content: bool = False) -> None:
+    def __init__(
+        self,
+        tracer: Tracer,
+        ids: Ids,
+        *,
+        content: bool = False,
+        clock: Clock = time.time_ns,
+    ) -> None:
         self._tracer = tracer
         self._ids = ids
         self.content = content
+        self.clock = clock
 
-    def run(self, execution: Execution, *, at: int | None = None) -> WatchedRun:
+    def run(self, execution: Execution) -> WatchedRun:
         """Begin the span of a run."""
         under = current.get_current()
-        span = self._tracer.start_span(
+        span = self.start(
             f"invoke_agent {execution.agent}",
             _asked(execution, under),
-            attributes=agent_fields(execution),
+            agent_fields(execution),
             links=_links(execution.origin),
-            start_time=at,
         )
         return WatchedRun(self, span, execution, under)
 
-    def call(  # noqa: PLR0913, PLR0917 -- what is known of it
-        self,
-        execution: Execution,
-        run: Span,
-        number: int,
-        name: str,
-        notes: CallNotes,
-        served: Served,
-    ) -> WatchedCall:
-        """Begin the span of a call, when its intent was recorded or else now."""
-        under = set_span_in_context(run)
-        self._ids.span = derived(run.get_span_context().span_id, number)
-        span = self._tracer.start_span(
-            f"execute_tool {name}",
-            under,
-            attributes=call_fields(execution, number, name),
-            links=_links(served.origin),
-            start_time=notes.at,
-        )
-        return WatchedCall(span, notes, served, under)
-
     def attempt(
-        self, request: ToolRequest, known: Fields, *, at: int | None = None
+        self,
+        server: str,
+        tool: str,
+        number: int,
+        known: Fields,
+        within: Context | None = None,
     ) -> Watched:
         """
-        Begin the span of an attempt, below the current one.
+        Begin the span of an attempt to call a tool.
 
         Args:
-            request: What is sent.
+            server: Where it is.
 
-            known: What is said of its server.
+            tool: The server's name for it.
 
-            at: When, if not now.
+            number: 1 for the first attempt.
+
+            known: What is said of the server.
+
+            within: That of the call, if that is not the current one.
         """
-        under = current.get_current()
+        under = current.get_current() if within is None else within
         call = get_current_span(under).get_span_context().span_id
-        self._ids.span = derived(call, request.attempt)
-        fields = attempt_fields(request.server, request.tool, request.attempt)
+        fields = attempt_fields(server, tool, number) | known
         notes = current.get_value(_CALL, under)
         if isinstance(notes, CallNotes) and notes.resent:
             fields["caxton.call.retry_reason"] = notes.resent
-        span = self._tracer.start_span(
-            f"tools/call {request.tool}",
+        span = self.start(
+            f"tools/call {tool}",
             under,
-            SpanKind.CLIENT,
-            attributes={**fields, **known},
-            start_time=at,
+            fields,
+            span_id=derived(call, number),
+            kind=SpanKind.CLIENT,
         )
-        return Watched(span, {}, under)
+        return Watched(span, {}, under, self.clock)
+
+    def start(  # noqa: PLR0913 -- as of a tracer
+        self,
+        name: str,
+        under: Context,
+        fields: Fields,
+        *,
+        span_id: int = 0,
+        kind: SpanKind = SpanKind.INTERNAL,
+        links: Sequence[Link] = (),
+        at: int | None = None,
+    ) -> Span:
+        """Start a span, with that id if one is given."""
+        self._ids.span = span_id or self._ids.span
+        at = self.clock() if at is None else at
+        return self._tracer.start_span(
+            name, under, kind, attributes=fields, links=links, start_time=at
+        )
 
     def ids(self) -> tuple[str | None, str | None]:
         """Return trace and span id of the current span, in hex."""

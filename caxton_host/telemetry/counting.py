@@ -63,10 +63,11 @@ class Counting:
             self._metrics.add(
                 i.DECISIONS, "deny" if denied else "allow", call.code if denied else ""
             )
-        server, tool = call.target or (UNKNOWN, UNKNOWN)
+        route = call.route
+        server, tool = (route.server, route.tool) if route else (UNKNOWN, UNKNOWN)
         self._metrics.add(i.CALLS, server, tool, call.status)
         self._metrics.add(i.IN_DOUBT, server, tool, by=_is_in_doubt(call))
-        name = call.call.name if call.target else UNKNOWN
+        name = call.call.name if route else UNKNOWN
         error = call.code or ("" if call.status == "ok" else call.status)
         self._metrics.time(
             i.CALL_SECONDS, call.seconds, "execute_tool", server, name, error
@@ -115,5 +116,5 @@ _WELL = frozenset({"completed", "suspended"})
 
 def _is_in_doubt(call: OneCall) -> bool:
     """Return whether it may have had an effect that nobody saw."""
-    unseen = call.sent == "unknown" and call.effect not in REPEATABLE
-    return unseen or call.status == "in_doubt"
+    again = call.route is not None and call.route.effect in REPEATABLE
+    return call.status == "in_doubt" or (call.sent == "unknown" and not again)

@@ -38,12 +38,12 @@ class ActivityLines:
 
     def settled(self, call: OneCall) -> None:
         """Log how a call ended."""
-        server, tool = call.target or ("", "")
+        route = call.route
         _log(
             "call waits for approval" if call.asked else "call settled",
             name=call.call.name,
-            server=server,
-            tool=tool,
+            server=route.server if route else "",
+            tool=route.tool if route else "",
             status=call.status,
             code=call.code,
             duration_ms=_ms(call.seconds),

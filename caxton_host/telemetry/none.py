@@ -34,10 +34,10 @@ class NoTelemetry:
 
     @contextlib.contextmanager
     def call(
-        self, call: ToolCall, served: Served | None = None
+        self, call: ToolCall, route: Route | None, served: Served | None = None
     ) -> Generator[NoTelemetry]:
         """Watch nothing of a call."""
-        del call, served
+        del call, route, served
         yield self
 
     def recorded(self, seq: int, events: Sequence[Event]) -> list[tuple[None, None]]:

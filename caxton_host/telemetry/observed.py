@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 from ..core.approvals import Unapproved
 from ..core.attribution import how
 from ..core.calls import Denied, Failed, Outcome, Route, ToolCall
-from ..core.events import Event, ToolInvoked
+from ..core.events import Event
 from ..errors import LeaseLost, RunStopped, Suspend
 from ..logs import about
 from .none import NoTelemetry
@@ -60,9 +60,7 @@ class OneCall:
     A call, while it is watched.
 
     Attributes:
-        target: Server and tool, or ``None``: it leads nowhere.
-
-        effect: Of the tool.
+        route: Where it leads, or ``None``: nowhere.
 
         status: How it ended, in the words of `core.attribution`; ``""``: it did not.
 
@@ -76,10 +74,8 @@ class OneCall:
     """
 
     call: ToolCall
-    run: OneRun
-    span: Span | None = None
-    target: tuple[str, str] | None = None
-    effect: str = "unsafe"
+    route: Route | None
+    span: Span
     status: str = ""
     code: str = ""
     sent: str = ""
@@ -93,21 +89,14 @@ class OneCall:
             self.code = outcome.code
         elif isinstance(outcome, Failed):
             self.code, self.sent = outcome.kind, outcome.sent
-        if route:
-            self.target, self.effect = (route.server, route.tool), route.effect
-        if self.span:
-            self.span.settled(outcome, route)
+        self.span.settled(outcome, route)
 
     def stored(self, seq: int, digest: bytes) -> None:
         """Pass it on."""
-        if self.span:
-            self.span.stored(seq, digest)
+        self.span.stored(seq, digest)
 
     def stopped(self, exc: BaseException) -> None:
         """Note why it did not end as calls do."""
-        intent = self.run.intents.get(self.call.number)
-        if intent and intent.server and intent.tool:
-            self.target, self.effect = (intent.server, intent.tool), intent.effect
         match exc:
             case Unapproved():
                 self.asked = True
@@ -134,8 +123,6 @@ class OneRun:
         verdict: What a replay found.
 
         seconds: What it took.
-
-        intents: Of its calls that are under way.
     """
 
     execution: Execution
@@ -145,13 +132,17 @@ class OneRun:
     kind: str = ""
     verdict: str = ""
     seconds: float = 0.0
-    intents: dict[int, ToolInvoked] = field(default_factory=dict[int, ToolInvoked])
 
     @contextlib.contextmanager
-    def call(self, call: ToolCall, served: Served | None = None) -> Generator[OneCall]:
+    def call(
+        self, call: ToolCall, route: Route | None, served: Served | None = None
+    ) -> Generator[OneCall]:
         """Watch one call of it."""
-        one = OneCall(call, self)
-        with self.span.call(call, served) as one.span, about(call=call.number):
+        with (
+            self.span.call(call, route, served) as span,
+            about(call=call.number),
+        ):
+            one = OneCall(call, route, span)
             began = time.perf_counter()
             try:
                 yield one
@@ -160,7 +151,6 @@ class OneRun:
                 raise
             finally:
                 one.seconds = time.perf_counter() - began
-                self.intents.pop(call.number, None)
                 if self.execution.mode != "replay":
                     for each in self.observers:
                         each.settled(one)
@@ -168,10 +158,7 @@ class OneRun:
     def recorded(
         self, seq: int, events: Sequence[Event]
     ) -> Sequence[tuple[str | None, str | None]]:
-        """Take note of intents that are recorded now."""
-        for event in events:
-            if isinstance(event, ToolInvoked):
-                self.intents[event.call] = event
+        """Pass it on."""
         return self.span.recorded(seq, events)
 
     def stored(self, seq: int, digest: bytes) -> None:

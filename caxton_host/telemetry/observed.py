@@ -20,7 +20,7 @@ from ..core.approvals import Unapproved
 from ..core.attribution import how
 from ..core.calls import Denied, Failed, Outcome, Route, ToolCall
 from ..core.events import Event
-from ..errors import LeaseLost, RunStopped, Suspend
+from ..errors import RunStopped, StoreError, Suspend
 from ..logs import about
 from .none import NoTelemetry
 from .prometheus import Scrape, nothing_to_read
@@ -100,7 +100,7 @@ class OneCall:
         match exc:
             case Unapproved():
                 self.asked = True
-            case Suspend() | LeaseLost():
+            case Suspend() | StoreError():  # was it sent, is it recorded?
                 self.status = "in_doubt"
             case RunStopped():
                 self.status, self.code = "denied", "limit"

@@ -7,6 +7,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from caxton_host.core.events import (
 from caxton_host.core.grants import Grant
 from caxton_host.core.payloads import outcome_of
 from caxton_host.core.redact import Redactor
-from caxton_host.errors import ToolError
+from caxton_host.errors import StoreError, ToolError
 from caxton_host.logs import of_host
 from caxton_host.ports import Door, Ending, Guest, Telemetry, ToolRequest
 from caxton_host.telemetry import NoTelemetry, Observed, observe
@@ -156,6 +157,38 @@ async def test_call_of_which_nobody_knows_the_effect_is_in_doubt(
     assert read(served, "caxton_call_in_doubt_total") == {
         ("demo", "fail"): 1,
         ("demo", "get_weather"): 0,
+    }
+
+
+async def test_call_whose_host_died_is_in_doubt_until_a_run_is_resumed(
+    served: Observed,
+) -> None:
+    class Dying(FakeTools):
+        async def call_tool(self, request: ToolRequest) -> Completed:
+            if request.attempt == 1:
+                raise StoreError("the host is gone")
+            return await super().call_tool(request)
+
+    tools = Dying(ANSWERS, effects={("demo", "echo"): "read"})
+    for name in ("mcp__demo__echo", "weather"):
+        scene = Scene(calling(name), telemetry=served, tools=served.traced(tools))
+        with suppress(StoreError):
+            await scene.run()
+        await scene.host.resume(scene.run_id, actor={"kind": "local"}, grant=DEMO)
+
+    assert read(served, "caxton_calls_total") == {
+        ("demo", "in_doubt", "echo"): 1,
+        ("demo", "ok", "echo"): 1,
+        ("demo", "in_doubt", "get_weather"): 2,
+    }
+    assert read(served, "caxton_call_in_doubt_total") == {
+        ("demo", "echo"): 1,
+        ("demo", "get_weather"): 2,
+    }
+    assert read(served, "caxton_runs_ended_total") == {
+        ("weather", "", "unknown"): 2,
+        ("weather", "", "completed"): 1,
+        ("weather", "", "suspended"): 1,
     }
 
 

@@ -113,4 +113,6 @@ def _origin(
         run_id=run_of(recorded.stream) or "",
         trace_id=recorded.trace_id,
         span_id=recorded.span_id,
+        seq=recorded.seq,
+        hash=recorded.hash.hex(),
     )

@@ -44,12 +44,18 @@ class Origin:
         trace_id: Under which it was recorded, in hex, as far as known.
 
         span_id: The same of the span.
+
+        seq: The number of the event that is followed, in the stream of its run.
+
+        hash: Its hash, in hex.
     """
 
     kind: Literal["resume_of", "forked_from", "replay_of"]
     run_id: str
     trace_id: str | None = None
     span_id: str | None = None
+    seq: int = 0
+    hash: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

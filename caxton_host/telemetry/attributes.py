@@ -112,6 +112,10 @@ def served_fields(served: Served) -> Fields:
     fields: Fields = {"caxton.call.served_from": served.by}
     if served.actor:
         fields["caxton.resolved_by"] = served.actor
+    if served.origin:
+        fields["caxton.event.stream"] = stream_of(served.origin.run_id)
+        fields["caxton.event.seq"] = served.origin.seq
+        fields["caxton.event.hash"] = served.origin.hash
     return fields | _origin_fields(served.origin)
 
 

@@ -425,6 +425,10 @@ async def test_replay_is_linked_call_by_call_and_reaches_nothing(
     before = intent(recorded, 1)
     call = collector.named("execute_tool weather")
     assert links(call) == [("replay_of", before.trace_id, before.span_id)]
+    said = attributes(call)
+    assert said["caxton.event.stream"] == before.stream
+    assert said["caxton.event.seq"] == before.seq
+    assert said["caxton.event.hash"] == before.hash.hex()
 
 
 async def test_replay_that_diverges_says_so_and_not_how(collector: Collector) -> None:

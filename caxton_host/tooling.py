@@ -18,12 +18,13 @@ from .core.runs import Request
 from .core.webhooks import SERVER as WEBHOOK
 from .errors import ToolError
 from .ports import Era, Eras, RunScope, ToolClient, ToolRequest, ToolService
-from .telemetry import NoTelemetry, OtelTelemetry
+from .telemetry import NoTelemetry, Observed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from .mcp import McpTools, Pool
+    from .mcp.status import ServerStatus
 
 __all__ = ["LateEras", "Routed", "Tooling", "open_tools", "server_names"]
 
@@ -145,7 +146,7 @@ class Tooling:
     """
 
     redact: Redactor
-    telemetry: OtelTelemetry | NoTelemetry
+    telemetry: Observed | NoTelemetry
     on_event: Callable[[Event], None]
     start: Collection[str] = ()
     eras: Eras | None = None
@@ -190,6 +191,10 @@ class Tooling:
             return _NOT_HERE
         return await self._pool.restart(request.subject or "") or _NOT_HERE
 
+    def status(self) -> Sequence[ServerStatus]:
+        """Return how each MCP server does. May be called from another thread."""
+        return self._pool.status() if self._pool else ()
+
     def _servers(self, config: Config) -> McpTools:
         from .mcp import McpTools, Pool  # noqa: PLC0415 -- only with a server
 
@@ -215,7 +220,7 @@ class Tooling:
 async def open_tools(  # noqa: PLR0913 -- see `Tooling`
     config: Config,
     redact: Redactor,
-    telemetry: OtelTelemetry | NoTelemetry,
+    telemetry: Observed | NoTelemetry,
     on_event: Callable[[Event], None],
     *,
     eras: Eras | None = None,

@@ -324,7 +324,8 @@ def _decide(
     given: Overrides,
     as_json: bool,
 ) -> None:
-    from ..approving import Word
+    from ..approving import Word, open_questions
+    from ..clock import SystemClock
 
     check_text("--reason", [reason, role])
     config = given.servers_in(frame.load())
@@ -349,7 +350,7 @@ def _decide(
             show(summarise(recording.run_id, recording.own).to_document())
         note(f"to go on: {frame.command()} runs resume {recording.run_id}")
         return
-    if all(one.is_over for one in _waiting_in(recording)):
+    if not open_questions(recording, SystemClock().now()):
         recording = drive(_go_on(told, recording.run_id), frame.command())
     ctx.exit(told.ending(recording))
 

@@ -165,6 +165,9 @@ def test_expired_question_is_marked_and_is_a_no(shell: Shell) -> None:
     configure(shell, "approve = { within = '1ms' }")
     assert shell("run", "a").code == 3
     assert "expired" in shell("approval", "list").out
+    shown = shell("runs", "show", "@last")
+    assert f"to go on: caxton runs resume {name_of(shell)}" in shown.err
+    assert "approval approve" not in shown.err
     late = shell("approval", "approve", "@last")
     assert late.code == 2
     assert f"caxton runs resume {name_of(shell)}" in late.fix

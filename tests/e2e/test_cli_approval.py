@@ -132,6 +132,8 @@ def test_no_is_told_to_the_agent(waiting: Shell) -> None:
 
 def test_word_alone_is_recorded_and_the_run_goes_on_later(waiting: Shell) -> None:
     words = ("approve", "@last", "--as", "ops", "--no-resume", "--json")
+    lost = waiting("approval", *words, "--var", "name=x")
+    assert (lost.code, lost.fix) == (2, "leave out --var, or --no-resume")
     done = approval(waiting, *words)
     assert (done.code, done.document["state"]) == (0, "suspended")
     assert "approve is recorded of call 1, demo/echo" in done.err
@@ -189,7 +191,7 @@ def test_runs_that_wait_are_completed_by_the_shell(waiting: Shell) -> None:
     shell = ShellComplete(caxton, {}, "caxton", "_CAXTON_COMPLETE")
     words, run = ["approval", "approve"], name_of(waiting)
     found = shell.get_completions(words, run[:4])
-    assert [(one.value, one.help) for one in found] == [(run, "a: demo/echo")]
+    assert [(one.value, one.help) for one in found] == [(run, "a")]
     assert shell.get_completions(words, "zzz") == []
     assert shell.get_completions(["--config", "no.toml", *words], run[:4]) == []
 

@@ -19,6 +19,7 @@ from .core.calls import JSON
 from .core.events import Event, RunCancelled, RunSuspended
 from .core.journal import Journal
 from .core.names import stream_of
+from .core.outcomes import FAILED, UNKNOWN
 from .core.resolution import closing
 from .core.runs import ENDS, Request
 from .errors import BusyError, CaxtonError, StoreError, UsageError
@@ -34,7 +35,6 @@ EVERY = 0.25
 _RARELY = 4
 
 _PATIENCE = 5.0
-_UNKNOWN = "refused: the host does not know this kind of request"
 
 logger = logging.getLogger("caxton_host")
 
@@ -220,8 +220,8 @@ class _Doing:
             try:
                 return await of_host(request)
             except CaxtonError as exc:
-                return f"failed: {exc}"
-        return _UNKNOWN
+                return f"{FAILED}{exc}"
+        return UNKNOWN
 
 
 @contextlib.asynccontextmanager

@@ -17,7 +17,7 @@ from .frame import Frame, as_json, wait
 from .report import call_lines
 from .screen import complain, counted, note, on_terminal, plain, say, show, table
 from .show import moment
-from .told import deciding, resolving
+from .told import deciding, resolving, stopped
 
 __all__ = ["command", "shortened"]
 
@@ -187,11 +187,14 @@ async def _commands(frame: Frame, run_id: str) -> list[str]:
 
     async with frame.store() as store:
         recording = await Recording.load(run_id, store)
+    going_on = f"{frame.command()} runs resume {run_id}"
+    if stopped(recording):
+        return [going_on]
     asked = open_questions(recording, SystemClock().now())
     return [
         *(resolving(frame, run_id, one.seq) for one in recording.journal().in_doubt),
         *(deciding(frame, run_id, one, "approve") for one in asked),
-    ] or [f"{frame.command()} runs resume {run_id}"]
+    ] or [going_on]
 
 
 async def _erasure(frame: Frame, run: RunSummary) -> RunErased | None:

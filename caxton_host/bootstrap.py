@@ -53,6 +53,8 @@ __all__ = [
     "usable_store",
 ]
 
+_NOTHING: Mapping[str, OfHost] = {}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
@@ -82,6 +84,7 @@ async def running(  # noqa: PLR0913 -- what a host is made of
     start: Collection[str] = (),
     watch: Callable[[str, ToolProgress], None] = unwatched,
     load: Callable[[], Config] | None = None,
+    kinds: Mapping[str, OfHost] = _NOTHING,
 ) -> AsyncGenerator[Running]:
     """
     Bring up a host, and take it down in the end.
@@ -99,6 +102,8 @@ async def running(  # noqa: PLR0913 -- what a host is made of
 
         load: Reads the configuration again, when that is asked for. This process is
             asked by SIGHUP too, then, unless a terminal would send it.
+
+        kinds: What it does besides when it is asked, by kind of request.
     """
     redact = Redactor(config.secrets)
     async with contextlib.AsyncExitStack() as stack:
@@ -157,12 +162,12 @@ async def running(  # noqa: PLR0913 -- what a host is made of
                 admission=Admission(config.places.runs),
                 watch=watch,
             )
-            kinds: dict[str, OfHost] = {"restart": tooling.restart}
+            doing = {**kinds, "restart": tooling.restart}
             if load is not None:
                 reloader = Reloader(load=load, tools=tools, on_event=log.queue)
                 await servers.enter_async_context(reloader.listening())
-                kinds["reload"] = reloader.asked
-            async with watching(store, stream, host.under_way, kinds=kinds):
+                doing["reload"] = reloader.asked
+            async with watching(store, stream, host.under_way, kinds=doing):
                 yield Running(
                     host=host,
                     store=store,

@@ -13,17 +13,18 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from . import codec
 from .admission import Line, Ticket
 from .approving import Word, say
+from .background import Background, Watchers
 from .config import Agent, Config, run_variables
 from .core.approvals import Verdict
 from .core.calls import JSON, Completed
-from .core.events import RunCancelled, RunSuspended, ToolProgress
+from .core.events import RunCancelled
 from .core.grants import Grant
 from .core.names import nearest
 from .core.principals import Principal, Scope
@@ -39,11 +40,11 @@ from .errors import (
 )
 from .host import ForkRequest, Host, RunRequest
 from .library import Card, Library
-from .ports import SharedStore, Submissions
+from .ports import Readings, SharedStore, Submissions
 from .recording import Recording
 from .requests import cancel_idle
 
-__all__ = ["Served", "Service", "Submission", "Watchers"]
+__all__ = ["Served", "Service", "Submission"]
 
 logger = logging.getLogger("caxton_host")
 
@@ -53,21 +54,13 @@ _MOST = 10_000
 
 _HOST: Mapping[str, JSON] = {"kind": "service", "id": "host", "authenticated": False}
 
-Watcher: TypeAlias = Callable[[ToolProgress], None]
+
+def _ignore(_run: str) -> None:
+    """Do nothing with a run."""
 
 
-class Served(SharedStore, Submissions, Protocol):
+class Served(SharedStore, Submissions, Readings, Protocol):
     """The store of a host that serves."""
-
-    async def runs(
-        self, limit: int, agent: str | None = None, state: str | None = None
-    ) -> list[RunRow]:
-        """Return at most *limit* runs, newest first."""
-        ...
-
-    async def row(self, run_id: str) -> RunRow | None:
-        """Return the run with that id, or ``None``."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,62 +93,6 @@ class Submission:
         return codec.sha256(codec.canonical(asked))
 
 
-class Watchers:
-    """Who is told of the calls of a run while they last, by run."""
-
-    def __init__(self) -> None:
-        self._of: dict[str, list[Watcher]] = {}
-
-    def tell(self, run_id: str, event: ToolProgress) -> None:
-        """Tell whoever watches a run."""
-        for watcher in self._of.get(run_id, ()):
-            watcher(event)
-
-    def add(self, run_id: str, watcher: Watcher) -> Callable[[], None]:
-        """Tell *watcher* from now on; call what is returned to end that."""
-        watchers = self._of.setdefault(run_id, [])
-        watchers.append(watcher)
-
-        def remove() -> None:
-            watchers.remove(watcher)
-            if not watchers:
-                self._of.pop(run_id, None)
-
-        return remove
-
-
-@dataclass(slots=True, eq=False)
-class _Job:
-    """
-    A run that this service drives.
-
-    Attributes:
-        started: Done when its start is durable, or when it has failed to start.
-
-        over: Set when it is no longer driven here.
-    """
-
-    run_id: str
-    started: asyncio.Future[None]
-    task: asyncio.Task[None] | None = None
-    over: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def begun(self, _run: str) -> None:
-        """Note that the start is durable."""
-        if not self.started.done():
-            self.started.set_result(None)
-
-    def failed(self, exc: Exception) -> None:
-        """Note that it could not start; what comes later is in its log."""
-        if not self.started.done():
-            self.started.set_exception(exc)
-        else:
-            logger.warning("run %s: %s", self.run_id, exc)
-
-
-_Driving: TypeAlias = Callable[[Callable[[str], None]], Awaitable[object]]
-
-
 @dataclass(slots=True, kw_only=True)
 class Service:
     """
@@ -168,18 +105,25 @@ class Service:
 
         config: Returns what is configured now.
 
-        line: Who is let in, and when.
+        background: Where they are driven.
 
         watchers: Who is told of calls while they last; `Host.watch` tells it.
+
+        decided: Called with a run that somebody had a word on.
     """
 
     host: Host
     store: Served
     config: Callable[[], Config]
-    line: Line
+    background: Background
     watchers: Watchers = field(default_factory=Watchers)
     library: Library = field(default_factory=Library)
-    _jobs: dict[str, _Job] = field(default_factory=dict[str, _Job], init=False)
+    decided: Callable[[str], None] = _ignore
+
+    @property
+    def line(self) -> Line:
+        """Who is let in, and when."""
+        return self.background.line
 
     # -- agents ----------------------------------------------------------------
 
@@ -259,12 +203,13 @@ class Service:
         async def driving(begun: Callable[[str], None]) -> None:
             await self.host.start(request, run_id=run_id, on_started=begun)
 
-        await self._begin(run_id, ticket or self.line.take(_key(who)), driving)
+        await self.background.begin(
+            run_id, ticket or self.line.take(_key(who)), driving
+        )
         return run_id
 
     async def _has_begun(self, run_id: str) -> bool:
-        if job := self._jobs.get(run_id):
-            await asyncio.shield(job.started)
+        if await self.background.begun(run_id):
             return True
         return await self.store.row(run_id) is not None
 
@@ -284,37 +229,6 @@ class Service:
             actor=who.actor,
             trigger=wanted.trigger,
         )
-
-    async def _begin(self, run_id: str, ticket: Ticket, driving: _Driving) -> None:
-        """Drive a run in the background; return once it has begun."""
-        ticket.kept = True
-        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        job = self._jobs[run_id] = _Job(run_id, started)
-        job.task = asyncio.create_task(self._drive(job, ticket, driving))
-        try:
-            await asyncio.shield(started)
-        except asyncio.CancelledError:
-            job.task.cancel()
-            raise
-
-    async def _drive(self, job: _Job, ticket: Ticket, driving: _Driving) -> None:
-        try:
-            with ticket:
-                await ticket.turn()
-                await driving(job.begun)
-                job.begun(job.run_id)
-        except Exception as exc:  # noqa: BLE001 -- told to who waits for the start
-            job.failed(exc)
-        finally:
-            job.started.cancel()
-            job.over.set()
-            if self._jobs.get(job.run_id) is job:
-                del self._jobs[job.run_id]
-
-    async def over(self, run_id: str) -> None:
-        """Return once a run is not driven here: it has ended, or is suspended."""
-        if job := self._jobs.get(run_id):
-            await job.over.wait()
 
     async def row(self, who: Principal, run_id: str) -> RunRow:
         """
@@ -412,7 +326,7 @@ class Service:
         async def driving(begun: Callable[[str], None]) -> None:
             await self.host.fork(request, run_id=new, on_started=begun)
 
-        await self._begin(new, self.line.take(_key(who)), driving)
+        await self.background.begin(new, self.line.take(_key(who)), driving)
         return new
 
     async def resolve(
@@ -441,6 +355,7 @@ class Service:
             actor=who.actor,
             reason=self.host.redact.text(reason),
         )
+        self.decided(run_id)
 
     async def decide(
         self,
@@ -483,6 +398,7 @@ class Service:
             role=roles[0] if roles else "",
         )
         await say(self.store, run_id, seq, word, now=self.host.clock.now())
+        self.decided(run_id)
 
     async def _own(self, who: Principal, run_id: str) -> RunRow:
         """Return a run that *who* may do something with, as one that it started."""
@@ -513,17 +429,30 @@ class Service:
 
         async def one(row: RunRow) -> bool:
             async with places:
-                try:
-                    ticket = self.line.admit(f"host/{row.agent}")
-                    await self._resume(row.run_id, {**_HOST}, ticket, "host_started")
-                except Suspend:
-                    return False
-                except CaxtonError as exc:
-                    logger.warning("run %s is not taken over: %s", row.run_id, exc)
-                    return False
-                return True
+                return await self.go_on(row.run_id, row.agent, "host_started")
 
         return sum(await asyncio.gather(*map(one, rows)))
+
+    async def go_on(self, run_id: str, agent: str, reason: str) -> bool:
+        """
+        Go on with a run that no host drives; return once that is so, or not.
+
+        Args:
+            run_id: The run; what it waits for may have come.
+
+            agent: What runs.
+
+            reason: Recorded with it.
+        """
+        try:
+            ticket = self.line.admit(f"host/{agent}")
+            await self._resume(run_id, {**_HOST}, ticket, reason)
+        except Suspend:
+            return False
+        except CaxtonError as exc:
+            logger.warning("run %s does not go on: %s", run_id, exc)
+            return False
+        return True
 
     async def _resume(
         self, run_id: str, actor: dict[str, JSON], ticket: Ticket, reason: str
@@ -537,34 +466,7 @@ class Service:
                 run_id, actor=actor, grant=grant, reason=reason, on_started=begun
             )
 
-        await self._begin(run_id, ticket, driving)
-
-    async def drain(self, seconds: float) -> int:
-        """
-        Let nobody in any more, and have what is under way end.
-
-        Runs that take longer are suspended, for the next host to take over: their
-        calls that are under way are in doubt then.
-
-        Args:
-            seconds: How long they may take.
-
-        Returns:
-            How many were suspended.
-        """
-        self.line.closed = True
-        left = [job.task for job in self._jobs.values() if job.task]
-        if left:
-            await asyncio.wait(left, timeout=seconds)
-        stopping = RunSuspended(reason="host_stopped")
-        late = list(self._jobs.values())
-        await asyncio.gather(*(self._let_go(job, stopping) for job in late))
-        return len(late)
-
-    async def _let_go(self, job: _Job, end: RunSuspended) -> None:
-        if await self.host.under_way.stop(job.run_id, end) is None and job.task:
-            job.task.cancel()  # It has not begun.
-        await job.over.wait()
+        await self.background.begin(run_id, ticket, driving)
 
 
 def _key(who: Principal) -> str:

@@ -260,7 +260,11 @@ def _deciding(function: Callable[..., Any]) -> Callable[..., Any]:
         as_json,
         overrides,
         option,
-        click.option("--no-resume", is_flag=True, help="Record it only."),
+        click.option(
+            "--no-resume",
+            is_flag=True,
+            help="Record it only; a host that serves goes on.",
+        ),
         click.option("--reason", default="", help="Why; it is recorded."),
         click.option(
             "--as", "role", default="", metavar="ROLE", help="Who you are; recorded."
@@ -343,7 +347,7 @@ def _decide(
         quiet=as_json,
         as_json=as_json,
     )
-    recording = wait(_said(told, run, seq, word))
+    recording = wait(_said(told, run, seq, word, tell=no_resume))
     if no_resume:
         if as_json:
             show(summarise(recording.run_id, recording.own).to_document())
@@ -354,12 +358,15 @@ def _decide(
     ctx.exit(told.ending(recording))
 
 
-async def _said(told: Told, run: str, seq: int | None, word: Word) -> Recording:
-    """Record a word, and return what the run has by then."""
+async def _said(
+    told: Told, run: str, seq: int | None, word: Word, *, tell: bool
+) -> Recording:
+    """Record a word, tell hosts if asked to, and return what the run has by then."""
     from ..approving import say
     from ..bootstrap import open_store
     from ..clock import SystemClock
     from ..recording import Recording
+    from ..requests import tell_hosts
 
     # Looked for first: a database is not made for a run that it cannot have.
     async with open_store(told.config, write=False) as store:
@@ -368,6 +375,8 @@ async def _said(told: Told, run: str, seq: int | None, word: Word) -> Recording:
         call = await say(store, run_id, seq, word, now=SystemClock().now())
         asked = f"call {call.call}, {call.server}/{call.tool}"
         note(f"{word.verdict} is recorded of {asked} {_short(call)}")
+        if tell:
+            await tell_hosts(store, run_id, word.actor, word.reason)
         return await Recording.load(run_id, store)
 
 

@@ -141,7 +141,7 @@ class Calls:
     async def _over(self, run_id: str) -> None:
         """Return once no host drives the run."""
         while True:
-            await self.service.over(run_id)
+            await self.service.background.over(run_id)
             row = await self.service.store.row(run_id)
             if row is None or row.state != "running":
                 return

@@ -21,6 +21,7 @@ from .log import (
     Store,
     Trace,
 )
+from .reading import Readings
 from .sandbox import Answer, Door, Ending, Guest, Prepared, Sandbox
 from .serving import Submissions, TokenRow, Tokens
 from .tools import (
@@ -48,6 +49,7 @@ __all__ = [
     "Hosts",
     "Prepared",
     "Progress",
+    "Readings",
     "Refused",
     "Request",
     "Reservation",

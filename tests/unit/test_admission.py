@@ -21,7 +21,7 @@ def line(
     )
 
 
-async def test_so_many_are_inside_and_the_others_wait_their_turn():
+async def test_so_many_are_inside_and_the_others_wait_their_turn() -> None:
     here, _ = line()
     tickets = [here.take("ann") for _ in range(3)]
     await tickets[0].turn()
@@ -36,7 +36,7 @@ async def test_so_many_are_inside_and_the_others_wait_their_turn():
     assert (here.inside, here.waiting) == (2, 0)
 
 
-def test_a_full_line_refuses_at_once_and_says_when_to_come_again():
+def test_a_full_line_refuses_at_once_and_says_when_to_come_again() -> None:
     here, _ = line()
     for who in "abcd":
         here.take(who)
@@ -47,7 +47,7 @@ def test_a_full_line_refuses_at_once_and_says_when_to_come_again():
     assert (caught.value.whose, caught.value.retry_after) == ("host", 1.0)
 
 
-def test_one_principal_has_so_many_tickets_and_others_still_get_theirs():
+def test_one_principal_has_so_many_tickets_and_others_still_get_theirs() -> None:
     here, _ = line(each=1)
     ticket = here.take("ann")
 
@@ -60,7 +60,7 @@ def test_one_principal_has_so_many_tickets_and_others_still_get_theirs():
     here.take("ann")
 
 
-def test_one_principal_takes_so_many_tickets_a_minute():
+def test_one_principal_takes_so_many_tickets_a_minute() -> None:
     here, clock = line(rate=2)
     for _ in range(2):
         here.take("ann").leave()
@@ -73,7 +73,7 @@ def test_one_principal_takes_so_many_tickets_a_minute():
     here.take("ann").leave()
 
 
-async def test_turns_go_round_so_that_one_who_asks_for_much_waits_for_itself():
+async def test_turns_go_round_so_that_one_who_asks_for_much_waits_for_itself() -> None:
     here, _ = line(places=1, queue=5)
     came: list[str] = []
 
@@ -90,7 +90,7 @@ async def test_turns_go_round_so_that_one_who_asks_for_much_waits_for_itself():
     assert (here.inside, here.present) == (0, 0)
 
 
-async def test_who_gives_up_waiting_takes_no_place():
+async def test_who_gives_up_waiting_takes_no_place() -> None:
     here, _ = line(places=1)
     first, second, third = (here.take("ann") for _ in range(3))
     await first.turn()
@@ -107,7 +107,7 @@ async def test_who_gives_up_waiting_takes_no_place():
     assert (here.inside, here.present) == (1, 1)
 
 
-async def test_who_gives_up_at_its_turn_hands_the_place_on():
+async def test_who_gives_up_at_its_turn_hands_the_place_on() -> None:
     here, _ = line(places=1)
     first, second, third = (here.take("ann") for _ in range(3))
     await first.turn()
@@ -125,7 +125,7 @@ async def test_who_gives_up_at_its_turn_hands_the_place_on():
     assert (here.inside, here.present) == (0, 0)
 
 
-def test_a_ticket_is_given_back_once():
+def test_a_ticket_is_given_back_once() -> None:
     here, _ = line()
     with here.take("ann") as ticket:
         ticket.leave()
@@ -133,7 +133,7 @@ def test_a_ticket_is_given_back_once():
     assert here.present == 0
 
 
-def test_nobody_is_let_in_to_a_host_that_is_about_to_stop():
+def test_nobody_is_let_in_to_a_host_that_is_about_to_stop() -> None:
     here, _ = line()
     here.closed = True
 
@@ -141,7 +141,7 @@ def test_nobody_is_let_in_to_a_host_that_is_about_to_stop():
         here.take("ann")
 
 
-def test_a_run_that_is_taken_over_waits_whatever_there_is():
+def test_a_run_that_is_taken_over_waits_whatever_there_is() -> None:
     here, _ = line(places=1, queue=0)
     here.take("ann")
 

@@ -20,7 +20,9 @@ from caxton_host.service import Submission
 from tests.office import ANN, BOB, BOSS, Office, Slow, who
 
 
-async def test_a_run_goes_on_in_the_background_for_its_principal(tmp_path: Path):
+async def test_a_run_goes_on_in_the_background_for_its_principal(
+    tmp_path: Path,
+) -> None:
     office = Office(tmp_path)
 
     run_id = await office.start()
@@ -31,7 +33,7 @@ async def test_a_run_goes_on_in_the_background_for_its_principal(tmp_path: Path)
     assert started.actor == {"kind": "token", "id": "ann", "authenticated": True}
 
 
-def test_agents_are_those_that_the_principal_may_start(tmp_path: Path):
+def test_agents_are_those_that_the_principal_may_start(tmp_path: Path) -> None:
     service = Office(tmp_path).service
 
     (card,) = service.agents(ANN)
@@ -42,7 +44,7 @@ def test_agents_are_those_that_the_principal_may_start(tmp_path: Path):
     assert service.agents(who("reader", "read")) == []
 
 
-async def test_an_agent_of_others_does_not_exist(tmp_path: Path):
+async def test_an_agent_of_others_does_not_exist(tmp_path: Path) -> None:
     office = Office(tmp_path)
 
     for name in ("weather", "../weather", "nothing"):
@@ -52,7 +54,7 @@ async def test_an_agent_of_others_does_not_exist(tmp_path: Path):
             )
 
 
-async def test_a_run_of_somebody_else_does_not_exist(tmp_path: Path):
+async def test_a_run_of_somebody_else_does_not_exist(tmp_path: Path) -> None:
     office = Office(tmp_path)
     run_id = await office.start(ANN)
 
@@ -65,7 +67,7 @@ async def test_a_run_of_somebody_else_does_not_exist(tmp_path: Path):
     assert (await office.service.recording(ANN, run_id)).started.agent == "weather"
 
 
-async def test_the_same_key_is_the_same_run(tmp_path: Path):
+async def test_the_same_key_is_the_same_run(tmp_path: Path) -> None:
     office = Office(tmp_path)
 
     runs = await asyncio.gather(*(office.start(key="k1") for _ in range(5)))
@@ -79,7 +81,7 @@ async def test_the_same_key_is_the_same_run(tmp_path: Path):
 
 async def test_a_start_that_fails_is_told_and_its_key_may_be_used_again(
     tmp_path: Path,
-):
+) -> None:
     office = Office(tmp_path)
     module = office.folder / "weather.wasm"
     module.unlink()
@@ -91,7 +93,7 @@ async def test_a_start_that_fails_is_told_and_its_key_may_be_used_again(
     assert await office.done(await office.start(key="k1")) == "completed"
 
 
-async def test_no_more_runs_than_there_are_places(tmp_path: Path):
+async def test_no_more_runs_than_there_are_places(tmp_path: Path) -> None:
     office = Office(tmp_path, tools=Slow(), places=1)
     first = await office.start()
     waiting = [asyncio.create_task(office.start()) for _ in range(2)]
@@ -106,7 +108,9 @@ async def test_no_more_runs_than_there_are_places(tmp_path: Path):
     assert [await office.done(one) for one in (first, *others)] == ["completed"] * 3
 
 
-async def test_who_hangs_up_before_its_run_has_begun_starts_none(tmp_path: Path):
+async def test_who_hangs_up_before_its_run_has_begun_starts_none(
+    tmp_path: Path,
+) -> None:
     office = Office(tmp_path, tools=Slow(), places=1)
     await office.start()
     waiting = asyncio.create_task(office.start())
@@ -122,7 +126,7 @@ async def test_who_hangs_up_before_its_run_has_begun_starts_none(tmp_path: Path)
     assert office.service.line.present == 0
 
 
-async def test_a_run_is_cancelled_by_who_started_it(tmp_path: Path):
+async def test_a_run_is_cancelled_by_who_started_it(tmp_path: Path) -> None:
     tools = Slow()
     office = Office(tmp_path, tools=tools)
     run_id = await office.start()
@@ -133,7 +137,7 @@ async def test_a_run_is_cancelled_by_who_started_it(tmp_path: Path):
         await office.service.cancel(ANN, run_id, "once more")
 
 
-async def test_who_may_only_look_ends_nothing(tmp_path: Path):
+async def test_who_may_only_look_ends_nothing(tmp_path: Path) -> None:
     office = Office(tmp_path)
     run_id = await office.start()
 
@@ -143,7 +147,7 @@ async def test_who_may_only_look_ends_nothing(tmp_path: Path):
         await office.service.resolve(ANN, run_id, 1, Retry(), "no")
 
 
-async def test_variables_are_those_of_the_configuration(tmp_path: Path):
+async def test_variables_are_those_of_the_configuration(tmp_path: Path) -> None:
     office = Office(tmp_path, context={"city": ContextVar(required=True)})
 
     with pytest.raises(UsageError, match="'city' is required"):
@@ -154,7 +158,7 @@ async def test_variables_are_those_of_the_configuration(tmp_path: Path):
         )
 
 
-async def test_who_watches_a_run_is_told_of_its_calls(tmp_path: Path):
+async def test_who_watches_a_run_is_told_of_its_calls(tmp_path: Path) -> None:
     office = Office(tmp_path)
     told: list[ToolProgress] = []
     event = ToolProgress(call=1, message="half", progress=1, total=2)
@@ -168,25 +172,27 @@ async def test_who_watches_a_run_is_told_of_its_calls(tmp_path: Path):
     assert told == [event]
 
 
-async def test_a_host_that_stops_lets_runs_end_first(tmp_path: Path):
+async def test_a_host_that_stops_lets_runs_end_first(tmp_path: Path) -> None:
     office = Office(tmp_path)
     run_id = await office.start()
 
-    assert await office.service.drain(10) == 0
+    assert await office.service.background.drain(10) == 0
 
     assert await office.done(run_id) == "completed"
     with pytest.raises(OverloadedError, match="stop"):
         await office.start()
 
 
-async def test_runs_that_take_longer_are_suspended_and_taken_over(tmp_path: Path):
+async def test_runs_that_take_longer_are_suspended_and_taken_over(
+    tmp_path: Path,
+) -> None:
     # law 10; law 7: the call that was under way is unsafe, so a person is asked
     tools = Slow()
     office = Office(tmp_path, tools=tools)
     run_id = await office.start()
     await tools.reached.wait()
 
-    assert await office.service.drain(0) == 1
+    assert await office.service.background.drain(0) == 1
 
     recorded = await office.scene.store.read(f"run/{run_id}")
     assert recorded[-1].event == RunSuspended(reason="host_stopped")
@@ -204,7 +210,7 @@ async def test_runs_that_take_longer_are_suspended_and_taken_over(tmp_path: Path
     assert await office.done(run_id) == "completed"
 
 
-async def test_a_run_is_forked_by_who_started_it(tmp_path: Path):
+async def test_a_run_is_forked_by_who_started_it(tmp_path: Path) -> None:
     office = Office(tmp_path)
     run_id = await office.start()
     await office.done(run_id)

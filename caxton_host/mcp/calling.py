@@ -192,6 +192,11 @@ class Calls:
         except CaxtonError as exc:
             logger.info("run %s is not cancelled: %s", run_id, exc)
 
+    async def settled(self) -> None:
+        """Return once the runs of those who hung up are cancelled."""
+        while self._ends:
+            await asyncio.wait(self._ends)
+
     # -- when it is over -------------------------------------------------------
 
     async def _result(self, tool: AgentTool, run_id: str) -> types.CallToolResult:

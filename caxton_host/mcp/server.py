@@ -7,16 +7,18 @@ see does not exist for it. Nothing is kept between requests.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import mcp_types as types
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
-from mcp.server.lowlevel import Server
+from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
@@ -28,6 +30,7 @@ from ..errors import CaxtonError
 from ..service import Service
 from .agent_tools import AgentTool
 from .calling import Call, Calls, Tell
+from .changes import Changes
 from .front import ASKING, Front
 
 __all__ = ["AgentServer", "agents_app", "serve_stdio"]
@@ -68,10 +71,12 @@ class AgentServer:
         default_factory=dict[tuple[str, ...], str]
     )
     calls: Calls = field(init=False)
+    changes: Changes = field(init=False)
     server: Server[Any] = field(init=False)
 
     def __post_init__(self) -> None:
         self.calls = Calls(self.service)
+        self.changes = Changes(self.service, self.principal)
         self.server = Server(
             "caxton",
             version=__version__,
@@ -80,8 +85,19 @@ class AgentServer:
             get_tool_input_schema=self._input_schema,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
+            on_subscriptions_listen=self.changes.listen,
         )
         self.server.middleware.append(_guarded)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Tell clients of other tools, and in the end cancel what nobody waits for."""
+        watching = asyncio.create_task(self.changes.watch())
+        try:
+            yield
+        finally:
+            watching.cancel()
+            await self.calls.settled()
 
     def tools(self, who: Principal) -> dict[str, AgentTool]:
         """Return the agents that *who* may call, by their names as tools, in order."""
@@ -217,6 +233,9 @@ def agents_app(service: Service, *, body: int = 4 * 1024 * 1024) -> Front:
 async def serve_stdio(service: Service, principal: Principal) -> None:
     """Serve agents on stdin and stdout, to one client, until it closes stdin."""
     agents = AgentServer(service=service, principal=lambda _: principal)
-    async with stdio_server() as (read, write):
-        options = agents.server.create_initialization_options()
+    async with agents.running(), stdio_server() as (read, write):
+        agents.server.middleware.append(agents.changes.unasked)
+        options = agents.server.create_initialization_options(
+            NotificationOptions(tools_changed=True)
+        )
         await agents.server.run(read, write, options)

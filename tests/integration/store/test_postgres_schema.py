@@ -216,7 +216,7 @@ async def test_user_needs_the_documented_grants_to_append(
         assert await store.submitted("token/a", "k", "d", "1") == ("d", "1")
         assert log.holds()
         assert len(await store.read("run/1")) == 2
-        assert (await store.seal()).checkpoint.size == 2
+        assert (await store.seal()).checkpoint.size == 4
     told = health.server(url)
     assert told is not None
     assert told["may_append"] is True

@@ -193,6 +193,7 @@ async def serve_http(
     Raises:
         UsageError: It cannot listen there, or nobody could call it.
     """
+    from .http import Client  # noqa: PLC0415 -- only here
     from .mcp.server import agents_app  # noqa: PLC0415 -- only here
     from .web.app import application  # noqa: PLC0415 -- only here
     from .web.identity import identity_of, metadata  # noqa: PLC0415 -- only here
@@ -205,7 +206,9 @@ async def serve_http(
     async with contextlib.AsyncExitStack() as stack:
         listener = stack.enter_context(bind(limits.host, limits.port))
         it = await stack.enter_async_context(serving(config, paths, environ, load=load))
-        identity = identity_of(limits, it.up.store, it.up.host.clock)
+        client = Client(proxy=config.proxy)
+        stack.push_async_callback(client.aclose)
+        identity = identity_of(limits, it.up.store, it.up.host.clock, client)
         await _refuse_nobody(limits, it.up.store)
         agents = None
         if limits.mcp:

@@ -195,7 +195,7 @@ def host(
     caxton = str(Path(sys.executable).with_name("caxton"))
     variables = ("CONFIG", "DATA", "STATE", "CACHE")
     environ = os.environ | {f"XDG_{name}_HOME": str(folder) for name in variables}
-    words = ["serve", "token", "create", "bench", "--scope", "run", "--json"]
+    words = ["serve", "token", "create", "--scope", "run", "--json"]
     made = subprocess.run(
         [caxton, *words], cwd=folder, env=environ, capture_output=True, check=True
     )

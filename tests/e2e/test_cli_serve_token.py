@@ -18,6 +18,7 @@ from caxton_host.store.sql import SqlStore
 from caxton_host.web.identity import TokenIdentity, Unauthenticated
 
 from .shell import Shell
+from .test_docs import ROOT, type_in
 
 APPROVED = """
 [agents.bank]
@@ -189,12 +190,12 @@ def test_no_secret_is_anywhere_but_on_stdout(desk: Shell) -> None:  # law 8
 @pytest.mark.parametrize(
     ("words", "problem", "fix"),
     [
-        (["--scope", "runn"], "is not one of", "--help"),
+        (["--scope", "walk"], "is not one of", "--help"),
         ([], "--scope", "--help"),
         (["--scope", "run", "--agent", "wether"], "no agent", "weather?"),
         (["--scope", "run", "--agent", "[a-z]"], "no name of an agent", "*"),
         (["--scope", "run", "--agent", ""], "no name of an agent", "*"),
-        (["--scope", "decide", "--role", "opps"], "no rule asks for", "ops?"),
+        (["--scope", "decide", "--role", "ops2"], "no rule asks for", "ops?"),
         (["--scope", "decide", "--role", "sales"], "no rule asks for", "finance, ops"),
         (["--scope", "run", "--role", "ops"], "approvals", "--scope decide"),
         (["--scope", "run", "--expires", "soon"], "30d or never", "--help"),
@@ -239,3 +240,24 @@ def test_where_there_is_no_store_nothing_goes_on(shell: Shell) -> None:
     assert not complete.get_completions(["serve", "token", "revoke"], "")
     assert shell("serve", "token", "list").code in {1, 2}
     assert isinstance(caxton, click.Group)
+
+
+def test_commands_of_the_page_do_what_it_says(desk: Shell) -> None:
+    page = (ROOT / "docs" / "reference" / "serve.md").read_text("utf-8")
+    lines = [line[2:] for line in page.splitlines() if line.startswith("$ caxton")]
+    assert len(lines) == 3
+
+    for line in lines:
+        type_in(desk, line)
+
+    assert Token.parse((desk.folder / "token.txt").read_text("utf-8").strip())
+    assert [row["state"] for row in listed(desk)] == ["revoked"]
+
+
+def test_configuration_of_the_page_is_one(desk: Shell) -> None:
+    page = (ROOT / "docs" / "reference" / "serve.md").read_text("utf-8")
+    text = page.partition("```toml\n")[2].partition("```")[0]
+
+    (desk.folder / "caxton.toml").write_text(text, "utf-8")
+
+    assert desk("config", "show").code == 0

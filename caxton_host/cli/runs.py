@@ -17,7 +17,7 @@ from .frame import Frame, as_json, wait
 from .report import call_lines
 from .screen import complain, counted, note, on_terminal, plain, say, show, table
 from .show import moment
-from .told import deciding, resolving
+from .told import deciding, resolving, stopped
 
 __all__ = ["command", "shortened"]
 
@@ -184,11 +184,15 @@ async def _commands(frame: Frame, run_id: str) -> list[str]:
     from ..recording import Recording
 
     async with frame.store() as store:
-        journal = (await Recording.load(run_id, store)).journal()
+        recording = await Recording.load(run_id, store)
+    going_on = f"{frame.command()} runs resume {run_id}"
+    if stopped(recording):
+        return [going_on]
+    journal = recording.journal()
     return [
         *(resolving(frame, run_id, doubt.seq) for doubt in journal.in_doubt),
         *(deciding(frame, run_id, asked, "approve") for asked in journal.waiting),
-    ] or [f"{frame.command()} runs resume {run_id}"]
+    ] or [going_on]
 
 
 async def _erasure(frame: Frame, run: RunSummary) -> RunErased | None:

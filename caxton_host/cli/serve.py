@@ -11,6 +11,7 @@ import click
 
 from ..config.units import duration
 from ..core.calls import JSON
+from ..errors import UsageError
 from . import serve_token
 from .frame import Frame, as_json
 from .screen import counted, note, show
@@ -100,6 +101,11 @@ def command(
         return replace(config, serve=replace(config.serve, **told))
 
     if stdio:
+        if told.keys() - {"drain"} or tls_cert or as_json:
+            raise UsageError(
+                "over stdio there is no address, and stdout is for the client",
+                fix="caxton serve --stdio",
+            )
         _stdio(frame, load)
     else:
         _http(frame, load, tls_cert, tls_key, as_json=as_json)

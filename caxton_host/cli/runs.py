@@ -181,6 +181,8 @@ def show_(frame: Frame, run: str, as_json: bool) -> None:
 
 async def _commands(frame: Frame, run_id: str) -> list[str]:
     """Return what lets a suspended run go on."""
+    from ..approving import open_questions
+    from ..clock import SystemClock
     from ..recording import Recording
 
     async with frame.store() as store:
@@ -188,10 +190,10 @@ async def _commands(frame: Frame, run_id: str) -> list[str]:
     going_on = f"{frame.command()} runs resume {run_id}"
     if stopped(recording):
         return [going_on]
-    journal = recording.journal()
+    asked = open_questions(recording, SystemClock().now())
     return [
-        *(resolving(frame, run_id, doubt.seq) for doubt in journal.in_doubt),
-        *(deciding(frame, run_id, asked, "approve") for asked in journal.waiting),
+        *(resolving(frame, run_id, one.seq) for one in recording.journal().in_doubt),
+        *(deciding(frame, run_id, one, "approve") for one in asked),
     ] or [going_on]
 
 

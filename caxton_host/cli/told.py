@@ -100,16 +100,18 @@ class Told:
 
     def suspension(self, recording: Recording) -> None:
         """Tell what a suspended run waits for, and the commands that end it."""
-        run_id, journal = recording.run_id, recording.journal()
+        from ..approving import open_questions
+        from ..clock import SystemClock
+
+        run_id, waiting = recording.run_id, recording.journal().in_doubt
         if stopped(recording):
             complain(
                 f"run {run_id} is suspended, for its host was stopped",
                 f"{self.frame.command()} runs resume {run_id}",
             )
             return
-        waiting = journal.in_doubt
         if isinstance(recording.latest.event, RunSuspended) and not waiting:
-            self._unapproved(run_id, journal.waiting)
+            self._unapproved(run_id, open_questions(recording, SystemClock().now()))
             return
         for doubt in waiting:
             call = doubt.invoked

@@ -77,12 +77,24 @@ def load_log(
     environ: Mapping[str, str],
     cwd: Path,
     store_url: str | None = None,
+    traced: bool = False,
 ) -> Config:
     """
     Return where the log is and how many guests there may be, and nothing else.
 
     No file but the one is read, and no variable but those of ``[store]``: who only
     looks at a log needs no credential of a tool.
+
+    Args:
+        path: As for `load`.
+
+        environ: As there.
+
+        cwd: As there.
+
+        store_url: As there.
+
+        traced: Return where spans go as well.
 
     Raises:
         ConfigError: See `load`.
@@ -92,7 +104,8 @@ def load_log(
         return _nothing(environ, store_url)
     source = _source(found, environ, cwd)
     at = At(source=source)
-    wanted = {"sandbox"} if store_url else {"store", "sandbox"}
+    wanted = {"sandbox"} | ({"telemetry"} if traced else set[str]())
+    wanted |= set[str]() if store_url else {"store"}
     tree = parse_toml(read_bytes(found, at), at)
     said = f.read({k: v for k, v in tree.items() if k in wanted}, _TOP, at)
     said.setdefault("store_url", store_url or f"sqlite:///{source.folder / _DATABASE}")

@@ -217,11 +217,11 @@ async def _tell(reports: MemoryObjectReceiveStream[str], tell: Tell) -> None:
 
 
 def _said(event: ToolProgress) -> str:
-    far = ""
+    words = [f"call {event.call}:", event.message]
     if event.progress is not None:
         of = "" if event.total is None else f" of {event.total:g}"
-        far = f" ({event.progress:g}{of})"
-    return f"call {event.call}: {event.message}{far}"
+        words.append(f"({event.progress:g}{of})")
+    return " ".join(filter(None, words))
 
 
 def _suspension(recording: Recording) -> str:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from ..core.redact import Redactor
-from ..hosts import RELOADED, ask_hosts, reload_document
+from ..hosts import Answer, ask_hosts, asked_of, reload_document
 from .exits import FAILED
 from .frame import Frame, as_json, local_actor, wait
 from .overrides import check_text
 from .screen import complain, note, patience, plain, say, show
+
+if TYPE_CHECKING:
+    from ..config import Config
 
 __all__ = ["ask", "command"]
 
@@ -40,27 +45,32 @@ def command(
     """
     check_text("--reason", [reason])
     with patience("asking the hosts"):
-        outcomes = wait(ask(frame, host, "reload", reason))
+        # Nobody is asked to load what is broken.
+        answers = wait(ask(frame.load(), host, "reload", reason))
     if as_json:
-        show([reload_document(name, outcome) for name, outcome in outcomes.items()])
+        show([reload_document(name, answer) for name, answer in answers.items()])
     else:
-        for name, outcome in outcomes.items():
-            say(f"{name}: {plain(outcome)}")
-    if not outcomes:
+        for name, answer in answers.items():
+            say(f"{name}: {plain(answer.text)}")
+    if not answers:
         note("no host is up; the next one reads the file as it is")
-    if not all(outcome.startswith(RELOADED) for outcome in outcomes.values()):
+    if any(answer.state == "failed" for answer in answers.values()):
         complain("a host goes on as before", "mend what it says, and ask again")
         ctx.exit(FAILED)
 
 
 async def ask(
-    frame: Frame, only: str | None, kind: str, reason: str, subject: str | None = None
-) -> dict[str, str]:
+    config: Config,
+    only: str | None,
+    kind: str,
+    reason: str,
+    subject: str | None = None,
+) -> dict[str, Answer]:
     """
     Ask something of hosts that are up, and return what came of it at each.
 
     Args:
-        frame: Where the log is.
+        config: Says where the log is, and what is secret.
 
         only: The one host, or ``None`` for all.
 
@@ -74,9 +84,14 @@ async def ask(
         NotFoundError: That host is not up.
     """
     from ..bootstrap import open_store
+    from ..store.engine import file_of
 
-    config = frame.load()  # Nobody is asked to load what is broken.
     reason = Redactor(config.secrets).text(reason)
+    file = file_of(config.store_url)
+    if file is not None and not file.exists():
+        # It is not made to say that it holds nothing.
+        asked_of((), only)
+        return {}
     async with open_store(config, write=True) as store:
         return await ask_hosts(
             store, kind, local_actor(), reason, subject=subject, only=only

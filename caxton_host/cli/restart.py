@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..hosts import RESTARTED, restart_document
+from ..hosts import restart_document
 from . import completion
 from .exits import FAILED
 from .frame import Frame, as_json, wait
@@ -47,17 +47,18 @@ def restart(
     from .server import check
 
     check_text("--reason", [reason])
-    check(frame.load(), name)
+    config = frame.load()
+    check(config, name)
     with patience("asking the hosts"):
-        outcomes = wait(ask(frame, host, "restart", reason, name))
+        answers = wait(ask(config, host, "restart", reason, name))
     if as_json:
-        show([restart_document(name, *outcome) for outcome in outcomes.items()])
+        show([restart_document(name, *answer) for answer in answers.items()])
     else:
-        for one, outcome in outcomes.items():
-            say(f"{one}: {plain(outcome)}")
-    if not outcomes:
+        for one, answer in answers.items():
+            say(f"{one}: {plain(answer.text)}")
+    if not answers:
         note("no host is up; the next one starts it when it is needed")
-    if not all(outcome.startswith(RESTARTED) for outcome in outcomes.values()):
+    if any(answer.state == "failed" for answer in answers.values()):
         see = f"caxton server logs {name} shows what it said"
         complain(f"{name} could not be started everywhere", see)
         ctx.exit(FAILED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ..core.calls import JSON
 from ..core.judging import ALLOWED, ASKS
 from .exits import FAILED, SUSPENDED
 from .frame import Frame, as_json
@@ -64,7 +65,7 @@ def command(
     judgement = judge(
         agent_of(config, agent),
         (server, name),
-        Words.read(params).params({}),
+        Words.read(params).params(_loosened(schema)),
         after=map(split, after),
         schema=as_sent(config, server, name, input_check(schema))
         if isinstance(schema, dict)
@@ -83,3 +84,10 @@ def command(
         ctx.exit(SUSPENDED)
     if explained.code != ALLOWED:
         ctx.exit(FAILED)
+
+
+def _loosened(schema: JSON) -> dict[str, JSON]:
+    """Return what says how words are read. What is wrong with them is for the rules."""
+    known = schema if isinstance(schema, dict) else {}
+    strict = ("required", "additionalProperties")
+    return {key: value for key, value in known.items() if key not in strict}

@@ -91,7 +91,7 @@ def _page(offer: Offer, accepted: Accepted, *, as_json: bool) -> None:
     say(f"{offer.server}/{offer.tool}  {offer.effect}, exposed as {offer.exposed}")
     if offer.description:
         say(offer.description.strip())
-    rows = [*_parameters(offer.schema or offer.input_schema)]
+    rows = [*_parameters(offer.parameters)]
     if rows:
         table(("parameter", "type", "", "description"), rows)
     say(f"definition {offer.definition_sha256}")

@@ -34,7 +34,15 @@ from .tools import (
     ignore,
     unrecorded,
 )
-from .watch import Clock, Span, Telemetry
+from .watch import (
+    Clock,
+    Execution,
+    Origin,
+    RunSpan,
+    Served,
+    Span,
+    Telemetry,
+)
 
 __all__ = [
     "Answer",
@@ -45,8 +53,10 @@ __all__ = [
     "Era",
     "Eras",
     "EventLog",
+    "Execution",
     "Guest",
     "Hosts",
+    "Origin",
     "Prepared",
     "Progress",
     "Readings",
@@ -55,7 +65,9 @@ __all__ = [
     "Reservation",
     "RunRow",
     "RunScope",
+    "RunSpan",
     "Sandbox",
+    "Served",
     "SharedStore",
     "Span",
     "Store",

@@ -294,3 +294,4 @@ class Batch:
                 self._answers[number] = gateway.settle(call, outcome)
             if span and (known := self._answers.get(number)):
                 span.settled(known.outcome, gateway.routes.get(call.name))
+                span.stored(*gateway.log.head)

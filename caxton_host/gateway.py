@@ -210,12 +210,13 @@ class Gateway(Judge):
     async def _send(
         self, call: ToolCall, route: Route, sends: _Sends, terms: Terms
     ) -> Completed:
+        quiet = _is_quiet(route, terms)
         reports = Reports(
             log=self.log,
             redact=self.redact,
             call=call.number,
             watch=self.watch,
-            quiet=_is_quiet(route, terms),
+            quiet=quiet,
         )
         self._check_lease(call)
 
@@ -233,6 +234,7 @@ class Gateway(Judge):
             idempotency_key=idempotency_key(self.run_id, call.number),
             attempt=sends.attempt,
             timeout=terms.timeout,
+            quiet=quiet,
             on_progress=reports.take,
             on_resend=asked_for,
         )

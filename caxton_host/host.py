@@ -51,8 +51,9 @@ from .ports import (
     Guest,
     Prepared,
     RunScope,
+    RunSpan,
     Sandbox,
-    Span,
+    Served,
     Store,
     Telemetry,
     ToolClient,
@@ -71,8 +72,11 @@ from .starts import (
     started_as,
     with_prompt,
 )
+from .watching import fork_of, resolved_calls, resume_of, start_of
 
 __all__ = ["ForkRequest", "Host", "RunRequest", "unwatched"]
+
+_NONE_SERVED: Mapping[int, Served] = {}
 
 
 def unwatched(_run: str, _: ToolProgress) -> None:
@@ -195,13 +199,14 @@ class Host:
             self._setting(prepared, offered), resources=self.redact.value(found.record)
         )
         started = started_as(request, setting, catalogue, self.redact)
-        check_input(request.module, started.input)
-        with self.telemetry.run(request.agent, run_id, "live") as span:
+        manifest = check_input(request.module, started.input)
+        execution = start_of(run_id, started, manifest, request.trace)
+        with self.telemetry.run(execution) as span:
             definitions = {
                 offer.definition_sha256: offer.definition
                 for offer in catalogue.visible.values()
             }
-            log = self.store.create(stream_of(run_id), self._trace())
+            log = self.store.create(stream_of(run_id), self._trace(span))
             gateway = self._gateway(
                 run_id,
                 request.agent,
@@ -214,7 +219,7 @@ class Host:
                 catalogue.schemas,
             )
             async with self.under_way.run(
-                run_id, log, request.actor, gateway.journal
+                run_id, log, request.actor, gateway.journal, _telling(span, log)
             ) as run:
                 await log.append(
                     started,
@@ -226,9 +231,8 @@ class Host:
                 )
                 guest = guest_for(request.agent, started, definitions, log.recorded_at)
                 *run.before, run.end = await self._drive(
-                    gateway, prepared, guest, on_started
+                    span, gateway, prepared, guest, on_started
                 )
-            _tell(span, run.end)
 
     async def resume(  # noqa: PLR0913 -- each may be left out
         self,
@@ -310,13 +314,13 @@ class Host:
             reason=reason,
             grants_sha256=grants_digest(grant),
         )
-        with self.telemetry.run(started.agent, recording.run_id, "resume") as span:
+        with self.telemetry.run(resume_of(recording)) as span:
             log = await self.store.claim(
                 stream_of(recording.run_id),
                 *late,
                 resumed,
                 after=recording.history[-1].seq,
-                trace=self._trace(),
+                trace=self._trace(span),
             )
             journal = recording.journal(
                 compare_fuel=prepared.engine == started.engine, today=grant
@@ -335,12 +339,17 @@ class Host:
                 schemas_of(guest),
             )
             async with self.under_way.run(
-                recording.run_id, log, actor, gateway.journal
+                recording.run_id, log, actor, gateway.journal, _telling(span, log)
             ) as run:
                 *run.before, run.end = await self._drive(
-                    gateway, prepared, guest, on_started, driven=recording.driven
+                    span,
+                    gateway,
+                    prepared,
+                    guest,
+                    on_started,
+                    driven=recording.driven,
+                    served=resolved_calls(recording.own),
                 )
-            _tell(span, run.end)
 
     async def fork(
         self,
@@ -410,9 +419,12 @@ class Host:
         prepared = await self.sandbox.prepare(module, parent.limits, before.entry)
         offered = await self._offered_again(tools, before)
         events = forked_as(request, self._setting(prepared, offered), before, point)
-        with self.telemetry.run(before.agent, run_id, "live") as span:
-            log = self.store.create(stream_of(run_id), self._trace())
-            async with self.under_way.run(run_id, log, request.actor) as run:
+        forked = fork_of(run_id, before.agent, prepared.sha256, parent.own[0])
+        with self.telemetry.run(forked) as span:
+            log = self.store.create(stream_of(run_id), self._trace(span))
+            async with self.under_way.run(
+                run_id, log, request.actor, tell=_telling(span, log)
+            ) as run:
                 await log.append(*events, blobs={prepared.sha256: module})
                 recording = await Recording.load(run_id, self.store)
                 guest = await recording.guest(before.agent, self.store)
@@ -429,9 +441,8 @@ class Host:
                 )
                 run.journal = gateway.journal
                 *run.before, run.end = await self._drive(
-                    gateway, prepared, guest, on_started
+                    span, gateway, prepared, guest, on_started
                 )
-            _tell(span, run.end)
 
     async def _offered_again(self, tools: ToolClient, started: RunStarted) -> Offered:
         """Return what the servers of a recorded run offer now."""
@@ -540,27 +551,30 @@ class Host:
             watch=partial(self.watch, run_id),
         )
 
-    async def _drive(
+    async def _drive(  # noqa: PLR0913 -- what tells one run from another
         self,
+        span: RunSpan,
         gateway: Gateway,
         prepared: Prepared,
         guest: Guest,
         on_started: Callable[[str], None] | None,
         *,
         driven: float = 0.0,
+        served: Mapping[int, Served] = _NONE_SERVED,
     ) -> Sequence[Event]:
-        driver = Driver(sandbox=self.sandbox, telemetry=self.telemetry)
+        driver = Driver(sandbox=self.sandbox, span=span, served=served)
         wall = max(guest.limits.wall - driven, 0.0)
         return await driver.drive(
             gateway, prepared, guest, wall=wall, on_started=on_started
         )
 
-    def _trace(self) -> Trace:
+    def _trace(self, span: RunSpan) -> Trace:
         fallback = self.telemetry.ids()[0] or self.entropy(16).hex()
 
-        def trace() -> tuple[str, str | None]:
-            trace_id, span_id = self.telemetry.ids()
-            return trace_id or fallback, span_id
+        def trace(
+            seq: int, events: Sequence[Event]
+        ) -> list[tuple[str | None, str | None]]:
+            return [(t or fallback, s) for t, s in span.recorded(seq, events)]
 
         return trace
 
@@ -593,6 +607,12 @@ def _check_waiting(recording: Recording, now: int) -> Sequence[ApprovalDecided]:
     return late
 
 
-def _tell(span: Span, end: Event) -> None:
-    kind = end.kind if isinstance(end, RunFailed) else None
-    span.ended(ENDS[type(end).__name__], kind)
+def _telling(span: RunSpan, log: EventLog) -> Callable[[Event], None]:
+    """Return what tells *span* how the run ends that has this *log*."""
+
+    def tell(end: Event) -> None:
+        span.stored(*log.head)
+        kind = end.kind if isinstance(end, RunFailed) else None
+        span.ended(ENDS[type(end).__name__], kind)
+
+    return tell

@@ -3,21 +3,45 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from .core.calls import JSON
+from .core.outcomes import RESTARTED, is_failure
 from .errors import NotFoundError
 from .ports import Hosts
 
-__all__ = ["RELOADED", "RESTARTED", "ask_hosts", "reload_document", "restart_document"]
+__all__ = [
+    "Answer",
+    "answer_of",
+    "ask_hosts",
+    "asked_of",
+    "reload_document",
+    "restart_document",
+]
 
 _PAUSE = 0.1
 _MOST = 30.0
-_SILENT = "does not answer"
-_ENDED = "has ended"
 
-#: How outcomes begin after which a host is as it is to be.
-RELOADED = ("generation", "nothing has changed", _ENDED)
-RESTARTED = ("restarted", "not here", _ENDED)
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """
+    What came of something at one host.
+
+    Attributes:
+        state: ``done``; ``ended``: it has, so nothing is left to do; or ``failed``.
+
+        text: The same for people.
+    """
+
+    state: Literal["done", "ended", "failed"]
+    text: str
+
+
+_SILENT = Answer("failed", "does not answer")
+_ENDED = Answer("ended", "has ended")
 
 
 async def ask_hosts(  # noqa: PLR0913 -- what a request is
@@ -28,7 +52,7 @@ async def ask_hosts(  # noqa: PLR0913 -- what a request is
     *,
     subject: str | None = None,
     only: str | None = None,
-) -> dict[str, str]:
+) -> dict[str, Answer]:
     """
     Ask something of hosts that are up, and return what came of it at each.
 
@@ -50,51 +74,75 @@ async def ask_hosts(  # noqa: PLR0913 -- what a request is
 
         StoreError: They cannot be asked.
     """
-    hosts = await store.hosts()
-    if only is not None and only not in hosts:
-        raise NotFoundError(
-            f"no host {only!r} is up", fix=f"name one of: {', '.join(hosts)}"
-        )
     asked = {
         host: await store.ask(host, kind, actor, reason, subject)
-        for host in ([only] if only else hosts)
+        for host in asked_of(await store.hosts(), only)
     }
     async with asyncio.TaskGroup() as tasks:
         found = {
-            host: tasks.create_task(_outcome(store, host, number))
+            host: tasks.create_task(_answer(store, host, number))
             for host, number in asked.items()
         }
     return {host: task.result() for host, task in found.items()}
 
 
-async def _outcome(store: Hosts, host: str, number: int) -> str:
+def asked_of(hosts: Sequence[str], only: str | None) -> Sequence[str]:
+    """
+    Return the hosts that are asked.
+
+    Raises:
+        NotFoundError: The only one is not up.
+    """
+    if only is None:
+        return hosts
+    if only not in hosts:
+        names = ", ".join(hosts)
+        see = f"name one of: {names}" if names else "leave out --host: none is up"
+        raise NotFoundError(f"no host {only!r} is up", fix=see)
+    return [only]
+
+
+async def _answer(store: Hosts, host: str, number: int) -> Answer:
     try:
         async with asyncio.timeout(_MOST):
             while (outcome := await store.outcome(number)) is None:
                 if host not in await store.hosts():
                     return _ENDED
                 await asyncio.sleep(_PAUSE)
-            return outcome
     except TimeoutError:
         return _SILENT
+    return answer_of(outcome)
 
 
-def reload_document(host: str, outcome: str) -> dict[str, JSON]:
+def answer_of(outcome: str) -> Answer:
+    """
+    Return what came of something, by the words for it.
+
+    >>> answer_of("has ended").state
+    'ended'
+    """
+    for known in (_SILENT, _ENDED):
+        if outcome == known.text:
+            return known
+    return Answer("failed" if is_failure(outcome) else "done", outcome)
+
+
+def reload_document(host: str, answer: Answer) -> dict[str, JSON]:
     """Return the ``caxton.reload/v1`` document of a host that was asked to reload."""
     return {
         "$type": "caxton.reload/v1",
         "host": host,
-        "reloaded": outcome.startswith(RELOADED),
-        "outcome": outcome,
+        "reloaded": answer.state == "done",
+        "outcome": answer.text,
     }
 
 
-def restart_document(server: str, host: str, outcome: str) -> dict[str, JSON]:
+def restart_document(server: str, host: str, answer: Answer) -> dict[str, JSON]:
     """Return the ``caxton.restart/v1`` document of a host that was asked for one."""
     return {
         "$type": "caxton.restart/v1",
         "server": server,
         "host": host,
-        "restarted": outcome.startswith("restarted"),
-        "outcome": outcome,
+        "restarted": answer.text == RESTARTED,
+        "outcome": answer.text,
     }

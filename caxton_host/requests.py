@@ -19,6 +19,7 @@ from .core.calls import JSON
 from .core.events import Event, RunCancelled, RunSuspended
 from .core.journal import Journal
 from .core.names import stream_of
+from .core.outcomes import FAILED, UNKNOWN
 from .core.resolution import closing
 from .core.runs import ENDS, Request
 from .errors import BusyError, CaxtonError, StoreError, UsageError
@@ -45,7 +46,6 @@ EVERY = 0.25
 _RARELY = 4
 
 _PATIENCE = 5.0
-_UNKNOWN = "refused: the host does not know this kind of request"
 
 logger = logging.getLogger("caxton_host")
 
@@ -104,6 +104,7 @@ class UnderWay:
         log: EventLog,
         actor: dict[str, JSON],
         journal: Journal | None = None,
+        tell: Callable[[Event], None] = lambda _: None,
     ) -> AsyncGenerator[_Run]:
         """
         See a run to its recorded end: the ``end`` that was set, or its cancellation.
@@ -120,6 +121,8 @@ class UnderWay:
 
             journal: Of the run, if that is known yet: calls may be open in it that
                 the guest does not come back to.
+
+            tell: Called with the end, once it is recorded.
         """
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 -- it awaits
@@ -132,11 +135,13 @@ class UnderWay:
                 by_caller = RunCancelled(actor=actor, reason="interrupted")
                 run.end = run.asked or by_caller
                 await log.append(*closing(run.journal.open_calls, run.end))
+                tell(run.end)
                 if run.asked is None or task.cancelling() > 1:
                     raise
             else:
                 assert run.end is not None  # noqa: S101 -- who drives it sets it
                 await log.append(*run.before, *closing(run.journal.open_calls, run.end))
+                tell(run.end)
         finally:
             if run.asked:
                 task.uncancel()
@@ -253,8 +258,8 @@ class _Doing:
             try:
                 return await of_host(request)
             except CaxtonError as exc:
-                return f"failed: {exc}"
-        return _UNKNOWN
+                return f"{FAILED}{exc}"
+        return UNKNOWN
 
 
 @contextlib.asynccontextmanager

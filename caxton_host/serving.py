@@ -13,8 +13,7 @@ import os
 import resource
 import socket
 from collections.abc import AsyncGenerator, Callable, Mapping
-from dataclasses import dataclass
-from ipaddress import ip_address
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .actor import local_actor
@@ -49,10 +48,36 @@ class Serving:
 
     Attributes:
         up: What drives the runs.
+
+        waker: Has those go on that were suspended.
     """
 
     up: Running
     service: Service
+    waker: Waker
+    _taking: list[asyncio.Task[None]] = field(
+        default_factory=list[asyncio.Task[None]], init=False
+    )
+
+    def begin(self) -> None:
+        """Take over the runs that no host drives, and look after those suspended."""
+        self._taking.append(asyncio.create_task(self._take_over()))
+
+    async def _take_over(self) -> None:
+        await self.service.take_over()
+        await self.waker.watch()
+
+    async def drain(self, seconds: float) -> int:
+        """
+        Take nobody in any more; return how many runs took longer than *seconds*.
+
+        Those are suspended, for the next host to take over.
+        """
+        for task in self._taking:
+            task.cancel()
+        if self._taking:
+            await asyncio.wait(self._taking)
+        return await self.service.background.drain(seconds)
 
     def offered(self) -> list[Card]:
         """Return the agents that this host offers."""
@@ -61,11 +86,7 @@ class Serving:
     async def ready(self) -> Mapping[str, JSON]:
         """Return what is to be known of a host that is ready, or is not."""
         line = self.service.line
-        return {
-            "status": "draining" if line.closed else "ready",
-            "running": line.inside,
-            "waiting": line.waiting,
-        }
+        return {"runs": line.inside, "waiting": line.waiting}
 
 
 @contextlib.asynccontextmanager
@@ -77,7 +98,7 @@ async def serving(
     load: Callable[[], Config] | None = None,
 ) -> AsyncGenerator[Serving]:
     """
-    Bring up a host that serves; runs that no host drives are taken over.
+    Bring up a host that serves, as soon as it is told to begin.
 
     Args:
         config: What was loaded.
@@ -121,18 +142,11 @@ async def serving(
         )
         wakers.append(Waker(service=service))
         service.decided = up.host.under_way.suspended = wakers[0].look
-        taking = asyncio.create_task(_take_over(service, wakers[0]))
+        it = Serving(up=up, service=service, waker=wakers[0])
         try:
-            yield Serving(up=up, service=service)
+            yield it
         finally:
-            taking.cancel()
-            await asyncio.wait([taking])
-            await service.background.drain(0)
-
-
-async def _take_over(service: Service, waker: Waker) -> None:
-    await service.take_over()
-    await waker.watch()
+            await it.drain(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +193,7 @@ async def serve_http(
     Raises:
         UsageError: It cannot listen there, or nobody could call it.
     """
+    from .http import Client  # noqa: PLC0415 -- only here
     from .mcp.server import agents_app  # noqa: PLC0415 -- only here
     from .web.app import application  # noqa: PLC0415 -- only here
     from .web.identity import identity_of  # noqa: PLC0415 -- only here
@@ -190,28 +205,31 @@ async def serve_http(
     _more_files()
     async with contextlib.AsyncExitStack() as stack:
         listener = stack.enter_context(bind(limits.host, limits.port))
-        _refuse_strangers(limits, listener)
         it = await stack.enter_async_context(serving(config, paths, environ, load=load))
+        client = Client(proxy=config.proxy)
+        stack.push_async_callback(client.aclose)
+        identity = identity_of(limits, it.up.store, it.up.host.clock, client)
         await _refuse_nobody(limits, it.up.store)
         agents = None
         if limits.mcp:
-            agents = await stack.enter_async_context(agents_app(it.service))
+            agents = agents_app(it.service, body=limits.body)
+            await stack.enter_async_context(agents.running())
         app = application(
             it.service,
-            identity_of(limits, it.up.store, it.up.host.clock),
+            identity,
             limits,
             mcp=agents,
-            scrape=None,
             ready=it.ready,
             tools=it.up.tools,
         )
         await stack.enter_async_context(listening(app, listener, certificate))
         with stopping(web.stops) as asked:
+            it.begin()
             notify("READY=1")
             web.told(it, _url(limits.host, listener, tls=certificate is not None))
             await asked.wait()
             notify("STOPPING=1")
-            return await it.service.background.drain(limits.drain)
+            return await it.drain(limits.drain)
 
 
 async def serve_stdio(
@@ -230,12 +248,13 @@ async def serve_stdio(
     from .web.listen import stopping  # noqa: PLC0415 -- only here
 
     async with serving(config, paths, environ, load=load) as it:
+        it.begin()
         talking = asyncio.create_task(exchange(it.service, _local()))
         with stopping(lambda: None) as asked:
             stopped = asyncio.create_task(asked.wait())
             await asyncio.wait([talking, stopped], return_when=asyncio.FIRST_COMPLETED)
             stopped.cancel()
-            left = await it.service.background.drain(config.serve.drain)
+            left = await it.drain(config.serve.drain)
         talking.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await talking
@@ -252,15 +271,6 @@ def _local() -> Principal:
     )
 
 
-def _refuse_strangers(limits: Serve, listener: socket.socket) -> None:
-    if not limits.allow_unauthenticated or is_loopback(listener):
-        return
-    raise UsageError(
-        f"whoever reaches {limits.host} could run agents without a token",
-        fix="leave out allow_unauthenticated, or listen on 127.0.0.1",
-    )
-
-
 async def _refuse_nobody(limits: Serve, store: SqlStore) -> None:
     """Refuse to serve where nobody could call: there is neither token nor issuer."""
     if limits.allow_unauthenticated or limits.oauth:
@@ -273,14 +283,9 @@ async def _refuse_nobody(limits: Serve, store: SqlStore) -> None:
     ):
         raise UsageError(
             "there is no token, so nobody could call this host",
-            fix="caxton serve token create NAME --scope run; or, for users of this "
+            fix="caxton serve token create --scope run; or, for users of this "
             "machine, --allow-unauthenticated",
         )
-
-
-def is_loopback(listener: socket.socket) -> bool:
-    """Return whether nobody else than this machine reaches *listener*."""
-    return ip_address(listener.getsockname()[0]).is_loopback
 
 
 def _url(host: str, listener: socket.socket, *, tls: bool) -> str:

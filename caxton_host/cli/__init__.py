@@ -20,10 +20,11 @@ import click
 from .. import __version__
 from ..core.names import nearest
 from ..errors import CaxtonError, UsageError
+from ..logs import Style
 from . import interrupt
 from .exits import USAGE, exit_code, remedy
 from .frame import Frame
-from .screen import Notes, complain, note
+from .screen import Notes, complain, logged, note
 from .there import There, unreadable
 
 __all__ = ["caxton", "execute", "main"]
@@ -35,6 +36,7 @@ COMMANDS = {
     "init": "Write a starter configuration here.",
     "run": "Run an agent, or a module, to its end.",
     "serve": "Serve agents as MCP tools, and a control API.",
+    "mcp": "Have other programs start the host as their server.",
     "runs": "List, show and explain runs.",
     "events": "List, follow and export the events of a run.",
     "replay": "Execute a recorded run again, touching nothing.",
@@ -126,6 +128,16 @@ class _Commands(click.Group):
     is_flag=True,
     help="Send the token to --host unencrypted, over a network of your own.",
 )
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="Log in whole lines, or in a JSON document a line.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="The least that is logged on stderr; by default warning.",
+)
 @click.version_option(__version__, prog_name="caxton")
 @click.pass_context
 def caxton(
@@ -135,6 +147,8 @@ def caxton(
     host: str | None,
     token_file: str | None,
     plain_http: bool,
+    log_format: Style | None,
+    log_level: str | None,
 ) -> None:
     """
     Run agents that you did not write.
@@ -161,6 +175,8 @@ def caxton(
     ctx.obj = frame = Frame(config=config, db=db, there=there)
     if ctx.invoked_subcommand in _HERE:
         frame.here(f"caxton {ctx.invoked_subcommand}")
+    if log_format or log_level:
+        ctx.with_resource(logged(log_format, log_level))
 
 
 def main() -> None:

@@ -105,8 +105,13 @@ class Frame:
         self.here()
         return Paths.of(os.environ)
 
-    def look(self) -> Config:
-        """Return where the log is, and nothing of the configuration that is secret."""
+    def look(self, *, traced: bool = False) -> Config:
+        """
+        Return where the log is, and nothing of the configuration that is secret.
+
+        Args:
+            traced: Return where spans go as well.
+        """
         from ..config import load_log
 
         self.here()
@@ -115,6 +120,7 @@ class Frame:
             environ=os.environ,
             cwd=Path.cwd(),
             store_url=self.db,
+            traced=traced,
         )
         return self._guarded(config)
 

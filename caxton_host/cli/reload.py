@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.redact import Redactor
-from ..hosts import RELOADED, ask_hosts, reload_document
+from ..hosts import Answer, ask_hosts, asked_of, reload_document
 from .exits import FAILED
 from .frame import Frame, as_json, local_actor, wait
 from .overrides import check_text
 from .screen import complain, note, patience, plain, say, show
 
 if TYPE_CHECKING:
+    from ..config import Config
     from .there import There
 
-__all__ = ["ask", "command"]
+__all__ = ["ask", "ask_there", "command"]
 
 
 @click.command("reload")
@@ -45,27 +46,35 @@ def command(
     """
     check_text("--reason", [reason])
     with patience("asking the hosts"):
-        outcomes = wait(ask(frame, host, "reload", reason))
+        # Nobody is asked to load what is broken.
+        if frame.there is not None:
+            answers = wait(ask_there(frame.there, host, "config/reload", reason))
+        else:
+            answers = wait(ask(frame.load(), host, "reload", reason))
     if as_json:
-        show([reload_document(name, outcome) for name, outcome in outcomes.items()])
+        show([reload_document(name, answer) for name, answer in answers.items()])
     else:
-        for name, outcome in outcomes.items():
-            say(f"{name}: {plain(outcome)}")
-    if not outcomes:
+        for name, answer in answers.items():
+            say(f"{name}: {plain(answer.text)}")
+    if not answers:
         note("no host is up; the next one reads the file as it is")
-    if not all(outcome.startswith(RELOADED) for outcome in outcomes.values()):
+    if any(answer.state == "failed" for answer in answers.values()):
         complain("a host goes on as before", "mend what it says, and ask again")
         ctx.exit(FAILED)
 
 
 async def ask(
-    frame: Frame, only: str | None, kind: str, reason: str, subject: str | None = None
-) -> dict[str, str]:
+    config: Config,
+    only: str | None,
+    kind: str,
+    reason: str,
+    subject: str | None = None,
+) -> dict[str, Answer]:
     """
     Ask something of hosts that are up, and return what came of it at each.
 
     Args:
-        frame: Where the log is.
+        config: Says where the log is, and what is secret.
 
         only: The one host, or ``None`` for all.
 
@@ -79,25 +88,39 @@ async def ask(
         NotFoundError: That host is not up.
     """
     from ..bootstrap import open_store
+    from ..store.engine import file_of
 
-    if frame.there is not None:
-        return await _ask_there(frame.there, only, kind, reason, subject)
-    config = frame.load()  # Nobody is asked to load what is broken.
     reason = Redactor(config.secrets).text(reason)
+    file = file_of(config.store_url)
+    if file is not None and not file.exists():
+        # It is not made to say that it holds nothing.
+        asked_of((), only)
+        return {}
     async with open_store(config, write=True) as store:
         return await ask_hosts(
             store, kind, local_actor(), reason, subject=subject, only=only
         )
 
 
-async def _ask_there(
-    there: There, only: str | None, kind: str, reason: str, subject: str | None
-) -> dict[str, str]:
-    from ..remote.client import path
+async def ask_there(
+    there: There, only: str | None, where: str, reason: str
+) -> dict[str, Answer]:
+    """
+    Have a host ask all that share its log; see `ask`.
+
+    Args:
+        there: The host.
+
+        only: The one to be asked, or ``None`` for all.
+
+        where: The path of what is asked.
+
+        reason: Why; it is recorded.
+    """
+    from ..hosts import answer_of
     from ..remote.documents import listed, mapping, text
 
-    where = path("servers", subject, kind) if subject else path("config", kind)
     async with there.reach() as remote:
-        page = mapping(await remote.post(where, {"reason": reason}, host=only))
+        page = mapping(await remote.post(f"/{where}", {"reason": reason}, host=only))
     hosts = [mapping(one) for one in listed(page.get("hosts"))]
-    return {text(one, "host"): text(one, "outcome") for one in hosts}
+    return {text(one, "host"): answer_of(text(one, "outcome")) for one in hosts}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import click
 
-from ..hosts import RESTARTED, restart_document
+from ..hosts import restart_document
 from . import completion
 from .exits import FAILED
 from .frame import Frame, as_json, wait
 from .overrides import check_text
-from .reload import ask
+from .reload import ask, ask_there
 from .screen import complain, note, patience, plain, say, show
 
 __all__ = ["restart"]
@@ -47,18 +49,22 @@ def restart(
     from .server import check
 
     check_text("--reason", [reason])
-    if frame.there is None:
-        check(frame.load(), name)
     with patience("asking the hosts"):
-        outcomes = wait(ask(frame, host, "restart", reason, name))
+        if frame.there is not None:
+            where = f"servers/{quote(name, safe='')}/restart"
+            answers = wait(ask_there(frame.there, host, where, reason))
+        else:
+            config = frame.load()
+            check(config, name)
+            answers = wait(ask(config, host, "restart", reason, name))
     if as_json:
-        show([restart_document(name, *outcome) for outcome in outcomes.items()])
+        show([restart_document(name, *answer) for answer in answers.items()])
     else:
-        for one, outcome in outcomes.items():
-            say(f"{one}: {plain(outcome)}")
-    if not outcomes:
+        for one, answer in answers.items():
+            say(f"{one}: {plain(answer.text)}")
+    if not answers:
         note("no host is up; the next one starts it when it is needed")
-    if not all(outcome.startswith(RESTARTED) for outcome in outcomes.values()):
+    if any(answer.state == "failed" for answer in answers.values()):
         see = f"caxton server logs {name} shows what it said"
         complain(f"{name} could not be started everywhere", see)
         ctx.exit(FAILED)

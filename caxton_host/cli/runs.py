@@ -17,7 +17,7 @@ from .frame import Frame, as_json, wait
 from .report import call_lines
 from .screen import complain, counted, note, on_terminal, plain, say, show, table
 from .show import moment
-from .told import deciding, resolving
+from .told import deciding, resolving, stopped
 
 __all__ = ["command", "shortened"]
 
@@ -184,14 +184,20 @@ def show_(frame: Frame, run: str, as_json: bool) -> None:
 
 async def _commands(frame: Frame, run_id: str) -> list[str]:
     """Return what lets a suspended run go on."""
+    from ..approving import open_questions
+    from ..clock import SystemClock
     from ..recording import Recording
 
     async with frame.history(whole=True) as store:
-        journal = (await Recording.load(run_id, store)).journal()
+        recording = await Recording.load(run_id, store)
+    going_on = f"{frame.command()} runs resume {run_id}"
+    if stopped(recording):
+        return [going_on]
+    asked = open_questions(recording, SystemClock().now())
     return [
-        *(resolving(frame, run_id, doubt.seq) for doubt in journal.in_doubt),
-        *(deciding(frame, run_id, asked, "approve") for asked in journal.waiting),
-    ] or [f"{frame.command()} runs resume {run_id}"]
+        *(resolving(frame, run_id, one.seq) for one in recording.journal().in_doubt),
+        *(deciding(frame, run_id, one, "approve") for one in asked),
+    ] or [going_on]
 
 
 async def _erasure(frame: Frame, run: RunSummary) -> RunErased | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..config.units import duration
 from ..core.calls import JSON
+from ..errors import UsageError
+from . import serve_token
 from .frame import Frame, as_json
 from .screen import counted, note, show
 
@@ -75,7 +77,7 @@ def command(
 
     \b
     Examples:
-      caxton serve token create laptop --scope run
+      caxton serve token create --name laptop --scope run
       caxton serve
       caxton serve --port 0 --allow-unauthenticated --json
       caxton serve --stdio
@@ -89,7 +91,9 @@ def command(
         "api": False if mcp_only else None,
         "allow_unauthenticated": allow_unauthenticated or None,
     }
-    told = {key: value for key, value in given.items() if value is not None}
+    told: dict[str, Any] = {
+        key: value for key, value in given.items() if value is not None
+    }
     frame: Frame = ctx.obj
 
     def load() -> Config:
@@ -97,9 +101,17 @@ def command(
         return replace(config, serve=replace(config.serve, **told))
 
     if stdio:
+        if told.keys() - {"drain"} or tls_cert or as_json:
+            raise UsageError(
+                "over stdio there is no address, and stdout is for the client",
+                fix="caxton serve --stdio",
+            )
         _stdio(frame, load)
     else:
         _http(frame, load, tls_cert, tls_key, as_json=as_json)
+
+
+command.add_command(serve_token.command)
 
 
 def _stdio(frame: Frame, load: Callable[[], Config]) -> None:

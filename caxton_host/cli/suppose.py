@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -60,12 +60,10 @@ def command(
       caxton grant explain weather demo/get_weather '{"location": "Oslo"}'
       caxton grant explain weather demo/echo text=hi --after demo/get_weather
     """
-    target, values = split(tool), Words.read(params).params({})
-    before = [*map(split, after)]
     if frame.there is not None:
-        told = wait(_there(frame.there, agent, tool, values, after))
+        told = wait(_there(frame.there, agent, tool, params, after))
     else:
-        told = _here(frame, agent, target, values, before)
+        told = _here(frame, agent, tool, params, after)
     if as_json:
         show({**told})
     else:
@@ -78,11 +76,7 @@ def command(
 
 
 def _here(
-    frame: Frame,
-    agent: str,
-    target: tuple[str, str],
-    params: dict[str, JSON],
-    after: Iterable[tuple[str, str]],
+    frame: Frame, agent: str, tool: str, params: Sequence[str], after: Sequence[str]
 ) -> Mapping[str, Any]:
     from ..clock import SystemClock
     from ..explaining import as_sent, judge
@@ -90,14 +84,14 @@ def _here(
     from .offered import known
 
     config = frame.load()
-    server, name = target
     one = agent_of(config, agent)
+    server, name = split(tool)
     schema = (known(config, start=False).get(server) or {}).get(name)
     return judge(
         one,
-        target,
-        params,
-        after=after,
+        (server, name),
+        Words.read(params).params(_loosened(schema)),
+        after=map(split, after),
         schema=as_sent(config, server, name, input_check(schema))
         if isinstance(schema, dict)
         else None,
@@ -105,11 +99,20 @@ def _here(
     ).to_document()
 
 
+def _loosened(schema: JSON) -> dict[str, JSON]:
+    """Return what says how words are read. What is wrong with them is for the rules."""
+    known = schema if isinstance(schema, dict) else {}
+    strict = ("required", "additionalProperties")
+    return {key: value for key, value in known.items() if key not in strict}
+
+
 async def _there(
-    there: There, agent: str, tool: str, params: dict[str, JSON], after: Sequence[str]
+    there: There, agent: str, tool: str, params: Sequence[str], after: Sequence[str]
 ) -> Mapping[str, Any]:
     from ..remote.documents import mapping
 
-    body: JSON = {"agent": agent, "tool": tool, "params": params, "after": [*after]}
+    body: dict[str, JSON] = {"agent": agent, "tool": "/".join(split(tool))}
+    # What the tool wants is known there: a word is JSON if it reads as JSON.
+    body |= {"params": Words.read(params).params({}), "after": [*after]}
     async with there.reach() as remote:
         return mapping(await remote.post("/grants/explain", body))

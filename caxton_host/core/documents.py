@@ -48,7 +48,7 @@ def tool_document(
         "tool": offer.tool,
         "exposed": offer.exposed,
         "description": offer.description,
-        "input_schema": offer.schema or offer.input_schema,
+        "input_schema": offer.parameters,
         "effect": offer.effect,
         "definition_sha256": offer.definition_sha256,
         "accepted": None if before is None else before == offer.definition_sha256,

@@ -141,7 +141,7 @@ class Calls:
     async def _over(self, run_id: str) -> None:
         """Return once no host drives the run."""
         while True:
-            await self.service.over(run_id)
+            await self.service.background.over(run_id)
             row = await self.service.store.row(run_id)
             if row is None or row.state != "running":
                 return
@@ -192,6 +192,11 @@ class Calls:
         except CaxtonError as exc:
             logger.info("run %s is not cancelled: %s", run_id, exc)
 
+    async def settled(self) -> None:
+        """Return once the runs of those who hung up are cancelled."""
+        while self._ends:
+            await asyncio.wait(self._ends)
+
     # -- when it is over -------------------------------------------------------
 
     async def _result(self, tool: AgentTool, run_id: str) -> types.CallToolResult:
@@ -212,11 +217,11 @@ async def _tell(reports: MemoryObjectReceiveStream[str], tell: Tell) -> None:
 
 
 def _said(event: ToolProgress) -> str:
-    far = ""
+    words = [f"call {event.call}:", event.message]
     if event.progress is not None:
         of = "" if event.total is None else f" of {event.total:g}"
-        far = f" ({event.progress:g}{of})"
-    return f"call {event.call}: {event.message}{far}"
+        words.append(f"({event.progress:g}{of})")
+    return " ".join(filter(None, words))
 
 
 def _suspension(recording: Recording) -> str:

@@ -64,7 +64,11 @@ class Front:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Serve while this is entered."""
-        async with self._plain.run(), self._streaming.run():
+        async with (
+            self._agents.running(),
+            self._plain.run(),
+            self._streaming.run(),
+        ):
             yield
 
     async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:

@@ -7,16 +7,16 @@ see does not exist for it. Nothing is kept between requests.
 
 from __future__ import annotations
 
-import base64
-import contextlib
+import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import mcp_types as types
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
-from mcp.server.lowlevel import Server
+from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
@@ -26,18 +26,16 @@ from ..core.calls import JSON
 from ..core.principals import Principal
 from ..errors import CaxtonError
 from ..service import Service
+from .agent_resources import AgentResources
 from .agent_tools import AgentTool
 from .calling import Call, Calls, Tell
+from .changes import Changes
 from .front import ASKING, Front
+from .paging import TTL, page
 
 __all__ = ["AgentServer", "agents_app", "serve_stdio"]
 
 logger = logging.getLogger("caxton_host")
-
-#: Tools of one page.
-_PAGE = 100
-#: How long a client may take the list for true, in milliseconds.
-_TTL = 60_000
 
 _INSTRUCTIONS = (
     "Each tool is an agent, and each call of one is a run of it that the host records. "
@@ -47,6 +45,20 @@ _INSTRUCTIONS = (
 )
 
 _Context: TypeAlias = ServerRequestContext[Any, Any]
+
+
+class _Server(Server[Any]):
+    """One that says only what it does: resources are not subscribed to."""
+
+    def get_capabilities(
+        self,
+        *args: Any,  # noqa: ANN401 -- as it is called
+        **options: Any,  # noqa: ANN401 -- as it is called
+    ) -> types.ServerCapabilities:
+        found = super().get_capabilities(*args, **options)
+        if found.resources is not None:
+            found.resources.subscribe = False
+        return found
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,11 +80,14 @@ class AgentServer:
         default_factory=dict[tuple[str, ...], str]
     )
     calls: Calls = field(init=False)
+    changes: Changes = field(init=False)
     server: Server[Any] = field(init=False)
 
     def __post_init__(self) -> None:
         self.calls = Calls(self.service)
-        self.server = Server(
+        self.changes = Changes(self.service, self.principal)
+        resources = AgentResources(self.service, self.principal)
+        self.server = _Server(
             "caxton",
             version=__version__,
             title="Caxton",
@@ -80,8 +95,22 @@ class AgentServer:
             get_tool_input_schema=self._input_schema,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
+            on_list_resources=resources.list,
+            on_list_resource_templates=resources.templates,
+            on_read_resource=resources.read,
+            on_subscriptions_listen=self.changes.listen,
         )
         self.server.middleware.append(_guarded)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Tell clients of other tools, and in the end cancel what nobody waits for."""
+        watching = asyncio.create_task(self.changes.watch())
+        try:
+            yield
+        finally:
+            watching.cancel()
+            await self.calls.settled()
 
     def tools(self, who: Principal) -> dict[str, AgentTool]:
         """Return the agents that *who* may call, by their names as tools, in order."""
@@ -108,11 +137,11 @@ class AgentServer:
         self, ctx: _Context, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         tools = self.tools(self.principal(ctx))
-        names, cursor = _page(tools, params)
+        names, cursor = page(tools, params)
         return types.ListToolsResult(
             tools=[tools[name].listed() for name in names],
             next_cursor=cursor,
-            ttl_ms=_TTL,
+            ttl_ms=TTL,
             cache_scope="private",
         )
 
@@ -161,25 +190,6 @@ def _telling(ctx: _Context) -> Tell | None:
     return tell
 
 
-def _page(
-    names: Iterable[str], params: types.PaginatedRequestParams | None
-) -> tuple[list[str], str | None]:
-    """Return the names of a page, and the cursor of the next."""
-    after = ""
-    if params is not None and params.cursor is not None:
-        with contextlib.suppress(ValueError):
-            after = base64.urlsafe_b64decode(params.cursor).decode()
-        if params.cursor != _cursor(after):
-            raise MCPError(types.INVALID_PARAMS, "no such cursor")
-    left = [name for name in names if name > after]
-    page = left[:_PAGE]
-    return page, _cursor(page[-1]) if len(left) > _PAGE else None
-
-
-def _cursor(name: str) -> str:
-    return base64.urlsafe_b64encode(name.encode()).decode()
-
-
 async def _guarded(ctx: _Context, call_next: CallNext) -> HandlerResult:
     """Let no message of an error out that was not meant for clients."""
     try:
@@ -217,6 +227,9 @@ def agents_app(service: Service, *, body: int = 4 * 1024 * 1024) -> Front:
 async def serve_stdio(service: Service, principal: Principal) -> None:
     """Serve agents on stdin and stdout, to one client, until it closes stdin."""
     agents = AgentServer(service=service, principal=lambda _: principal)
-    async with stdio_server() as (read, write):
-        options = agents.server.create_initialization_options()
+    async with agents.running(), stdio_server() as (read, write):
+        agents.server.middleware.append(agents.changes.unasked)
+        options = agents.server.create_initialization_options(
+            NotificationOptions(tools_changed=True)
+        )
         await agents.server.run(read, write, options)

@@ -35,7 +35,15 @@ from .tools import (
     ignore,
     unrecorded,
 )
-from .watch import Clock, Span, Telemetry
+from .watch import (
+    Clock,
+    Execution,
+    Origin,
+    RunSpan,
+    Served,
+    Span,
+    Telemetry,
+)
 
 __all__ = [
     "Answer",
@@ -46,9 +54,11 @@ __all__ = [
     "Era",
     "Eras",
     "EventLog",
+    "Execution",
     "Guest",
     "History",
     "Hosts",
+    "Origin",
     "Prepared",
     "Progress",
     "Readings",
@@ -57,7 +67,9 @@ __all__ = [
     "Reservation",
     "RunRow",
     "RunScope",
+    "RunSpan",
     "Sandbox",
+    "Served",
     "SharedStore",
     "Span",
     "Store",

@@ -62,6 +62,11 @@ class MemoryLog:
         """When the newest event was recorded."""
         return self._drafter.recorded_at
 
+    @property
+    def head(self) -> tuple[int, bytes]:
+        """Number and hash of the newest event."""
+        return self._store.head(self._drafter.stream)
+
     def holds(self) -> bool:
         """Return whether who has this log may still send for the stream."""
         return not self._failed and self._store.holds(self._drafter.stream, self._seq)
@@ -97,6 +102,7 @@ class MemoryLog:
         store, stream = self._store, self._drafter.stream
         ledger = Ledger(store)
         if refused := ledger.reserve(reserve, stream):
+            self._drafter.seq -= len(drafts)
             return refused
         if drafts and not store.put(stream, self._seq, drafts):
             self._failed = True
@@ -160,8 +166,13 @@ class MemoryStore(MemoryReading, MemoryServing):
             raise NotFoundError(f"there is no stream {stream!r}")
         last = self._streams[stream][-1]
         drafter = Drafter(stream, self._clock, self._salts, trace)
-        drafter.recorded_at = last.recorded_at
+        drafter.recorded_at, drafter.seq = last.recorded_at, last.seq
         return MemoryLog(self, drafter, last.seq)
+
+    def head(self, stream: str) -> tuple[int, bytes]:
+        """Return number and hash of the last event of *stream*."""
+        line = self._streams.get(stream)
+        return (line[-1].seq, line[-1].hash) if line else (0, GENESIS)
 
     async def join(self, host: str) -> None:
         """Become known as *host*."""
@@ -342,6 +353,7 @@ class MemoryStore(MemoryReading, MemoryServing):
         for number, asked in self._requests.items():
             if asked.run_id == run_id:
                 self._requests[number] = replace(asked, actor={}, reason="")
+        self._forget(run_id)
         return erased
 
     async def _record(self, stream: str, events: Sequence[Event]) -> None:

@@ -23,8 +23,6 @@ from .schema import submissions, tokens
 
 __all__ = ["Serving", "no_token"]
 
-_LISTS = ("scopes", "agents", "roles")
-
 
 def no_token(token_id: str) -> NotFoundError:
     """Return what is told to who would revoke a token that nobody can use."""
@@ -170,12 +168,20 @@ class Serving(Accounts, ABC):
 
 
 def _token(row: sa.Row[Any]) -> TokenRow:
-    values = dict(row._mapping)  # noqa: SLF001 -- its public name since 1.4
     try:
-        lists = {name: tuple(json.loads(values[name])) for name in _LISTS}
+        return TokenRow(
+            id=row.id,
+            name=row.name,
+            digest=row.digest,
+            scopes=tuple(json.loads(row.scopes)),
+            agents=tuple(json.loads(row.agents)),
+            roles=tuple(json.loads(row.roles)),
+            created_at=row.created_at,
+            expires_at=row.expires_at,
+            revoked_at=row.revoked_at,
+        )
     except (ValueError, TypeError):
         raise StoreError(
             "a token in the database is not as it was written",
-            fix="revoke it, and make another",
+            fix="restore the table tokens from a copy",
         ) from None
-    return TokenRow(**{**values, **lists})

@@ -32,7 +32,7 @@ from .schema import events, runs
 from .seals import Sealer, Sealing
 from .serving import Serving
 from .tree_sqlite import SqliteSealer, SqliteTree
-from .writer import Writer
+from .writer import OnCommit, Writer, untold
 
 __all__ = ["SqlStore"]
 
@@ -42,16 +42,17 @@ LEASE = 15.0
 
 
 def _opened(
-    engine: sa.Engine, clock: Clock, signer: Signer | None
+    engine: sa.Engine, clock: Clock, signer: Signer | None, on_commit: OnCommit
 ) -> tuple[Writer, Sealer]:
     if engine.dialect.name == "sqlite":
         tree = SqliteTree(engine.dialect, clock, signer)
-        writer = Writer(SqliteCommitter(engine, tree, clock))
+        writer = Writer(SqliteCommitter(engine, tree, clock), on_commit)
         return writer, SqliteSealer(writer, tree)
     from .commit_postgres import PostgresCommitter  # noqa: PLC0415 -- an extra
     from .tree_postgres import PostgresTree  # noqa: PLC0415 -- an extra
 
-    return Writer(PostgresCommitter(engine)), PostgresTree(engine, clock, signer)
+    writer = Writer(PostgresCommitter(engine), on_commit)
+    return writer, PostgresTree(engine, clock, signer)
 
 
 def _committer(engine: sa.Engine, clock: Clock) -> Transactions:
@@ -116,6 +117,7 @@ class SqlStore(Serving):
         lease: float = LEASE,
         signer: Signer | None = None,
         on_seal: Callable[[Note], None] = lambda _: None,
+        on_commit: OnCommit = untold,
     ) -> Self:
         """
         Return the store at *url*.
@@ -138,6 +140,8 @@ class SqlStore(Serving):
 
             on_seal: Is told of each of them, within a second.
 
+            on_commit: Is told of each transaction.
+
         Raises:
             StoreError: There is no such database, or it is not one of this version.
         """
@@ -149,7 +153,9 @@ class SqlStore(Serving):
                 check(engine)
             lines = WeakValueDictionary[str, Line]()
             leases = _leases(url, engine, lines, lease)
-            writer, sealer = _opened(engine, clock, signer) if write else (None, None)
+            writer, sealer = (
+                _opened(engine, clock, signer, on_commit) if write else (None, None)
+            )
         except BaseException:
             engine.dispose()
             raise
@@ -193,7 +199,7 @@ class SqlStore(Serving):
         if last is None:
             raise NotFoundError(f"there is no stream {stream!r}")
         drafter = Drafter(stream, self._clock, self._salts, trace)
-        drafter.recorded_at = last.recorded_at
+        drafter.recorded_at, drafter.seq = last.recorded_at, last.seq
         return drafter, last
 
     async def _last(self, stream: str) -> sa.Row[int, bytes, int] | None:

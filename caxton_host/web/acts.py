@@ -87,8 +87,9 @@ async def resolve(asked: Asked) -> Response:
 
 
 def _number(value: JSON) -> int:
-    assert isinstance(value, int)  # noqa: S101 -- its schema says so
-    return value
+    # 3.0 is an integer, in JSON Schema.
+    assert isinstance(value, (int, float))  # noqa: S101 -- its schema says so
+    return int(value)
 
 
 def _given(

@@ -94,8 +94,8 @@ def _operation(one: Operation) -> dict[str, JSON]:
     }
     if one.body is not None:
         needed = "required" in one.body
-        schema = {"application/json": {"schema": {**one.body}}}
-        found["requestBody"] = {"required": needed, "content": {**schema}}
+        content: dict[str, JSON] = {"application/json": {"schema": {**one.body}}}
+        found["requestBody"] = {"required": needed, "content": content}
     return found
 
 

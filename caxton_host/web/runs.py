@@ -29,7 +29,7 @@ _LONGEST_WAIT = 60
 _PAUSE = 0.05
 _CURSOR = re.compile(r"([0-9]{1,18})-([0-9a-f-]{1,64})", re.ASCII)
 
-_TEXT: dict[str, JSON] = {"type": "string", "maxLength": 4096}
+_TEXT: dict[str, JSON] = {"type": "string", "maxLength": 200}
 _KEY: dict[str, JSON] = {"type": "string", "pattern": "^[!-~]{1,200}$"}
 
 WAIT = Parameter(

@@ -16,6 +16,7 @@ from ..core.names import RUN, nearest
 from ..core.seen import HOST, LOOKED_AT, OF_HOSTS, OF_RUNS, learned
 from ..core.webhooks import SERVER as WEBHOOK
 from ..errors import NotFoundError, ServerUnavailable
+from ..hosts import Answer as Outcome
 from ..hosts import ask_hosts, reload_document, restart_document
 from ..ports import RunScope
 from .acts import REASON
@@ -119,7 +120,9 @@ async def reload(asked: Asked) -> Response:
     return answer({"$type": "caxton.reloads/v1", "hosts": hosts})
 
 
-async def _ask(asked: Asked, kind: str, subject: str | None = None) -> dict[str, str]:
+async def _ask(
+    asked: Asked, kind: str, subject: str | None = None
+) -> dict[str, Outcome]:
     service = asked.service
     reason = service.host.redact.text(str(asked.body.get("reason", "")))
     return await ask_hosts(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal, TypeAlias, cast
+
+from mcp_types import RequestParamsMeta
 
 from caxton_host.admission import Ticket
 from caxton_host.core.principals import Principal
@@ -13,11 +15,16 @@ from caxton_host.service import Service
 from tests.integration.mcp.authority import served
 from tests.office import ANN
 
-__all__ = ["ACCEPT", "MODERN", "serving"]
+__all__ = ["ACCEPT", "Mode", "meta", "serving"]
 
-#: What clients of protocols before 2026-07-28 send.
+#: How a client of the SDK begins: as since 2026-07-28, or as before.
+Mode: TypeAlias = Literal["auto", "legacy"]
+
 ACCEPT = {"accept": "application/json, text/event-stream"}
-MODERN = "2026-07-28"
+
+
+def meta(**keys: str) -> RequestParamsMeta:
+    return cast("RequestParamsMeta", keys)
 
 
 @asynccontextmanager

@@ -7,19 +7,16 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, TypeAlias, cast
 
 import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
-from mcp_types import CallToolResult, RequestParamsMeta
+from mcp_types import CallToolResult
 
 from caxton_host.core.events import RunCancelled, RunStarted
 from caxton_host.mcp.agent_tools import IDEMPOTENCY_KEY, RUN_ID, STATE
-from tests.integration.serving.clients import serving
+from tests.integration.serving.clients import Mode, meta, serving
 from tests.office import ANN, BOB, Office, Slow, who
-
-Mode: TypeAlias = Literal["auto", "legacy"]
 
 pytestmark = pytest.mark.parametrize("mode", ["auto", "legacy"])
 
@@ -28,10 +25,6 @@ pytestmark = pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def client(office: Office, mode: Mode) -> AsyncGenerator[Client]:
     async with serving(office.service) as url, Client(url, mode=mode) as found:
         yield found
-
-
-def meta(**keys: str) -> RequestParamsMeta:
-    return cast("RequestParamsMeta", keys)
 
 
 def run_of(result: CallToolResult) -> str:

@@ -354,6 +354,9 @@ async def test_name_of_a_key_is_a_text(kid: object, issuer: Issuer) -> None:
         {"d": "AAAA"},
         {"x": "not a point"},
         {"x": 7},
+        {"kid": ["e"]},
+        {"crv": ["P-256"]},
+        {"use": {}},
     ],
 )
 async def test_key_that_is_not_there_to_check_this_checks_nothing(

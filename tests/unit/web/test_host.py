@@ -122,7 +122,7 @@ async def test_a_call_that_nobody_made_is_judged(tmp_path: Path) -> None:
         odd = await client.post(where, json={**asked, "tool": "shell"})
 
     assert allowed["$type"] == "caxton.judgement/v1"
-    assert (allowed["verdict"], denied["verdict"]) == ("allowed", "no_grant")
+    assert (allowed["verdict"], denied["verdict"]) == ("allowed", "not_granted")
     assert denied["remedy"]
     assert after.status_code == 200
     assert (unknown.status_code, odd.status_code) == (404, 400)

@@ -36,7 +36,7 @@ def served(
     folder: Path,
     *,
     change: Callable[[Config], Config] = lambda it: it,
-    strangers: bool = True,
+    strangers: bool = False,
 ) -> Generator[Served]:
     """Serve the configuration of a folder while the block lasts."""
     up: list[Served] = []
@@ -56,10 +56,11 @@ def served(
                 ready=it.ready,
             )
             async with listening(app, listener):
+                it.begin()
                 up.append(Served(f"http://127.0.0.1:{listener.getsockname()[1]}"))
                 began.set()
                 await stop.wait()
-                await it.service.background.drain(0)
+                await it.drain(0)
 
     def run() -> None:
         try:

@@ -170,7 +170,7 @@ async def decide(
     told: Told, there: There, run: str, seq: int | None, verdict: Verdict, reason: str
 ) -> Recording:
     """Say a word about a call there, and see what comes of it."""
-    from ..approving import meant
+    from ..approving import meant, open_questions
     from ..clock import SystemClock
     from ..recording import Recording
     from ..remote.client import path
@@ -178,14 +178,14 @@ async def decide(
     async with there.log() as log:
         before = await Recording.load(await log.find_run(run), log)
         before.check_unended()
-        waiting, run_id = before.journal().waiting, before.run_id
-        asked = meant(run_id, seq, waiting)
+        run_id = before.run_id
+        asked = meant(run_id, seq, before.journal().waiting)
         where = path("approvals", run_id, str(asked.seq), verdict)
         await log.remote.post(where, {"reason": reason})
         note(f"{verdict} is recorded of {named(asked.requested)}")
-        now = SystemClock().now()
-        if any(one.seq != asked.seq and not one.is_over(now) for one in waiting):
-            return await Recording.load(run_id, log)
+        now = await Recording.load(run_id, log)
+        if now.end or open_questions(now, SystemClock().now()):
+            return now
         return await _go_on(told, log, before)
 
 
@@ -201,11 +201,7 @@ async def resolve(
         where = path("runs", before.run_id, "resolve")
         await log.remote.post(where, body)
         now = await Recording.load(before.run_id, log)
-        if now.end is not None:
-            return now
-        if now.epoch == before.epoch and (word := _word(told, now)):
-            raise Suspend(0, f"run {now.run_id} still waits for a word", fix=word)
-        return await _go_on(told, log, before)
+        return now if now.end else await _go_on(told, log, before)
 
 
 async def fork(told: Told, there: There, run: str, body: dict[str, JSON]) -> Recording:

@@ -121,6 +121,7 @@ async def serving(
         environ,
         watch=watchers.tell,
         load=load,
+        served=True,
         kinds={GO_ON: go_on},
     ) as up:
         limits = config.serve
@@ -219,7 +220,9 @@ async def serve_http(
             identity,
             limits,
             mcp=agents,
+            scrape=it.up.telemetry.scrape,
             ready=it.ready,
+            tools=it.up.tools,
             metadata=metadata(limits.oauth),
         )
         await stack.enter_async_context(listening(app, listener, certificate))

@@ -142,7 +142,7 @@ async def serving(
             watchers=watchers,
         )
         wakers.append(Waker(service=service))
-        service.decided = up.host.under_way.suspended = wakers[0].look
+        service.decided = service.background.suspended = wakers[0].look
         it = Serving(up=up, service=service, waker=wakers[0])
         try:
             yield it

@@ -78,6 +78,9 @@ class Submission:
         key: Made up by who asks: asked again with the same key, it is the same run.
 
         trigger: What began it: ``api`` or ``mcp``.
+
+        ahead: Whoever asks waits for the end, so that nobody waits until the start
+            is durable.
     """
 
     agent: str
@@ -85,6 +88,7 @@ class Submission:
     variables: Mapping[str, JSON] = field(default_factory=dict[str, JSON], repr=False)
     key: str | None = None
     trigger: str = "api"
+    ahead: bool = False
 
     @property
     def digest(self) -> str:
@@ -160,7 +164,7 @@ class Service:
         self, who: Principal, wanted: Submission, ticket: Ticket | None = None
     ) -> str:
         """
-        Start a run, and return its id once its start is durable.
+        Start a run, and return its id once its start is durable, or runs `ahead`.
 
         It goes on in the background. If the caller is cancelled before it has begun,
         it does not begin.
@@ -201,7 +205,9 @@ class Service:
             run_id = known
 
         async def driving(begun: Callable[[str], None]) -> None:
-            await self.host.start(request, run_id=run_id, on_started=begun)
+            await self.host.start(
+                request, run_id=run_id, on_started=begun, ahead=wanted.ahead
+            )
 
         await self.background.begin(
             run_id, ticket or self.line.take(_key(who)), driving
@@ -238,6 +244,9 @@ class Service:
             NotFoundError: There is none for it.
         """
         row = await self.store.row(run_id)
+        if row is None:
+            await self.host.under_way.recorded(run_id)
+            row = await self.store.row(run_id)
         if row is None or not who.sees(row.agent, json.loads(row.actor)):
             raise NotFoundError(f"no run {run_id}", fix="ask for the list of runs")
         return row

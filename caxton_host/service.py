@@ -11,6 +11,7 @@ it may not see does not exist for it.
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
 import logging
 from collections.abc import Callable, Mapping
@@ -91,10 +92,23 @@ class Submission:
     ahead: bool = False
 
     @property
+    def slot(self) -> str:
+        """What is kept of its key, which may say something of whoever made it up."""
+        return codec.sha256(self._key)
+
+    @property
     def digest(self) -> str:
-        """What is the same if the same is asked again."""
+        """
+        What is the same if the same is asked again with the same key.
+
+        The key is not kept, so nobody can find out by trying what was asked.
+        """
         asked = {"agent": self.agent, "input": self.input, "vars": {**self.variables}}
-        return codec.sha256(codec.canonical(asked))
+        return hmac.digest(self._key, codec.canonical(asked), "sha256").hex()
+
+    @property
+    def _key(self) -> bytes:
+        return (self.key or "").encode()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -193,7 +207,7 @@ class Service:
         run_id = self.host.new_id()
         if wanted.key is not None:
             digest, known = await self.store.submitted(
-                _key(who), wanted.key, wanted.digest, run_id
+                _key(who), wanted.slot, wanted.digest, run_id
             )
             if digest != wanted.digest:
                 raise UsageError(

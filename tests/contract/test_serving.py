@@ -105,6 +105,27 @@ async def test_token_that_somebody_edited_lets_nobody_in(tmp_path: Path) -> None
                 await store.token(ROW.id)
 
 
+async def test_what_cannot_be_read_or_kept_is_an_error_without_what_was_asked(
+    tmp_path: Path,
+) -> None:  # law 8
+    clock = FakeClock()
+    async with SqlStore.open(
+        url(tmp_path), clock=clock, entropy=FakeEntropy()
+    ) as store:
+        with store.engine.connect() as connection:
+            for table in ("tokens", "submissions"):
+                connection.exec_driver_sql(f"DROP TABLE {table}")
+        for asking in (
+            store.token("secret"),
+            store.submitted("secret", "secret", "secret", "secret"),
+            store.add_token(replace(ROW, digest="secret"), HOST, CREATED),
+        ):
+            with pytest.raises(StoreError) as refusal:
+                await asking
+            assert "secret" not in str(refusal.value)
+        assert await store.read(HOST) == []
+
+
 async def test_key_stands_for_the_run_that_it_was_first_used_for(store: Store) -> None:
     assert await store.submitted("token/ann", "k1", "d1", "r1") == ("d1", "r1")
 

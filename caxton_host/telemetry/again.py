@@ -103,11 +103,12 @@ class Again:
             if served.by == "resolution":
                 self._begin(number)
                 self._settle(number, self._outcomes[number])
-        for recorded in events:
-            self._take(recorded)
-            if recorded.type in ENDS and recorded is not first:
+        last = first
+        for last in events:
+            self._take(last)
+            if last.type in ENDS and last is not first:
                 break  # what comes behind it was recorded by others
-        self._end(recorded)
+        self._end(last)
 
     def _described(self, *, resumed: bool) -> Execution:
         recording = self.recording

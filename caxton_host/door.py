@@ -119,7 +119,7 @@ class RunDoor:
         served = self.served.get(call.number)
         if served is None and self.gateway.journal.answers(call.number):
             return nullcontext()
-        return self.span.call(call, served)
+        return self.span.call(call, self.gateway.routes.get(call.name), served)
 
     def log(self, level: int, text: bytes) -> None:
         """Record a log line, until the run has written its share."""

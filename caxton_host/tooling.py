@@ -13,22 +13,21 @@ from .core.calls import Completed
 from .core.catalogue import Offered
 from .core.contexts import ServerResource
 from .core.events import Event
+from .core.outcomes import NOT_HERE
 from .core.redact import Redactor
 from .core.runs import Request
 from .core.webhooks import SERVER as WEBHOOK
 from .errors import ToolError
 from .ports import Era, Eras, RunScope, ToolClient, ToolRequest, ToolService
-from .telemetry import NoTelemetry, OtelTelemetry
+from .telemetry import NoTelemetry, Observed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from .mcp import McpTools, Pool
+    from .mcp.status import ServerStatus
 
 __all__ = ["LateEras", "Routed", "Tooling", "open_tools", "server_names"]
-
-
-_NOT_HERE = "not here: no run has needed it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +144,7 @@ class Tooling:
     """
 
     redact: Redactor
-    telemetry: OtelTelemetry | NoTelemetry
+    telemetry: Observed | NoTelemetry
     on_event: Callable[[Event], None]
     start: Collection[str] = ()
     eras: Eras | None = None
@@ -187,8 +186,12 @@ class Tooling:
     async def restart(self, request: Request) -> str:
         """Start the server anew that a request names, and return what came of it."""
         if self._pool is None:
-            return _NOT_HERE
-        return await self._pool.restart(request.subject or "") or _NOT_HERE
+            return NOT_HERE
+        return await self._pool.restart(request.subject or "") or NOT_HERE
+
+    def status(self) -> Sequence[ServerStatus]:
+        """Return how each MCP server does. May be called from another thread."""
+        return self._pool.status() if self._pool else ()
 
     def _servers(self, config: Config) -> McpTools:
         from .mcp import McpTools, Pool  # noqa: PLC0415 -- only with a server
@@ -215,7 +218,7 @@ class Tooling:
 async def open_tools(  # noqa: PLR0913 -- see `Tooling`
     config: Config,
     redact: Redactor,
-    telemetry: OtelTelemetry | NoTelemetry,
+    telemetry: Observed | NoTelemetry,
     on_event: Callable[[Event], None],
     *,
     eras: Eras | None = None,

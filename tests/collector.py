@@ -9,9 +9,6 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TypeAlias
 
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-)
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
@@ -35,12 +32,8 @@ class Collector:
     paths: list[str] = field(default_factory=list[str])
     spans: list[Span] = field(default_factory=list[Span])
     services: set[str] = field(default_factory=set[str])
-    counted: dict[str, int] = field(default_factory=dict[str, int])
 
     def take(self, path: str, body: bytes) -> None:
-        if path.endswith("/metrics"):
-            self.count(body)
-            return
         request = ExportTraceServiceRequest.FromString(body)
         self.paths.append(path)
         for resource in request.resource_spans:
@@ -51,14 +44,6 @@ class Collector:
             }
             for scope in resource.scope_spans:
                 self.spans += scope.spans
-
-    def count(self, body: bytes) -> None:
-        request = ExportMetricsServiceRequest.FromString(body)
-        for resource in request.resource_metrics:
-            for scope in resource.scope_metrics:
-                for metric in scope.metrics:
-                    (point,) = metric.sum.data_points
-                    self.counted[metric.name] = point.as_int
 
     def named(self, name: str) -> Span:
         [span] = [span for span in self.spans if span.name == name]

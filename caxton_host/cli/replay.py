@@ -173,7 +173,7 @@ async def _execute(
     from ..bootstrap import open_sandbox
     from ..recording import Recording
     from ..replay import Options, replay
-    from ..telemetry import connect
+    from ..telemetry import observe
 
     module, pause = None, None
     if wanted.against or wanted.step:
@@ -183,7 +183,7 @@ async def _execute(
         if wanted.step:
             pause = Stepper(recording.history).pause
     async with AsyncExitStack() as stack:
-        telemetry = connect(config.telemetry_endpoint, os.environ)
+        telemetry = observe(config.telemetry_endpoint, os.environ)
         stack.callback(telemetry.close)
         sandbox = await stack.enter_async_context(
             open_sandbox(frame.paths(), config.places)

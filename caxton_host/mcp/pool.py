@@ -17,6 +17,7 @@ from ..core.calls import JSON, Completed
 from ..core.catalogue import Offered
 from ..core.contexts import ServerResource
 from ..core.events import Event
+from ..core.outcomes import FAILED, RESTARTED
 from ..core.redact import Redactor
 from ..core.servers import ServerConfig
 from ..errors import ServerUnavailable, ToolError
@@ -106,6 +107,11 @@ class Pool:
             self._access[key] = found
         return found
 
+    def status(self) -> list[ServerStatus]:
+        """Return how each server does. May be called from another thread."""
+        held = [one for some in [*self._holders.values()] for one, _ in [*some]]
+        return [server.status() for server in held]
+
     async def restart(self, name: str) -> str | None:
         """Start servers of that *name* anew: what came of it; ``None``: none is so."""
         named = [
@@ -118,7 +124,7 @@ class Pool:
         if not named:
             return None
         found = [str(problem) for problem in problems if problem]
-        return f"failed: {'; '.join(found)}" if found else "restarted"
+        return f"{FAILED}{'; '.join(found)}" if found else RESTARTED
 
     async def give_back(
         self, key: PoolKey, server: Server, *, linger: bool = False

@@ -118,9 +118,9 @@ class RunSpan(Protocol):
     """A run, while it is watched."""
 
     def call(
-        self, call: ToolCall, served: Served | None = None
+        self, call: ToolCall, route: Route | None, served: Served | None = None
     ) -> AbstractContextManager[Span]:
-        """Watch one call of it."""
+        """Watch one call of it, which leads to *route*."""
         ...
 
     def recorded(

@@ -1,5 +1,5 @@
 """
-OpenTelemetry: the spans of runs, calls and attempts, and a metric.
+OpenTelemetry: the spans of runs, calls and attempts; metrics; log records.
 
     invoke_agent weather                INTERNAL
       execute_tool weather              INTERNAL, one a call, denied ones too
@@ -16,7 +16,16 @@ from __future__ import annotations
 
 from .export import connect
 from .none import NoTelemetry
+from .observe import observe
+from .observed import Observed
 from .spans import OtelTelemetry
 from .tools import TracedTools
 
-__all__ = ["NoTelemetry", "OtelTelemetry", "TracedTools", "connect"]
+__all__ = [
+    "NoTelemetry",
+    "Observed",
+    "OtelTelemetry",
+    "TracedTools",
+    "connect",
+    "observe",
+]

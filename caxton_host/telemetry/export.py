@@ -1,43 +1,52 @@
-"""Where spans and metrics are sent to."""
+"""Where spans, metrics and logs are sent to."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from .ending import nothing
 from .none import NoTelemetry
 from .spans import OtelTelemetry
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-__all__ = ["address", "connect", "host", "resource", "with_content"]
+__all__ = [
+    "address",
+    "connect",
+    "host",
+    "hushed",
+    "reporting",
+    "resource",
+    "wanted",
+    "with_content",
+]
 
 logger = logging.getLogger("caxton_host")
 
 
 def connect(
-    endpoint: str | None, environ: Mapping[str, str]
+    endpoint: str | None,
+    environ: Mapping[str, str],
+    on_lost: Callable[[], None] = nothing,
 ) -> OtelTelemetry | NoTelemetry:
     """
-    Return telemetry that sends to an OTLP end point, if there is one.
+    Return telemetry that sends spans to an OTLP end point, if there is one.
 
     Args:
         endpoint: The base URL, such as ``http://localhost:4318``; by default
-            what ``OTEL_EXPORTER_OTLP_ENDPOINT`` or its variants for traces and
-            metrics say.
+            what ``OTEL_EXPORTER_OTLP_ENDPOINT`` or its variant for traces says.
 
         environ: Where to look for it.
+
+        on_lost: Called for each batch of spans that is not taken.
     """
-    url = address("traces", endpoint, environ)
-    if environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or not url:
+    url = wanted("traces", endpoint, environ)
+    if not url:
         return NoTelemetry()
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
         OTLPSpanExporter,
@@ -49,15 +58,25 @@ def connect(
 
     own, ids = resource(environ), Ids()
     provider = TracerProvider(resource=own, shutdown_on_exit=False, id_generator=ids)
-    # The exporter's own reports come once a batch and as tracebacks; ours once.
-    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+    hushed()
     exporter = OTLPSpanExporter(endpoint=url)
-    lost = _once(f"telemetry: {host(url)} does not take spans; they are lost")
-    provider.add_span_processor(BatchSpanProcessor(_reporting(exporter, lost)))
-    metered = partial(_meters, address("metrics", endpoint, environ), own)
+    warn = _once(f"telemetry: {host(url)} does not take spans; they are lost")
+
+    def lost() -> None:
+        on_lost()
+        warn()
+
+    reporting(exporter, lost)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
     tracer = provider.get_tracer("caxton_host")
     spans = Spans(tracer, ids, content=with_content(environ))
-    return OtelTelemetry(spans, provider, exporter, lost, metered)
+    return OtelTelemetry(spans, provider, exporter, warn)
+
+
+def wanted(signal: str, endpoint: str | None, environ: Mapping[str, str]) -> str:
+    """Return where a signal goes, unless telemetry was turned off."""
+    off = environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
+    return "" if off else address(signal, endpoint, environ)
 
 
 def address(signal: str, endpoint: str | None, environ: Mapping[str, str]) -> str:
@@ -79,20 +98,13 @@ def resource(environ: Mapping[str, str]) -> Resource:
 
 def with_content(environ: Mapping[str, str]) -> bool:
     """Return whether parameters and results are wanted on spans."""
-    wanted = environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT")
-    return wanted in {"SPAN_ONLY", "SPAN_AND_EVENT"}
+    said = environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT")
+    return said in {"SPAN_ONLY", "SPAN_AND_EVENT"}
 
 
-def _meters(url: str, resource: Resource) -> MeterProvider:
-    from opentelemetry.exporter.otlp.proto.http.metric_exporter import (
-        OTLPMetricExporter,
-    )
-    from opentelemetry.sdk.metrics import MeterProvider
-    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
-
-    exporters = [OTLPMetricExporter(endpoint=url)] if url else []
-    readers = [PeriodicExportingMetricReader(exporter) for exporter in exporters]
-    return MeterProvider(readers, resource, shutdown_on_exit=False)
+def hushed() -> None:
+    """Have the vendor say nothing: it would once a batch, and with tracebacks."""
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
 
 
 def host(url: str) -> str:
@@ -111,15 +123,14 @@ def _once(warning: str) -> Callable[[], None]:
     return warn
 
 
-def _reporting(exporter: SpanExporter, lost: Callable[[], None]) -> SpanExporter:
-    """Return *exporter*, calling *lost* when it fails."""
+def reporting(exporter: Any, lost: Callable[[], None]) -> None:  # noqa: ANN401 -- of any signal
+    """Have *lost* called whenever *exporter* fails."""
     send = exporter.export
 
-    def export(spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        result = send(spans)
+    def export(*batch: Any, **options: Any) -> Any:  # noqa: ANN401 -- as it is
+        result = send(*batch, **options)
         if result.name != "SUCCESS":
             lost()
         return result
 
-    exporter.export = export  # type: ignore[method-assign]  # of this one only
-    return exporter
+    exporter.export = export

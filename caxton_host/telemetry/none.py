@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from ..core.events import Event
 from ..ports import Execution, Served
+from .prometheus import nothing_to_read
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from ..core.calls import Outcome, Route, ToolCall
+    from .metrics import ServerState
 
 __all__ = ["NoTelemetry"]
 
@@ -30,13 +32,12 @@ class NoTelemetry:
         del execution
         yield self
 
-    @contextlib.contextmanager
     def call(
-        self, call: ToolCall, served: Served | None = None
-    ) -> Generator[NoTelemetry]:
+        self, call: ToolCall, route: Route | None, served: Served | None = None
+    ) -> contextlib.AbstractContextManager[NoTelemetry]:
         """Watch nothing of a call."""
-        del call, served
-        yield self
+        del call, route, served
+        return contextlib.nullcontext(self)
 
     def recorded(self, seq: int, events: Sequence[Event]) -> list[tuple[None, None]]:
         """Take no note of events."""
@@ -67,8 +68,34 @@ class NoTelemetry:
         """Return *tools* as they are."""
         return tools
 
+    # -- of the host itself ----------------------------------------------------
+
+    @property
+    def counts(self) -> NoTelemetry:
+        """Who is told what becomes of the host."""
+        return self
+
+    def happened(self, event: Event) -> None:
+        """Count nothing."""
+
+    def look_at(self, servers: Callable[[], Iterable[ServerState]]) -> None:
+        """Look at nothing."""
+
+    def committed(self, seconds: float, events: int, queued: int) -> None:
+        """Count nothing."""
+
     def anchor_failed(self) -> None:
         """Count nothing."""
+
+    def worker(self, what: str) -> None:
+        """Count nothing."""
+
+    def lost(self, signal: str) -> None:
+        """Count nothing."""
+
+    def scrape(self) -> tuple[str, bytes]:
+        """Return that there is nothing to read."""
+        return nothing_to_read()
 
     def close(self) -> None:
         """Do nothing."""

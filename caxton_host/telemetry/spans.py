@@ -1,16 +1,14 @@
-"""Telemetry that sends: spans of runs, calls and attempts, and a metric."""
+"""Telemetry that sends: spans of runs, calls and attempts."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from .ending import cut_short
 from .tools import TracedTools
 
 if TYPE_CHECKING:
-    from opentelemetry.metrics import Counter
-    from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import SpanExporter
 
@@ -18,8 +16,6 @@ if TYPE_CHECKING:
     from .tracer import Spans, WatchedRun
 
 __all__ = ["OtelTelemetry"]
-
-_FLUSH = 0.8  # seconds; a run ends at most a second later when nobody listens
 
 
 class OtelTelemetry:
@@ -34,8 +30,6 @@ class OtelTelemetry:
         exporter: What may keep the flush waiting, to be cut short.
 
         lost: Called when spans could not be sent.
-
-        metered: Makes the meters, when there is something to count.
     """
 
     def __init__(
@@ -44,15 +38,11 @@ class OtelTelemetry:
         provider: TracerProvider,
         exporter: SpanExporter,
         lost: Callable[[], None],
-        metered: Callable[[], MeterProvider],
     ) -> None:
         self.spans = spans
         self._provider = provider
         self._exporter = exporter
         self._lost = lost
-        self._metered = metered
-        self._meters: MeterProvider | None = None
-        self._failures: Counter | None = None
 
     def run(self, execution: Execution) -> WatchedRun:
         """Watch a run from its first event to its last."""
@@ -70,27 +60,6 @@ class OtelTelemetry:
         """Return *tools*, of which every attempt is watched."""
         return TracedTools(tools, self.spans)
 
-    def anchor_failed(self) -> None:
-        """Count a try to anchor a checkpoint that failed."""
-        if self._failures is None:
-            self._meters = self._metered()
-            self._failures = self._meters.get_meter("caxton_host").create_counter(
-                "caxton.anchor.failures", "{try}", "Tries to anchor a checkpoint"
-            )
-        self._failures.add(1)
-
-    def _shut_down(self) -> None:
-        self._provider.shutdown()
-        if self._meters:
-            self._meters.shutdown()
-
     def close(self) -> None:
         """Send what is left, for at most a second."""
-        flush = threading.Thread(target=self._shut_down, daemon=True)
-        flush.start()
-        flush.join(_FLUSH)
-        if flush.is_alive():
-            self._exporter.shutdown()  # ends the wait between two attempts
-            flush.join(_FLUSH / 8)
-        if flush.is_alive():  # within an attempt, which nothing can end
-            self._lost()
+        cut_short(self._provider.shutdown, self._exporter.shutdown, self._lost)

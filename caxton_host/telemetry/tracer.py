@@ -173,9 +173,10 @@ class WatchedRun(Watched):
 
     @contextlib.contextmanager
     def call(
-        self, call: ToolCall, served: Served | None = None
+        self, call: ToolCall, route: Route | None, served: Served | None = None
     ) -> Generator[WatchedCall]:
         """Watch one call of it."""
+        del route  # its intent says so
         try:
             with self.begin(call.number, call.name, served or _SERVED) as watched:
                 yield watched

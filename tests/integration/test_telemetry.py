@@ -9,18 +9,14 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from caxton_host import codec
-from caxton_host.bootstrap import running
-from caxton_host.config import Config, Paths
-from caxton_host.config.model import Audit
 from caxton_host.core.approvals import Approve
 from caxton_host.core.calls import Completed
-from caxton_host.core.events import LogWritten, RunStarted, ToolInvoked
+from caxton_host.core.events import RunStarted, ToolInvoked
 from caxton_host.core.grants import Grant
 from caxton_host.errors import ToolError
 from caxton_host.ports import Door, Ending, Guest, ToolRequest
@@ -481,26 +477,3 @@ async def test_without_telemetry_a_run_is_the_same() -> None:
 
 def test_tool_error_has_a_kind_that_spans_can_name() -> None:
     assert ToolError("changed", "no", "x").kind == "changed"
-
-
-async def test_tries_to_anchor_that_fail_are_counted(
-    collector: Collector, tmp_path: Path
-) -> None:
-    config = Config(
-        store_url=f"sqlite:///{tmp_path}/caxton.db",
-        audit=Audit(anchor=f"file:{tmp_path}"),
-        telemetry_endpoint=collector.url,
-    )
-    paths = Paths(config=tmp_path, data=tmp_path, state=tmp_path, cache=tmp_path)
-    async with running(config, paths, {}) as up:
-        await up.store.create("host/1").append(LogWritten(n=1, level="info", text=""))
-        await up.store.seal()
-    assert collector.counted["caxton.anchor.failures"] >= 1
-
-
-def test_nothing_is_counted_where_metrics_have_no_address(collector: Collector) -> None:
-    traces = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{collector.url}/v1/traces"}
-    telemetry = connect(None, traces)
-    telemetry.anchor_failed()
-    telemetry.close()
-    assert (collector.counted, collector.paths) == ({}, [])

@@ -738,8 +738,10 @@ class Watching(NoTelemetry):
     _of: str | None = None
 
     @contextmanager
-    def call(self, call: ToolCall, served: Served | None = None) -> Generator[Watching]:
-        del served
+    def call(
+        self, call: ToolCall, route: Route | None, served: Served | None = None
+    ) -> Generator[Watching]:
+        del route, served
         mine = Watching(self.ended_calls, call.number)
         yield mine
         self.ended_calls.append((call.number, mine._of))

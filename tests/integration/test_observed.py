@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import signal
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -373,6 +374,19 @@ def test_without_anybody_who_wants_to_know_nothing_is_watched() -> None:
     telemetry.counts.worker("died")
     telemetry.counts.lost("spans")
     assert telemetry.scrape()[1] == b""
+
+
+def test_without_anybody_who_wants_to_know_nothing_is_imported() -> None:
+    code = """
+import sys
+from caxton_host.telemetry import observe
+observe(None, {})
+print([name for name in sys.modules if name.startswith(("opentelemetry", "prom"))])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
 
 
 async def test_metrics_alone_may_have_an_end_point(receiver: Receiver) -> None:

@@ -101,8 +101,6 @@ def call_fields(execution: Execution, number: int, name: str) -> Fields:
         "gen_ai.tool.name": name,
         "gen_ai.tool.type": "extension",
         "gen_ai.tool.call.id": f"{execution.run_id}:{number}",
-        "caxton.run.id": execution.run_id,
-        "caxton.run.mode": execution.mode,
         "caxton.event.stream": stream_of(execution.run_id),
     }
 

@@ -209,6 +209,16 @@ async def test_call_that_waits_says_that_somebody_is_asked(
     assert asked == {"caxton.acl.verdict": "ask"}
 
 
+async def test_each_call_of_a_batch_that_waits_says_so(collector: Collector) -> None:
+    close(await waiting_together(collector))
+
+    assert tree(collector.spans) == [
+        "invoke_agent weather live suspended",
+        "  execute_tool weather waits",
+        "  execute_tool mcp__demo__echo waits",
+    ]
+
+
 # -- who asked -------------------------------------------------------------------
 
 ASKED = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -547,6 +557,20 @@ async def waiting(collector: Collector) -> Scene:
     return scene
 
 
+async def waiting_together(collector: Collector) -> Scene:
+    async def script(door: Door, guest: Guest) -> Ending:
+        del guest
+        names = ("weather", "rm", "mcp__demo__echo")
+        await door.call_many(codec.encode([(name, {}) for name in names]), 1)
+        return ended()
+
+    scene = traced(collector.url, script)
+    wanting = replace(rule("demo/*"), approve=Approve())
+    scene.request = replace(scene.request, grant=Grant(allow=(wanting,)))
+    await scene.run()
+    return scene
+
+
 async def resumed(collector: Collector) -> Scene:
     scene = await crashed(collector, echo="read")
     again(scene, collector)
@@ -595,7 +619,7 @@ def compared(span: Span) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize(
-    "made", [live, retried, batched, waiting, resumed, given, forked]
+    "made", [live, retried, batched, waiting, waiting_together, resumed, given, forked]
 )
 async def test_spans_of_the_log_are_those_that_were_sent(
     collector: Collector, made: Callable[[Collector], Any]

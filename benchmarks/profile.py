@@ -56,10 +56,10 @@ _COMMIT = "fsync: COMMIT"
 _DONE = {
     "forward: the tool server, there and back": (
         "calls pass by the dispatcher of the SDK (decision 0005). A request is one "
-        "write, and its answer is judged as its bytes come in, so this costs less than "
-        "the bare SDK call of the first section, to the same server. A client written "
-        "by hand needs about two thirds of the SDK's time there, so most of what is "
-        "left is the server's."
+        "write, and its answer is judged as its bytes come in, so this costs about as "
+        "much as the bare SDK call of the first section, to the same server, with "
+        "limits, deadline and progress. A client written by hand needs about two "
+        "thirds of the SDK's time there, so most of what is left is the server's."
     ),
     _COMMIT: (
         "it is one a call, not two: the outcome of a call rides with the intent of the "

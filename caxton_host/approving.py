@@ -18,7 +18,7 @@ from .errors import UsageError
 from .ports import Store
 from .recording import Recording
 
-__all__ = ["Word", "say", "still_waiting"]
+__all__ = ["Word", "open_questions", "say", "still_waiting"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +105,13 @@ def _meant(run_id: str, seq: int | None, waiting: Sequence[Asked]) -> Asked:
         f"{what}: the events that wait for an approval are: {known}",
         fix="name one of them; caxton approval list shows what waits",
     )
+
+
+def open_questions(recording: Recording, now: int) -> list[Asked]:
+    """Return what a suspended run waits for that can still be decided, in order."""
+    if recording.state != "suspended":
+        return []
+    return [one for one in recording.journal().waiting if not one.is_over(now)]
 
 
 def still_waiting(run_id: str, waiting: Sequence[Asked], now: int) -> Unapproved:

@@ -55,6 +55,8 @@ __all__ = [
     "usable_store",
 ]
 
+_NOTHING: Mapping[str, OfHost] = {}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
@@ -85,6 +87,7 @@ async def running(  # noqa: PLR0913 -- what a host is made of
     watch: Callable[[str, ToolProgress], None] = unwatched,
     load: Callable[[], Config] | None = None,
     served: bool = False,
+    kinds: Mapping[str, OfHost] = _NOTHING,
 ) -> AsyncGenerator[Running]:
     """
     Bring up a host, and take it down in the end.
@@ -105,6 +108,8 @@ async def running(  # noqa: PLR0913 -- what a host is made of
 
         served: The host is there for others: its metrics are kept, to be read by
             ``telemetry.scrape``.
+
+        kinds: What it does besides when it is asked, by kind of request.
     """
     redact = Redactor(config.secrets)
     async with contextlib.AsyncExitStack() as stack:
@@ -176,12 +181,12 @@ async def running(  # noqa: PLR0913 -- what a host is made of
                 admission=Admission(config.places.runs),
                 watch=watch,
             )
-            kinds: dict[str, OfHost] = {"restart": tooling.restart}
+            doing = {**kinds, "restart": tooling.restart}
             if load is not None:
                 reloader = Reloader(load=load, tools=tools, on_event=log.queue)
                 await servers.enter_async_context(reloader.listening())
-                kinds["reload"] = reloader.asked
-            async with watching(store, stream, host.under_way, kinds=kinds):
+                doing["reload"] = reloader.asked
+            async with watching(store, stream, host.under_way, kinds=doing):
                 yield Running(
                     host=host,
                     store=store,

@@ -308,7 +308,7 @@ def _no_constant(name: str) -> NoReturn:
     raise BadBytes(f"{name} is not a number")
 
 
-def _bounded(value: object, nodes: int) -> None:
+def _bounded(value: JSON, nodes: int) -> None:
     """Walk in levels: as deep as the value, and no deeper than allowed."""
     level, depth, seen = [value], 0, 0
     while level:
@@ -318,23 +318,23 @@ def _bounded(value: object, nodes: int) -> None:
             raise BadBytes(f"deeper than {DEPTH}")
         if seen > nodes:
             raise BadBytes(f"more than {nodes} values")
-        below: list[object] = []
+        below: list[JSON] = []
         for item in level:
-            kind = type(item)
-            if kind is dict:
-                mapping = cast("dict[str, object]", item)
-                for key in mapping:
+            if isinstance(item, dict):
+                for key in item:
                     if not key.isascii():
                         _check(key)
-                below += mapping.values()
-            elif kind is list:
-                below += cast("list[object]", item)
-            elif kind is not str or not cast("str", item).isascii():
+                below += item.values()
+            elif isinstance(item, list):
+                below += item
+            elif not isinstance(item, str) or not item.isascii():
                 _check(item)
         level = below
 
 
 def _check(item: object) -> None:
+    if item is None or isinstance(item, bool):
+        return
     if isinstance(item, str):
         try:
             item.encode()
@@ -346,7 +346,7 @@ def _check(item: object) -> None:
     elif isinstance(item, int):
         if not _SMALLEST <= item <= _LARGEST:
             raise BadBytes("a number has more than 64 bits")
-    elif item is not None:
+    else:
         raise BadBytes("bytes and times are not values")
 
 

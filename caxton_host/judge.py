@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from .core.approvals import Unapproved, unmet
 from .core.calls import JSON, REPEATABLE, Denied, Route, ToolCall
-from .core.decisions import Allowed, Attempt, decide, may_again
+from .core.decisions import Allowed, Attempt, Refusal, decide, may_again
 from .core.events import ApprovalRequested, ToolInvoked, ToolRetried
 from .core.grants import Grant
 from .core.journal import InDoubt, Journal
@@ -128,11 +128,11 @@ class Judge:
         if call.fault:
             return Denied(code="bad_request", rule=None, message=call.fault)
         try:
-            attempt = replace(self._attempt(call, route), refused=out.recorded)
+            attempt = self._attempt(call, route, out.recorded)
             verdict = decide(self.grant, attempt, self.journal.tally)
             if isinstance(verdict, Denied):
                 return verdict
-            today = self._decide_today(replace(attempt, refused=out.today))
+            today = self._decide_today(attempt, out)
         except Exception:  # noqa: BLE001 -- law 4: an error while deciding is a denial
             return Denied(
                 code="error", rule=None, message="the call could not be judged"
@@ -141,7 +141,9 @@ class Judge:
             return today
         return verdict.and_today(today) if today else verdict
 
-    def _attempt(self, call: ToolCall, route: Route | None) -> Attempt:
+    def _attempt(
+        self, call: ToolCall, route: Route | None, refused: Mapping[str, Refusal]
+    ) -> Attempt:
         return Attempt(
             route=route,
             params=call.params or {},
@@ -149,6 +151,7 @@ class Judge:
             now=self.now(),
             matches=fits,
             schema=self._schema(call, route),
+            refused=refused,
         )
 
     def _schema(
@@ -162,11 +165,12 @@ class Judge:
         sent: JSON = {**(call.params or {}), route.key_argument: key}
         return lambda _: check(sent)
 
-    def _decide_today(self, attempt: Attempt) -> Allowed | Denied | None:
+    def _decide_today(self, attempt: Attempt, out: Out) -> Allowed | Denied | None:
         """Return what today's grants say of a call, if the run was resumed."""
         today = self.journal.today
         if today is None:
             return None
+        attempt = replace(attempt, refused=out.today)
         verdict = decide(today, attempt, self.journal.tally_today)
         if isinstance(verdict, Allowed):
             return verdict
@@ -190,7 +194,7 @@ class Judge:
         if not (known.resolved or effects <= REPEATABLE):
             raise Suspend(call.number, f"call {call.number} is in doubt")
         today = self.journal.today
-        if today is not None and not may_again(today, self._attempt(call, route)):
+        if today is not None and not may_again(today, self._attempt(call, route, {})):
             raise Suspend(
                 call.number,
                 f"call {call.number} is in doubt, and the grants of today do not "

@@ -75,7 +75,7 @@ class Library:
         own = manifest or Manifest(name=agent.name)
         return Card(
             name=agent.name,
-            tool=(expose.name or agent.name) if expose.mcp else None,
+            tool=agent.tool,
             description=agent.description or own.description,
             version=own.version,
             input_schema=expose.input_schema or _schema(own.input_schema),

@@ -19,13 +19,25 @@ from .core.calls import JSON
 from .core.events import Event, RunCancelled, RunSuspended
 from .core.journal import Journal
 from .core.names import stream_of
+from .core.outcomes import FAILED, UNKNOWN
 from .core.resolution import closing
 from .core.runs import ENDS, Request
 from .errors import BusyError, CaxtonError, StoreError, UsageError
 from .ports import EventLog, SharedStore, Store
 from .recording import Recording
 
-__all__ = ["EVERY", "OfHost", "UnderWay", "cancel_idle", "watching"]
+__all__ = [
+    "EVERY",
+    "GO_ON",
+    "OfHost",
+    "UnderWay",
+    "cancel_idle",
+    "tell_hosts",
+    "watching",
+]
+
+#: Asked of a host: to go on with a run, if that waits for nobody any more.
+GO_ON = "go_on"
 
 #: Seconds between two looks for requests.
 EVERY = 0.25
@@ -34,7 +46,6 @@ EVERY = 0.25
 _RARELY = 4
 
 _PATIENCE = 5.0
-_UNKNOWN = "refused: the host does not know this kind of request"
 
 logger = logging.getLogger("caxton_host")
 
@@ -69,10 +80,20 @@ class _Run:
             self.task.cancel()
 
 
+def _ignore(_run: str) -> None:
+    """Do nothing with a run."""
+
+
 class UnderWay:
-    """The runs under way in a host, by id."""
+    """
+    The runs under way in a host, by id.
+
+    Attributes:
+        suspended: Called with each that is suspended, once that is recorded.
+    """
 
     def __init__(self) -> None:
+        self.suspended: Callable[[str], None] = _ignore
         self._runs: dict[str, _Run] = {}
         self._some = asyncio.Event()
 
@@ -125,6 +146,8 @@ class UnderWay:
             if run.asked:
                 task.uncancel()
             run.over.set()
+            if isinstance(run.end, RunSuspended):
+                self.suspended(run_id)
             # One whose log has failed may be under way anew before it is over.
             if self._runs.get(run_id) is run:
                 del self._runs[run_id]
@@ -147,6 +170,21 @@ class UnderWay:
     async def wait(self) -> None:
         """Return once a run is under way."""
         await self._some.wait()
+
+
+async def tell_hosts(
+    store: SharedStore, run_id: str, actor: dict[str, JSON], reason: str
+) -> None:
+    """
+    Tell the hosts that are up that somebody had a word on a suspended run.
+
+    Those that serve go on with it.
+
+    Raises:
+        StoreError: They could not be told; the word counts nevertheless.
+    """
+    for host in await store.hosts():
+        await store.ask(host, GO_ON, actor, reason, run_id)
 
 
 async def cancel_idle(
@@ -220,8 +258,8 @@ class _Doing:
             try:
                 return await of_host(request)
             except CaxtonError as exc:
-                return f"failed: {exc}"
-        return _UNKNOWN
+                return f"{FAILED}{exc}"
+        return UNKNOWN
 
 
 @contextlib.asynccontextmanager

@@ -40,7 +40,7 @@ from .errors import (
 )
 from .host import ForkRequest, Host, RunRequest
 from .library import Card, Library
-from .ports import SharedStore, Submissions
+from .ports import Readings, SharedStore, Submissions
 from .recording import Recording
 from .requests import cancel_idle
 
@@ -55,18 +55,12 @@ _MOST = 10_000
 _HOST: Mapping[str, JSON] = {"kind": "service", "id": "host", "authenticated": False}
 
 
-class Served(SharedStore, Submissions, Protocol):
+def _ignore(_run: str) -> None:
+    """Do nothing with a run."""
+
+
+class Served(SharedStore, Submissions, Readings, Protocol):
     """The store of a host that serves."""
-
-    async def runs(
-        self, limit: int, agent: str | None = None, state: str | None = None
-    ) -> list[RunRow]:
-        """Return at most *limit* runs, newest first."""
-        ...
-
-    async def row(self, run_id: str) -> RunRow | None:
-        """Return the run with that id, or ``None``."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +108,8 @@ class Service:
         background: Where they are driven.
 
         watchers: Who is told of calls while they last; `Host.watch` tells it.
+
+        decided: Called with a run that somebody had a word on.
     """
 
     host: Host
@@ -122,6 +118,7 @@ class Service:
     background: Background
     watchers: Watchers = field(default_factory=Watchers)
     library: Library = field(default_factory=Library)
+    decided: Callable[[str], None] = _ignore
 
     @property
     def line(self) -> Line:
@@ -358,6 +355,7 @@ class Service:
             actor=who.actor,
             reason=self.host.redact.text(reason),
         )
+        self.decided(run_id)
 
     async def decide(
         self,
@@ -400,6 +398,7 @@ class Service:
             role=roles[0] if roles else "",
         )
         await say(self.store, run_id, seq, word, now=self.host.clock.now())
+        self.decided(run_id)
 
     async def _own(self, who: Principal, run_id: str) -> RunRow:
         """Return a run that *who* may do something with, as one that it started."""
@@ -430,17 +429,30 @@ class Service:
 
         async def one(row: RunRow) -> bool:
             async with places:
-                try:
-                    ticket = self.line.admit(f"host/{row.agent}")
-                    await self._resume(row.run_id, {**_HOST}, ticket, "host_started")
-                except Suspend:
-                    return False
-                except CaxtonError as exc:
-                    logger.warning("run %s is not taken over: %s", row.run_id, exc)
-                    return False
-                return True
+                return await self.go_on(row.run_id, row.agent, "host_started")
 
         return sum(await asyncio.gather(*map(one, rows)))
+
+    async def go_on(self, run_id: str, agent: str, reason: str) -> bool:
+        """
+        Go on with a run that no host drives; return once that is so, or not.
+
+        Args:
+            run_id: The run; what it waits for may have come.
+
+            agent: What runs.
+
+            reason: Recorded with it.
+        """
+        try:
+            ticket = self.line.admit(f"host/{agent}")
+            await self._resume(run_id, {**_HOST}, ticket, reason)
+        except Suspend:
+            return False
+        except CaxtonError as exc:
+            logger.warning("run %s does not go on: %s", run_id, exc)
+            return False
+        return True
 
     async def _resume(
         self, run_id: str, actor: dict[str, JSON], ticket: Ticket, reason: str

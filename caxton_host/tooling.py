@@ -13,6 +13,7 @@ from .core.calls import Completed
 from .core.catalogue import Offered
 from .core.contexts import ServerResource
 from .core.events import Event
+from .core.outcomes import NOT_HERE
 from .core.redact import Redactor
 from .core.runs import Request
 from .core.webhooks import SERVER as WEBHOOK
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from .mcp.status import ServerStatus
 
 __all__ = ["LateEras", "Routed", "Tooling", "open_tools", "server_names"]
-
-
-_NOT_HERE = "not here: no run has needed it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,8 +186,8 @@ class Tooling:
     async def restart(self, request: Request) -> str:
         """Start the server anew that a request names, and return what came of it."""
         if self._pool is None:
-            return _NOT_HERE
-        return await self._pool.restart(request.subject or "") or _NOT_HERE
+            return NOT_HERE
+        return await self._pool.restart(request.subject or "") or NOT_HERE
 
     def status(self) -> Sequence[ServerStatus]:
         """Return how each MCP server does. May be called from another thread."""

@@ -34,6 +34,7 @@ COMMANDS = {
     "demo": "Show a governed run, offline, in half a minute.",
     "init": "Write a starter configuration here.",
     "run": "Run an agent, or a module, to its end.",
+    "serve": "Serve agents as MCP tools, and a control API.",
     "runs": "List, show and explain runs.",
     "events": "List, follow and export the events of a run.",
     "replay": "Execute a recorded run again, touching nothing.",

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import update_wrapper
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from ..core.approvals import VERDICTS, Asked, Verdict
 from ..core.calls import JSON
 from ..core.events import ApprovalRequested
 from ..core.redact import Redactor
 from ..core.summary import summarise
-from ..errors import CaxtonError, StoreError, UsageError
+from ..errors import StoreError, UsageError
+from . import completion
 from .frame import Frame, as_json, local_actor, wait
 from .interrupt import drive
 from .overrides import Overrides, check_text, overrides
@@ -131,29 +132,10 @@ async def _listed(frame: Frame, agent: str | None) -> list[_Waiting]:
         return await _all(store, agent)
 
 
-def _runs(
-    ctx: click.Context, param: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    del param
-    given = ctx.find_root().params
-    frame = Frame(config=given.get("config"), db=given.get("db"))
-    try:
-        found = wait(_listed(frame, None))
-    except CaxtonError:
-        return []
-    return [
-        CompletionItem(
-            one.run_id, help=f"{one.agent}: {one.call.server}/{one.call.tool}"
-        )
-        for one in found
-        if one.run_id.startswith(incomplete)
-    ]
-
-
 def _named(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the arguments that name a call which waits."""
     seq = click.argument("seq", type=click.IntRange(min=1), required=False)
-    return click.argument("run", shell_complete=_runs)(seq(function))
+    return click.argument("run", shell_complete=completion.suspended)(seq(function))
 
 
 @command.command("list")
@@ -252,28 +234,75 @@ async def _found(frame: Frame, run: str, seq: int | None) -> list[_Waiting]:
     return found
 
 
-def _deciding(function: Callable[..., Any]) -> Callable[..., Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Said:
+    """What the command line says of a call."""
+
+    run: str
+    seq: int | None
+    role: str
+    reason: str
+    no_resume: bool
+    variables: tuple[str, ...]
+    given: Overrides
+    as_json: bool
+
+
+def _deciding(
+    function: Callable[[click.Context, Frame, _Said], None],
+) -> Callable[..., None]:
     """Add what both verdicts take."""
+
+    def decided(
+        ctx: click.Context,
+        frame: Frame,
+        *,
+        run: str,
+        seq: int | None,
+        role: str,
+        reason: str,
+        no_resume: bool,
+        variables: tuple[str, ...],
+        given: Overrides,
+        as_json: bool,
+    ) -> None:
+        said = _Said(
+            run=run,
+            seq=seq,
+            role=role,
+            reason=reason,
+            no_resume=no_resume,
+            variables=variables,
+            given=given,
+            as_json=as_json,
+        )
+        function(ctx, frame, said)
+
+    command: Callable[..., None] = update_wrapper(decided, function)
     for added in (
         click.pass_context,
         click.pass_obj,
         as_json,
         overrides,
         option,
-        click.option("--no-resume", is_flag=True, help="Record it only."),
+        click.option(
+            "--no-resume",
+            is_flag=True,
+            help="Record it only; a host that serves goes on.",
+        ),
         click.option("--reason", default="", help="Why; it is recorded."),
         click.option(
             "--as", "role", default="", metavar="ROLE", help="Who you are; recorded."
         ),
         _named,
     ):
-        function = added(function)
-    return function
+        command = added(command)
+    return command
 
 
 @command.command("approve")
 @_deciding
-def approve(ctx: click.Context, frame: Frame, **given: Any) -> None:  # noqa: ANN401 -- the options
+def approve(ctx: click.Context, frame: Frame, said: _Said) -> None:
     """
     Let a call be made. SEQ is the event of the question, if there are several.
 
@@ -288,12 +317,12 @@ def approve(ctx: click.Context, frame: Frame, **given: Any) -> None:  # noqa: AN
       caxton approval approve @last --reason "the customer asked for it"
       caxton approval approve 0198 7 --as ops --no-resume
     """
-    _decide(ctx, frame, "approve", **given)
+    _decide(ctx, frame, "approve", said)
 
 
 @command.command("deny")
 @_deciding
-def deny(ctx: click.Context, frame: Frame, **given: Any) -> None:  # noqa: ANN401 -- the options
+def deny(ctx: click.Context, frame: Frame, said: _Said) -> None:
     """
     Refuse a call. SEQ is the event of the question, if there are several.
 
@@ -307,67 +336,62 @@ def deny(ctx: click.Context, frame: Frame, **given: Any) -> None:  # noqa: ANN40
       caxton approval deny @last --reason "twice the usual amount"
       caxton approval deny 0198 7 --as ops --no-resume
     """
-    _decide(ctx, frame, "deny", **given)
+    _decide(ctx, frame, "deny", said)
 
 
-def _decide(
-    ctx: click.Context,
-    frame: Frame,
-    verdict: Verdict,
-    *,
-    run: str,
-    seq: int | None,
-    role: str,
-    reason: str,
-    no_resume: bool,
-    variables: tuple[str, ...],
-    given: Overrides,
-    as_json: bool,
-) -> None:
-    from ..approving import Word
+def _decide(ctx: click.Context, frame: Frame, verdict: Verdict, said: _Said) -> None:
+    from ..approving import Word, open_questions
+    from ..clock import SystemClock
 
-    check_text("--reason", [reason, role])
-    config = given.servers_in(frame.load())
+    if said.variables and said.no_resume:
+        raise UsageError(
+            "--var is for a run that goes on", fix="leave out --var, or --no-resume"
+        )
+    check_text("--reason", [said.reason, said.role])
+    config = said.given.servers_in(frame.load())
     redact = Redactor(config.secrets)
     word = Word(
         verdict=verdict,
         actor=local_actor(),
-        reason=redact.text(reason),
-        role=redact.text(role),
+        reason=redact.text(said.reason),
+        role=redact.text(said.role),
     )
     told = Told(
         frame=frame,
         config=config,
-        given=given,
-        private={} if no_resume else private_of(config, variables),
-        quiet=as_json,
-        as_json=as_json,
+        given=said.given,
+        private={} if said.no_resume else private_of(config, said.variables),
+        quiet=said.as_json,
+        as_json=said.as_json,
     )
-    recording = wait(_said(told, run, seq, word))
-    if no_resume:
-        if as_json:
+    recording = wait(_recorded(told, said, word))
+    if said.no_resume:
+        if said.as_json:
             show(summarise(recording.run_id, recording.own).to_document())
         note(f"to go on: {frame.command()} runs resume {recording.run_id}")
         return
-    if all(one.is_over for one in _waiting_in(recording)):
+    if not open_questions(recording, SystemClock().now()):
         recording = drive(_go_on(told, recording.run_id), frame.command())
     ctx.exit(told.ending(recording))
 
 
-async def _said(told: Told, run: str, seq: int | None, word: Word) -> Recording:
+async def _recorded(told: Told, said: _Said, word: Word) -> Recording:
     """Record a word, and return what the run has by then."""
     from ..approving import say
     from ..bootstrap import open_store
     from ..clock import SystemClock
     from ..recording import Recording
+    from ..requests import tell_hosts
 
     # Looked for first: a database is not made for a run that it cannot have.
     async with open_store(told.config, write=False) as store:
-        run_id = await store.find_run(run)
+        run_id = await store.find_run(said.run)
     async with open_store(told.config, write=True) as store:
-        call = await say(store, run_id, seq, word, now=SystemClock().now())
+        call = await say(store, run_id, said.seq, word, now=SystemClock().now())
         asked = f"call {call.call}, {call.server}/{call.tool}"
         note(f"{word.verdict} is recorded of {asked} {_short(call)}")
+        if said.no_resume:
+            await tell_hosts(store, run_id, word.actor, word.reason)
         return await Recording.load(run_id, store)
 
 

@@ -80,10 +80,9 @@ def _can_ask(told: Told) -> bool:
 
 
 def _waiting(up: Running, recording: Recording) -> list[Asked]:
-    if recording.state != "suspended":
-        return []
-    now = up.host.clock.now()
-    return [one for one in recording.journal().waiting if not one.is_over(now)]
+    from ..approving import open_questions
+
+    return open_questions(recording, up.host.clock.now())
 
 
 async def _asked(up: Running, recording: Recording) -> Recording:

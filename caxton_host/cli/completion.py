@@ -7,13 +7,13 @@ Nothing is started for it, and nothing complained of: what is not known is not s
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import CompletionItem, get_completion_class
 
 from ..errors import CaxtonError
 from .frame import as_json, wait
@@ -21,8 +21,12 @@ from .screen import show
 
 if TYPE_CHECKING:
     from ..config import Config
+    from ..core.runs import RunRow
+    from ..store.sql import SqlStore
 
-__all__ = ["command", "servers", "tools"]
+__all__ = ["command", "servers", "suspended", "tools"]
+
+_MOST = 100
 
 
 @click.command("completion")
@@ -74,6 +78,22 @@ def tools(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     return _beginning(incomplete, known | strangers)
 
 
+def suspended(
+    ctx: click.Context, _: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the suspended runs whose ids go on from *incomplete*, the newest first."""
+    config = _config(ctx)
+    found: list[RunRow] = []
+    if config is not None:
+        with suppress(CaxtonError):
+            found = wait(_suspended(config))
+    return [
+        CompletionItem(row.run_id, help=row.agent)
+        for row in found
+        if row.run_id.startswith(incomplete)
+    ]
+
+
 def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if name.startswith(incomplete))
 
@@ -93,11 +113,23 @@ def _config(ctx: click.Context) -> Config | None:
 
 
 async def _met(config: Config) -> set[str]:
-    """Return the tools that were accepted; a store that may be far is not asked."""
+    async with _near(config) as store:
+        found = await store.accepted([*config.servers]) if store else {}
+    return {f"{server}/{tool}" for server, tool in found}
+
+
+async def _suspended(config: Config) -> list[RunRow]:
+    async with _near(config) as store:
+        return await store.runs(_MOST, state="suspended") if store else []
+
+
+@asynccontextmanager
+async def _near(config: Config) -> AsyncGenerator[SqlStore | None]:
+    """Open the store, unless it may be far."""
     from ..bootstrap import open_store
 
     if not config.store_url.startswith("sqlite:"):
-        return set()
+        yield None
+        return
     async with open_store(config, write=False) as store:
-        found = await store.accepted([*config.servers])
-    return {f"{server}/{tool}" for server, tool in found}
+        yield store

@@ -109,7 +109,11 @@ def recount(frame: Frame, as_json: bool) -> None:
     from ..bootstrap import open_store
 
     async def count() -> tuple[int, int]:
-        async with open_store(frame.load(), write=True) as store:
+        config = frame.load()
+        # Looked for first: a database is not made to be counted.
+        async with open_store(config, write=False):
+            pass
+        async with open_store(config, write=True) as store:
             return await store.recount()
 
     with patience("counting"):

@@ -74,7 +74,7 @@ def _ask(config: Config, found: dict[str, dict[str, JSON] | None]) -> None:
             note(f"warning: {name} does not answer")
             continue
         found[name] = {
-            offer.tool: offer.input_schema if offer.schema is None else offer.schema
+            offer.tool: offer.parameters
             for offer in offered.offers
             if offer.server == name
         }

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from ..core.calls import JSON
+from ..core.outcomes import is_failure
 from ..core.redact import Redactor
 from ..errors import NotFoundError
 from .exits import FAILED
@@ -16,15 +19,32 @@ from .overrides import check_text
 from .screen import complain, note, patience, plain, say, show
 
 if TYPE_CHECKING:
+    from ..config import Config
     from ..store.sql import SqlStore
 
-__all__ = ["ask", "command"]
+__all__ = ["Answer", "ask", "command"]
 
 _PAUSE = 0.1
 _MOST = 30.0
-_SILENT = "does not answer"
-_ENDED = "has ended"
-_GOOD = ("generation", "nothing has changed", _ENDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """
+    What came of something at one host.
+
+    Attributes:
+        state: ``done``; ``ended``: it has, so nothing is left to do; or ``failed``.
+
+        text: The same for people.
+    """
+
+    state: Literal["done", "ended", "failed"]
+    text: str
+
+
+_SILENT = Answer("failed", "does not answer")
+_ENDED = Answer("ended", "has ended")
 
 
 @click.command("reload")
@@ -53,36 +73,41 @@ def command(
     """
     check_text("--reason", [reason])
     with patience("asking the hosts"):
-        outcomes = wait(ask(frame, host, "reload", reason))
+        # Nobody is asked to load what is broken.
+        answers = wait(ask(frame.load(), host, "reload", reason))
     if as_json:
-        show([_document(name, outcome) for name, outcome in outcomes.items()])
+        show([_document(name, answer) for name, answer in answers.items()])
     else:
-        for name, outcome in outcomes.items():
-            say(f"{name}: {plain(outcome)}")
-    if not outcomes:
+        for name, answer in answers.items():
+            say(f"{name}: {plain(answer.text)}")
+    if not answers:
         note("no host is up; the next one reads the file as it is")
-    if not all(outcome.startswith(_GOOD) for outcome in outcomes.values()):
+    if any(answer.state == "failed" for answer in answers.values()):
         complain("a host goes on as before", "mend what it says, and ask again")
         ctx.exit(FAILED)
 
 
-def _document(host: str, outcome: str) -> dict[str, JSON]:
+def _document(host: str, answer: Answer) -> dict[str, JSON]:
     return {
         "$type": "caxton.reload/v1",
         "host": host,
-        "reloaded": outcome.startswith(_GOOD),
-        "outcome": outcome,
+        "reloaded": answer.state == "done",
+        "outcome": answer.text,
     }
 
 
 async def ask(
-    frame: Frame, only: str | None, kind: str, reason: str, subject: str | None = None
-) -> dict[str, str]:
+    config: Config,
+    only: str | None,
+    kind: str,
+    reason: str,
+    subject: str | None = None,
+) -> dict[str, Answer]:
     """
     Ask something of hosts that are up, and return what came of it at each.
 
     Args:
-        frame: Where the log is.
+        config: Says where the log is, and what is secret.
 
         only: The one host, or ``None`` for all.
 
@@ -96,34 +121,44 @@ async def ask(
         NotFoundError: That host is not up.
     """
     from ..bootstrap import open_store
+    from ..store.engine import file_of
 
-    config = frame.load()  # Nobody is asked to load what is broken.
     reason = Redactor(config.secrets).text(reason)
+    file = file_of(config.store_url)
+    if file is not None and not file.exists():
+        # It is not made to say that it holds nothing.
+        _asked_of((), only)
+        return {}
     async with open_store(config, write=True) as store:
-        hosts = await store.hosts()
-        if only is not None and only not in hosts:
-            raise NotFoundError(
-                f"no host {only!r} is up", fix=f"name one of: {', '.join(hosts)}"
-            )
         asked = {
             host: await store.ask(host, kind, local_actor(), reason, subject)
-            for host in ([only] if only else hosts)
+            for host in _asked_of(await store.hosts(), only)
         }
         async with asyncio.TaskGroup() as tasks:
             found = {
-                host: tasks.create_task(_outcome(store, host, number))
+                host: tasks.create_task(_answer(store, host, number))
                 for host, number in asked.items()
             }
     return {host: task.result() for host, task in found.items()}
 
 
-async def _outcome(store: SqlStore, host: str, number: int) -> str:
+def _asked_of(hosts: Sequence[str], only: str | None) -> Sequence[str]:
+    if only is None:
+        return hosts
+    if only not in hosts:
+        names = ", ".join(hosts)
+        see = f"name one of: {names}" if names else "leave out --host: none is up"
+        raise NotFoundError(f"no host {only!r} is up", fix=see)
+    return [only]
+
+
+async def _answer(store: SqlStore, host: str, number: int) -> Answer:
     try:
         async with asyncio.timeout(_MOST):
             while (outcome := await store.outcome(number)) is None:
                 if host not in await store.hosts():
                     return _ENDED
                 await asyncio.sleep(_PAUSE)
-            return outcome
     except TimeoutError:
         return _SILENT
+    return Answer("failed" if is_failure(outcome) else "done", outcome)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import click
 
 from ..core.calls import JSON
+from ..core.outcomes import RESTARTED
 from . import completion
 from .exits import FAILED
 from .frame import Frame, as_json, wait
 from .overrides import check_text
-from .reload import ask
+from .reload import Answer, ask
 from .screen import complain, note, patience, plain, say, show
 
 __all__ = ["restart"]
-
-_GOOD = ("restarted", "not here", "has ended")
 
 
 @click.command("restart")
@@ -49,27 +48,28 @@ def restart(
     from .server import check
 
     check_text("--reason", [reason])
-    check(frame.load(), name)
+    config = frame.load()
+    check(config, name)
     with patience("asking the hosts"):
-        outcomes = wait(ask(frame, host, "restart", reason, name))
+        answers = wait(ask(config, host, "restart", reason, name))
     if as_json:
-        show([_document(name, *outcome) for outcome in outcomes.items()])
+        show([_document(name, *answer) for answer in answers.items()])
     else:
-        for one, outcome in outcomes.items():
-            say(f"{one}: {plain(outcome)}")
-    if not outcomes:
+        for one, answer in answers.items():
+            say(f"{one}: {plain(answer.text)}")
+    if not answers:
         note("no host is up; the next one starts it when it is needed")
-    if not all(outcome.startswith(_GOOD) for outcome in outcomes.values()):
+    if any(answer.state == "failed" for answer in answers.values()):
         see = f"caxton server logs {name} shows what it said"
         complain(f"{name} could not be started everywhere", see)
         ctx.exit(FAILED)
 
 
-def _document(server: str, host: str, outcome: str) -> dict[str, JSON]:
+def _document(server: str, host: str, answer: Answer) -> dict[str, JSON]:
     return {
         "$type": "caxton.restart/v1",
         "server": server,
         "host": host,
-        "restarted": outcome.startswith("restarted"),
-        "outcome": outcome,
+        "restarted": answer.text == RESTARTED,
+        "outcome": answer.text,
     }

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..core.calls import Route
+from ..core.calls import JSON, Route
 from ..core.decisions import Allowed, Attempt, Tally, decide
 from ..core.judging import ALLOWED, ASKS, explain
 from ..core.remedies import remedy
@@ -76,8 +76,8 @@ def command(
     config = frame.load()
     one = agent_of(config, agent)
     server, name = split(tool)
-    values = Words.read(params).params({})
     schema = (known(config, start=False).get(server) or {}).get(name)
+    values = Words.read(params).params(_loosened(schema))
     tally = Tally()
     for before in map(split, after):
         _spend(one.grant, before, tally)
@@ -116,6 +116,13 @@ def command(
         ctx.exit(SUSPENDED)
     if explained.code != ALLOWED:
         ctx.exit(FAILED)
+
+
+def _loosened(schema: JSON) -> dict[str, JSON]:
+    """Return what says how words are read. What is wrong with them is for the rules."""
+    known = schema if isinstance(schema, dict) else {}
+    strict = ("required", "additionalProperties")
+    return {key: value for key, value in known.items() if key not in strict}
 
 
 def _spend(grant: Grant, target: tuple[str, str], tally: Tally) -> None:

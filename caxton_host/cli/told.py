@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..recording import Recording
 
-__all__ = ["Told", "code_of", "deciding", "described", "progressed", "resolving"]
+__all__ = [
+    "Told",
+    "code_of",
+    "deciding",
+    "described",
+    "progressed",
+    "resolving",
+    "stopped",
+]
 
 _WIDTH = 200
 
@@ -92,10 +100,18 @@ class Told:
 
     def suspension(self, recording: Recording) -> None:
         """Tell what a suspended run waits for, and the commands that end it."""
-        run_id, journal = recording.run_id, recording.journal()
-        waiting = journal.in_doubt
+        from ..approving import open_questions
+        from ..clock import SystemClock
+
+        run_id, waiting = recording.run_id, recording.journal().in_doubt
+        if stopped(recording):
+            complain(
+                f"run {run_id} is suspended, for its host was stopped",
+                f"{self.frame.command()} runs resume {run_id}",
+            )
+            return
         if isinstance(recording.latest.event, RunSuspended) and not waiting:
-            self._unapproved(run_id, journal.waiting)
+            self._unapproved(run_id, open_questions(recording, SystemClock().now()))
             return
         for doubt in waiting:
             call = doubt.invoked
@@ -125,6 +141,12 @@ class Told:
             if waiting
             else f"{self.frame.command()} runs resume {run_id}",
         )
+
+
+def stopped(recording: Recording) -> bool:
+    """Return whether a run waits for a host, and not for a person."""
+    last = recording.latest.event
+    return isinstance(last, RunSuspended) and last.reason == "host_stopped"
 
 
 def progressed(_run: str, event: ToolProgress) -> None:

@@ -185,7 +185,7 @@ async def _call(
                 call=1,
                 server=server,
                 tool=name,
-                params=words.params(known[name].input_schema),
+                params=words.params(known[name].parameters),
                 definition_sha256=None,
                 idempotency_key="",
             )

@@ -66,7 +66,7 @@ def _document(offer: Offer, accepted: Accepted) -> dict[str, JSON]:
         "tool": offer.tool,
         "exposed": offer.exposed,
         "description": offer.description,
-        "input_schema": offer.schema or offer.input_schema,
+        "input_schema": offer.parameters,
         "effect": offer.effect,
         "definition_sha256": offer.definition_sha256,
         "accepted": None if before is None else before == offer.definition_sha256,
@@ -106,7 +106,7 @@ def _page(offer: Offer, accepted: Accepted, *, as_json: bool) -> None:
     say(f"{offer.server}/{offer.tool}  {offer.effect}, exposed as {offer.exposed}")
     if offer.description:
         say(offer.description.strip())
-    rows = [*_parameters(offer.schema or offer.input_schema)]
+    rows = [*_parameters(offer.parameters)]
     if rows:
         table(("parameter", "type", "", "description"), rows)
     say(f"definition {offer.definition_sha256}")

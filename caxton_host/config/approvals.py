@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..core.approvals import Approve
 from ..core.names import is_server_name
 from . import fields as f
@@ -23,8 +21,8 @@ def approve(params: f.Reader) -> f.Reader:
             be judged has to be approved.
     """
 
-    def when(value: object, at: At) -> Any:  # noqa: ANN401 -- what *params* reads
-        named: dict[str, Any] = {}
+    def when(value: object, at: At) -> object:
+        named: dict[str, object] = {}
         for key, item in f.table(value, at, "{ params.NAME = { ... } }").items():
             first, _, name = key.partition(".")
             if first != _PARAMS:

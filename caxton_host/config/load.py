@@ -20,9 +20,10 @@ from .agents import agent, agent_name
 from .audit import AUDIT
 from .headers import array_lines
 from .imports import import_servers
-from .model import Config, ContextVar
+from .model import Config, ContextVar, Serve
 from .paths import Paths, find, home_folder
 from .secrets import Secrets, sounds_secret
+from .serve import check_exposed, from_environment, serve
 from .servers import disabled, server, server_name, webhook, webhook_name
 from .source import At, Source, parse_toml, read_bytes
 from .twins import refuse_twins
@@ -113,7 +114,10 @@ def load_log(
 
 def _nothing(environ: Mapping[str, str], store_url: str | None) -> Config:
     database = Paths.of(environ).data / _DATABASE
-    return Config(store_url=store_url or f"sqlite:///{database}")
+    return Config(
+        store_url=store_url or f"sqlite:///{database}",
+        serve=from_environment(Serve(), environ),
+    )
 
 
 def load_bytes(
@@ -171,9 +175,11 @@ def _load(
         short_secrets=source.secrets.short,
         sha256=hashlib.sha256(data).hexdigest(),
         files=(path, *imports),
+        serve=from_environment(found.pop("serve", Serve()), source.secrets.environ),
         **found,
     )
     refuse_twins(config, at)
+    check_exposed(config, at)
     _warn_of_strangers(config, at)
     _warn_of_placeholders(config, at)
     return replace(config, warnings=tuple(dict.fromkeys(source.warnings)))
@@ -309,6 +315,7 @@ _TOP: f.Fields = {
     "telemetry": ("telemetry_endpoint", f.single({"endpoint": ("value", f.url)})),
     "servers": ("servers", f.mapped(_server, server_name)),
     "webhooks": ("webhooks", f.mapped(webhook, webhook_name)),
+    "serve": ("serve", serve),
     "context": ("context", f.mapped(_variable, _variable_name)),
     "agents": ("agents", f.mapped(agent, agent_name)),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from ..core.calls import JSON
 from ..core.grants import Grant
@@ -84,6 +85,11 @@ class Agent:
     )
     expose: Expose = field(default_factory=Expose)
 
+    @property
+    def tool(self) -> str | None:
+        """Its name as a tool, or ``None``: it is none."""
+        return (self.expose.name or self.name) if self.expose.mcp else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
@@ -135,6 +141,9 @@ class Serve:
 
         api: Offer the control API at ``/api/v1``.
 
+        metrics: Who may look at ``/metrics``: ``read``, who has that scope; or
+            ``open``, everybody.
+
         allowed_hosts: Names that requests may be for, besides those of the address.
 
         allowed_origins: Of pages whose requests are taken.
@@ -160,6 +169,7 @@ class Serve:
     port: int = 8080
     mcp: bool = True
     api: bool = True
+    metrics: Literal["read", "open"] = "read"
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
     runs: int = 256

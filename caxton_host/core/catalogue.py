@@ -76,6 +76,11 @@ class Offer:
     key_argument: str | None = None
     on_change: OnToolChange | None = None
 
+    @property
+    def parameters(self) -> dict[str, JSON]:
+        """The schema of its parameters that holds: the operator's, or the server's."""
+        return self.input_schema if self.schema is None else self.schema
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offered:
@@ -125,10 +130,7 @@ class Catalogue:
     @property
     def schemas(self) -> dict[str, dict[str, JSON]]:
         """The schema of the parameters of each tool that may be seen."""
-        return {
-            name: offer.input_schema if offer.schema is None else offer.schema
-            for name, offer in self.visible.items()
-        }
+        return {name: offer.parameters for name, offer in self.visible.items()}
 
     def to_payload(self) -> dict[str, JSON]:
         """

@@ -503,4 +503,32 @@ class RunErased(Event):
     bundle: Payload | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenCreated(Event):
+    """
+    Somebody may call the host with a token from now on. Its secret is nowhere.
+
+    Attributes:
+        id: Of the token, and of the principal that it makes of whoever has it.
+
+        expires_at: Microseconds since 1970, UTC; ``None``: it does not.
+    """
+
+    id: str
+    name: str
+    scopes: tuple[JSON, ...]
+    agents: tuple[JSON, ...]
+    roles: tuple[JSON, ...] = ()
+    expires_at: int | None = None
+    actor: Payload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRevoked(Event):
+    """A token is good for nothing any more."""
+
+    id: str
+    actor: Payload
+
+
 EVENT_TYPES: Mapping[str, type[Event]] = {c.__name__: c for c in Event.__subclasses__()}

@@ -350,7 +350,8 @@ class Journal:
                 today = spends_of(verdict.rule, attempt.params)
             self.tally_today.spent.update(today | _spends(invoked))
         self.tally.used[rule] += 1
-        self.tally.spent.update(_spends(invoked))
+        if invoked.spends:
+            self.tally.spent.update(_spends(invoked))
         for tally in (self.tally, self.tally_today):
             tally.called.add(_target(invoked))
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
 from typing import TypeVar
 
 from ..core.events import BreakerClosed, BreakerOpened, Event
@@ -44,8 +45,9 @@ class Gate:
         """Return for how many seconds no call is in."""
         return 0.0 if self._inside else _now() - self._left
 
-    @asynccontextmanager
-    async def entered(self, deadline: float, seconds: float) -> AsyncGenerator[None]:
+    def entered(
+        self, deadline: float, seconds: float
+    ) -> AbstractAsyncContextManager[None]:
         """
         Let a call in, for as long as the block lasts.
 
@@ -53,19 +55,39 @@ class Gate:
             ToolError: It may not in, or not before the *deadline*, that many *seconds*
                 after it was made.
         """
-        if self.breaker.refuses(_now()):
+        return _Inside(self, deadline, seconds)
+
+    async def enter(self, deadline: float, seconds: float) -> float:
+        """Let a call in, and return when. See `entered`."""
+        began = _now()
+        if self.breaker.refuses(began):
             raise self._refused()
         if self._bucket:
             await self._in_turn(self._bucket, deadline)
+            began = _now()
         if self._slots.locked():
             await by(deadline, self._slots.acquire(), seconds)
+            began = _now()
         else:
             await self._slots.acquire()
-        try:
-            async with self._watched():
-                yield
-        finally:
+        if not self.breaker.admits(began):
             self._slots.release()
+            raise self._refused()
+        self._inside.append(began)
+        return began
+
+    def leave(self, began: float, exc: BaseException | None) -> None:
+        """Take note that the call which came in then is out, and why."""
+        outcome: Outcome = "answered" if exc is None else "given_up"
+        if isinstance(exc, ToolError):
+            outcome = "failed" if exc.kind in _TROUBLE else "answered"
+            first = began == min(self._inside)
+            if first and (exc.kind, exc.sent) == ("timeout", "unknown"):
+                self.silent.set()
+        self._inside.remove(began)
+        self._left = now = _now()
+        self._slots.release()
+        self._ended(outcome, began, now)
 
     async def _in_turn(self, bucket: Bucket, deadline: float) -> None:
         wait = bucket.reserve(_now(), deadline)
@@ -83,31 +105,10 @@ class Gate:
                 bucket.give_back()
                 raise
 
-    @asynccontextmanager
-    async def _watched(self) -> AsyncGenerator[None]:
-        began = _now()
-        if not self.breaker.admits(began):
-            raise self._refused()
-        outcome: Outcome = "given_up"
-        self._inside.append(began)
-        try:
-            yield
-            outcome = "answered"
-        except ToolError as exc:
-            outcome = "failed" if exc.kind in _TROUBLE else "answered"
-            first = began == min(self._inside)
-            if first and (exc.kind, exc.sent) == ("timeout", "unknown"):
-                self.silent.set()
-            raise
-        finally:
-            self._inside.remove(began)
-            self._left = _now()
-            self._ended(outcome, began)
-
-    def _ended(self, outcome: Outcome, began: float) -> None:
+    def _ended(self, outcome: Outcome, began: float, now: float) -> None:
         if outcome == "answered":
             self.silent.clear()
-        change = self.breaker.ended(outcome, began=began, now=_now())
+        change = self.breaker.ended(outcome, began=began, now=now)
         if change == "opened":
             failures = self.breaker.failures
             self._emit(BreakerOpened(server=self._config.name, failures=failures))
@@ -121,6 +122,28 @@ class Gate:
             f"the server {self._config.name} failed {self.breaker.failures} times "
             "in a row, so it is not asked for a while",
         )
+
+
+class _Inside:
+    """A call that is in."""
+
+    __slots__ = ("_began", "_deadline", "_gate", "_seconds")
+
+    def __init__(self, gate: Gate, deadline: float, seconds: float) -> None:
+        self._gate = gate
+        self._deadline = deadline
+        self._seconds = seconds
+
+    async def __aenter__(self) -> None:
+        self._began = await self._gate.enter(self._deadline, self._seconds)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._gate.leave(self._began, exc)
 
 
 async def by(deadline: float, awaitable: Awaitable[_T], seconds: float) -> _T:

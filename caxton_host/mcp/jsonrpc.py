@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from anyio import TASK_STATUS_IGNORED
@@ -20,6 +21,7 @@ from ..codec import load_json
 from ..core.calls import JSON, FailureKind
 from ..core.servers import Elicitation
 from ..errors import BadBytes, ToolError
+from .alarms import Alarms
 from .lines import Lines, Overlong
 from .reports import Heard, progress_of, tokened
 from .rounds import answered
@@ -83,6 +85,7 @@ class Peer:
         self._limit = limit
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
+        self._alarms = Alarms()
         self._last_id = 0
         self._pending: dict[int, asyncio.Future[Answer]] = {}
         self._heard: dict[int, Heard] = {}
@@ -145,11 +148,11 @@ class Peer:
             self._heard[number] = on_progress
         self._standing += standing
         self._ask(number, line, deadline)
-        timer = self._loop.call_at(deadline, self._expire, number)
+        alarm = self._alarms.at(deadline, partial(self._expire, number))
         try:
             return await future
         finally:
-            timer.cancel()
+            self._alarms.off(alarm)
             self._heard.pop(number, None)
             self._standing -= standing
             if self._pending.pop(number, None):
@@ -402,6 +405,7 @@ class Peer:
         self.lost = ToolError(kind, "unknown", why)
         for number in list(self._pending):
             self._fail(number, ToolError(kind, "unknown", why))
+        self._alarms.end()
         self._writable.set()
         self._over.set()
         self._on_lost(self.lost)

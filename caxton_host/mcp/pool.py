@@ -17,6 +17,7 @@ from ..core.calls import JSON, Completed
 from ..core.catalogue import Offered
 from ..core.contexts import ServerResource
 from ..core.events import Event
+from ..core.outcomes import FAILED, RESTARTED
 from ..core.redact import Redactor
 from ..core.servers import ServerConfig
 from ..errors import ServerUnavailable, ToolError
@@ -123,7 +124,7 @@ class Pool:
         if not named:
             return None
         found = [str(problem) for problem in problems if problem]
-        return f"failed: {'; '.join(found)}" if found else "restarted"
+        return f"{FAILED}{'; '.join(found)}" if found else RESTARTED
 
     async def give_back(
         self, key: PoolKey, server: Server, *, linger: bool = False

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..core.calls import JSON
@@ -13,7 +12,7 @@ from ..core.servers import ToolOptions
 from ..ports import Progress
 from .texts import plain
 
-__all__ = ["Heard", "announced", "progress_of", "tokened"]
+__all__ = ["Heard", "progress_of", "slow", "tokened"]
 
 _LONGEST = 500
 
@@ -60,19 +59,7 @@ def progress_of(message: Mapping[str, JSON]) -> tuple[int, Mapping[str, JSON]] |
     return (token, params) if type(token) is int else None
 
 
-@contextmanager
-def announced(
-    options: ToolOptions, tool: str, tell: Callable[[Progress], None]
-) -> Generator[None]:
-    """Tell that a call is slow, once, should it last that long."""
-    if not options.slow_response_threshold:
-        yield
-        return
+def slow(options: ToolOptions, tool: str, tell: Callable[[Progress], None]) -> None:
+    """Tell that a call is slow."""
     text = (options.slow_response_message or "").replace("{tool}", tool)
-    timer = asyncio.get_running_loop().call_later(
-        options.slow_response_threshold, tell, Progress(message=text)
-    )
-    try:
-        yield
-    finally:
-        timer.cancel()
+    tell(Progress(message=text))

@@ -17,7 +17,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -176,6 +176,26 @@ class _Valve:
             self._pipe.resume_reading()
 
 
+class _Said(asyncio.Protocol):
+    """
+    Takes what a process writes as it is read.
+
+    By the way that the event loop has for it, it would come one turn later.
+    """
+
+    def __init__(
+        self, take: Callable[[bytes], None], below: asyncio.BaseProtocol
+    ) -> None:
+        self._take = take
+        self._below = below
+
+    def data_received(self, data: bytes) -> None:
+        self._take(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._below.connection_lost(exc)
+
+
 class _Child(asyncio.SubprocessProtocol):
     """The process, as the event loop sees it."""
 
@@ -194,9 +214,9 @@ class _Child(asyncio.SubprocessProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._process = cast("asyncio.SubprocessTransport", transport)
         self._stdin = cast("asyncio.WriteTransport", self._pipe(_STDIN))
-        self._talk = _Valve(
-            cast("asyncio.ReadTransport", self._pipe(_STDOUT)), _UNSOLICITED_A_SECOND
-        )
+        out = cast("asyncio.ReadTransport", self._pipe(_STDOUT))
+        self._talk = _Valve(out, _UNSOLICITED_A_SECOND)
+        out.set_protocol(_Said(self._heard, out.get_protocol()))
         self._noise = _Valve(
             cast("asyncio.ReadTransport", self._pipe(_STDERR)), _STDERR_A_SECOND
         )
@@ -211,7 +231,10 @@ class _Child(asyncio.SubprocessProtocol):
             del self._said[:-_STDERR_KEPT]
             self._noise.spend(len(data))
             self._words.feed(data)
-            return
+        else:  # What it said before this was made.
+            self._heard(data)
+
+    def _heard(self, data: bytes) -> None:
         self.peer.feed(data)
         if self.peer.unsolicited:
             self._talk.spend(self.peer.unsolicited)

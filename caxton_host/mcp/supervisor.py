@@ -12,7 +12,7 @@ import logging
 import secrets
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from urllib.parse import urlsplit
 
 from ..codec import canonical, sha256
@@ -32,13 +32,14 @@ from ..core.redact import Redactor
 from ..core.servers import ServerConfig, ToolOptions
 from ..errors import CaxtonError, ServerUnavailable, ToolError
 from ..ports import Era, Eras, RunScope, ToolRequest
+from .alarms import Alarms
 from .connection import Connection
 from .gate import Gate, by
 from .health import watch
 from .memory import Memory
 from .oauth import Access
 from .opening import connect
-from .reports import announced
+from .reports import slow
 from .serverlog import LogFile
 from .status import Latency, ServerStatus
 from .stdio import shown
@@ -99,19 +100,29 @@ class Server:
         self._known: dict[str, Offer] = {}
         self._generation = 0
         self._latency = Latency()
+        self._alarms = Alarms()
 
     # -- for runs --------------------------------------------------------------
 
     async def call(self, request: ToolRequest) -> Completed:
         """Make a call within its one deadline. See `McpTools.call_tool`."""
         options = self._options(request.tool)
-        with announced(options, request.tool, request.on_progress):
-            return await self._call(request, options)
+        now = asyncio.get_running_loop().time()
+        wait, tell = options.slow_response_threshold, request.on_progress
+        if not wait:
+            return await self._call(request, options, now)
+        alarm = self._alarms.at(now + wait, partial(slow, options, request.tool, tell))
+        try:
+            return await self._call(request, options, now)
+        finally:
+            self._alarms.off(alarm)
 
-    async def _call(self, request: ToolRequest, options: ToolOptions) -> Completed:
+    async def _call(
+        self, request: ToolRequest, options: ToolOptions, now: float
+    ) -> Completed:
         seconds = options.timeout or self.config.timeout
         seconds = min(seconds, request.timeout or seconds)
-        deadline = asyncio.get_running_loop().time() + seconds
+        deadline = now + seconds
         async with self._gate.entered(deadline, seconds):
             connection = self._current
             if connection is None or not connection.ready:
@@ -281,6 +292,7 @@ class Server:
         if self._owner is not None:
             self._owner.cancel()
             await asyncio.wait([self._owner])
+        self._alarms.end()
         await self._memory.close()
 
     async def _own(self) -> None:

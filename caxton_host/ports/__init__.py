@@ -21,6 +21,7 @@ from .log import (
     Store,
     Trace,
 )
+from .reading import Readings
 from .sandbox import Answer, Door, Ending, Guest, Prepared, Sandbox
 from .serving import Submissions, TokenRow, Tokens
 from .tools import (
@@ -58,6 +59,7 @@ __all__ = [
     "Origin",
     "Prepared",
     "Progress",
+    "Readings",
     "Refused",
     "Request",
     "Reservation",

@@ -33,6 +33,7 @@ from .erasure import (
 )
 from .ledger import Holder, Ledger, Use, settle
 from .lineage import heir_of, parent_of
+from .memory_reading import MemoryReading
 from .memory_serving import MemoryServing
 
 __all__ = ["MemoryLog", "MemoryStore"]
@@ -115,7 +116,7 @@ class MemoryLog:
         return None
 
 
-class MemoryStore(MemoryServing):
+class MemoryStore(MemoryReading, MemoryServing):
     """
     See `caxton_host.ports.Store`.
 
@@ -140,9 +141,7 @@ class MemoryStore(MemoryServing):
         self.commits: dict[str, list[int]] = {}
         self._clock = clock
         self._salts = salts(entropy)
-        self._events: list[Recorded] = []
         self._streams: dict[str, list[Recorded]] = {}
-        self._runs: dict[str, RunRow] = {}
         self.joined: set[str] = set()
         self._known: set[str] = set()
         self._requests: dict[int, Request] = {}
@@ -346,9 +345,7 @@ class MemoryStore(MemoryServing):
             events=len(line),
             bundle=bundle,
         )
-        known = stream in self._streams
-        log = await self.resume_log(stream) if known else self.create(stream)
-        await log.append(*before, erased)
+        await self._record(stream, [*before, erased])
         line[:] = [replace(recorded, event=None) for recorded in line]
         gone = {recorded.position: recorded for recorded in line}
         self._events = [gone.get(event.position, event) for event in self._events]
@@ -357,6 +354,11 @@ class MemoryStore(MemoryServing):
             if asked.run_id == run_id:
                 self._requests[number] = replace(asked, actor={}, reason="")
         return erased
+
+    async def _record(self, stream: str, events: Sequence[Event]) -> None:
+        known = stream in self._streams
+        log = await self.resume_log(stream) if known else self.create(stream)
+        await log.append(*events)
 
     def _parent(self, run_id: str) -> str | None:
         line = self._streams.get(stream_of(run_id))
@@ -452,18 +454,6 @@ class MemoryStore(MemoryServing):
         if sha256 not in self.blobs:
             raise NotFoundError(f"the log keeps no bytes with digest {sha256}")
         return self.blobs[sha256]
-
-    async def runs(
-        self, limit: int, agent: str | None = None, state: str | None = None
-    ) -> list[RunRow]:
-        """Return at most *limit* runs, newest first."""
-        rows = [
-            row
-            for row in self._runs.values()
-            if agent in {None, row.agent} and state in {None, row.state}
-        ]
-        rows.sort(key=lambda row: (row.started_at, row.run_id), reverse=True)
-        return rows[:limit]
 
     async def row(self, run_id: str) -> RunRow | None:
         """Return the run with that id, or ``None``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, MutableMapping, Sequence
 from types import TracebackType
 from typing import Self
 from weakref import WeakValueDictionary
@@ -18,9 +18,8 @@ from ..core.runs import RunRow
 from ..errors import BusyError, LeaseLost, NotFoundError, StoreError
 from ..ports import Clock, Trace
 from ..signing import Signer
-from .accounts import Accounts
 from .claims import Claim, driven, grown
-from .commit import Group, Line, Transactions
+from .commit import Driver, Group, Line, Transactions
 from .commit_sqlite import SqliteCommitter
 from .engine import file_of, open_engine
 from .entries import Drafter, Entropy, salts
@@ -31,6 +30,7 @@ from .migrate import check, prepare
 from .recount import Recount
 from .schema import events, runs
 from .seals import Sealer, Sealing
+from .serving import Serving
 from .tree_sqlite import SqliteSealer, SqliteTree
 from .writer import OnCommit, Writer, untold
 
@@ -76,7 +76,7 @@ def _leases(
     return PostgresLeases(engine, lines, lease)
 
 
-class SqlStore(Accounts):
+class SqlStore(Serving):
     """
     See `caxton_host.ports.Store`. Belongs to one event loop; close it at the end.
 
@@ -352,17 +352,18 @@ class SqlStore(Accounts):
             events=rows[0][1],
             bundle=bundle,
         )
+        await self._record(stream, [*before, erased], Erasure(run_id=run_id))
+        return erased
+
+    async def _record(
+        self, stream: str, events: Sequence[Event], guard: Callable[[Driver], None]
+    ) -> None:
         drafter, line = Drafter(stream, self._clock, self._salts, None), Line(stream)
         if last := await self._last(stream):
             drafter.recorded_at, line.head = last.recorded_at, (last.seq, last.hash)
-        group = Group(
-            line=line,
-            drafts=drafter.draft([*before, erased]),
-            blobs={},
-            guard=Erasure(run_id=run_id),
-        )
+        drafts = drafter.draft(events)
+        group = Group(line=line, drafts=drafts, blobs={}, guard=guard)
         await asyncio.to_thread(self._alone, group)
-        return erased
 
     async def recount(self) -> tuple[int, int]:
         """

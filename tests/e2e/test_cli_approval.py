@@ -132,6 +132,8 @@ def test_no_is_told_to_the_agent(waiting: Shell) -> None:
 
 def test_word_alone_is_recorded_and_the_run_goes_on_later(waiting: Shell) -> None:
     words = ("approve", "@last", "--as", "ops", "--no-resume", "--json")
+    lost = waiting("approval", *words, "--var", "name=x")
+    assert (lost.code, lost.fix) == (2, "leave out --var, or --no-resume")
     done = approval(waiting, *words)
     assert (done.code, done.document["state"]) == (0, "suspended")
     assert "approve is recorded of call 1, demo/echo" in done.err
@@ -165,6 +167,9 @@ def test_expired_question_is_marked_and_is_a_no(shell: Shell) -> None:
     configure(shell, "approve = { within = '1ms' }")
     assert shell("run", "a").code == 3
     assert "expired" in shell("approval", "list").out
+    shown = shell("runs", "show", "@last")
+    assert f"to go on: caxton runs resume {name_of(shell)}" in shown.err
+    assert "approval approve" not in shown.err
     late = shell("approval", "approve", "@last")
     assert late.code == 2
     assert f"caxton runs resume {name_of(shell)}" in late.fix
@@ -186,7 +191,7 @@ def test_runs_that_wait_are_completed_by_the_shell(waiting: Shell) -> None:
     shell = ShellComplete(caxton, {}, "caxton", "_CAXTON_COMPLETE")
     words, run = ["approval", "approve"], name_of(waiting)
     found = shell.get_completions(words, run[:4])
-    assert [(one.value, one.help) for one in found] == [(run, "a: demo/echo")]
+    assert [(one.value, one.help) for one in found] == [(run, "a")]
     assert shell.get_completions(words, "zzz") == []
     assert shell.get_completions(["--config", "no.toml", *words], run[:4]) == []
 

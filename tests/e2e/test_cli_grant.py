@@ -353,6 +353,20 @@ def test_schema_that_the_run_had_is_asked_again(weather: Shell) -> None:
     assert "schema" in weather("runs", "explain", "@last", "2").out
 
 
+def test_words_are_read_as_the_schema_of_the_operator_wants_them(
+    weather: Shell,
+) -> None:
+    own = {
+        "type": "object",
+        "properties": {"text": {"type": "string"}},
+        "required": ["text", "why"],
+    }
+    table = {"servers.demo.tools.echo": {"input_schema": own}}
+    weather.write("caxton.toml", toml({**DEMO, **table}, WEATHER))
+    done = weather("tool", "call", "demo/echo", "text=7")
+    assert (done.code, done.fix) == (2, "add why=VALUE")
+
+
 def test_key_that_the_host_adds_is_no_mismatch(weather: Shell) -> None:
     wanted = {"type": "object", "required": ["key"]}
     keyed: dict[str, object] = {
@@ -492,3 +506,9 @@ def test_schema_of_the_tool_is_asked_where_it_is_known(ran: Shell) -> None:
 
     assert done.code == 1
     assert "verdict   schema, rule allow[1]" in done.out
+
+
+def test_words_are_read_as_the_schema_of_the_tool_wants_them(ran: Shell) -> None:
+    words = ("grant", "explain", "weather", "demo/get_weather")
+    done = ran(*words, "location=42", "--json")
+    assert (done.code, done.document["params"]) == (0, {"location": "42"})

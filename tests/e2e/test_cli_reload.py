@@ -67,3 +67,8 @@ def test_where_no_host_is_up_the_next_one_reads_the_file(shell: Shell) -> None:
     done = shell("config", "reload")
     assert (done.code, done.out) == (0, "")
     assert "the next one reads the file as it is" in done.err
+    named = shell("config", "reload", "--host", "host/1")
+    assert (named.code, named.fix) == (2, "leave out --host: none is up")
+    assert not shell.database.exists()
+    assert shell("db", "recount").code != 0
+    assert not shell.database.exists()

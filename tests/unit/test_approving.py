@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 
 from caxton_host import codec
-from caxton_host.approving import Word, say
+from caxton_host.approving import Word, open_questions, say
 from caxton_host.core.approvals import NOBODY, Approve, Verdict
 from caxton_host.core.budgets import Calls
 from caxton_host.core.calls import JSON
@@ -378,13 +378,18 @@ async def test_batch_whose_time_is_over_for_one_waits_for_the_other() -> None:
         wanting(OPS, "demo/get_weather"),
         wanting(ANYBODY, "demo/echo", name="allow[2]"),
     )
-    scene.clock.time += 15 * MINUTE
+    recording = await Recording.load(scene.run_id, scene.store)
+    now = scene.clock.time
+    assert [one.seq for one in open_questions(recording, now)] == [2, 3]
+    now = scene.clock.time = now + 15 * MINUTE
+    assert [one.seq for one in open_questions(recording, now)] == [3]
     with pytest.raises(Suspend, match="event 3: call 2"):
         await resumed(scene)
     await said(scene, seq=3)
     events = await resumed(scene)
     assert types(events)[:2] == ["ApprovalDecided", "RunResumed"]
     assert sent(scene) == [("echo", 2)]
+    assert not open_questions(await Recording.load(scene.run_id, scene.store), now)
 
 
 async def test_budget_is_spent_in_order_by_calls_that_wait_too() -> None:

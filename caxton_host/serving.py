@@ -122,6 +122,7 @@ async def serving(
         watch=watchers.tell,
         load=load,
         kinds={GO_ON: go_on},
+        served=True,
     ) as up:
         limits = config.serve
         service = Service(
@@ -216,6 +217,7 @@ async def serve_http(
             identity,
             limits,
             mcp=agents,
+            scrape=it.up.telemetry.scrape,
             ready=it.ready,
             metadata=metadata(limits.oauth),
         )

@@ -49,6 +49,8 @@ _EVERY = 0.5
 #: Reports that wait for a slow client; what comes on top is dropped.
 _REPORTS = 100
 _LONGEST_KEY = 256
+_TRACE = ("traceparent", "tracestate")
+_LONGEST_TRACE = 512
 _OVERLOADED = -32000
 _HUNG_UP = "the client hung up"
 
@@ -125,6 +127,7 @@ class Calls:
             input=call.tool.input(call.arguments),
             key=key,
             trigger="mcp",
+            trace=_trace(call.meta),
         )
         return await self.service.submit(call.who, wanted, call.ticket)
 
@@ -245,6 +248,16 @@ def _suspension(recording: Recording) -> str:
         lines.append("It goes on when the host does.")
     lines.append(f'Then a call with {{"{RUN_ID}": "{run_id}"}} in _meta goes on.')
     return "\n".join(lines)
+
+
+def _trace(meta: Mapping[str, object]) -> dict[str, str]:
+    """Return the W3C trace context that a client sends along, if it does."""
+    found = {key: meta.get(key) for key in _TRACE}
+    return {
+        key: value
+        for key, value in found.items()
+        if isinstance(value, str) and len(value) <= _LONGEST_TRACE
+    }
 
 
 def _text(meta: Mapping[str, object], key: str) -> str | None:

@@ -123,7 +123,6 @@ async def serving(
         load=load,
         served=True,
         kinds={GO_ON: go_on},
-        served=True,
     ) as up:
         limits = config.serve
         service = Service(

@@ -80,6 +80,8 @@ class Submission:
 
         trigger: What began it: ``api`` or ``mcp``.
 
+        trace: The W3C trace context of who asks; see `RunRequest`.
+
         ahead: Whoever asks waits for the end, so that nobody waits until the start
             is durable.
     """
@@ -89,6 +91,7 @@ class Submission:
     variables: Mapping[str, JSON] = field(default_factory=dict[str, JSON], repr=False)
     key: str | None = None
     trigger: str = "api"
+    trace: Mapping[str, str] = field(default_factory=dict[str, str])
     ahead: bool = False
 
     @property
@@ -248,6 +251,7 @@ class Service:
             names=agent.names,
             actor=who.actor,
             trigger=wanted.trigger,
+            trace=wanted.trace,
         )
 
     async def row(self, who: Principal, run_id: str) -> RunRow:

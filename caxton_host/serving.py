@@ -197,7 +197,7 @@ async def serve_http(
     from .http import Client  # noqa: PLC0415 -- only here
     from .mcp.server import agents_app  # noqa: PLC0415 -- only here
     from .web.app import application  # noqa: PLC0415 -- only here
-    from .web.identity import identity_of, metadata  # noqa: PLC0415 -- only here
+    from .web.identity import identity_of  # noqa: PLC0415 -- only here
     from .web.listen import bind, listening, stopping  # noqa: PLC0415 -- only here
 
     limits, certificate = config.serve, web.certificate
@@ -223,7 +223,6 @@ async def serve_http(
             scrape=it.up.telemetry.scrape,
             ready=it.ready,
             tools=it.up.tools,
-            metadata=metadata(limits.oauth),
         )
         await stack.enter_async_context(listening(app, listener, certificate))
         with stopping(web.stops) as asked:

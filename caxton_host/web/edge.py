@@ -22,6 +22,7 @@ from ..config import Serve
 from ..core.calls import JSON
 from ..core.principals import Principal
 from ..errors import BadBytes, OverloadedError
+from ..logs import about
 from .bodies import Bodies, headers_of, replayed
 from .identity import Identity
 from .lasting import Lasting
@@ -230,7 +231,7 @@ class Edge:
         send = Lasting(answering, lambda: self.identity.principal(said), self.line.now)
         key = f"{who.kind}/{who.id}"
         scope["caxton.principal"] = who
-        with self.crowd.one(key):
+        with self.crowd.one(key), about(principal=key):
             if scope["method"] in _BODILESS:
                 await self.app(scope, receive, send)
                 return

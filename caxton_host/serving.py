@@ -121,6 +121,7 @@ async def serving(
         environ,
         watch=watchers.tell,
         load=load,
+        served=True,
         kinds={GO_ON: go_on},
     ) as up:
         limits = config.serve
@@ -141,7 +142,7 @@ async def serving(
             watchers=watchers,
         )
         wakers.append(Waker(service=service))
-        service.decided = up.host.under_way.suspended = wakers[0].look
+        service.decided = service.background.suspended = wakers[0].look
         it = Serving(up=up, service=service, waker=wakers[0])
         try:
             yield it
@@ -219,6 +220,7 @@ async def serve_http(
             identity,
             limits,
             mcp=agents,
+            scrape=it.up.telemetry.scrape,
             ready=it.ready,
             tools=it.up.tools,
         )

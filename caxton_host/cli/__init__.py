@@ -176,7 +176,7 @@ def caxton(
     if ctx.invoked_subcommand in _HERE:
         frame.here(f"caxton {ctx.invoked_subcommand}")
     if log_format or log_level:
-        ctx.with_resource(logged(log_format, log_level))
+        ctx.with_resource(logged(log_format, log_level or "warning"))
 
 
 def main() -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..core.names import nearest
 from ..core.toml_text import value_text
-from ..errors import NotFoundError
 from .screen import plain, say
+from .tools import check_known
 
 if TYPE_CHECKING:
     from ..config import Agent, Config
@@ -27,12 +26,8 @@ def agent_of(config: Config, name: str) -> Agent:
     Raises:
         NotFoundError: The configuration has none.
     """
-    if name not in config.agents:
-        meant = nearest(name, [*config.agents])
-        raise NotFoundError(
-            f"no agent {name!r} in the configuration",
-            fix=f"write {meant}" if meant else "caxton agent list shows them",
-        )
+    otherwise = f"no agent {name!r} in the configuration"
+    check_known(name, config.agents, otherwise, "caxton agent list")
     return config.agents[name]
 
 

@@ -14,7 +14,6 @@ import click
 from ..clock import SystemClock
 from ..core.calls import JSON
 from ..core.documents import server_document, server_test_document, tool_document
-from ..core.names import nearest
 from ..errors import NotFoundError, ServerUnavailable, UsageError
 from . import completion, variables
 from .afar import refuse_options
@@ -27,7 +26,7 @@ from .restart import restart
 from .screen import counted, note, patience, say, show, table
 from .state import seen
 from .times import ago
-from .tools import Document, headline, of_server, tell_changed
+from .tools import Document, check_known, headline, of_server, tell_changed
 from .variables import by_hand
 
 if TYPE_CHECKING:
@@ -78,12 +77,8 @@ command.add_command(restart)
 
 def check(config: Config, name: str) -> None:
     """Complain if no server is called *name*."""
-    if name not in config.servers:
-        meant = nearest(name, list(config.servers))
-        raise NotFoundError(
-            f"no server {name!r} in the configuration",
-            fix=f"name {meant}" if meant else "caxton server list shows them",
-        )
+    otherwise = f"no server {name!r} in the configuration"
+    check_known(name, config.servers, otherwise, "caxton server list")
 
 
 @command.command("list")

@@ -21,7 +21,7 @@ from mcp.shared.exceptions import MCPError
 
 from ..admission import Ticket
 from ..core.calls import JSON
-from ..core.events import RunSuspended, ToolProgress
+from ..core.events import Event, RunSuspended, ToolProgress
 from ..core.principals import Principal
 from ..errors import (
     BusyError,
@@ -35,6 +35,7 @@ from ..errors import (
 )
 from ..recording import Recording
 from ..service import Service, Submission
+from ..watching import trace_of
 from .agent_tools import IDEMPOTENCY_KEY, RUN_ID, AgentTool, ended, refused, told
 
 __all__ = ["Call", "Calls", "Tell"]
@@ -111,8 +112,10 @@ class Calls:
             return refused("The agent was not started: a tool that it needs is down.")
         call.began(run_id)
         async with self._told(call, run_id), self._cancelling(call, run_id):
-            await self._over(run_id)
-        return await self._result(call.tool, run_id)
+            end = await self._over(run_id)
+        if end is None or isinstance(end, RunSuspended):
+            return await self._result(call.tool, run_id)
+        return ended(call.tool, run_id, end)
 
     async def _begun(self, call: Call) -> str:
         run_id, key = _text(call.meta, RUN_ID), _text(call.meta, IDEMPOTENCY_KEY)
@@ -125,6 +128,8 @@ class Calls:
             input=call.tool.input(call.arguments),
             key=key,
             trigger="mcp",
+            trace=trace_of(call.meta),
+            ahead=key is None,
         )
         return await self.service.submit(call.who, wanted, call.ticket)
 
@@ -138,13 +143,14 @@ class Calls:
                 await self.service.resume(call.who, run_id)
         return run_id
 
-    async def _over(self, run_id: str) -> None:
-        """Return once no host drives the run."""
+    async def _over(self, run_id: str) -> Event | None:
+        """Return once no host drives the run: its end, if it was driven here."""
         while True:
-            await self.service.background.over(run_id)
+            if end := await self.service.background.over(run_id):
+                return end
             row = await self.service.store.row(run_id)
             if row is None or row.state != "running":
-                return
+                return None
             await asyncio.sleep(_EVERY)
 
     # -- while it lasts --------------------------------------------------------

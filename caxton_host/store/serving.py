@@ -15,10 +15,11 @@ from sqlalchemy.exc import DBAPIError
 
 from ..core.events import Event
 from ..errors import NotFoundError, StoreError
-from ..ports import TokenRow
+from ..ports import Clock, TokenRow
 from .accounts import Accounts
 from .commit import Driver, ask
 from .engine import said
+from .near import Near
 from .schema import submissions, tokens
 
 __all__ = ["Serving", "no_token"]
@@ -60,11 +61,16 @@ _ADD = (
     f"INSERT INTO tokens ({', '.join(tokens.columns.keys())}) "  # noqa: S608 -- ours
     f"VALUES ({', '.join('?' * len(tokens.columns))})"
 )
+_BY_ID = sa.select(tokens).where(tokens.c.id == sa.bindparam("id"))
 _REVOKE = "UPDATE tokens SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL"
 
 
 class Serving(Accounts, ABC):
     """See `caxton_host.ports.Tokens` and `caxton_host.ports.Submissions`."""
+
+    def __init__(self, engine: sa.Engine, clock: Clock) -> None:
+        super().__init__(engine, clock)
+        self._near = Near(engine, _BY_ID)
 
     @abstractmethod
     async def _record(
@@ -79,9 +85,11 @@ class Serving(Accounts, ABC):
         Raises:
             StoreError: That cannot be read: whoever has it is refused.
         """
-        query = sa.select(tokens).where(tokens.c.id == token_id)
-        rows = await asyncio.to_thread(self._rows, query)
-        return _token(rows[0]) if rows else None
+        found: Sequence[Any] | None = self._near.rows(token_id)
+        if found is None:
+            query = sa.select(tokens).where(tokens.c.id == token_id)
+            found = await asyncio.to_thread(self._rows, query)
+        return _token(found[0]) if found else None
 
     async def tokens(self) -> list[TokenRow]:
         """Return all tokens, oldest first."""
@@ -167,7 +175,7 @@ class Serving(Accounts, ABC):
         return digest, run_id
 
 
-def _token(row: sa.Row[Any]) -> TokenRow:
+def _token(row: Any) -> TokenRow:  # noqa: ANN401 -- a row, by whichever driver
     try:
         return TokenRow(
             id=row.id,

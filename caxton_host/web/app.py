@@ -41,7 +41,7 @@ def application(  # noqa: PLR0913 -- each may be left out
     scrape: Scrape | None = None,
     ready: Ready | None = None,
     tools: ToolSource | None = None,
-) -> ASGIApp:
+) -> Edge:
     """
     Return what is served: the control API, agents as tools, health and metrics.
 

@@ -7,7 +7,9 @@ import json
 
 import pytest
 
+from caxton_host.codec import sha256
 from caxton_host.core.calls import JSON
+from caxton_host.core.documents import event_document
 from caxton_host.errors import (
     BusyError,
     CaxtonError,
@@ -26,6 +28,7 @@ from caxton_host.remote.address import Address
 from caxton_host.remote.client import Remote, TooMuch, path
 from caxton_host.remote.log import RemoteLog
 from tests.integration.webhooks.conftest import Server
+from tests.scene import Scene, calling
 
 PROBLEM = "Content-Type: application/problem+json"
 OK = "Content-Type: application/json"
@@ -231,6 +234,27 @@ async def test_events_of_wrong_types_are_refused(
     server.answers(page, OK)
     with pytest.raises(ServerUnavailable):
         await RemoteLog(remote).read("run/1")
+
+
+async def test_bytes_are_those_of_their_digest(server: Server, remote: Remote) -> None:
+    log = RemoteLog(remote)
+    with pytest.raises(NotFoundError):
+        await log.blob("00")
+    scene = Scene(calling())
+    await scene.run()
+    (start, *_) = await scene.recorded()
+    page = {"events": [event_document(start) | {"cursor": "1"}], "more": False}
+    server.answers(json.dumps(page).encode(), OK)
+    await log.read(start.stream)
+    digest = sha256(scene.request.module)
+    server.answers(scene.request.module, "Content-Type: application/octet-stream")
+    assert await log.blob(digest) == scene.request.module
+    where = f"/api/v1/runs/{scene.run_id}/blobs/{digest} "
+    assert where in server.requests[-1][0]
+    for sent in (b"others", "application/octet-stream"), (b"{}", "application/json"):
+        server.answers(sent[0], f"Content-Type: {sent[1]}")
+        with pytest.raises(ServerUnavailable):
+            await log.blob(digest)
 
 
 async def test_a_host_that_says_more_and_sends_nothing_is_not_asked_for_ever(

@@ -21,6 +21,7 @@ from . import (
     profile,
     resume,
     scale,
+    served,
     slow,
     start,
 )
@@ -31,6 +32,7 @@ SECTIONS: Mapping[str, Callable[[Path, argparse.Namespace], page.Section]] = {
     "many": partial(many.section, transport="stdio"),
     "many_http": partial(many.section, transport="http"),
     "transports": many.transports_section,
+    "serve": served.section,
     "start": start.section,
     "slow": slow.section,
     "runs": scale.runs_section,

@@ -269,9 +269,11 @@ class Batch:
         try:
             await self._gateway.wait(seconds)
         except BaseException:
-            stop = [step.unsent(stopped("no")) for step in steps if step.judged]
-            self._gateway.log.queue(*(event for step in stop for event in step.events))
-            self._note(stop)
+            if not self._journal.leaving:
+                stop = [step.unsent(stopped("no")) for step in steps if step.judged]
+                events = [event for step in stop for event in step.events]
+                self._gateway.log.queue(*events)
+                self._note(stop)
             raise
 
     async def _send(self) -> None:
@@ -292,3 +294,4 @@ class Batch:
                 self._answers[number] = gateway.settle(call, outcome)
             if span and (known := self._answers.get(number)):
                 span.settled(known.outcome, gateway.routes.get(call.name))
+                span.stored(*gateway.log.head)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from . import __version__
 from .acceptance import Accepting
 from .actor import local_actor
+from .admission import Admission
 from .clock import SystemClock
 from .config import Config, Paths
 from .core.calls import JSON
@@ -29,17 +30,18 @@ from .core.places import Places
 from .core.redact import Redactor
 from .errors import LogBrokenError, StoreError, UsageError
 from .generations import Generations
-from .host import Admission, Host
+from .host import Host, unwatched
+from .logs import of_host
 from .ports import Sandbox
-from .progress import unwatched
 from .reloading import Reloader
 from .requests import OfHost, watching
 from .signing import Keyring, Signer, secret
-from .telemetry import NoTelemetry, OtelTelemetry, connect
+from .telemetry import NoTelemetry, Observed, observe
 from .tooling import LateEras, Tooling, server_names
 
 if TYPE_CHECKING:
     from .store.sql import SqlStore
+    from .store.writer import OnCommit
 
 __all__ = [
     "Running",
@@ -52,6 +54,8 @@ __all__ = [
     "running",
     "usable_store",
 ]
+
+_NOTHING: Mapping[str, OfHost] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +73,7 @@ class Running:
     store: SqlStore
     tools: Generations
     sandbox: Sandbox
-    telemetry: OtelTelemetry | NoTelemetry
+    telemetry: Observed | NoTelemetry
     redact: Redactor
 
 
@@ -80,8 +84,10 @@ async def running(  # noqa: PLR0913 -- what a host is made of
     environ: Mapping[str, str] = os.environ,
     *,
     start: Collection[str] = (),
-    watch: Callable[[ToolProgress], None] = unwatched,
+    watch: Callable[[str, ToolProgress], None] = unwatched,
     load: Callable[[], Config] | None = None,
+    served: bool = False,
+    kinds: Mapping[str, OfHost] = _NOTHING,
 ) -> AsyncGenerator[Running]:
     """
     Bring up a host, and take it down in the end.
@@ -95,17 +101,29 @@ async def running(  # noqa: PLR0913 -- what a host is made of
 
         start: Servers that will be needed: they start while the rest does.
 
-        watch: Called with what is told of a call while it lasts.
+        watch: Called with a run and what is told of a call of it while that lasts.
 
         load: Reads the configuration again, when that is asked for. This process is
             asked by SIGHUP too, then, unless a terminal would send it.
+
+        served: The host is there for others: its metrics are kept, to be read by
+            ``telemetry.scrape``.
+
+        kinds: What it does besides when it is asked, by kind of request.
     """
     redact = Redactor(config.secrets)
     async with contextlib.AsyncExitStack() as stack:
-        telemetry = connect(config.telemetry_endpoint, environ)
+        telemetry = observe(config.telemetry_endpoint, environ, served=served)
+        stack.enter_context(of_host(redact, telemetry.ids))
         stack.callback(telemetry.close)
+        counts = telemetry.counts
         waiting: list[Event] = []
         queue = waiting.append
+
+        def tell(event: Event) -> None:
+            counts.happened(event)
+            queue(event)
+
         # Opened first and closed first, so it has a stack of its own: what a server
         # tells at its end is still to be stored.
         async with contextlib.AsyncExitStack() as servers:
@@ -113,12 +131,13 @@ async def running(  # noqa: PLR0913 -- what a host is made of
             tooling = Tooling(
                 redact=redact,
                 telemetry=telemetry,
-                on_event=lambda event: queue(event),  # noqa: PLW0108 -- it changes below
+                on_event=tell,
                 start=start,
                 eras=eras,
                 logs=paths.logs,
                 tokens=paths.tokens,
             )
+            counts.look_at(tooling.status)
             tools = await servers.enter_async_context(
                 Generations(tooling.open, server_names)
             )
@@ -126,11 +145,16 @@ async def running(  # noqa: PLR0913 -- what a host is made of
             servers.callback(eras.settle, None)
             await tools.publish(config)
             store = await stack.enter_async_context(
-                open_signed(config, Keyring(paths.state), telemetry.anchor_failed)
+                open_signed(
+                    config,
+                    Keyring(paths.state),
+                    counts.anchor_failed,
+                    counts.committed,
+                )
             )
             eras.settle(store)
             sandbox = await stack.enter_async_context(
-                open_sandbox(paths, config.places)
+                open_sandbox(paths, config.places, counts.worker)
             )
             clock = SystemClock()
             stream = new_stream(clock)
@@ -157,12 +181,12 @@ async def running(  # noqa: PLR0913 -- what a host is made of
                 admission=Admission(config.places.runs),
                 watch=watch,
             )
-            kinds: dict[str, OfHost] = {"restart": tooling.restart}
+            doing = {**kinds, "restart": tooling.restart}
             if load is not None:
                 reloader = Reloader(load=load, tools=tools, on_event=log.queue)
                 await servers.enter_async_context(reloader.listening())
-                kinds["reload"] = reloader.asked
-            async with watching(store, stream, host.under_way, kinds=kinds):
+                doing["reload"] = reloader.asked
+            async with watching(store, stream, host.under_way, kinds=doing):
                 yield Running(
                     host=host,
                     store=store,
@@ -175,7 +199,10 @@ async def running(  # noqa: PLR0913 -- what a host is made of
 
 @contextlib.asynccontextmanager
 async def open_signed(
-    config: Config, signer: Signer, on_failure: Callable[[], None] = lambda: None
+    config: Config,
+    signer: Signer,
+    on_failure: Callable[[], None] = lambda: None,
+    on_commit: OnCommit = lambda _seconds, _events, _queued: None,
 ) -> AsyncGenerator[SqlStore]:
     """
     Open the event store to write, have it signed, and its checkpoints anchored.
@@ -186,6 +213,8 @@ async def open_signed(
         signer: Signs them.
 
         on_failure: Called after each try to anchor one that failed.
+
+        on_commit: Is told of each transaction.
 
     Raises:
         UsageError: See `open_store`.
@@ -198,7 +227,13 @@ async def open_signed(
             to = anchor(config.audit.anchor, on_failure, proxy=config.proxy)
             on_seal = (await stack.enter_async_context(to)).tell
         yield await stack.enter_async_context(
-            open_store(config, write=True, signer=signer, on_seal=on_seal)
+            open_store(
+                config,
+                write=True,
+                signer=signer,
+                on_seal=on_seal,
+                on_commit=on_commit,
+            )
         )
 
 
@@ -209,6 +244,7 @@ async def open_store(
     write: bool,
     signer: Signer | None = None,
     on_seal: Callable[[Note], None] | None = None,
+    on_commit: OnCommit = lambda _seconds, _events, _queued: None,
 ) -> AsyncGenerator[SqlStore]:
     """
     Open the event store; to write, it is made and migrated as needed.
@@ -226,6 +262,7 @@ async def open_store(
             write=write,
             signer=signer,
             on_seal=on_seal or _ignore,
+            on_commit=on_commit,
         )
     async with opened as store:
         yield store
@@ -268,8 +305,14 @@ def usable_store() -> Generator[None]:
 
 
 @contextlib.asynccontextmanager
-async def open_sandbox(paths: Paths, places: Places) -> AsyncGenerator[Sandbox]:
-    """Bring up the sandbox. This process becomes unreadable to its workers."""
+async def open_sandbox(
+    paths: Paths, places: Places, on_worker: Callable[[str], None] = lambda _: None
+) -> AsyncGenerator[Sandbox]:
+    """
+    Bring up the sandbox. This process becomes unreadable to its workers.
+
+    See `WasmSandbox` for *on_worker*.
+    """
     from .sandbox import WasmSandbox  # noqa: PLC0415 -- 20 ms
     from .sandbox.confine import harden_host  # noqa: PLC0415 -- 10 ms
 
@@ -281,6 +324,7 @@ async def open_sandbox(paths: Paths, places: Places) -> AsyncGenerator[Sandbox]:
         workers=places.workers,
         guests=places.guests,
         compute=places.compute,
+        on_worker=on_worker,
     ) as sandbox:
         yield sandbox
 

@@ -22,7 +22,7 @@ from .core.limits import Limits
 from .core.names import clean_name
 from .errors import BadBytes, RunStopped
 from .gateway import Gateway
-from .ports import Answer, Telemetry
+from .ports import Answer, RunSpan, Served
 
 __all__ = ["RunDoor"]
 
@@ -51,9 +51,10 @@ class RunDoor:
 
         limits: The bounds of the run.
 
-        telemetry: Watches each call that is made now.
+        span: Watches each call that is made now.
 
-        watch_all: Watch those as well that the log answers.
+        served: Calls that are watched as well, though the log answers them; and what
+            is known of calls that are made again.
 
         compare_lines: Compare log lines with the recorded ones.
 
@@ -62,8 +63,8 @@ class RunDoor:
 
     gateway: Gateway
     limits: Limits
-    telemetry: Telemetry
-    watch_all: bool = False
+    span: RunSpan
+    served: Mapping[int, Served] = field(default_factory=dict[int, Served])
     compare_lines: bool = False
     seeds: Mapping[int, bytes] = field(default_factory=dict[int, bytes])
     calls: int = 0
@@ -102,6 +103,7 @@ class RunDoor:
             known = await self.gateway.call(call)
             if span:
                 span.settled(known.outcome, self.gateway.routes.get(call.name))
+                span.stored(*self.gateway.log.head)
         self.recorded += _apart(known.outcome)
         status, body = reply(known.outcome)
         data = codec.encode(body)
@@ -114,9 +116,10 @@ class RunDoor:
         return Answer(status, data, at, self.seeds[max(reached)] if reached else b"")
 
     def _watch(self, call: ToolCall) -> Watch:
-        if self.gateway.journal.answers(call.number) and not self.watch_all:
+        served = self.served.get(call.number)
+        if served is None and self.gateway.journal.answers(call.number):
             return nullcontext()
-        return self.telemetry.call(call, self.gateway.run_id)
+        return self.span.call(call, self.gateway.routes.get(call.name), served)
 
     def log(self, level: int, text: bytes) -> None:
         """Record a log line, until the run has written its share."""

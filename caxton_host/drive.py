@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from .core.approvals import Unapproved
 from .core.events import Event, RunCompleted, RunFailed, RunSuspended
@@ -27,7 +27,7 @@ from .errors import (
     Suspend,
 )
 from .gateway import Gateway
-from .ports import Ending, Guest, Prepared, Sandbox, Telemetry
+from .ports import Ending, Guest, Prepared, RunSpan, Sandbox, Served
 
 __all__ = ["Driver", "end_of"]
 
@@ -41,16 +41,19 @@ logger = logging.getLogger("caxton_host")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
     """
-    Drives runs.
+    Drives a run.
 
     Attributes:
-        sandbox: Where their guests are executed.
+        sandbox: Where its guest is executed.
 
-        telemetry: Watches their calls.
+        span: Watches its calls.
+
+        served: See `RunDoor`.
     """
 
     sandbox: Sandbox
-    telemetry: Telemetry
+    span: RunSpan
+    served: Mapping[int, Served] = field(default_factory=dict[int, Served])
 
     async def drive(
         self,
@@ -103,7 +106,8 @@ class Driver:
             door = RunDoor(
                 gateway=gateway,
                 limits=guest.limits,
-                telemetry=self.telemetry,
+                span=self.span,
+                served=self.served,
                 seeds=guest.seeds,
             )
             try:

@@ -16,6 +16,8 @@ Every exception raised on purpose, and whose fault each is.
         * `LeaseLost` -- another host drives the run now; this one lets go of it
         * `LogBrokenError` -- what is stored is not what was written
     * `BusyError` -- a host has as many runs as it takes, or drives the run already
+        * `OverloadedError` -- it may be tried again later
+    * `ForbiddenError` -- whoever asks may not
     * `SandboxError` -- a worker died under its guest
     * `ServerUnavailable` -- a server that the operator calls required is down
     * `ToolError` -- a tool server failed; becomes a `Failed` outcome
@@ -181,6 +183,33 @@ class LogBrokenError(StoreError):
 
 class BusyError(CaxtonError):
     """A host has as many runs as it takes, or drives this one. Nothing was started."""
+
+
+class OverloadedError(BusyError):
+    """
+    There is no room now. Nothing was started.
+
+    Attributes:
+        retry_after: Seconds after which it is worth to try again.
+
+        whose: ``host``, or ``principal``: others may still have room.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after: float,
+        whose: Literal["host", "principal"],
+        fix: str = "",
+    ) -> None:
+        super().__init__(message, fix=fix)
+        self.retry_after = retry_after
+        self.whose: Literal["host", "principal"] = whose
+
+
+class ForbiddenError(CaxtonError):
+    """Whoever asks may not do that."""
 
 
 class SandboxError(CaxtonError):

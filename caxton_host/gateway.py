@@ -180,7 +180,8 @@ class Gateway(Judge):
             await self.wait(seconds)
         except BaseException:
             # The run is stopped while the call, which is not recorded yet, waits.
-            self.settle(call, stopped("no"), judged.unspent)
+            if not self.journal.leaving:
+                self.settle(call, stopped("no"), judged.unspent)
             raise
 
     async def forward(
@@ -209,12 +210,13 @@ class Gateway(Judge):
     async def _send(
         self, call: ToolCall, route: Route, sends: _Sends, terms: Terms
     ) -> Completed:
+        quiet = _is_quiet(route, terms)
         reports = Reports(
             log=self.log,
             redact=self.redact,
             call=call.number,
             watch=self.watch,
-            quiet=_is_quiet(route, terms),
+            quiet=quiet,
         )
         self._check_lease(call)
 
@@ -232,6 +234,7 @@ class Gateway(Judge):
             idempotency_key=idempotency_key(self.run_id, call.number),
             attempt=sends.attempt,
             timeout=terms.timeout,
+            quiet=quiet,
             on_progress=reports.take,
             on_resend=asked_for,
         )
@@ -242,7 +245,8 @@ class Gateway(Judge):
         except BaseException:
             # The run is stopped while the tool works: closed, so that an open
             # call means one thing only, and its effect is left open.
-            self.settle(call, stopped("unknown"))
+            if not self.journal.leaving:
+                self.settle(call, stopped("unknown"))
             raise
         finally:
             reports.end()
@@ -267,7 +271,8 @@ class Gateway(Judge):
             raise
         except BaseException:
             # The run is stopped between two sends: what is known is of the first.
-            self.settle(call, stopped(sent))
+            if not self.journal.leaving:
+                self.settle(call, stopped(sent))
             raise
 
     async def _record_send(self, call: ToolCall, sends: _Sends, reason: str) -> None:

@@ -14,7 +14,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
+from .admission import Admission
 from .approving import still_waiting
 from .core.approvals import lapsed
 from .core.calls import JSON, Route
@@ -34,14 +36,13 @@ from .core.grants import Grant
 from .core.journal import Journal
 from .core.limits import Limits
 from .core.names import stream_of, uuid7
-from .core.places import Places
 from .core.redact import Redactor
 from .core.resolution import GiveResult, Resolution, recorded_as
 from .core.runs import ENDS
 from .core.templates import texts
 from .core.terms import Terms
 from .drive import Driver
-from .errors import BusyError, NotKeptError, Suspend, UsageError
+from .errors import NotKeptError, Suspend, UsageError
 from .gateway import Gateway
 from .manifests import check_input
 from .ports import (
@@ -50,15 +51,15 @@ from .ports import (
     Guest,
     Prepared,
     RunScope,
+    RunSpan,
     Sandbox,
-    Span,
+    Served,
     Store,
     Telemetry,
     ToolClient,
     ToolSource,
     Trace,
 )
-from .progress import unwatched
 from .recording import Recording, guest_for, schemas_of
 from .requests import UnderWay
 from .schemas import input_check
@@ -71,31 +72,15 @@ from .starts import (
     started_as,
     with_prompt,
 )
+from .watching import fork_of, resolved_calls, resume_of, start_of
 
-__all__ = ["Admission", "ForkRequest", "Host", "RunRequest"]
+__all__ = ["ForkRequest", "Host", "RunRequest", "unwatched"]
+
+_NONE_SERVED: Mapping[int, Served] = {}
 
 
-@dataclass(slots=True)
-class Admission:
-    """
-    Counts the runs of a host, and lets in no more than so many.
-
-    One is held by ``with admission:``.
-    """
-
-    most: int = field(default_factory=lambda: Places().runs)
-    inside: int = 0
-
-    def __enter__(self) -> None:
-        if self.inside >= self.most:
-            raise BusyError(
-                f"the host has {self.inside} runs under way, and takes no more",
-                fix="wait for one to end, or raise runs in [sandbox]",
-            )
-        self.inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        self.inside -= 1
+def unwatched(_run: str, _: ToolProgress) -> None:
+    """Do nothing with what is told of a call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +97,7 @@ class Host:
 
         entropy: Returns that many random bytes.
 
-        watch: Called with what is told of a call while it lasts.
+        watch: Called with a run and what is told of a call of it while that lasts.
     """
 
     store: Store
@@ -126,12 +111,13 @@ class Host:
     redact: Redactor = field(default_factory=Redactor)
     admission: Admission = field(default_factory=Admission)
     under_way: UnderWay = field(default_factory=UnderWay)
-    watch: Callable[[ToolProgress], None] = unwatched
+    watch: Callable[[str, ToolProgress], None] = unwatched
 
     async def start(
         self,
         request: RunRequest,
         *,
+        run_id: str | None = None,
         on_started: Callable[[str], None] | None = None,
     ) -> str:
         """
@@ -141,6 +127,8 @@ class Host:
 
         Args:
             request: What is to run.
+
+            run_id: Its id, which no run has; by default, a new one.
 
             on_started: Called with the run's id once its start is durable.
 
@@ -157,7 +145,7 @@ class Host:
             asyncio.CancelledError: The caller was cancelled; so was the run, and
                 that is recorded.
         """
-        run_id = uuid7(self.clock.now(), self.entropy(10))
+        run_id = run_id or self.new_id()
         scope = self._scope(
             RunScope(
                 run_id=run_id,
@@ -171,6 +159,10 @@ class Host:
             async with self.tools.open(scope) as tools:
                 await self._start(scope, request, tools, on_started)
         return run_id
+
+    def new_id(self) -> str:
+        """Return an id for a run. They sort by time."""
+        return uuid7(self.clock.now(), self.entropy(10))
 
     async def _start(
         self,
@@ -207,13 +199,14 @@ class Host:
             self._setting(prepared, offered), resources=self.redact.value(found.record)
         )
         started = started_as(request, setting, catalogue, self.redact)
-        check_input(request.module, started.input)
-        with self.telemetry.run(request.agent, run_id, "live") as span:
+        manifest = check_input(request.module, started.input)
+        execution = start_of(run_id, started, manifest, request.trace)
+        with self.telemetry.run(execution) as span:
             definitions = {
                 offer.definition_sha256: offer.definition
                 for offer in catalogue.visible.values()
             }
-            log = self.store.create(stream_of(run_id), self._trace())
+            log = self.store.create(stream_of(run_id), self._trace(span))
             gateway = self._gateway(
                 run_id,
                 request.agent,
@@ -225,7 +218,9 @@ class Host:
                 request.limits,
                 catalogue.schemas,
             )
-            async with self.under_way.run(run_id, log, request.actor) as run:
+            async with self.under_way.run(
+                run_id, log, request.actor, gateway.journal, _telling(span, log)
+            ) as run:
                 await log.append(
                     started,
                     blobs={
@@ -236,9 +231,8 @@ class Host:
                 )
                 guest = guest_for(request.agent, started, definitions, log.recorded_at)
                 *run.before, run.end = await self._drive(
-                    gateway, prepared, guest, on_started
+                    span, gateway, prepared, guest, on_started
                 )
-            _tell(span, run.end)
 
     async def resume(  # noqa: PLR0913 -- each may be left out
         self,
@@ -320,13 +314,13 @@ class Host:
             reason=reason,
             grants_sha256=grants_digest(grant),
         )
-        with self.telemetry.run(started.agent, recording.run_id, "resume") as span:
+        with self.telemetry.run(resume_of(recording)) as span:
             log = await self.store.claim(
                 stream_of(recording.run_id),
                 *late,
                 resumed,
                 after=recording.history[-1].seq,
-                trace=self._trace(),
+                trace=self._trace(span),
             )
             journal = recording.journal(
                 compare_fuel=prepared.engine == started.engine, today=grant
@@ -345,17 +339,23 @@ class Host:
                 schemas_of(guest),
             )
             async with self.under_way.run(
-                recording.run_id, log, actor, gateway.journal
+                recording.run_id, log, actor, gateway.journal, _telling(span, log)
             ) as run:
                 *run.before, run.end = await self._drive(
-                    gateway, prepared, guest, on_started, driven=recording.driven
+                    span,
+                    gateway,
+                    prepared,
+                    guest,
+                    on_started,
+                    driven=recording.driven,
+                    served=resolved_calls(recording.own),
                 )
-            _tell(span, run.end)
 
     async def fork(
         self,
         request: ForkRequest,
         *,
+        run_id: str | None = None,
         on_started: Callable[[str], None] | None = None,
     ) -> str:
         """
@@ -367,6 +367,8 @@ class Host:
 
         Args:
             request: What the fork is to be.
+
+            run_id: Its id, which no run has; by default, a new one.
 
             on_started: Called with its id once its start is durable.
 
@@ -389,7 +391,7 @@ class Host:
         with self.admission:
             parent = await Recording.load(request.run_id, self.store)
             parent.check_forkable()
-            run_id = uuid7(self.clock.now(), self.entropy(10))
+            run_id = run_id or self.new_id()
             scope = self._scope(_scope(run_id, parent.started), request.private)
             async with self.tools.open(scope) as tools:
                 await self._fork(run_id, parent, request, tools, on_started)
@@ -417,9 +419,12 @@ class Host:
         prepared = await self.sandbox.prepare(module, parent.limits, before.entry)
         offered = await self._offered_again(tools, before)
         events = forked_as(request, self._setting(prepared, offered), before, point)
-        with self.telemetry.run(before.agent, run_id, "live") as span:
-            log = self.store.create(stream_of(run_id), self._trace())
-            async with self.under_way.run(run_id, log, request.actor) as run:
+        forked = fork_of(run_id, before.agent, prepared.sha256, parent.own[0])
+        with self.telemetry.run(forked) as span:
+            log = self.store.create(stream_of(run_id), self._trace(span))
+            async with self.under_way.run(
+                run_id, log, request.actor, tell=_telling(span, log)
+            ) as run:
                 await log.append(*events, blobs={prepared.sha256: module})
                 recording = await Recording.load(run_id, self.store)
                 guest = await recording.guest(before.agent, self.store)
@@ -434,10 +439,10 @@ class Host:
                     parent.limits,
                     schemas_of(guest),
                 )
+                run.journal = gateway.journal
                 *run.before, run.end = await self._drive(
-                    gateway, prepared, guest, on_started
+                    span, gateway, prepared, guest, on_started
                 )
-            _tell(span, run.end)
 
     async def _offered_again(self, tools: ToolClient, started: RunStarted) -> Offered:
         """Return what the servers of a recorded run offer now."""
@@ -543,30 +548,33 @@ class Host:
             max_result=limits.result,
             now=self.clock.now,
             wait=asyncio.sleep,
-            watch=self.watch,
+            watch=partial(self.watch, run_id),
         )
 
-    async def _drive(
+    async def _drive(  # noqa: PLR0913 -- what tells one run from another
         self,
+        span: RunSpan,
         gateway: Gateway,
         prepared: Prepared,
         guest: Guest,
         on_started: Callable[[str], None] | None,
         *,
         driven: float = 0.0,
+        served: Mapping[int, Served] = _NONE_SERVED,
     ) -> Sequence[Event]:
-        driver = Driver(sandbox=self.sandbox, telemetry=self.telemetry)
+        driver = Driver(sandbox=self.sandbox, span=span, served=served)
         wall = max(guest.limits.wall - driven, 0.0)
         return await driver.drive(
             gateway, prepared, guest, wall=wall, on_started=on_started
         )
 
-    def _trace(self) -> Trace:
+    def _trace(self, span: RunSpan) -> Trace:
         fallback = self.telemetry.ids()[0] or self.entropy(16).hex()
 
-        def trace() -> tuple[str, str | None]:
-            trace_id, span_id = self.telemetry.ids()
-            return trace_id or fallback, span_id
+        def trace(
+            seq: int, events: Sequence[Event]
+        ) -> list[tuple[str | None, str | None]]:
+            return [(t or fallback, s) for t, s in span.recorded(seq, events)]
 
         return trace
 
@@ -599,6 +607,12 @@ def _check_waiting(recording: Recording, now: int) -> Sequence[ApprovalDecided]:
     return late
 
 
-def _tell(span: Span, end: Event) -> None:
-    kind = end.kind if isinstance(end, RunFailed) else None
-    span.ended(ENDS[type(end).__name__], kind)
+def _telling(span: RunSpan, log: EventLog) -> Callable[[Event], None]:
+    """Return what tells *span* how the run ends that has this *log*."""
+
+    def tell(end: Event) -> None:
+        span.stored(*log.head)
+        kind = end.kind if isinstance(end, RunFailed) else None
+        span.ended(ENDS[type(end).__name__], kind)
+
+    return tell

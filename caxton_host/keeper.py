@@ -20,9 +20,17 @@ from .bootstrap import announced, host_started, new_stream, open_signed
 from .clock import SystemClock
 from .config import Config, Paths
 from .core.calls import JSON
-from .core.events import Event, KeyRotated, RunErased, ToolsChanged
+from .core.events import (
+    Event,
+    KeyRotated,
+    RunErased,
+    TokenCreated,
+    TokenRevoked,
+    ToolsChanged,
+)
 from .core.redact import Redactor
 from .errors import StoreError
+from .ports import TokenRow
 from .signing import Keyring, Rotation
 
 if TYPE_CHECKING:
@@ -73,6 +81,26 @@ class Keeper:
         changed = ToolsChanged(server=server, changed=(tool,), actor=self.actor)
         await self.store.create(self.stream).append(*self.announced, changed)
         await self.store.accept({(server, tool): definition}, self.actor, anew=True)
+
+    async def add_token(self, row: TokenRow) -> None:
+        """Have whoever has a token call the host; see `SqlStore.add_token`."""
+        created = TokenCreated(
+            id=row.id,
+            name=row.name,
+            scopes=row.scopes,
+            agents=row.agents,
+            roles=row.roles,
+            expires_at=row.expires_at,
+            actor=self.actor,
+        )
+        await self.store.add_token(row, self.stream, *self.announced, created)
+
+    async def revoke_token(self, token_id: str, at: int) -> None:
+        """Have a token be good for nothing; see `SqlStore.revoke_token`."""
+        revoked = TokenRevoked(id=token_id, actor=self.actor)
+        await self.store.revoke_token(
+            token_id, at, self.stream, *self.announced, revoked
+        )
 
     async def bundles(self) -> BundleWriter:
         """Sign the log, and return what writes the bundles of runs that have ended."""

@@ -49,9 +49,9 @@ def read(module: bytes) -> Manifest | None:
         ) from None
 
 
-def check_input(module: bytes, value: JSON) -> None:
+def check_input(module: bytes, value: JSON) -> Manifest | None:
     """
-    Let a run begin with *value*, or say why not.
+    Let a run begin with *value*, or say why not. Returns the manifest.
 
     Args:
         module: What is to run. Without a manifest, or without a schema in it, it
@@ -65,7 +65,7 @@ def check_input(module: bytes, value: JSON) -> None:
     """
     manifest = read(module)
     if manifest is None or manifest.input_schema is None:
-        return
+        return manifest
     try:
         wrong = mismatch(bounded(manifest.input_schema), value)
     except BadBytes as exc:
@@ -78,6 +78,7 @@ def check_input(module: bytes, value: JSON) -> None:
             f"the input is not what the agent takes: {wrong}",
             fix="pass what input_schema asks for; caxton agent inspect shows it",
         )
+    return manifest
 
 
 def output_mismatch(module: bytes, value: JSON) -> str:

@@ -35,7 +35,7 @@ EVERY = 1.0
 _WATCH: dict[str, JSON] = {"kind": "service", "id": "watch", "authenticated": False}
 
 #: What takes effect with the next host: these were opened when this one came up.
-_FIXED = ("store_url", "places", "audit", "telemetry_endpoint")
+_FIXED = ("store_url", "places", "audit", "telemetry_endpoint", "serve")
 
 _log = logging.getLogger("caxton_host")
 

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Literal, NoReturn, TypeAlias
 
+from .core.approvals import Unapproved
 from .core.calls import JSON, Completed
 from .core.catalogue import Offered, routes_from_payload
 from .core.contexts import ServerResource
@@ -50,6 +51,7 @@ from .ports import (
     ToolRequest,
 )
 from .recording import Recording
+from .watching import recorded_calls, replay_of
 
 __all__ = ["Halt", "Options", "Pause", "Replayed", "replay"]
 
@@ -155,6 +157,7 @@ class _FullLog:
     deaf: bool = False
     asked: Collection[int] = ()
     recorded_at: int = 0
+    head: tuple[int, bytes] = (0, b"")
 
     def holds(self) -> bool:
         """Return true: nothing is sent, so no lease is needed."""
@@ -178,12 +181,13 @@ class _FullLog:
 
     def _refuse(self, events: tuple[Event, ...]) -> NoReturn:
         event = events[0]
-        if any(isinstance(e, ToolInvoked) and e.call in self.asked for e in events):
-            raise _EndReached
+        for one in events:
+            if isinstance(one, ToolInvoked) and one.call in self.asked:
+                raise Unapproved(one.call)
         if isinstance(event, ToolInvoked):
             raise NondeterminismError(Divergence(None, "$.name", None, event.name))
         if isinstance(event, ToolRetried):
-            raise _EndReached
+            raise Suspend(event.call, f"call {event.call} is in doubt")
         name = type(event).__name__
         raise NondeterminismError(Divergence(None, "$.type", None, name))
 
@@ -270,21 +274,21 @@ async def replay(
         tools=_NoTools(),
         now=lambda: recording.latest.recorded_at,
     )
-    door = RunDoor(
-        gateway=gateway,
-        limits=guest.limits,
-        telemetry=telemetry,
-        watch_all=True,
-        compare_lines=True,
-        seeds=guest.seeds,
-    )
-    follower = _Follower(
-        recording=recording,
-        door=door,
-        pause=options.pause,
-        is_open=_is_open(recording, exact=exact),
-    )
-    with telemetry.run(started.agent, run_id, "replay") as span:
+    with telemetry.run(replay_of(recording, prepared.sha256)) as span:
+        door = RunDoor(
+            gateway=gateway,
+            limits=guest.limits,
+            span=span,
+            served=recorded_calls(recording),
+            compare_lines=True,
+            seeds=guest.seeds,
+        )
+        follower = _Follower(
+            recording=recording,
+            door=door,
+            pause=options.pause,
+            is_open=_is_open(recording, exact=exact),
+        )
         calls, divergence, not_kept = journal.calls, None, None
         try:
             divergence = await follower.follow(sandbox, prepared, guest)
@@ -301,7 +305,8 @@ async def replay(
             state=recording.state,
             not_kept=not_kept,
         )
-        span.ended(found.verdict, None)
+        span.ended(found.state, None)
+        span.replayed(found.verdict)
     return found
 
 

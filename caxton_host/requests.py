@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from .core.calls import JSON
-from .core.events import Event, RunCancelled
+from .core.events import Event, RunCancelled, RunSuspended
 from .core.journal import Journal
 from .core.names import stream_of
 from .core.outcomes import FAILED, UNKNOWN
@@ -26,7 +26,18 @@ from .errors import BusyError, CaxtonError, StoreError, UsageError
 from .ports import EventLog, SharedStore, Store
 from .recording import Recording
 
-__all__ = ["EVERY", "OfHost", "UnderWay", "cancel_idle", "watching"]
+__all__ = [
+    "EVERY",
+    "GO_ON",
+    "OfHost",
+    "UnderWay",
+    "cancel_idle",
+    "tell_hosts",
+    "watching",
+]
+
+#: Asked of a host: to go on with a run, if that waits for nobody any more.
+GO_ON = "go_on"
 
 #: Seconds between two looks for requests.
 EVERY = 0.25
@@ -55,22 +66,34 @@ class _Run:
     """
 
     task: asyncio.Task[object]
+    journal: Journal
     end: Event | None = None
     before: list[Event] = field(default_factory=list[Event])
-    asked: RunCancelled | None = None
+    asked: RunCancelled | RunSuspended | None = None
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def cancel(self, cancelled: RunCancelled) -> None:
-        """End it with *cancelled*, unless it is at its end."""
+    def stop(self, end: RunCancelled | RunSuspended) -> None:
+        """End or suspend it with *end*, unless it is at its end."""
         if self.end is None and self.asked is None:
-            self.asked = cancelled
+            self.asked = end
+            self.journal.leaving = isinstance(end, RunSuspended)
             self.task.cancel()
 
 
+def _ignore(_run: str) -> None:
+    """Do nothing with a run."""
+
+
 class UnderWay:
-    """The runs under way in a host, by id."""
+    """
+    The runs under way in a host, by id.
+
+    Attributes:
+        suspended: Called with each that is suspended, once that is recorded.
+    """
 
     def __init__(self) -> None:
+        self.suspended: Callable[[str], None] = _ignore
         self._runs: dict[str, _Run] = {}
         self._some = asyncio.Event()
 
@@ -81,6 +104,7 @@ class UnderWay:
         log: EventLog,
         actor: dict[str, JSON],
         journal: Journal | None = None,
+        tell: Callable[[Event], None] = lambda _: None,
     ) -> AsyncGenerator[_Run]:
         """
         See a run to its recorded end: the ``end`` that was set, or its cancellation.
@@ -95,11 +119,14 @@ class UnderWay:
 
             actor: On whose behalf it is cancelled if no request says so.
 
-            journal: Where calls may be open that the guest does not come back to.
+            journal: Of the run, if that is known yet: calls may be open in it that
+                the guest does not come back to.
+
+            tell: Called with the end, once it is recorded.
         """
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 -- it awaits
-        run = self._runs[run_id] = _Run(task)
+        run = self._runs[run_id] = _Run(task, journal or Journal())
         self._some.set()
         try:
             try:
@@ -107,32 +134,36 @@ class UnderWay:
             except asyncio.CancelledError:
                 by_caller = RunCancelled(actor=actor, reason="interrupted")
                 run.end = run.asked or by_caller
-                await log.append(*closing(_open(journal), run.end))
+                await log.append(*closing(run.journal.open_calls, run.end))
+                tell(run.end)
                 if run.asked is None or task.cancelling() > 1:
                     raise
             else:
                 assert run.end is not None  # noqa: S101 -- who drives it sets it
-                await log.append(*run.before, *closing(_open(journal), run.end))
+                await log.append(*run.before, *closing(run.journal.open_calls, run.end))
+                tell(run.end)
         finally:
             if run.asked:
                 task.uncancel()
             run.over.set()
+            if isinstance(run.end, RunSuspended):
+                self.suspended(run_id)
             # One whose log has failed may be under way anew before it is over.
             if self._runs.get(run_id) is run:
                 del self._runs[run_id]
             if not self._runs:
                 self._some.clear()
 
-    async def cancel(self, run_id: str, cancelled: RunCancelled) -> Event | None:
+    async def stop(self, run_id: str, end: RunCancelled | RunSuspended) -> Event | None:
         """
-        End a run, and return its end.
+        End or suspend a run with *end*, and return what it came to.
 
         ``None`` if it is not under way here, or if its log failed.
         """
         run = self._runs.get(run_id)
         if run is None:
             return None
-        run.cancel(cancelled)
+        run.stop(end)
         await run.over.wait()
         return run.end
 
@@ -141,8 +172,19 @@ class UnderWay:
         await self._some.wait()
 
 
-def _open(journal: Journal | None) -> list[int]:
-    return journal.open_calls if journal else []
+async def tell_hosts(
+    store: SharedStore, run_id: str, actor: dict[str, JSON], reason: str
+) -> None:
+    """
+    Tell the hosts that are up that somebody had a word on a suspended run.
+
+    Those that serve go on with it.
+
+    Raises:
+        StoreError: They could not be told; the word counts nevertheless.
+    """
+    for host in await store.hosts():
+        await store.ask(host, GO_ON, actor, reason, run_id)
 
 
 async def cancel_idle(
@@ -177,7 +219,7 @@ async def _cancel(
 ) -> str:
     actor, reason = request.actor, request.reason
     cancelled = RunCancelled(actor=actor, reason=reason)
-    end = await under_way.cancel(run_id, cancelled)
+    end = await under_way.stop(run_id, cancelled)
     if end is None:
         # This host has let go of it, but is not dead.
         end = await cancel_idle(store, run_id, actor, reason)

@@ -57,6 +57,9 @@ class RunRequest:
         prompt: A text that becomes its variable ``prompt``, filled in.
 
         private: Variables that only servers get to see, never the agent or the log.
+
+        trace: The W3C trace context of who asks: ``traceparent`` and, where there is
+            one, ``tracestate``. Nothing else of it is taken.
     """
 
     agent: str
@@ -73,6 +76,7 @@ class RunRequest:
     trigger: str = "cli"
     prompt: str | None = None
     private: Mapping[str, JSON] = field(default_factory=dict[str, JSON], repr=False)
+    trace: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,12 +19,13 @@ from .core.runs import Request
 from .core.webhooks import SERVER as WEBHOOK
 from .errors import ToolError
 from .ports import Era, Eras, RunScope, ToolClient, ToolRequest, ToolService
-from .telemetry import NoTelemetry, OtelTelemetry, TracedTools
+from .telemetry import NoTelemetry, Observed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from .mcp import McpTools, Pool
+    from .mcp.status import ServerStatus
 
 __all__ = ["LateEras", "Routed", "Tooling", "open_tools", "server_names"]
 
@@ -143,7 +144,7 @@ class Tooling:
     """
 
     redact: Redactor
-    telemetry: OtelTelemetry | NoTelemetry
+    telemetry: Observed | NoTelemetry
     on_event: Callable[[Event], None]
     start: Collection[str] = ()
     eras: Eras | None = None
@@ -152,7 +153,7 @@ class Tooling:
     _pool: Pool | None = field(default=None, init=False)
 
     @contextlib.asynccontextmanager
-    async def open(self, config: Config) -> AsyncGenerator[Routed | TracedTools]:
+    async def open(self, config: Config) -> AsyncGenerator[ToolService]:
         """
         Bring up the client of every configured server; the eager ones are started.
 
@@ -180,17 +181,17 @@ class Tooling:
                         trace_context=self.telemetry.headers,
                     )
                 )
-            routed = Routed(clients, source)
-            if isinstance(self.telemetry, OtelTelemetry):
-                yield TracedTools(routed, self.telemetry)
-            else:
-                yield routed
+            yield self.telemetry.traced(Routed(clients, source))
 
     async def restart(self, request: Request) -> str:
         """Start the server anew that a request names, and return what came of it."""
         if self._pool is None:
             return NOT_HERE
         return await self._pool.restart(request.subject or "") or NOT_HERE
+
+    def status(self) -> Sequence[ServerStatus]:
+        """Return how each MCP server does. May be called from another thread."""
+        return self._pool.status() if self._pool else ()
 
     def _servers(self, config: Config) -> McpTools:
         from .mcp import McpTools, Pool  # noqa: PLC0415 -- only with a server
@@ -217,13 +218,13 @@ class Tooling:
 async def open_tools(  # noqa: PLR0913 -- see `Tooling`
     config: Config,
     redact: Redactor,
-    telemetry: OtelTelemetry | NoTelemetry,
+    telemetry: Observed | NoTelemetry,
     on_event: Callable[[Event], None],
     *,
     eras: Eras | None = None,
     logs: Path | None = None,
     tokens: Path | None = None,
-) -> AsyncGenerator[Routed | TracedTools]:
+) -> AsyncGenerator[ToolService]:
     """Bring up the tools of one configuration. See `Tooling`."""
     tooling = Tooling(
         redact=redact,

@@ -20,10 +20,11 @@ import click
 from .. import __version__
 from ..core.names import nearest
 from ..errors import CaxtonError
+from ..logs import Style
 from . import interrupt
 from .exits import USAGE, exit_code, remedy
 from .frame import Frame
-from .screen import Notes, complain, note
+from .screen import Notes, complain, logged, note
 
 __all__ = ["caxton", "execute", "main"]
 
@@ -33,6 +34,7 @@ COMMANDS = {
     "demo": "Show a governed run, offline, in half a minute.",
     "init": "Write a starter configuration here.",
     "run": "Run an agent, or a module, to its end.",
+    "serve": "Serve agents as MCP tools, and a control API.",
     "runs": "List, show and explain runs.",
     "events": "List, follow and export the events of a run.",
     "replay": "Execute a recorded run again, touching nothing.",
@@ -93,9 +95,25 @@ class _Commands(click.Group):
     help="The configuration file, instead of ./caxton.toml.",
 )
 @click.option("--db", metavar="URL", help="The event store, instead of the configured.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="Log in whole lines, or in a JSON document a line.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="The least that is logged on stderr; by default warning.",
+)
 @click.version_option(__version__, prog_name="caxton")
 @click.pass_context
-def caxton(ctx: click.Context, config: str | None, db: str | None) -> None:
+def caxton(
+    ctx: click.Context,
+    config: str | None,
+    db: str | None,
+    log_format: Style | None,
+    log_level: str | None,
+) -> None:
     """
     Run agents that you did not write.
 
@@ -112,6 +130,8 @@ def caxton(ctx: click.Context, config: str | None, db: str | None) -> None:
       caxton replay @last
     """
     ctx.obj = Frame(config=config, db=db)
+    if log_format or log_level:
+        ctx.with_resource(logged(log_format, log_level))
 
 
 def main() -> None:

@@ -285,7 +285,11 @@ def _deciding(
         as_json,
         overrides,
         option,
-        click.option("--no-resume", is_flag=True, help="Record it only."),
+        click.option(
+            "--no-resume",
+            is_flag=True,
+            help="Record it only; a host that serves goes on.",
+        ),
         click.option("--reason", default="", help="Why; it is recorded."),
         click.option(
             "--as", "role", default="", metavar="ROLE", help="Who you are; recorded."
@@ -377,6 +381,7 @@ async def _recorded(told: Told, said: _Said, word: Word) -> Recording:
     from ..bootstrap import open_store
     from ..clock import SystemClock
     from ..recording import Recording
+    from ..requests import tell_hosts
 
     # Looked for first: a database is not made for a run that it cannot have.
     async with open_store(told.config, write=False) as store:
@@ -385,6 +390,8 @@ async def _recorded(told: Told, said: _Said, word: Word) -> Recording:
         call = await say(store, run_id, said.seq, word, now=SystemClock().now())
         asked = f"call {call.call}, {call.server}/{call.tool}"
         note(f"{word.verdict} is recorded of {asked} {_short(call)}")
+        if said.no_resume:
+            await tell_hosts(store, run_id, word.actor, word.reason)
         return await Recording.load(run_id, store)
 
 

@@ -17,6 +17,7 @@ from .screen import show, table, to_json
 from .show import event_document, line_document, rows
 from .tail import tail
 from .times import Moment
+from .tracing import send_trace
 
 if TYPE_CHECKING:
     from ..store.sql import SqlStore
@@ -90,6 +91,16 @@ def list_(frame: Frame, run: str, as_json: bool) -> None:
     show_default=True,
     help="One document a line, or one array.",
 )
+@click.option(
+    "--to-otlp",
+    is_flag=True,
+    help="Send the trace of RUN once more, and print nothing.",
+)
+@click.option(
+    "--endpoint",
+    metavar="URL",
+    help="Where --to-otlp sends to: the base URL of an OTLP receiver over HTTP.",
+)
 @as_json
 @click.pass_obj
 def export(
@@ -104,6 +115,8 @@ def export(
     tool: str | None,
     outcomes: tuple[str, ...],
     format_: str,
+    to_otlp: bool,
+    endpoint: str | None,
     as_json: bool,
 ) -> None:
     """
@@ -116,9 +129,13 @@ def export(
     A time is ISO 8601, UTC unless it names a zone, or a duration: 2h is two hours
     ago.
 
+    With --to-otlp, the spans of RUN are made of its log and sent to an OpenTelemetry
+    receiver: that of --endpoint, of [telemetry], or of OTEL_EXPORTER_OTLP_ENDPOINT.
+
     \b
     Examples:
       caxton events export @last
+      caxton events export --to-otlp @last --endpoint http://localhost:4318
       caxton events export --all > events.jsonl
       caxton events export --since 24h --outcome denied --outcome in_doubt
       caxton events export --agent weather --tool 'crm/*' --since 2026-01-31
@@ -130,6 +147,12 @@ def export(
         raise click.UsageError("name a run, say --all, or say what you want of all")
     if (run or named) and everything:
         raise click.UsageError("name a run, or say --all")
+    if to_otlp or endpoint:
+        whole = (run or named) and all(f is None for f in filters)
+        if not (to_otlp and whole):
+            raise click.UsageError("--to-otlp sends one whole run, to --endpoint")
+        wait(send_trace(frame, run or named or "", endpoint, as_json=as_json))
+        return
     wanted = Wanted(
         since=since,
         until=until,

@@ -10,11 +10,11 @@ import click
 
 from ..core.forks import forking_point
 from ..errors import ModuleRefused
+from ..modules import read_module
 from .answers import Answers
 from .frame import Frame, as_json, local_actor
 from .interrupt import began, drive
 from .overrides import Overrides, overrides
-from .run import read_module
 from .screen import note, patience
 from .told import Told
 from .variables import option, private_of

@@ -72,8 +72,13 @@ class Frame:
 
         return Paths.of(os.environ)
 
-    def look(self) -> Config:
-        """Return where the log is, and nothing of the configuration that is secret."""
+    def look(self, *, traced: bool = False) -> Config:
+        """
+        Return where the log is, and nothing of the configuration that is secret.
+
+        Args:
+            traced: Return where spans go as well.
+        """
         from ..config import load_log
 
         config = load_log(
@@ -81,6 +86,7 @@ class Frame:
             environ=os.environ,
             cwd=Path.cwd(),
             store_url=self.db,
+            traced=traced,
         )
         return self._guarded(config)
 

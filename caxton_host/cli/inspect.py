@@ -11,9 +11,9 @@ import click
 from ..core.calls import JSON
 from ..core.limits import Limits
 from ..errors import ModuleRefused
+from ..modules import read_module
 from .exits import USAGE
 from .frame import Frame, as_json, wait
-from .run import read_module
 from .screen import complain, counted, note, patience, say, show, table, to_json
 
 if TYPE_CHECKING:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+import os
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,9 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import UsageError
+from ..modules import read_module
 from .exits import AUDIT, DIVERGED, USAGE
 from .frame import Frame, as_json, wait
-from .run import read_module
 from .screen import complain, counted, note, patience, say, show
 from .step import Stepper, interruptible
 from .verdict import of_bundle, refuse, trusted
@@ -138,7 +139,7 @@ def _tell(found: Replayed) -> None:
 async def _replay(frame: Frame, wanted: _Wanted) -> Replayed:
     from ..bootstrap import open_store
 
-    config = frame.look()
+    config = frame.look(traced=True)
     async with open_store(config, write=False) as store:
         run_id = await store.find_run(wanted.run)
         return await _execute(frame, config, run_id, store, wanted)
@@ -148,7 +149,9 @@ async def _replay_bundle(frame: Frame, bundle: Bundle, wanted: _Wanted) -> Repla
     from ..evidence import BundleStore
 
     store = BundleStore(bundle)
-    return await _execute(frame, frame.look(), bundle.header.run, store, wanted)
+    return await _execute(
+        frame, frame.look(traced=True), bundle.header.run, store, wanted
+    )
 
 
 def _believed(frame: Frame, path: Path, keys: tuple[str, ...]) -> Bundle | None:
@@ -170,7 +173,7 @@ async def _execute(
     from ..bootstrap import open_sandbox
     from ..recording import Recording
     from ..replay import Options, replay
-    from ..telemetry import NoTelemetry
+    from ..telemetry import observe
 
     module, pause = None, None
     if wanted.against or wanted.step:
@@ -179,13 +182,18 @@ async def _execute(
             module = read_module(wanted.against, recording.limits.module)
         if wanted.step:
             pause = Stepper(recording.history).pause
-    async with open_sandbox(frame.paths(), config.places) as sandbox:
+    async with AsyncExitStack() as stack:
+        telemetry = observe(config.telemetry_endpoint, os.environ)
+        stack.callback(telemetry.close)
+        sandbox = await stack.enter_async_context(
+            open_sandbox(frame.paths(), config.places)
+        )
         # Nothing may move on the terminal while a person types.
         with nullcontext() if pause else patience("replaying"):
             return await replay(
                 run_id,
                 store=store,
                 sandbox=sandbox,
-                telemetry=NoTelemetry(),
+                telemetry=telemetry,
                 options=Options(until=wanted.until, against=module, pause=pause),
             )

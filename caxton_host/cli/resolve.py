@@ -42,7 +42,9 @@ __all__ = ["command"]
 @click.option("--fail", is_flag=True, help="Tell the agent that the call failed.")
 @click.option("--abort", is_flag=True, help="End the run.")
 @click.option("--reason", required=True, help="Why; it is recorded.")
-@click.option("--no-resume", is_flag=True, help="Record it only.")
+@click.option(
+    "--no-resume", is_flag=True, help="Record it only; a host that serves goes on."
+)
 @option
 @overrides
 @as_json
@@ -124,6 +126,7 @@ class _Wanted:
 async def _resolve(told: Told, wanted: _Wanted) -> int:
     from ..bootstrap import running
     from ..recording import Recording
+    from ..requests import tell_hosts
 
     async with running(
         told.config, told.frame.paths(), watch=told.watch, load=told.again
@@ -140,6 +143,8 @@ async def _resolve(told: Told, wanted: _Wanted) -> int:
         if wanted.resumes:
             recording = await see_through(told, up, run_id)
         else:
+            reason = up.redact.text(wanted.reason)
+            await tell_hosts(up.store, run_id, local_actor(), reason)
             recording = await Recording.load(run_id, up.store)
     if wanted.resumes:
         return told.ending(recording)

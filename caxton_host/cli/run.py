@@ -17,6 +17,7 @@ from ..core.events import RunCompleted
 from ..core.names import is_server_name, nearest
 from ..core.summary import summarise
 from ..errors import BadBytes, ModuleRefused, NotFoundError, UsageError
+from ..modules import located, read_module, shown
 from .exits import FAILED
 from .frame import Frame, as_json, local_actor
 from .interrupt import began, drive
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from ..host import RunRequest
     from ..recording import Recording
 
-__all__ = ["command", "read_module"]
+__all__ = ["command"]
 
 _MAX_INPUT = 64 * 1024 * 1024
 
@@ -108,7 +109,7 @@ def command(
     try:
         recording = drive(_run(told, request), frame.command())
     except ModuleRefused as exc:
-        named = _shown(_agent(config, target).module or Path(target))
+        named = shown(_agent(config, target).module or Path(target))
         raise ModuleRefused(f"{named}: {exc}", fix=exc.fix) from None
     code = told.ending(recording)
     if not told.quiet:
@@ -157,7 +158,7 @@ def _request(config: Config, wanted: _Wanted) -> tuple[Config, RunRequest]:
     config = wanted.given.servers_in(config)
     agent = _agent(config, wanted.target)
     grant = wanted.given.added_to(agent.grant, config)
-    module = _module(agent, agent.limits.module)
+    module = read_module(located(agent), agent.limits.module)
     context, private = variables_of(config, wanted.variables)
     return config, RunRequest(
         agent=agent.name,
@@ -189,43 +190,6 @@ def _agent(config: Config, target: str) -> Agent:
         f"no agent {target!r}; the configuration has: {known}",
         fix=f"caxton run {meant}" if meant else "name an agent, or a .wasm file",
     )
-
-
-def _module(agent: Agent, limit: int) -> bytes:
-    path = agent.module
-    if path is None:
-        raise UsageError(
-            f"[agents.{agent.name}] names no module", fix='add module = "FILE.wasm"'
-        )
-    return read_module(path, limit)
-
-
-def read_module(path: Path, limit: int) -> bytes:
-    """
-    Return the bytes of a module.
-
-    Raises:
-        UsageError: It cannot be read, or is larger than *limit*.
-    """
-    try:
-        with path.open("rb") as file:
-            module = file.read(limit + 1)
-    except OSError as exc:
-        raise UsageError(
-            f"cannot read the module {_shown(path)}: {exc.strerror}",
-            fix="name a file that exists; caxton agent build makes one",
-        ) from None
-    if len(module) > limit:
-        raise UsageError(
-            f"the module {_shown(path)} is larger than {limit} bytes",
-            fix="build a smaller one, or raise limits.module of the agent",
-        )
-    return module
-
-
-def _shown(path: Path) -> Path:
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def _input(text: str | None) -> JSON:

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
 
 from ..core.events import RunErased
 from ..core.names import run_of, stream_of
 from ..core.summary import RunSummary, summarise
-from ..errors import LogBrokenError
+from ..summaries import BROKEN, summary_of
 from . import cancel, crash, diff, explain, fork, resolve, resume
-from .events import history_of, read_run
+from .events import history_of
 from .exits import AUDIT
 from .frame import Frame, as_json, wait
 from .report import call_lines
 from .screen import complain, counted, note, on_terminal, plain, say, show, table
 from .show import moment
-from .told import deciding, resolving
-
-if TYPE_CHECKING:
-    from ..store.entries import RunRow
-    from ..store.sql import SqlStore
+from .told import deciding, resolving, stopped
 
 __all__ = ["command", "shortened"]
 
-#: The state of a run whose events are not what was written.
-_BROKEN = "broken"
 _TO_THE_SECOND = len("2026-01-31 23:59:59")
 _TIME_LENGTH = len("018bcfe5-6800")
 
@@ -96,7 +89,7 @@ def list_(
         show([run.to_document() for run in found])
     else:
         _rows(found)
-    if broken := [run.run_id for run in found if run.state == _BROKEN]:
+    if broken := [run.run_id for run in found if run.state == BROKEN]:
         complain(
             f"run {broken[0]} is broken"
             + (f", and {len(broken) - 1} more" if broken[1:] else ""),
@@ -146,23 +139,7 @@ async def _list(
 ) -> list[RunSummary]:
     async with frame.store() as store:
         known = await store.runs(limit=limit, agent=agent, state=state)
-        return [await _summary(store, row) for row in known]
-
-
-async def _summary(store: SqlStore, row: RunRow) -> RunSummary:
-    try:
-        run = summarise(row.run_id, await read_run(store, row.run_id))
-    except LogBrokenError as exc:
-        return RunSummary(
-            run_id=row.run_id,
-            agent=row.agent,
-            state=_BROKEN,
-            error={"kind": "log", "message": str(exc)},
-            started_at=row.started_at,
-        )
-    # Of an erased run the row is all that says what ran.
-    run.agent = row.agent
-    return run
+        return [await summary_of(store, row) for row in known]
 
 
 @command.command("show")
@@ -210,11 +187,14 @@ async def _commands(frame: Frame, run_id: str) -> list[str]:
 
     async with frame.store() as store:
         recording = await Recording.load(run_id, store)
+    going_on = f"{frame.command()} runs resume {run_id}"
+    if stopped(recording):
+        return [going_on]
     asked = open_questions(recording, SystemClock().now())
     return [
         *(resolving(frame, run_id, one.seq) for one in recording.journal().in_doubt),
         *(deciding(frame, run_id, one, "approve") for one in asked),
-    ] or [f"{frame.command()} runs resume {run_id}"]
+    ] or [going_on]
 
 
 async def _erasure(frame: Frame, run: RunSummary) -> RunErased | None:

@@ -19,12 +19,14 @@ from collections.abc import Callable, Generator, Iterable
 import click
 
 from ..core.calls import JSON
+from ..logs import Lines, Style, fields_of
 
 __all__ = [
     "Notes",
     "clipped",
     "complain",
     "counted",
+    "logged",
     "note",
     "on_terminal",
     "patience",
@@ -135,11 +137,47 @@ def on_terminal() -> bool:
 
 
 class Notes(logging.Handler):
-    """Prints what the package logs for the operator: warnings and faults."""
+    """
+    Prints what the package logs for the operator: warnings and faults.
+
+    With a formatter of its own, that makes whole lines.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one record."""
-        note(f"{record.levelname.lower()}: {self.format(record)}")
+        if self.formatter:
+            click.echo(self.format(record), err=True)
+            return
+        said = fields_of(record)
+        words = [str(said[name]) for name in ("message", "exception") if name in said]
+        note(f"{record.levelname.lower()}: " + "\n".join(words))
+
+
+@contextlib.contextmanager
+def logged(style: Style | None, level: str | None) -> Generator[None]:
+    """
+    Have `Notes` print what is logged, within.
+
+    Args:
+        style: How; ``None``: as words for the operator.
+
+        level: The least that is printed; ``None``: ``warning``.
+    """
+    least = logging.getLevelNamesMapping()[(level or "warning").upper()]
+    package = logging.getLogger("caxton_host")
+    notes = [one for one in logging.getLogger().handlers if isinstance(one, Notes)]
+    before = package.level
+    package.setLevel(least)
+    for one in notes:
+        one.setLevel(least)
+        one.setFormatter(Lines(style) if style else None)
+    try:
+        yield
+    finally:
+        package.setLevel(before)
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..core.attribution import Line, call_of
 from ..core.calls import JSON
+from ..core.documents import event_document
 from ..core.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -30,24 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["event_document", "line_document", "moment", "remark", "rows", "told"]
 
 _WIDTH = 100
-
-
-def event_document(recorded: Recorded) -> dict[str, JSON]:
-    """Return the ``caxton.event/v1`` document of an event."""
-    event = recorded.event
-    return {
-        "$type": "caxton.event/v1",
-        "position": recorded.position,
-        "stream": recorded.stream,
-        "seq": recorded.seq,
-        "type": recorded.type,
-        "schema_version": recorded.schema_version,
-        "recorded_at": recorded.recorded_at,
-        "trace_id": recorded.trace_id,
-        "span_id": recorded.span_id,
-        "payload": to_payload(event) if event else None,
-        "hash": recorded.hash.hex(),
-    }
 
 
 def line_document(line: Line) -> dict[str, JSON]:

@@ -17,8 +17,8 @@ from ..core.limits import Limits
 from ..core.names import run_of, stream_of
 from ..core.suggest import Suggestion
 from ..errors import NotFoundError, NotKeptError, UsageError
+from ..modules import read_module
 from .frame import Frame, as_json, wait
-from .run import read_module
 from .screen import counted, note, patience, plain, say, show
 from .times import Moment
 

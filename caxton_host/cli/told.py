@@ -11,7 +11,6 @@ from ..core.calls import JSON
 from ..core.events import RunSuspended, ToolProgress
 from ..core.grants import Grant
 from ..core.summary import RunSummary, summarise
-from ..progress import unwatched
 from .exits import FAILED, SUSPENDED
 from .frame import Frame
 from .overrides import Overrides
@@ -23,7 +22,15 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..recording import Recording
 
-__all__ = ["Told", "code_of", "deciding", "described", "progressed", "resolving"]
+__all__ = [
+    "Told",
+    "code_of",
+    "deciding",
+    "described",
+    "progressed",
+    "resolving",
+    "stopped",
+]
 
 _WIDTH = 200
 
@@ -51,8 +58,10 @@ class Told:
     private: Mapping[str, JSON] = field(default_factory=dict[str, JSON], repr=False)
 
     @property
-    def watch(self) -> Callable[[ToolProgress], None]:
+    def watch(self) -> Callable[[str, ToolProgress], None]:
         """What tells of a call while it lasts."""
+        from ..host import unwatched
+
         return unwatched if self.quiet or self.as_json else progressed
 
     def again(self) -> Config:
@@ -95,6 +104,12 @@ class Told:
         from ..clock import SystemClock
 
         run_id, waiting = recording.run_id, recording.journal().in_doubt
+        if stopped(recording):
+            complain(
+                f"run {run_id} is suspended, for its host was stopped",
+                f"{self.frame.command()} runs resume {run_id}",
+            )
+            return
         if isinstance(recording.latest.event, RunSuspended) and not waiting:
             self._unapproved(run_id, open_questions(recording, SystemClock().now()))
             return
@@ -128,7 +143,13 @@ class Told:
         )
 
 
-def progressed(event: ToolProgress) -> None:
+def stopped(recording: Recording) -> bool:
+    """Return whether a run waits for a host, and not for a person."""
+    last = recording.latest.event
+    return isinstance(last, RunSuspended) and last.reason == "host_stopped"
+
+
+def progressed(_run: str, event: ToolProgress) -> None:
     """Print what is told of a call while it lasts."""
     note(f"call {event.call}: {clipped(told(event), _WIDTH)}")
 

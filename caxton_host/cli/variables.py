@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, TypeAlias
 import click
 
 from ..core.calls import JSON
-from ..core.contexts import RESERVED
-from ..core.names import nearest
 from ..core.redact import MIN_LENGTH
 from ..core.templates import texts
 from ..errors import UsageError
@@ -39,18 +37,9 @@ def variables_of(
         UsageError: One is none that the configuration knows, or a required one is
             missing.
     """
-    given = _given(config, variables)
-    for key, variable in config.context.items():
-        if key in given:
-            continue
-        if variable.required:
-            raise UsageError(
-                f"the run variable {key!r} is required", fix=f"add --var {key}=VALUE"
-            )
-        if variable.default is not None:
-            given[key] = variable.default
-    hidden = {key for key, variable in config.context.items() if variable.private}
-    private = {key: given.pop(key) for key in hidden & given.keys()}
+    from ..config import run_variables
+
+    given, private = run_variables(config, _given(config, variables))
     for key, value in private.items():
         if any(len(text.encode()) < MIN_LENGTH for text in texts(value)):
             note(
@@ -100,6 +89,8 @@ def by_hand(config: Config, variables: Sequence[str]) -> RunScope:
 
 
 def _given(config: Config, variables: Sequence[str]) -> Variables:
+    from ..config import known_variables
+
     check_text("--var", variables)
     given: Variables = {}
     for item in variables:
@@ -107,15 +98,6 @@ def _given(config: Config, variables: Sequence[str]) -> Variables:
         if not equals or not key:
             # The value may be a secret, so it is not shown.
             raise UsageError("--var takes KEY=VALUE", fix="write --var k=v")
-        if key in RESERVED:
-            raise UsageError(
-                f"the host gives {key!r} a value itself", fix="give it another name"
-            )
-        if config.context and key not in config.context:
-            meant = nearest(key, list(config.context))
-            raise UsageError(
-                f"no run variable {key!r} under [context]",
-                fix=f"write {meant}" if meant else f"add {key} = {{}} to [context]",
-            )
         given[key] = value
+    known_variables(config, given)
     return given

@@ -12,24 +12,30 @@ from __future__ import annotations
 from .edit import add_server, append_servers, init_text, remove_server
 from .foreign import Foreign, import_foreign
 from .load import load, load_log, passwords
-from .model import Agent, Audit, Config, ContextVar
+from .model import Agent, Audit, Config, ContextVar, Expose, OAuth, Serve
 from .paths import Paths
 from .show import describe
+from .variables import known_variables, run_variables
 
 __all__ = [
     "Agent",
     "Audit",
     "Config",
     "ContextVar",
+    "Expose",
     "Foreign",
+    "OAuth",
     "Paths",
+    "Serve",
     "add_server",
     "append_servers",
     "describe",
     "import_foreign",
     "init_text",
+    "known_variables",
     "load",
     "load_log",
     "passwords",
     "remove_server",
+    "run_variables",
 ]

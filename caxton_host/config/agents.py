@@ -20,6 +20,7 @@ from . import budgets
 from . import fields as f
 from .approvals import approve
 from .model import Agent
+from .serve import expose
 from .servers import exposed_name
 from .source import At
 
@@ -223,4 +224,5 @@ _AGENT: f.Fields = {
     "names": ("names", _names),
     "allow": ("allow", _tables),
     "deny": ("deny", _tables),
+    "expose": ("expose", expose),
 }

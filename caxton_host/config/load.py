@@ -20,9 +20,10 @@ from .agents import agent, agent_name
 from .audit import AUDIT
 from .headers import array_lines
 from .imports import import_servers
-from .model import Config, ContextVar
+from .model import Config, ContextVar, Serve
 from .paths import Paths, find, home_folder
 from .secrets import Secrets, sounds_secret
+from .serve import check_exposed, from_environment, serve
 from .servers import disabled, server, server_name, webhook, webhook_name
 from .source import At, Source, parse_toml, read_bytes
 from .twins import refuse_twins
@@ -76,12 +77,24 @@ def load_log(
     environ: Mapping[str, str],
     cwd: Path,
     store_url: str | None = None,
+    traced: bool = False,
 ) -> Config:
     """
     Return where the log is and how many guests there may be, and nothing else.
 
     No file but the one is read, and no variable but those of ``[store]``: who only
     looks at a log needs no credential of a tool.
+
+    Args:
+        path: As for `load`.
+
+        environ: As there.
+
+        cwd: As there.
+
+        store_url: As there.
+
+        traced: Return where spans go as well.
 
     Raises:
         ConfigError: See `load`.
@@ -91,7 +104,8 @@ def load_log(
         return _nothing(environ, store_url)
     source = _source(found, environ, cwd)
     at = At(source=source)
-    wanted = {"sandbox"} if store_url else {"store", "sandbox"}
+    wanted = {"sandbox"} | ({"telemetry"} if traced else set[str]())
+    wanted |= set[str]() if store_url else {"store"}
     tree = parse_toml(read_bytes(found, at), at)
     said = f.read({k: v for k, v in tree.items() if k in wanted}, _TOP, at)
     said.setdefault("store_url", store_url or f"sqlite:///{source.folder / _DATABASE}")
@@ -100,7 +114,10 @@ def load_log(
 
 def _nothing(environ: Mapping[str, str], store_url: str | None) -> Config:
     database = Paths.of(environ).data / _DATABASE
-    return Config(store_url=store_url or f"sqlite:///{database}")
+    return Config(
+        store_url=store_url or f"sqlite:///{database}",
+        serve=from_environment(Serve(), environ),
+    )
 
 
 def load_bytes(
@@ -158,9 +175,11 @@ def _load(
         short_secrets=source.secrets.short,
         sha256=hashlib.sha256(data).hexdigest(),
         files=(path, *imports),
+        serve=from_environment(found.pop("serve", Serve()), source.secrets.environ),
         **found,
     )
     refuse_twins(config, at)
+    check_exposed(config, at)
     _warn_of_strangers(config, at)
     _warn_of_placeholders(config, at)
     return replace(config, warnings=tuple(dict.fromkeys(source.warnings)))
@@ -296,6 +315,7 @@ _TOP: f.Fields = {
     "telemetry": ("telemetry_endpoint", f.single({"endpoint": ("value", f.url)})),
     "servers": ("servers", f.mapped(_server, server_name)),
     "webhooks": ("webhooks", f.mapped(webhook, webhook_name)),
+    "serve": ("serve", serve),
     "context": ("context", f.mapped(_variable, _variable_name)),
     "agents": ("agents", f.mapped(agent, agent_name)),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from ..core.calls import JSON
 from ..core.grants import Grant
@@ -13,7 +14,7 @@ from ..core.places import Places
 from ..core.servers import ServerConfig
 from ..core.webhooks import Webhook
 
-__all__ = ["Agent", "Audit", "Config", "ContextVar"]
+__all__ = ["Agent", "Audit", "Config", "ContextVar", "Expose", "OAuth", "Serve"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,27 @@ class ContextVar:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Expose:
+    """
+    How an agent is offered to others.
+
+    Attributes:
+        mcp: As a tool of `caxton serve`, to clients of MCP.
+
+        name: Its name as a tool; ``None``: that of the agent.
+
+        input_schema: JSON Schema of its input, instead of its manifest's.
+
+        output_schema: JSON Schema of its result, instead of its manifest's.
+    """
+
+    mcp: bool = False
+    name: str | None = None
+    input_schema: Mapping[str, JSON] | None = None
+    output_schema: Mapping[str, JSON] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
     """
     One agent.
@@ -47,6 +69,8 @@ class Agent:
         prompt: A text for it, with ``{name}`` for variables of the run.
 
         names: Its own names for tools, to ``(server, tool)``. They grant nothing.
+
+        expose: How it is offered to others.
     """
 
     name: str
@@ -59,6 +83,12 @@ class Agent:
     names: Mapping[str, tuple[str, str]] = field(
         default_factory=dict[str, tuple[str, str]]
     )
+    expose: Expose = field(default_factory=Expose)
+
+    @property
+    def tool(self) -> str | None:
+        """Its name as a tool, or ``None``: it is none."""
+        return (self.expose.name or self.name) if self.expose.mcp else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +104,82 @@ class Audit:
 
     anchor: str | None = field(default=None, repr=False)
     trusted_keys: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OAuth:
+    """
+    Whose access tokens are taken, and for what they must be.
+
+    Attributes:
+        issuer: The ``iss`` of its tokens; its metadata is found there.
+
+        audience: What must be in ``aud``: the address of this service.
+
+        algorithms: Of signatures that are taken; never ``none`` or a shared secret.
+
+        jwks: Where its keys are, or ``None``: as its metadata says.
+    """
+
+    issuer: str
+    audience: str
+    algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
+    jwks: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serve:
+    """
+    How a host is served: ``[serve]``.
+
+    Attributes:
+        host: The address to listen on.
+
+        port: The port; 0 for any that is free.
+
+        mcp: Offer agents at ``/mcp``.
+
+        api: Offer the control API at ``/api/v1``.
+
+        metrics: Who may look at ``/metrics``: ``read``, who has that scope; or
+            ``open``, everybody.
+
+        allowed_hosts: Names that requests may be for, besides those of the address.
+
+        allowed_origins: Of pages whose requests are taken.
+
+        runs: Runs under way at a time; others wait.
+
+        queue: How many may wait.
+
+        concurrency: Requests under way of one principal.
+
+        rate: How many runs one principal may start in a minute.
+
+        body: Bytes of a request.
+
+        drain: Seconds that runs get to end when the host is stopped.
+
+        oauth: Whose access tokens are taken, or ``None``.
+
+        allow_unauthenticated: Who has no token is the user of the machine.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    mcp: bool = True
+    api: bool = True
+    metrics: Literal["read", "open"] = "read"
+    allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
+    runs: int = 256
+    queue: int = 256
+    concurrency: int = 256
+    rate: int = 6000
+    body: int = 4 * 1024 * 1024
+    drain: float = 30.0
+    oauth: OAuth | None = None
+    allow_unauthenticated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +223,8 @@ class Config:
         files: Every file that it was read from.
 
         watch: Read it again when one of them changes.
+
+        serve: How the host is served.
     """
 
     path: Path | None = None
@@ -143,3 +251,4 @@ class Config:
     sha256: str = ""
     files: tuple[Path, ...] = ()
     watch: bool = False
+    serve: Serve = field(default_factory=Serve)

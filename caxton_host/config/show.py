@@ -9,7 +9,7 @@ from ..core.calls import JSON, Retry
 from ..core.redact import MASK, Redactor
 from ..core.servers import ServerConfig
 from ..core.webhooks import Webhook
-from .model import Agent, Config
+from .model import Agent, Config, Serve
 from .secrets import sounds_secret
 
 __all__ = ["describe"]
@@ -42,6 +42,7 @@ def describe(config: Config) -> dict[str, JSON]:
         },
         "http": {"proxy": masked(config.proxy)},
         "telemetry": {"endpoint": masked(config.telemetry_endpoint)},
+        "serve": _serve(config.serve, mask),
         "servers": {
             name: {"origin": str(config.origins[name]), **_server(server, mask)}
             for name, server in config.servers.items()
@@ -62,6 +63,14 @@ def describe(config: Config) -> dict[str, JSON]:
         "agents": {name: _agent(agent) for name, agent in config.agents.items()},
         "warnings": [*config.warnings],
     }
+
+
+def _serve(serve: Serve, mask: Callable[[str], str]) -> dict[str, JSON]:
+    shown = asdict(serve)
+    if oauth := shown["oauth"]:
+        places = {key: mask(oauth[key]) for key in ("issuer", "audience")}
+        oauth |= places | {"jwks": oauth["jwks"] and mask(oauth["jwks"])}
+    return shown
 
 
 def _server(server: ServerConfig, mask: Callable[[str], str]) -> dict[str, JSON]:
@@ -146,4 +155,5 @@ def _agent(agent: Agent) -> dict[str, JSON]:
         "limits": agent.limits.to_payload(),
         "names": {name: "/".join(target) for name, target in agent.names.items()},
         "grant": agent.grant.to_payload(),
+        "expose": _given(asdict(agent.expose)),
     }

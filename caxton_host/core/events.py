@@ -292,10 +292,18 @@ class CallResolved(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSuspended(Event):
-    """The run waits: ``reason`` is ``approval`` or ``in_doubt``."""
+    """
+    The run waits.
+
+    Attributes:
+        reason: ``approval`` or ``in_doubt``: for a person; ``host_stopped``: for the
+            next host, which may take it over at once.
+
+        call: The call that a person is to say something about, or ``None``.
+    """
 
     reason: str
-    call: int
+    call: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -493,6 +501,34 @@ class RunErased(Event):
     agent: str = ""
     events: int = 0
     bundle: Payload | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenCreated(Event):
+    """
+    Somebody may call the host with a token from now on. Its secret is nowhere.
+
+    Attributes:
+        id: Of the token, and of the principal that it makes of whoever has it.
+
+        expires_at: Microseconds since 1970, UTC; ``None``: it does not.
+    """
+
+    id: str
+    name: str
+    scopes: tuple[JSON, ...]
+    agents: tuple[JSON, ...]
+    roles: tuple[JSON, ...] = ()
+    expires_at: int | None = None
+    actor: Payload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRevoked(Event):
+    """A token is good for nothing any more."""
+
+    id: str
+    actor: Payload
 
 
 EVENT_TYPES: Mapping[str, type[Event]] = {c.__name__: c for c in Event.__subclasses__()}

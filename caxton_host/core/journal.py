@@ -131,6 +131,8 @@ class Journal:
         tally: What the run did so far, as its recorded rules count it.
 
         tally_today: The same by the rules of *today*.
+
+        leaving: The host lets go of the run, which will go on: what is open stays so.
     """
 
     def __init__(
@@ -144,6 +146,7 @@ class Journal:
         self.tally_today = Tally()
         self.today = today
         self.matches = matches
+        self.leaving = False
         self.logged = 0
         self.compare_fuel = compare_fuel
         self._calls: dict[int, _Entry] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
-__all__ = ["in_the_clear", "origin"]
+__all__ = ["in_the_clear", "is_loopback", "origin"]
 
 _NEAR = re.compile(r"localhost|::1|127(\.[0-9]{1,3}){3}")
 
@@ -32,5 +32,15 @@ def in_the_clear(url: str) -> bool:
     (True, True)
     """
     where = urlsplit(url)
-    near = where.scheme == "http" and _NEAR.fullmatch(where.hostname or "")
+    near = where.scheme == "http" and is_loopback(where.hostname or "")
     return where.scheme != "https" and not near
+
+
+def is_loopback(host: str) -> bool:
+    """
+    Return whether only this machine can be meant.
+
+    >>> is_loopback("localhost"), is_loopback("::1"), is_loopback("0.0.0.0")
+    (True, True, False)
+    """
+    return _NEAR.fullmatch(host) is not None

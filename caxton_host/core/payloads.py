@@ -31,7 +31,10 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 }
 
 _KNOWN = {name: frozenset(keys) for name, keys in _KEYS.items()}
-_TUPLES = frozenset({"blobs", "by", "guards", "added", "removed", "changed"})
+_TUPLES = frozenset(
+    {"blobs", "by", "guards", "added", "removed", "changed"}
+    | {"scopes", "agents", "roles"}
+)
 #: Keys that a payload has only if they say something.
 _RARE = {"ToolInvoked": ("spends",)}
 _LISTS = {name: tuple(_TUPLES.intersection(keys)) for name, keys in _KEYS.items()}

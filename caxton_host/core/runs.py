@@ -66,7 +66,7 @@ class Request:
     Attributes:
         run_id: The run; ``None``: it is for the host, whatever that drives.
 
-        kind: Of a run: ``cancel``. Of a host: ``reload``.
+        kind: Of a run: ``cancel``. Of a host: ``reload``, ``restart``, ``go_on``.
 
         actor: Who asks: ``{kind, id, authenticated}``.
 

@@ -107,6 +107,11 @@ class Pool:
             self._access[key] = found
         return found
 
+    def status(self) -> list[ServerStatus]:
+        """Return how each server does. May be called from another thread."""
+        held = [one for some in [*self._holders.values()] for one, _ in [*some]]
+        return [server.status() for server in held]
+
     async def restart(self, name: str) -> str | None:
         """Start servers of that *name* anew: what came of it; ``None``: none is so."""
         named = [

@@ -21,7 +21,9 @@ from .log import (
     Store,
     Trace,
 )
+from .reading import Readings
 from .sandbox import Answer, Door, Ending, Guest, Prepared, Sandbox
+from .serving import Submissions, TokenRow, Tokens
 from .tools import (
     Progress,
     RunScope,
@@ -32,7 +34,15 @@ from .tools import (
     ignore,
     unrecorded,
 )
-from .watch import Clock, Span, Telemetry
+from .watch import (
+    Clock,
+    Execution,
+    Origin,
+    RunSpan,
+    Served,
+    Span,
+    Telemetry,
+)
 
 __all__ = [
     "Answer",
@@ -43,20 +53,28 @@ __all__ = [
     "Era",
     "Eras",
     "EventLog",
+    "Execution",
     "Guest",
     "Hosts",
+    "Origin",
     "Prepared",
     "Progress",
+    "Readings",
     "Refused",
     "Request",
     "Reservation",
     "RunRow",
     "RunScope",
+    "RunSpan",
     "Sandbox",
+    "Served",
     "SharedStore",
     "Span",
     "Store",
+    "Submissions",
     "Telemetry",
+    "TokenRow",
+    "Tokens",
     "ToolClient",
     "ToolRequest",
     "ToolService",

@@ -24,8 +24,11 @@ __all__ = [
     "Trace",
 ]
 
-#: Returns ``(trace id, span id)`` in hex, for the event that is queued now.
-Trace: TypeAlias = Callable[[], tuple[str | None, str | None]]
+#: Takes the number of the first of some events that are queued now, and these; returns
+#: ``(trace id, span id)`` of each, in hex.
+Trace: TypeAlias = Callable[
+    [int, Sequence[Event]], Sequence[tuple[str | None, str | None]]
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +86,11 @@ class EventLog(Protocol):
     @property
     def recorded_at(self) -> int:
         """When the newest event was recorded: microseconds, never going back."""
+        ...
+
+    @property
+    def head(self) -> tuple[int, bytes]:
+        """Number and hash of the newest durable event."""
         ...
 
     def holds(self) -> bool:

@@ -89,6 +89,8 @@ class ToolRequest:
 
         timeout: Seconds until it fails, if its server is not less patient.
 
+        quiet: What the tool says is not for others as it is.
+
         on_resend: Awaited before each send after the first that the server itself
             asked for. What it raises ends the run.
 
@@ -104,6 +106,7 @@ class ToolRequest:
     idempotency_key: str
     attempt: int = 1
     timeout: float | None = None
+    quiet: bool = False
     on_resend: Callable[[], Awaitable[None]] = field(
         default=unrecorded, compare=False, repr=False
     )

@@ -16,11 +16,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import Counter, deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self, TypeAlias
 
 import anyio
 
@@ -43,6 +43,14 @@ _WORKER_SPACE = 1024 * _MIB
 _GUEST_SPACE = 4 * _MIB
 _TEXT_SPACE = 12 * _MIB
 _CLOSED = "the sandbox is closed"
+
+#: Is told what becomes of workers: of those that end as they should, nothing.
+OnWorker: TypeAlias = Callable[[Literal["started", "died"]], None]
+
+
+def _untold(what: str) -> None:
+    """Tell nobody of a worker."""
+    del what
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +102,14 @@ class _Worker:
         """Whether it may be given another guest."""
         if self.full or self.leaving:
             return False
+        return not self.died
+
+    @property
+    def died(self) -> bool:
+        """Whether it did not start, or ended though nobody wanted it to."""
         if not self.link.done():
-            return True
-        return not (self.link.exception() or self.link.result().lost)
+            return False
+        return bool(self.link.exception() or self.link.result().lost)
 
     async def end(self) -> None:
         """End the process, and return once it has."""
@@ -134,6 +147,8 @@ class WasmSandbox:
             there are processors.
 
         idle: Seconds after which one without guests is closed.
+
+        on_worker: Is told of those that start or die.
     """
 
     def __init__(  # noqa: PLR0913 -- by name
@@ -145,12 +160,14 @@ class WasmSandbox:
         guests: int = 128,
         compute: int | None = None,
         idle: float = 60.0,
+        on_worker: OnWorker = _untold,
     ) -> None:
         self._compiler = Compiler(cache, mac_key)
         self._most_workers = workers
         self._most_guests = guests
         self._compute = compute
         self._idle = idle
+        self._on_worker = on_worker
         self._code: dict[str, _Code] = {}
         self._prepared: dict[tuple[bytes, Limits, str], Prepared] = {}
         self._workers: list[_Worker] = []
@@ -307,6 +324,7 @@ class WasmSandbox:
             components=code.component,
         )
         self._workers.append(worker)
+        self._on_worker("started")
         return worker
 
     def _vacate(self, domain: str) -> None:
@@ -327,6 +345,8 @@ class WasmSandbox:
     def _end(self, worker: _Worker) -> None:
         if worker in self._workers:
             self._workers.remove(worker)
+            if worker.died:
+                self._on_worker("died")
             if worker.idle:
                 worker.idle.cancel()
             task = asyncio.create_task(worker.end())

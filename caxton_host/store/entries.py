@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import NamedTuple, TypeAlias
 
 from ..codec import encode
@@ -40,6 +41,7 @@ CONFLICT = "another host drives this run now"
 CONFLICT_FIX = "see what it does with `caxton events tail RUN`"
 
 _AT_ONCE = 256
+_UNTRACED = (None, None)
 _LONGEST_NAME = 255
 _SHOWN = 5
 
@@ -70,6 +72,8 @@ class Drafter:
         stream: Its name.
 
         recorded_at: The newest stamp given. Never goes back.
+
+        seq: What the newest event is numbered, once all that was drafted is stored.
     """
 
     def __init__(
@@ -79,6 +83,7 @@ class Drafter:
             raise StoreError("the name of a stream has 1 to 255 bytes")
         self.stream = stream
         self.recorded_at = 0
+        self.seq = 0
         self._clock = clock
         self._salts = salts
         self._trace = trace
@@ -97,9 +102,12 @@ class Drafter:
         except BadBytes as exc:
             raise StoreError(f"an event cannot be stored: {exc}") from None
         at = self.recorded_at = max(self._clock.now(), self.recorded_at)
-        trace_id, span_id = self._trace() if self._trace else (None, None)
+        traced = self._trace(self.seq + 1, events) if self._trace else repeat(_UNTRACED)
+        self.seq += len(events)
         drafts: list[Draft] = []
-        for event, payload in zip(events, payloads, strict=True):
+        for event, payload, (trace_id, span_id) in zip(
+            events, payloads, traced, strict=False
+        ):
             salt = next(self._salts)
             digest = payload_digest(salt, payload)
             name, version = type(event).__name__, event.schema

@@ -30,6 +30,11 @@ class SqlLog:
         """When the newest event was recorded."""
         return self._drafter.recorded_at
 
+    @property
+    def head(self) -> tuple[int, bytes]:
+        """Number and hash of the newest durable event."""
+        return self._line.head
+
     def holds(self) -> bool:
         """Return whether this host may still send for the stream."""
         return self._line.error is None and self._leases.holds()
@@ -50,7 +55,10 @@ class SqlLog:
         group = self._group(events, blobs, reserve)
         if group.is_empty and not self._line.outstanding:
             return None
-        return await self._writer.append(group)
+        refused = await self._writer.append(group)
+        if refused is not None:
+            self._drafter.seq -= len(group.drafts)
+        return refused
 
     def _group(
         self,

@@ -33,6 +33,8 @@ from .erasure import (
 )
 from .ledger import Holder, Ledger, Use, settle
 from .lineage import heir_of, parent_of
+from .memory_reading import MemoryReading
+from .memory_serving import MemoryServing
 
 __all__ = ["MemoryLog", "MemoryStore"]
 
@@ -59,6 +61,11 @@ class MemoryLog:
     def recorded_at(self) -> int:
         """When the newest event was recorded."""
         return self._drafter.recorded_at
+
+    @property
+    def head(self) -> tuple[int, bytes]:
+        """Number and hash of the newest event."""
+        return self._store.head(self._drafter.stream)
 
     def holds(self) -> bool:
         """Return whether who has this log may still send for the stream."""
@@ -95,6 +102,7 @@ class MemoryLog:
         store, stream = self._store, self._drafter.stream
         ledger = Ledger(store)
         if refused := ledger.reserve(reserve, stream):
+            self._drafter.seq -= len(drafts)
             return refused
         if drafts and not store.put(stream, self._seq, drafts):
             self._failed = True
@@ -108,7 +116,7 @@ class MemoryLog:
         return None
 
 
-class MemoryStore:
+class MemoryStore(MemoryReading, MemoryServing):
     """
     See `caxton_host.ports.Store`.
 
@@ -126,15 +134,14 @@ class MemoryStore:
     """
 
     def __init__(self, *, clock: Clock, entropy: Entropy) -> None:
+        super().__init__()
         self.blobs: dict[str, bytes] = {}
         self.budgets: dict[str, Use] = {}
         self.slots: dict[tuple[str, Holder], None] = {}
         self.commits: dict[str, list[int]] = {}
         self._clock = clock
         self._salts = salts(entropy)
-        self._events: list[Recorded] = []
         self._streams: dict[str, list[Recorded]] = {}
-        self._runs: dict[str, RunRow] = {}
         self.joined: set[str] = set()
         self._known: set[str] = set()
         self._requests: dict[int, Request] = {}
@@ -159,8 +166,13 @@ class MemoryStore:
             raise NotFoundError(f"there is no stream {stream!r}")
         last = self._streams[stream][-1]
         drafter = Drafter(stream, self._clock, self._salts, trace)
-        drafter.recorded_at = last.recorded_at
+        drafter.recorded_at, drafter.seq = last.recorded_at, last.seq
         return MemoryLog(self, drafter, last.seq)
+
+    def head(self, stream: str) -> tuple[int, bytes]:
+        """Return number and hash of the last event of *stream*."""
+        line = self._streams.get(stream)
+        return (line[-1].seq, line[-1].hash) if line else (0, GENESIS)
 
     async def join(self, host: str) -> None:
         """Become known as *host*."""
@@ -333,9 +345,7 @@ class MemoryStore:
             events=len(line),
             bundle=bundle,
         )
-        known = stream in self._streams
-        log = await self.resume_log(stream) if known else self.create(stream)
-        await log.append(*before, erased)
+        await self._record(stream, [*before, erased])
         line[:] = [replace(recorded, event=None) for recorded in line]
         gone = {recorded.position: recorded for recorded in line}
         self._events = [gone.get(event.position, event) for event in self._events]
@@ -344,6 +354,11 @@ class MemoryStore:
             if asked.run_id == run_id:
                 self._requests[number] = replace(asked, actor={}, reason="")
         return erased
+
+    async def _record(self, stream: str, events: Sequence[Event]) -> None:
+        known = stream in self._streams
+        log = await self.resume_log(stream) if known else self.create(stream)
+        await log.append(*events)
 
     def _parent(self, run_id: str) -> str | None:
         line = self._streams.get(stream_of(run_id))
@@ -440,17 +455,9 @@ class MemoryStore:
             raise NotFoundError(f"the log keeps no bytes with digest {sha256}")
         return self.blobs[sha256]
 
-    async def runs(
-        self, limit: int, agent: str | None = None, state: str | None = None
-    ) -> list[RunRow]:
-        """Return at most *limit* runs, newest first."""
-        rows = [
-            row
-            for row in self._runs.values()
-            if agent in {None, row.agent} and state in {None, row.state}
-        ]
-        rows.sort(key=lambda row: (row.started_at, row.run_id), reverse=True)
-        return rows[:limit]
+    async def row(self, run_id: str) -> RunRow | None:
+        """Return the run with that id, or ``None``."""
+        return self._runs.get(run_id)
 
     async def find_run(self, name: str) -> str:
         """

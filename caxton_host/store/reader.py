@@ -20,7 +20,7 @@ from .engine import unreadable
 from .entries import chosen
 from .erasure import erased_runs
 from .rows import Columns, Query, pages
-from .schema import ENVELOPE, blobs, events, payloads, runs
+from .schema import ENVELOPE, blobs, checkpoints, events, payloads, runs
 from .tail import Cursors
 
 __all__ = ["Reader"]
@@ -263,16 +263,61 @@ class Reader:
         return _unchanged(sha256, rows[0][0])
 
     async def runs(
-        self, limit: int, agent: str | None = None, state: str | None = None
+        self,
+        limit: int,
+        agent: str | None = None,
+        state: str | None = None,
+        *,
+        prefix: str = "",
+        before: tuple[int, str] | None = None,
     ) -> list[RunRow]:
-        """Return at most *limit* runs, newest first."""
+        """
+        Return at most *limit* runs, newest first.
+
+        Args:
+            limit: How many.
+
+            agent: Only those of this agent.
+
+            state: Only those in this state.
+
+            prefix: Only those whose ids begin so.
+
+            before: Only those that come behind the one with this time and id.
+        """
         query = sa.select(*(runs.c[name] for name in _RUN_FIELDS)).limit(limit)
         query = query.order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
         if agent is not None:
             query = query.where(runs.c.agent == agent)
         if state is not None:
             query = query.where(runs.c.state == state)
+        if prefix:
+            query = query.where(_begins(prefix))
+        if before is not None:
+            place = sa.tuple_(runs.c.started_at, runs.c.run_id)
+            query = query.where(place < sa.tuple_(*map(sa.literal, before)))
         return await self._runs(query)
+
+    async def checkpoint(self, size: int | None = None) -> str | None:
+        """
+        Return the note of a checkpoint, or ``None`` if there is no such.
+
+        Args:
+            size: Of the smallest that covers so many events; ``None``: of the newest.
+        """
+        query = sa.select(checkpoints.c.note).limit(1)
+        if size is None:
+            query = query.order_by(checkpoints.c.size.desc())
+        else:
+            query = query.where(checkpoints.c.size >= size).order_by(checkpoints.c.size)
+        rows = await asyncio.to_thread(self._rows, query)
+        return bytes(rows[0][0]).decode() if rows else None
+
+    async def row(self, run_id: str) -> RunRow | None:
+        """Return the run with that id, or ``None``."""
+        query = sa.select(*(runs.c[name] for name in _RUN_FIELDS))
+        found = await self._runs(query.where(runs.c.run_id == run_id))
+        return found[0] if found else None
 
     async def running(self) -> list[RunRow]:
         """Return the runs that have begun and not ended or paused, oldest first."""
@@ -302,7 +347,7 @@ class Reader:
         name = name.removeprefix(RUN)
         query = (
             sa.select(runs.c.run_id)
-            .where(runs.c.run_id >= name, runs.c.run_id <= name + _LAST_CHARACTER)
+            .where(_begins(name))
             .order_by(runs.c.run_id)
             .limit(_MATCHES)
         )
@@ -335,6 +380,10 @@ class Reader:
 
     def _events(self, query: Query) -> list[Recorded]:
         return [_recorded(tuple(row)) for row in self._rows(query)]
+
+
+def _begins(name: str) -> sa.ColumnElement[bool]:
+    return sa.and_(runs.c.run_id >= name, runs.c.run_id <= name + _LAST_CHARACTER)
 
 
 def _recorded(columns: Columns) -> Recorded:

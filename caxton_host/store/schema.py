@@ -28,6 +28,8 @@ __all__ = [
     "runs",
     "servers",
     "slots",
+    "submissions",
+    "tokens",
     "tools",
     "tree",
     "xid",
@@ -202,6 +204,32 @@ slots = sa.Table(
     sa.Column("stream", _NAME, primary_key=True),
     sa.Column("call", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Index("ix_slots_stream", "stream"),
+)
+
+#: Who may call a host that is served. Scopes, agents and roles are JSON.
+tokens = sa.Table(
+    "tokens",
+    metadata,
+    sa.Column("id", _NAME, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("scopes", sa.Text, nullable=False),
+    sa.Column("agents", sa.Text, nullable=False),
+    sa.Column("roles", sa.Text, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("expires_at", sa.BigInteger),
+    sa.Column("revoked_at", sa.BigInteger),
+)
+
+#: Which run each key stands for that a client has made up.
+submissions = sa.Table(
+    "submissions",
+    metadata,
+    sa.Column("principal", _NAME, primary_key=True),
+    sa.Column("key", _NAME, primary_key=True),
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("run_id", sa.Text, nullable=False),
+    sa.Column("submitted_at", sa.BigInteger, nullable=False),
 )
 
 #: One row: the tree of RFC 6962 over the hashes of all events, and the event where it

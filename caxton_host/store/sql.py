@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, MutableMapping, Sequence
 from types import TracebackType
 from typing import Self
 from weakref import WeakValueDictionary
@@ -18,9 +18,8 @@ from ..core.runs import RunRow
 from ..errors import BusyError, LeaseLost, NotFoundError, StoreError
 from ..ports import Clock, Trace
 from ..signing import Signer
-from .accounts import Accounts
 from .claims import Claim, driven, grown
-from .commit import Group, Line, Transactions
+from .commit import Driver, Group, Line, Transactions
 from .commit_sqlite import SqliteCommitter
 from .engine import file_of, open_engine
 from .entries import Drafter, Entropy, salts
@@ -31,8 +30,9 @@ from .migrate import check, prepare
 from .recount import Recount
 from .schema import events, runs
 from .seals import Sealer, Sealing
+from .serving import Serving
 from .tree_sqlite import SqliteSealer, SqliteTree
-from .writer import Writer
+from .writer import OnCommit, Writer, untold
 
 __all__ = ["SqlStore"]
 
@@ -42,16 +42,17 @@ LEASE = 15.0
 
 
 def _opened(
-    engine: sa.Engine, clock: Clock, signer: Signer | None
+    engine: sa.Engine, clock: Clock, signer: Signer | None, on_commit: OnCommit
 ) -> tuple[Writer, Sealer]:
     if engine.dialect.name == "sqlite":
         tree = SqliteTree(engine.dialect, clock, signer)
-        writer = Writer(SqliteCommitter(engine, tree, clock))
+        writer = Writer(SqliteCommitter(engine, tree, clock), on_commit)
         return writer, SqliteSealer(writer, tree)
     from .commit_postgres import PostgresCommitter  # noqa: PLC0415 -- an extra
     from .tree_postgres import PostgresTree  # noqa: PLC0415 -- an extra
 
-    return Writer(PostgresCommitter(engine)), PostgresTree(engine, clock, signer)
+    writer = Writer(PostgresCommitter(engine), on_commit)
+    return writer, PostgresTree(engine, clock, signer)
 
 
 def _committer(engine: sa.Engine, clock: Clock) -> Transactions:
@@ -75,7 +76,7 @@ def _leases(
     return PostgresLeases(engine, lines, lease)
 
 
-class SqlStore(Accounts):
+class SqlStore(Serving):
     """
     See `caxton_host.ports.Store`. Belongs to one event loop; close it at the end.
 
@@ -116,6 +117,7 @@ class SqlStore(Accounts):
         lease: float = LEASE,
         signer: Signer | None = None,
         on_seal: Callable[[Note], None] = lambda _: None,
+        on_commit: OnCommit = untold,
     ) -> Self:
         """
         Return the store at *url*.
@@ -138,6 +140,8 @@ class SqlStore(Accounts):
 
             on_seal: Is told of each of them, within a second.
 
+            on_commit: Is told of each transaction.
+
         Raises:
             StoreError: There is no such database, or it is not one of this version.
         """
@@ -149,7 +153,9 @@ class SqlStore(Accounts):
                 check(engine)
             lines = WeakValueDictionary[str, Line]()
             leases = _leases(url, engine, lines, lease)
-            writer, sealer = _opened(engine, clock, signer) if write else (None, None)
+            writer, sealer = (
+                _opened(engine, clock, signer, on_commit) if write else (None, None)
+            )
         except BaseException:
             engine.dispose()
             raise
@@ -193,7 +199,7 @@ class SqlStore(Accounts):
         if last is None:
             raise NotFoundError(f"there is no stream {stream!r}")
         drafter = Drafter(stream, self._clock, self._salts, trace)
-        drafter.recorded_at = last.recorded_at
+        drafter.recorded_at, drafter.seq = last.recorded_at, last.seq
         return drafter, last
 
     async def _last(self, stream: str) -> sa.Row[int, bytes, int] | None:
@@ -346,17 +352,18 @@ class SqlStore(Accounts):
             events=rows[0][1],
             bundle=bundle,
         )
+        await self._record(stream, [*before, erased], Erasure(run_id=run_id))
+        return erased
+
+    async def _record(
+        self, stream: str, events: Sequence[Event], guard: Callable[[Driver], None]
+    ) -> None:
         drafter, line = Drafter(stream, self._clock, self._salts, None), Line(stream)
         if last := await self._last(stream):
             drafter.recorded_at, line.head = last.recorded_at, (last.seq, last.hash)
-        group = Group(
-            line=line,
-            drafts=drafter.draft([*before, erased]),
-            blobs={},
-            guard=Erasure(run_id=run_id),
-        )
+        drafts = drafter.draft(events)
+        group = Group(line=line, drafts=drafts, blobs={}, guard=guard)
         await asyncio.to_thread(self._alone, group)
-        return erased
 
     async def recount(self) -> tuple[int, int]:
         """

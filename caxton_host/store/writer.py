@@ -10,26 +10,37 @@ thread and back would cost it more than the disk does.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeAlias
 
 from ..errors import StoreError
 from ..ports import Refused
 from .commit import Committer, Group, Line, LockedError, Outcome
 
-__all__ = ["BATCH", "LINGER", "Writer"]
+__all__ = ["BATCH", "LINGER", "OnCommit", "Writer", "untold"]
 
 BATCH = 512
 #: Seconds that a queued event waits for an append to ride on.
 LINGER = 0.005
 
+#: Is told of each transaction: its seconds, its events, and how many appends wait.
+OnCommit: TypeAlias = Callable[[float, int, int], None]
+
+
+def untold(seconds: float, events: int, queued: int) -> None:
+    """Tell nobody of a transaction."""
+    del seconds, events, queued
+
 
 class Writer:
     """The only one in this process that appends. Belongs to one event loop."""
 
-    def __init__(self, committer: Committer) -> None:
+    def __init__(self, committer: Committer, on_commit: OnCommit = untold) -> None:
         self._committer = committer
+        self._on_commit = on_commit
         self._thread = ThreadPoolExecutor(1, "caxton-log")
         self._pending: deque[Group] = deque()
         self._waiters = 0
@@ -121,11 +132,13 @@ class Writer:
 
     def _commit_here(self) -> None:
         batch = list(self._pending)
+        began = time.perf_counter()
         try:
             outcomes = self._committer.commit(batch, wait=False)
         except LockedError:
             return
         self._pending.clear()
+        self._tell(batch, outcomes, time.perf_counter() - began)
         self._settle(batch, outcomes)
 
     def _wake(self) -> None:
@@ -157,11 +170,16 @@ class Writer:
     def _commit_there(
         self, batch: list[Group], loop: asyncio.AbstractEventLoop
     ) -> None:
+        began = time.perf_counter()
         outcomes = self._committer.commit(batch)
-        loop.call_soon_threadsafe(self._committed, batch, outcomes)
+        took = time.perf_counter() - began
+        loop.call_soon_threadsafe(self._committed, batch, outcomes, took)
 
-    def _committed(self, batch: list[Group], outcomes: list[Outcome]) -> None:
+    def _committed(
+        self, batch: list[Group], outcomes: list[Outcome], took: float
+    ) -> None:
         self._committing = False
+        self._tell(batch, outcomes, took)
         line = batch[0].line
         self._last = line if all(group.line is line for group in batch) else None
         self._settle(batch, outcomes)
@@ -171,6 +189,13 @@ class Writer:
             self._closed.set()
         elif self._pending and self._timer is None:
             self._tick()
+
+    def _tell(
+        self, batch: Sequence[Group], outcomes: Sequence[Outcome], took: float
+    ) -> None:
+        both = zip(batch, outcomes, strict=True)
+        stored = sum(len(group.drafts) for group, failed in both if failed is None)
+        self._on_commit(took, stored, len(self._pending))
 
     def _waive(self, group: Group) -> None:
         """

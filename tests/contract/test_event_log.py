@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import pytest
 from caxton_host.codec import encode, sha256
 from caxton_host.core.chain import GENESIS, envelope, event_hash, payload_digest
 from caxton_host.core.events import (
+    Event,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -25,7 +26,14 @@ from caxton_host.ports import Refused, Reservation
 from caxton_host.store.entries import salts
 from caxton_host.store.memory import MemoryStore
 from caxton_host.store.sql import SqlStore
-from tests.unit.store.fakes import FakeClock, FakeEntropy, line, run_started, url
+from tests.unit.store.fakes import (
+    FakeClock,
+    FakeEntropy,
+    line,
+    run_started,
+    traced,
+    url,
+)
 
 RUN = "run/0193"
 
@@ -328,21 +336,41 @@ async def test_event_is_stamped_when_it_is_queued(place: Place) -> None:
 
 
 async def test_events_carry_the_span_they_were_queued_in(store: Store) -> None:
-    spans = iter([("a" * 32, "b" * 16), (None, None)])
-    log = store.create(RUN, trace=lambda: next(spans))
+    def trace(seq: int, events: Sequence[Event]) -> list[tuple[str | None, str | None]]:
+        asked.append((seq, len(events)))
+        return [("a" * 32, f"{n:016x}") for n, _ in enumerate(events, seq)]
+
+    asked: list[tuple[int, int]] = []
+    log = store.create(RUN, trace)
 
     log.queue(line(1))
-    await log.append(line(2))
+    await log.append(line(2), line(3))
 
     found = await store.read(RUN)
+    assert asked == [(1, 1), (2, 2)]
     assert [(event.trace_id, event.span_id) for event in found] == [
-        ("a" * 32, "b" * 16),
-        (None, None),
+        ("a" * 32, f"{event.seq:016x}") for event in found
     ]
+    assert log.head == (3, found[-1].hash)
+
+
+async def test_claimed_stream_goes_on_with_its_numbers(store: Store) -> None:
+    await store.create(RUN).append(run_started(), line(1))
+    asked: list[int] = []
+
+    def trace(seq: int, events: Sequence[Event]) -> list[tuple[None, None]]:
+        asked.append(seq)
+        return [(None, None)] * len(events)
+
+    log = await store.claim(RUN, line(2), after=2, trace=trace)
+    await log.append(line(3))
+
+    assert asked == [3, 4]
+    assert log.head[0] == 4
 
 
 async def test_each_event_is_bound_to_the_one_before(store: Store) -> None:
-    await store.create(RUN, trace=lambda: ("a" * 32, None)).append(line(1), line(2))
+    await store.create(RUN, trace=traced("a" * 32)).append(line(1), line(2))
 
     previous, drawn = GENESIS, salts(FakeEntropy())
     for event in await store.read(RUN):
@@ -447,7 +475,7 @@ async def test_list_of_runs_shows_the_last_state(
     place: Place, events: list[RunCompleted], state: str, *, ended: bool
 ) -> None:
     async with place.open() as store:
-        log = store.create(RUN, trace=lambda: ("a" * 32, None))
+        log = store.create(RUN, trace=traced("a" * 32))
         await log.append(run_started())
         place.clock.time += 5
         await log.append(line(1), *events)

@@ -102,3 +102,20 @@ async def test_budgets_of_an_older_schema_are_kept(
 
     assert execute(database, "SELECT * FROM budgets") == [("a/b", 2, 0)]
     assert execute(database, "SELECT count(*) FROM slots") == [(0,)]
+
+
+async def test_database_of_an_older_schema_can_serve_once_it_is_opened(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upgraded_to("0005", database, tmp_path, monkeypatch)
+    execute(database, RUN, REQUEST)
+
+    if database.startswith("postgresql"):
+        migrate.upgrade(database)
+
+    async with SqlStore.open(
+        database, clock=FakeClock(), entropy=FakeEntropy()
+    ) as store:
+        assert await store.tokens() == []
+        assert await store.submitted("token/ann", "k", "d", "r") == ("d", "r")
+        assert [run.run_id for run in await store.runs(9)] == ["r"]

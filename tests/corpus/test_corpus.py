@@ -30,7 +30,7 @@ from .scenes import SCENES
 _NOT_OF_A_RUN = {
     *("HostStarted", "ConfigLoaded", "ServerConnected", "ServerLost", "ToolsChanged"),
     *("ServerRestarted", "ServerDisabled", "GrantChanged", "KeyRotated", "RunErased"),
-    *("BreakerOpened", "BreakerClosed"),
+    *("BreakerOpened", "BreakerClosed", "TokenCreated", "TokenRevoked"),
 }
 
 

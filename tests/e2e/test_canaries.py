@@ -34,14 +34,14 @@ class Mirror:
     """An HTTP server that answers what it was asked, in every form; and a proxy."""
 
     def __init__(self) -> None:
-        self.spans = b""
+        self.signals = b""
         mirror = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
-                if self.path.endswith("/v1/traces"):
-                    mirror.spans += body
+                if self.path.endswith(("/v1/traces", "/v1/metrics", "/v1/logs")):
+                    mirror.signals += body
                     return self.answer(b"", 200)
                 said = "\n".join([self.path, str(self.headers), body.decode()])
                 known = [s for name, s in SECRETS.items() if name != "db"]
@@ -163,6 +163,14 @@ def test_no_secret_is_left_anywhere(shell: Shell, mirror: Mirror) -> None:  # la
         ("audit", "erase", "@last", "--reason", f"because of {secret}"),
         ("--db", f"postgresql://me:{SECRETS['db']}@127.0.0.1:1/x", "db", "status"),
         ("--db", f"postgresql://me:{SECRETS['db']}@127.0.0.1:1/x", "runs", "list"),
+        (
+            "--log-format=json",
+            "--log-level=debug",
+            "run",
+            "canary",
+            "--var",
+            f"who={secret}",
+        ),
     ]
     places: dict[str, bytes] = {}
     done: dict[str, Done] = {}
@@ -174,7 +182,7 @@ def test_no_secret_is_left_anywhere(shell: Shell, mirror: Mirror) -> None:  # la
         stores = [*shell.folder.glob("c*.db*"), *shell.folder.glob("c*.db.hosts/*")]
         for path in filter(Path.is_file, stores):
             places[f"{path.name} after {name}"] = path.read_bytes()
-    places["spans"] = mirror.spans
+    places["signals"] = mirror.signals
     kept = Path(shell.environ["XDG_STATE_HOME"], "caxton", "servers", "canary.log")
     places["server log"] = kept.read_bytes()
     assert places["server log"].count(b"[redacted]") > 7 * len(forms(secret))
@@ -190,7 +198,8 @@ def test_no_secret_is_left_anywhere(shell: Shell, mirror: Mirror) -> None:  # la
     run = done["1 run canary"].document
     assert run["calls"]["total"] == 7
     assert (run["calls"]["ok"], run["calls"]["tool_error"]) == (2, 2)
-    assert b"execute_tool" in mirror.spans
+    for kind in (b"execute_tool", b"caxton.calls", b"call settled"):
+        assert kind in mirror.signals
     masked = done["7 events export"].out
     assert masked.count("[redacted]") > 7 * len(forms(secret))
     assert "its last words: " not in masked

@@ -544,7 +544,7 @@ def test_a_replay_takes_the_places_of_the_configuration(
 
     def open_sandbox(paths: Paths, places: Places | None = None) -> Any:  # noqa: ANN401
         found.append(places or Places())
-        return really(paths, *([places] if places else []))
+        return really(paths, places or Places())
 
     monkeypatch.setattr(bootstrap, "open_sandbox", open_sandbox)
     assert demo("replay", "@last").code == 0

@@ -8,104 +8,31 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from typing import TypeAlias
+from dataclasses import replace
 
 import pytest
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-)
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTraceServiceRequest,
-    ExportTraceServiceResponse,
-)
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from caxton_host import codec
-from caxton_host.bootstrap import running
-from caxton_host.config import Config, Paths
-from caxton_host.config.model import Audit
 from caxton_host.core.approvals import Approve
 from caxton_host.core.calls import Completed
-from caxton_host.core.events import LogWritten, ToolCompleted, ToolInvoked
+from caxton_host.core.events import RunStarted, ToolInvoked
 from caxton_host.core.grants import Grant
 from caxton_host.errors import ToolError
-from caxton_host.ports import Door, Ending, Guest, ToolRequest, ToolService
-from caxton_host.telemetry import NoTelemetry, OtelTelemetry, TracedTools, connect
-from caxton_host.testing import FakeTools, Script
+from caxton_host.ports import Door, Ending, Guest, ToolRequest
+from caxton_host.telemetry import NoTelemetry, OtelTelemetry, connect
+from caxton_host.testing import FakeTools
+from tests.collector import Collector, attributes, close, collecting, traced
 from tests.scene import ANSWERS, Scene, calling, ended, pack, rule
-
-Value: TypeAlias = str | int | bool
 
 INTERNAL, CLIENT = Span.SPAN_KIND_INTERNAL, Span.SPAN_KIND_CLIENT
 ERROR = Status.STATUS_CODE_ERROR
 
 
-@dataclass
-class Collector:
-    """An OTLP receiver over HTTP."""
-
-    url: str = ""
-    status: int = 200
-    paths: list[str] = field(default_factory=list[str])
-    spans: list[Span] = field(default_factory=list[Span])
-    services: set[str] = field(default_factory=set[str])
-    counted: dict[str, int] = field(default_factory=dict[str, int])
-
-    def take(self, path: str, body: bytes) -> None:
-        if path.endswith("/metrics"):
-            self.count(body)
-            return
-        request = ExportTraceServiceRequest.FromString(body)
-        self.paths.append(path)
-        for resource in request.resource_spans:
-            self.services |= {
-                item.value.string_value
-                for item in resource.resource.attributes
-                if item.key == "service.name"
-            }
-            for scope in resource.scope_spans:
-                self.spans += scope.spans
-
-    def count(self, body: bytes) -> None:
-        request = ExportMetricsServiceRequest.FromString(body)
-        for resource in request.resource_metrics:
-            for scope in resource.scope_metrics:
-                for metric in scope.metrics:
-                    (point,) = metric.sum.data_points
-                    self.counted[metric.name] = point.as_int
-
-    def named(self, name: str) -> Span:
-        [span] = [span for span in self.spans if span.name == name]
-        return span
-
-
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    made = Collector()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            made.take(self.path, self.rfile.read(int(self.headers["content-length"])))
-            body = ExportTraceServiceResponse().SerializeToString()
-            self.send_response(made.status)
-            self.send_header("content-type", "application/x-protobuf")
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            del format, args
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        made.url = f"http://127.0.0.1:{server.server_port}"
+    with collecting() as made:
         yield made
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture(autouse=True)
@@ -115,27 +42,6 @@ def _nothing_left_behind() -> Iterator[None]:
         if thread.name.startswith("OtelBatch"):
             thread.join(10)
     logging.getLogger("opentelemetry").setLevel(logging.NOTSET)
-
-
-def traced(url: str, script: Script, tools: ToolService | None = None) -> Scene:
-    telemetry = connect(url, {})
-    assert isinstance(telemetry, OtelTelemetry)
-    client = TracedTools(tools or FakeTools(ANSWERS), telemetry)
-    return Scene(script, telemetry=telemetry, tools=client)
-
-
-def close(scene: Scene) -> None:
-    assert isinstance(scene.telemetry, OtelTelemetry)
-    scene.telemetry.close()
-
-
-def attributes(span: Span) -> dict[str, Value]:
-    found: dict[str, Value] = {}
-    for item in span.attributes:
-        kind = item.value.WhichOneof("value")
-        assert kind
-        found[item.key] = getattr(item.value, kind)
-    return found
 
 
 USUAL = calling("weather", "rm", "mcp__demo__fail")
@@ -173,22 +79,35 @@ async def test_spans_have_the_attributes_of_the_conventions(
     await scene.run()
     close(scene)
 
-    assert attributes(collector.named("invoke_agent weather")) == {
-        "gen_ai.operation.name": "invoke_agent",
-        "gen_ai.provider.name": "caxton",
-        "gen_ai.agent.name": "weather",
-        "gen_ai.conversation.id": scene.run_id,
+    recorded = await scene.recorded()
+    ours = {
         "caxton.run.id": scene.run_id,
         "caxton.run.mode": "live",
+        "caxton.event.stream": f"run/{scene.run_id}",
+    }
+    assert isinstance(recorded[0].event, RunStarted)
+    sha256 = recorded[0].event.module_sha256
+    assert attributes(collector.named("invoke_agent weather")) == ours | {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.provider.name": "caxton",
+        "gen_ai.agent.id": sha256,
+        "gen_ai.agent.name": "weather",
+        "gen_ai.conversation.id": scene.run_id,
+        "caxton.module.sha256": sha256,
+        "caxton.event.seq": 1,
+        "caxton.log.seq": 8,
+        "caxton.log.head": recorded[-1].hash.hex(),
         "caxton.run.state": "completed",
     }
-    assert attributes(collector.named("execute_tool weather")) == {
+    assert attributes(collector.named("execute_tool weather")) == ours | {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": "weather",
         "gen_ai.tool.type": "extension",
         "gen_ai.tool.call.id": f"{scene.run_id}:1",
+        "caxton.event.seq": 2,
         "caxton.call.outcome": "ok",
         "caxton.call.effect": "unsafe",
+        "caxton.call.served_from": "upstream",
         "caxton.server.name": "demo",
         "caxton.tool.name": "get_weather",
     }
@@ -243,7 +162,7 @@ async def test_failed_call_is_an_error_of_call_and_attempt(
         span = collector.named(name)
         assert attributes(span)["error.type"] == "timeout"
         assert span.status.code == ERROR
-        assert not span.events
+        assert b"no answer" not in span.SerializeToString()  # it may quote parameters
 
 
 async def test_error_of_a_tool_is_an_error_of_call_and_attempt(
@@ -338,7 +257,8 @@ async def test_replay_emits_no_client_span(collector: Collector) -> None:  # law
     assert {span.kind for span in replayed} == {INTERNAL}
     [run] = [span for span in replayed if span.name == "invoke_agent weather"]
     assert attributes(run)["caxton.run.mode"] == "replay"
-    assert attributes(run)["caxton.run.state"] == "identical"
+    assert attributes(run)["caxton.run.state"] == "completed"
+    assert attributes(run)["caxton.replay.diverged"] is False
 
 
 async def test_events_name_the_spans_they_were_recorded_under(
@@ -391,12 +311,15 @@ async def test_each_item_of_a_batch_has_a_span_with_its_attempt_below(
         attempt = collector.named(f"tools/call {tool}")
         assert attempt.parent_span_id == items[name].span_id
     assert len(collector.spans) == 6
-    # All intents are one append, under the run; each outcome is under its item.
-    for entry in await scene.recorded():
-        if isinstance(entry.event, ToolCompleted):
-            assert entry.span_id == items["weather"].span_id.hex()
-        elif isinstance(entry.event, ToolInvoked):
-            assert entry.span_id == run.span_id.hex()
+    # All intents are one append, made before the spans begin, and each names its own.
+    spans = [span.span_id.hex() for span in items.values()]
+    recorded = await scene.recorded()
+    intents = [e for e in recorded if isinstance(e.event, ToolInvoked)]
+    assert [entry.span_id for entry in intents] == spans
+    assert {e.span_id for e in recorded[2:-1]} == set(spans)
+    assert [attributes(s)["caxton.event.seq"] for s in items.values()] == [
+        entry.seq for entry in intents
+    ]
 
 
 async def test_tool_server_is_given_the_trace_context(collector: Collector) -> None:
@@ -424,7 +347,7 @@ async def test_offers_pass_through() -> None:
     assert isinstance(telemetry, OtelTelemetry)
     tools = FakeTools(ANSWERS)
 
-    assert await TracedTools(tools, telemetry).offered(["demo"]) == (
+    assert await telemetry.traced(tools).offered(["demo"]) == (
         await tools.offered(["demo"])
     )
     assert telemetry.ids() == (None, None)
@@ -554,26 +477,3 @@ async def test_without_telemetry_a_run_is_the_same() -> None:
 
 def test_tool_error_has_a_kind_that_spans_can_name() -> None:
     assert ToolError("changed", "no", "x").kind == "changed"
-
-
-async def test_tries_to_anchor_that_fail_are_counted(
-    collector: Collector, tmp_path: Path
-) -> None:
-    config = Config(
-        store_url=f"sqlite:///{tmp_path}/caxton.db",
-        audit=Audit(anchor=f"file:{tmp_path}"),
-        telemetry_endpoint=collector.url,
-    )
-    paths = Paths(config=tmp_path, data=tmp_path, state=tmp_path, cache=tmp_path)
-    async with running(config, paths, {}) as up:
-        await up.store.create("host/1").append(LogWritten(n=1, level="info", text=""))
-        await up.store.seal()
-    assert collector.counted["caxton.anchor.failures"] >= 1
-
-
-def test_nothing_is_counted_where_metrics_have_no_address(collector: Collector) -> None:
-    traces = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{collector.url}/v1/traces"}
-    telemetry = connect(None, traces)
-    telemetry.anchor_failed()
-    telemetry.close()
-    assert (collector.counted, collector.paths) == ({}, [])

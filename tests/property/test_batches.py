@@ -87,7 +87,7 @@ def new_door(
         now=FakeClock().now,
         tools=tools,
     )
-    door = RunDoor(gateway=gateway, limits=Limits(), telemetry=NoTelemetry())
+    door = RunDoor(gateway=gateway, limits=Limits(), span=NoTelemetry())
     return door, log
 
 

@@ -127,7 +127,7 @@ async def test_resumed_run_asks_only_for_what_the_log_does_not_answer(
         now=FakeClock().now,
         tools=tools,
     )
-    door = RunDoor(gateway=gateway, limits=start.limits, telemetry=NoTelemetry())
+    door = RunDoor(gateway=gateway, limits=start.limits, span=NoTelemetry())
 
     replies = [
         await door.call(*step, fuel) for fuel, step in enumerate(calls[:answered])

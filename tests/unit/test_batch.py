@@ -28,7 +28,14 @@ from caxton_host.core.payloads import settled
 from caxton_host.door import RunDoor
 from caxton_host.errors import NondeterminismError, RunStopped, StoreError, Suspend
 from caxton_host.gateway import Gateway
-from caxton_host.ports import Answer, Refused, Reservation, Telemetry, ToolRequest
+from caxton_host.ports import (
+    Answer,
+    Refused,
+    Reservation,
+    RunSpan,
+    Served,
+    ToolRequest,
+)
 from caxton_host.store.memory import MemoryLog, MemoryStore
 from caxton_host.telemetry import NoTelemetry
 from caxton_host.testing import FakeClock, FakeEntropy, FakeTools
@@ -93,7 +100,7 @@ class Scene:
     today: Grant | None = None
     effects: Mapping[str, Effect] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
-    telemetry: Telemetry = field(default_factory=NoTelemetry)
+    telemetry: RunSpan = field(default_factory=NoTelemetry)
 
     def __post_init__(self) -> None:
         self.journal = Journal(today=self.today)
@@ -118,9 +125,7 @@ class Scene:
         self.door = self.new_door()
 
     def new_door(self) -> RunDoor:
-        return RunDoor(
-            gateway=self.gateway, limits=self.limits, telemetry=self.telemetry
-        )
+        return RunDoor(gateway=self.gateway, limits=self.limits, span=self.telemetry)
 
     async def call(self, *items: object) -> list[Any]:
         """Make a batch that is sound as such, and return the replies."""
@@ -733,8 +738,10 @@ class Watching(NoTelemetry):
     _of: str | None = None
 
     @contextmanager
-    def call(self, call: ToolCall, run_id: str) -> Generator[Watching]:
-        del run_id
+    def call(
+        self, call: ToolCall, route: Route | None, served: Served | None = None
+    ) -> Generator[Watching]:
+        del route, served
         mine = Watching(self.ended_calls, call.number)
         yield mine
         self.ended_calls.append((call.number, mine._of))
@@ -765,7 +772,7 @@ async def test_replay_watches_every_item() -> None:
     scene = Scene(
         telemetry=telemetry, history=[invoked(1), settled(1, ANSWERS["demo", "a"])]
     )
-    scene.door.watch_all = True
+    scene.door.served = {1: Served(by="log")}
 
     await scene.call("a")
 

@@ -51,9 +51,7 @@ class Scene:
 
     def new_door(self) -> RunDoor:
         """Return the door of a further execution over the same journal."""
-        return RunDoor(
-            gateway=self.gateway, limits=self.limits, telemetry=NoTelemetry()
-        )
+        return RunDoor(gateway=self.gateway, limits=self.limits, span=NoTelemetry())
 
     @property
     def events(self) -> list[Event]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from caxton_host import codec
+from caxton_host.admission import Admission
 from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.catalogue import Offered
 from caxton_host.core.events import (
@@ -37,7 +38,6 @@ from caxton_host.errors import (
     ToolError,
     UsageError,
 )
-from caxton_host.host import Admission
 from caxton_host.ports import (
     Door,
     Ending,

@@ -128,7 +128,7 @@ async def test_first_of_two_requests_is_the_one_that_is_recorded() -> None:
 
     ends = await asyncio.gather(
         *(
-            scene.host.under_way.cancel(
+            scene.host.under_way.stop(
                 scene.run_id, RunCancelled(actor=BOB, reason=reason)
             )
             for reason in ("first", "second")
@@ -146,7 +146,7 @@ async def test_caller_that_is_cancelled_too_stays_cancelled() -> None:
     await asyncio.sleep(0.01)
 
     cancelled = RunCancelled(actor=BOB, reason="first")
-    asked = asyncio.create_task(scene.host.under_way.cancel(scene.run_id, cancelled))
+    asked = asyncio.create_task(scene.host.under_way.stop(scene.run_id, cancelled))
     await asyncio.sleep(0)
     task.cancel()
 
@@ -161,7 +161,7 @@ async def test_run_that_is_not_under_way_here_is_not_cancelled_here() -> None:
     await scene.run()
 
     cancelled = RunCancelled(actor=BOB, reason="")
-    assert await scene.host.under_way.cancel(scene.run_id, cancelled) is None
+    assert await scene.host.under_way.stop(scene.run_id, cancelled) is None
 
 
 async def interrupted(store: MemoryStore, *more: RunSuspended) -> str:
@@ -268,9 +268,9 @@ async def test_run_that_goes_on_here_after_its_log_failed_can_still_be_cancelled
     async with under_way.run("r", store.create("run/2"), BOB) as again:
         over.set()
         await task
-        asking = asyncio.create_task(under_way.cancel("r", done))
+        asking = asyncio.create_task(under_way.stop("r", done))
         with pytest.raises(asyncio.CancelledError):
             await asyncio.sleep(10)
         raise asyncio.CancelledError
     assert await asking == again.end == done
-    assert await under_way.cancel("r", done) is None
+    assert await under_way.stop("r", done) is None

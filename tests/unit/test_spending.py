@@ -103,7 +103,7 @@ class Scene:
             wait=self.wait,
         )
         self.door = RunDoor(
-            gateway=self.gate, limits=LIMITS, telemetry=NoTelemetry(), seeds={}
+            gateway=self.gate, limits=LIMITS, span=NoTelemetry(), seeds={}
         )
 
     @property

@@ -37,6 +37,8 @@ async def test_a_server_is_another_process_after_a_restart(
         assert before != after
         await tools.call_tool(request("echo"))
         assert await pool.restart("other") is None
+        assert [(one.server, one.up) for one in pool.status()] == [("faulty", True)]
+    assert pool.status() == []
     assert [e.reason for e in events if isinstance(e, ServerLost)] == [
         "it is restarted by hand"
     ]

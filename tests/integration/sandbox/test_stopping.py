@@ -21,6 +21,7 @@ from caxton_host.sandbox import WasmSandbox, link
 from .support import (
     CALL,
     ECHO,
+    KEY,
     LOOP,
     SOON,
     FakeDoor,
@@ -194,6 +195,25 @@ async def test_killed_worker_ends_its_runs_and_the_next_run_has_another(
     assert door.left == []
     assert (await execute(sandbox, wasm("(i32.const 3)"))).code == 3
     assert pid not in workers(sandbox)
+
+
+async def test_workers_that_start_and_those_that_die_are_told_of(
+    compiled: Path,
+) -> None:
+    told: list[str] = []
+    async with WasmSandbox(compiled, KEY, on_worker=told.append) as sandbox:
+        spinning = asyncio.ensure_future(
+            execute(sandbox, SPIN, started := FakeDoor(), limits=LONG)
+        )
+        await until(lambda: bool(started.lines))
+        (pid,) = workers(sandbox)
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(SandboxError):
+            await spinning
+        await execute(sandbox, wasm("(i32.const 0)"))
+
+    # The second one was closed, as it should be.
+    assert told == ["started", "died", "started"]
 
 
 async def test_answers_for_a_worker_that_is_gone_are_dropped_in_silence(

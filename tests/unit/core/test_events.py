@@ -100,6 +100,8 @@ def test_every_event_of_the_design_is_there() -> None:
         "GrantChanged",
         "KeyRotated",
         "RunErased",
+        "TokenCreated",
+        "TokenRevoked",
     ]
 
     assert sorted(EVENT_TYPES) == sorted(names)

@@ -17,7 +17,7 @@ from caxton_host.store.commit_sqlite import SqliteCommitter
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.verify import verify
 
-from .fakes import FakeEntropy, line, open_store, run_started
+from .fakes import FakeEntropy, line, open_store, run_started, traced
 
 RUN = "run/0193"
 
@@ -197,7 +197,7 @@ async def test_lost_connection_fails_the_stream_and_not_the_store(
 
 async def test_group_that_cannot_be_built_fails_its_stream_only(tmp_path: Path) -> None:
     async with open_store(tmp_path) as store:
-        bad = store.create("run/bad", trace=lambda: ("x" * 300, None))
+        bad = store.create("run/bad", trace=traced("x" * 300))
         fine = store.create("run/fine")
         bad.queue(line(1))
 
@@ -290,12 +290,10 @@ async def test_trace_and_span_are_kept_in_a_batch_of_both_kinds(
     tmp_path: Path, span: str | None
 ) -> None:
     async with open_store(tmp_path) as store:
-        plain, traced = (
-            store.create("run/a"),
-            store.create("run/b", lambda: (None, span)),
-        )
+        plain = store.create("run/a")
+        spanned = store.create("run/b", lambda _, events: [(None, span)] * len(events))
         plain.queue(line(1))
-        traced.queue(line(1))
+        spanned.queue(line(1))
         await plain.append(line(2))
         found = [(e.stream, e.span_id) async for e in store.stream_events()]
         verdict = await verify(store)

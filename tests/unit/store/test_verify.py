@@ -11,13 +11,13 @@ from caxton_host.core.audit import Verdict
 from caxton_host.errors import LogBrokenError
 from caxton_host.store.verify import verify
 
-from .fakes import line, open_store, run_started
+from .fakes import line, open_store, run_started, traced
 
 
 async def write(folder: Path) -> None:
     async with open_store(folder) as store:
         for stream in ("run/a", "run/b", "run/c"):
-            log = store.create(stream, trace=lambda: ("a" * 32, "b" * 16))
+            log = store.create(stream, trace=traced("a" * 32, "b" * 16))
             await log.append(run_started(), *(line(n) for n in range(1, 5)))
 
 

@@ -10,9 +10,11 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from caxton_host.core.events import RunSuspended
 from caxton_host.errors import StoreError
 from caxton_host.ports import Refused, Reservation
 from caxton_host.store.commit import Committer, Group, Line, LockedError, Outcome
+from caxton_host.store.entries import Draft
 from caxton_host.store.writer import BATCH, Writer
 
 from .fakes import eventually
@@ -271,6 +273,38 @@ async def test_append_whose_caller_went_away_is_stored_before_what_follows(
     stored = [g for batch in committer.batches for g in batch if g.line is line]
     assert stored[-2:] == [refused, follower]
     assert line.outstanding == 0
+
+
+async def test_each_transaction_is_told_of_with_its_events_and_what_waits(
+    committer: CountingCommitter,
+) -> None:
+    told: list[tuple[int, int]] = []
+
+    def tell(seconds: float, events: int, queued: int) -> None:
+        assert seconds >= 0
+        told.append((events, queued))
+
+    def some(line: Line, events: int) -> Group:
+        event = RunSuspended(reason="in_doubt", call=1)
+        draft = Draft("RunSuspended", 1, 0, None, None, b"", b"", b"", event)
+        return Group(line=line, drafts=[draft] * events, blobs={})
+
+    writer, line = Writer(committer, tell), Line("run/1")
+    await writer.append(some(line, 1))
+    writer.queue(some(line, 2))
+    await writer.append(some(line, 1))
+    committer.gate.clear()
+    first = asyncio.create_task(writer.append(some(Line("run/2"), 1)))
+    await eventually(lambda: writer._committing)
+    writer.queue(some(line, 1))
+    committer.gate.set()
+    await first
+    committer.bad = line
+    with pytest.raises(StoreError):
+        await writer.append(some(line, 1))
+    await writer.aclose()
+
+    assert told == [(1, 0), (3, 0), (1, 1), (0, 0)]
 
 
 async def test_appends_whose_callers_went_away_keep_their_order() -> None:  # law 2

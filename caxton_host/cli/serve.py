@@ -1,0 +1,186 @@
+"""``caxton serve``: agents as MCP tools, and a control API."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..config.units import duration
+from ..core.calls import JSON
+from ..errors import UsageError
+from . import serve_token
+from .frame import Frame, as_json
+from .screen import counted, note, show
+
+if TYPE_CHECKING:
+    from ..config import Config
+    from ..serving import Serving
+
+__all__ = ["command"]
+
+
+class _Seconds(click.ParamType):
+    name = "duration"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        seconds = duration(value)
+        if seconds is None:
+            self.fail(f"{value!r} is no duration, like 30s or 5m", param, ctx)
+        return seconds
+
+
+@click.group("serve", invoke_without_command=True)
+@click.option("--address", "host", help="Where to listen; default 127.0.0.1.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="Default 8080; 0: any that is free."
+)
+@click.option("--stdio", is_flag=True, help="Serve one client, over stdin and stdout.")
+@click.option("--mcp-only", is_flag=True, help="Without the control API.")
+@click.option(
+    "--allow-unauthenticated",
+    is_flag=True,
+    help="Whoever has no token is the user of this machine; on loopback only.",
+)
+@click.option("--drain", type=_Seconds(), help="What runs get in the end, like 30s.")
+@click.option("--tls-cert", metavar="FILE", help="PEM: the certificate, for HTTPS.")
+@click.option("--tls-key", metavar="FILE", help="PEM: its key.")
+@as_json
+@click.pass_context
+def command(
+    ctx: click.Context,
+    host: str | None,
+    port: int | None,
+    stdio: bool,
+    mcp_only: bool,
+    allow_unauthenticated: bool,
+    drain: float | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    as_json: bool,
+) -> None:
+    """
+    Serve agents as MCP tools at /mcp, and a control API at /api/v1.
+
+    Runs go on in the background, and those that another host left are taken over.
+    SIGTERM or Ctrl-C lets nobody in any more, gives runs their time, and suspends the
+    rest for the next host; a second one ends at once. SIGHUP reads the configuration
+    again. What stands under [serve] holds where no option says otherwise.
+
+    \b
+    Exit codes: 0 stopped; 2 usage or configuration.
+
+    \b
+    Examples:
+      caxton serve token create --name laptop --scope run
+      caxton serve
+      caxton serve --port 0 --allow-unauthenticated --json
+      caxton serve --stdio
+    """
+    if ctx.invoked_subcommand:
+        return
+    given = {
+        "host": host,
+        "port": port,
+        "drain": drain,
+        "api": False if mcp_only else None,
+        "allow_unauthenticated": allow_unauthenticated or None,
+    }
+    told: dict[str, Any] = {
+        key: value for key, value in given.items() if value is not None
+    }
+    frame: Frame = ctx.obj
+
+    def load() -> Config:
+        config = frame.load()
+        return replace(config, serve=replace(config.serve, **told))
+
+    if stdio:
+        if told.keys() - {"drain"} or tls_cert or as_json:
+            raise UsageError(
+                "over stdio there is no address, and stdout is for the client",
+                fix="caxton serve --stdio",
+            )
+        _stdio(frame, load)
+    else:
+        _http(frame, load, tls_cert, tls_key, as_json=as_json)
+
+
+command.add_command(serve_token.command)
+
+
+def _stdio(frame: Frame, load: Callable[[], Config]) -> None:
+    from ..serving import serve_stdio
+
+    asyncio.run(serve_stdio(load(), frame.paths(), load=load))
+
+
+def _http(
+    frame: Frame,
+    load: Callable[[], Config],
+    chain: str | None,
+    key: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    from ..serving import Web, serve_http
+    from ..web.listen import Certificate
+
+    def up(it: Serving, url: str) -> None:
+        if as_json:
+            show(_document(it, url))
+        else:
+            _tell(it, url)
+
+    config = load()
+    left = asyncio.run(
+        serve_http(
+            config,
+            frame.paths(),
+            load=load,
+            web=Web(
+                told=up,
+                stops=lambda: note(
+                    f"stopping: runs get {config.serve.drain:g} s; once more ends at "
+                    "once"
+                ),
+                certificate=Certificate(chain=chain, key=key) if chain else None,
+            ),
+        )
+    )
+    if left:
+        note(f"{counted(left, 'run')} suspended; the next host goes on with them")
+
+
+def _document(it: Serving, url: str) -> JSON:
+    limits = it.service.config().serve
+    return {
+        "$type": "caxton.serve/v1",
+        "url": url,
+        "mcp": f"{url}/mcp" if limits.mcp else None,
+        "api": f"{url}/api/v1" if limits.api else None,
+        "agents": [card.name for card in it.offered()],
+        "host": it.up.host.stream,
+    }
+
+
+def _tell(it: Serving, url: str) -> None:
+    limits = it.service.config().serve
+    note(f"listening on {url}")
+    if limits.mcp:
+        names = ", ".join(card.tool for card in it.offered() if card.tool)
+        note(f"  /mcp      {names or 'no agent: add expose.mcp = true to one'}")
+    if limits.api:
+        note("  /api/v1   the control API; /api/v1/openapi.json describes it")
+    note("  /metrics  /healthz  /readyz")
+    token = (
+        ""
+        if limits.allow_unauthenticated
+        else ' -H "Authorization: Bearer $CAXTON_TOKEN"'
+    )
+    note(f"try: curl{token} {url}{'/api/v1/agents' if limits.api else '/healthz'}")

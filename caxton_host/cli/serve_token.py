@@ -1,0 +1,354 @@
+"""``caxton serve token``: who may call a host that is served."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+from click.shell_completion import CompletionItem
+
+from ..clock import SystemClock
+from ..config.units import duration
+from ..core.calls import JSON
+from ..core.names import nearest
+from ..core.principals import SCOPES, Principal, Scope
+from ..core.redact import Redactor
+from ..core.tokens import Token, is_agent_pattern
+from ..errors import CaxtonError, NotFoundError, UsageError
+from ..ports import TokenRow
+from .frame import Frame, as_json, wait
+from .overrides import check_text
+from .screen import note, say, show, table
+from .show import moment
+
+if TYPE_CHECKING:
+    from ..config import Config
+
+__all__ = ["command"]
+
+_LONGEST_NAME = 64
+_MOST_YEARS = 100
+_YEAR = 365 * 86400.0
+_TO_THE_SECOND = len("2026-01-31 23:59:59")
+
+
+@click.group("token")
+def command() -> None:
+    """
+    Make, list and revoke tokens for those who call this host.
+
+    A token is shown once. The event store has a digest of it, so hosts that share a
+    store share tokens, and whoever reads the store has none.
+
+    \b
+    Examples:
+      caxton serve token create --name laptop --scope run > token.txt
+      caxton serve token list
+      caxton serve token revoke laptop
+    """
+
+
+class _Lifetime(click.ParamType[float]):
+    """Seconds, or infinity."""
+
+    name = "duration"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        if value == "never":
+            return math.inf
+        seconds = duration(value)
+        if not seconds:
+            self.fail(f"{value!r} is not like 12h, 30d or never", param, ctx)
+        if seconds > _MOST_YEARS * _YEAR:
+            self.fail(f"that is more than {_MOST_YEARS} years", param, ctx)
+        return seconds
+
+
+@command.command("create")
+@click.option("--name", default="", help="For people; shown in lists.")
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    required=True,
+    type=click.Choice([*SCOPES]),
+    help="What it is good for. Repeatable.",
+)
+@click.option(
+    "--agent",
+    "agents",
+    multiple=True,
+    default=["*"],
+    metavar="PATTERN",
+    help="With which agents, like bank-*; default: all. Repeatable.",
+)
+@click.option(
+    "--role",
+    "roles",
+    multiple=True,
+    help="In which it approves calls; see approve in [[agents.NAME.allow]]. "
+    "Repeatable.",
+)
+@click.option(
+    "--expires",
+    type=_Lifetime(),
+    default="90d",
+    show_default=True,
+    help="How long it is good, or never.",
+)
+@as_json
+@click.pass_obj
+def create(
+    frame: Frame,
+    name: str,
+    scopes: tuple[Scope, ...],
+    agents: tuple[str, ...],
+    roles: tuple[str, ...],
+    expires: float,
+    as_json: bool,
+) -> None:
+    """
+    Make a token, and print it: this once, and nothing else on stdout.
+
+    \b
+    Scopes:
+      run     start agents; see, cancel, resume and fork the runs that it started
+      read    see the runs of everybody, and their events
+      decide  approve and deny calls, and resolve those in doubt
+      admin   all of it; servers, tools, checkpoints and the configuration too
+
+    That it was made, by whom and for what, is an event; its secret is in none.
+
+    \b
+    Exit codes: 0 made; 2 usage or configuration.
+
+    \b
+    Examples:
+      caxton serve token create --name laptop --scope run > token.txt
+      caxton serve token create --name desk --scope decide --role ops --expires 12h
+      caxton serve token create --scope run --agent 'bank-*' --expires never --json
+    """
+    check_text("--name", [name])
+    if len(name) > _LONGEST_NAME or not name.isprintable():
+        raise UsageError(
+            "the name is too long, or has characters that cannot be shown",
+            fix=f"choose one of at most {_LONGEST_NAME} letters",
+        )
+    config = frame.load()
+    _check_agents(agents, config)
+    _check_roles(roles, scopes, config)
+    token = Token.new(secrets.token_bytes)
+    now = SystemClock().now()
+    row = TokenRow(
+        id=token.id,
+        name=Redactor(config.secrets).text(name),
+        digest=token.digest,
+        scopes=tuple(dict.fromkeys(scopes)),
+        agents=tuple(dict.fromkeys(agents)),
+        roles=tuple(dict.fromkeys(roles)),
+        created_at=now,
+        expires_at=None if expires == math.inf else now + int(expires * 1e6),
+    )
+    wait(_add(frame, config, row))
+    if as_json:
+        show({**_document(row, now), "token": token.text})
+        return
+    until = f"until {_moment(row.expires_at)}" if row.expires_at else "for ever"
+    note(f"token {row.id}: {', '.join(scopes)} with {', '.join(agents)}, {until}")
+    note("it is shown this once; keep it where nobody else can read it")
+    say(token.text)
+
+
+async def _add(frame: Frame, config: Config, row: TokenRow) -> None:
+    from ..keeper import keeping
+
+    async with keeping(config, frame.paths()) as keeper:
+        await keeper.add_token(row)
+
+
+def _check_agents(patterns: tuple[str, ...], config: Config) -> None:
+    for pattern in patterns:
+        if not is_agent_pattern(pattern):
+            raise UsageError(
+                f"--agent {pattern!r} is no name of an agent",
+                fix="write a name, with * for any characters",
+            )
+        who = Principal(kind="", id="", scopes=frozenset(), agents=(pattern,))
+        if pattern != "*" and not any(map(who.reaches, config.agents)):
+            raise UsageError(
+                f"--agent {pattern!r} means no agent",
+                fix=_meant(pattern, config.agents, "add it under [agents] first"),
+            )
+
+
+def _check_roles(
+    roles: tuple[str, ...], scopes: tuple[Scope, ...], config: Config
+) -> None:
+    known = {
+        role
+        for agent in config.agents.values()
+        for rule in agent.grant.allow
+        if rule.approve
+        for role in rule.approve.by
+    }
+    for role in roles:
+        if role not in known:
+            raise UsageError(
+                f"--role {role!r} is what no rule asks for",
+                fix=_meant(role, known, 'add approve = { by = ["ROLE"] } to a rule'),
+            )
+    if roles and not {"decide", "admin"}.intersection(scopes):
+        raise UsageError(
+            "a role is for approvals, and this token gives none",
+            fix="add --scope decide",
+        )
+
+
+def _meant(word: str, known: Iterable[str], otherwise: str) -> str:
+    names = sorted(known)
+    if not names:
+        return otherwise
+    close = nearest(word, names)
+    return f"did you mean {close}?" if close else f"known are: {', '.join(names)}"
+
+
+@command.command("list")
+@as_json
+@click.pass_obj
+def list_(frame: Frame, as_json: bool) -> None:
+    """
+    List all tokens of the event store, revoked ones too.
+
+    \b
+    Examples:
+      caxton serve token list
+      caxton serve token list --json
+    """
+    rows, now = wait(_all(frame)), SystemClock().now()
+    if as_json:
+        show([_document(row, now) for row in rows])
+        return
+    table(
+        ("id", "name", "scopes", "agents", "roles", "expires", "state"),
+        [
+            (
+                row.id,
+                row.name,
+                " ".join(row.scopes),
+                " ".join(row.agents),
+                " ".join(row.roles),
+                _moment(row.expires_at) if row.expires_at else "never",
+                _state(row, now),
+            )
+            for row in rows
+        ],
+    )
+
+
+async def _all(frame: Frame) -> list[TokenRow]:
+    async with frame.log() as store:
+        return await store.tokens()
+
+
+def _tokens(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    del param
+    given = ctx.find_root().params
+    frame = Frame(config=given.get("config"), db=given.get("db"))
+    try:
+        rows = wait(_all(frame))
+    except CaxtonError:
+        return []
+    return [
+        CompletionItem(row.id, help=row.name)
+        for row in rows
+        if row.revoked_at is None and row.id.startswith(incomplete)
+    ]
+
+
+@command.command("revoke")
+@click.argument("token", metavar="ID|NAME", shell_complete=_tokens)
+@as_json
+@click.pass_obj
+def revoke(frame: Frame, token: str, as_json: bool) -> None:
+    """
+    Make a token good for nothing, from the next request on, for ever.
+
+    What was begun with it goes on: see caxton runs cancel.
+
+    \b
+    Exit codes: 0 revoked; 2 no such token, or it was revoked before.
+
+    \b
+    Examples:
+      caxton serve token revoke laptop
+      caxton serve token revoke 0f3c2a915be04d77
+    """
+    row = _named(token, wait(_all(frame)))
+    now = SystemClock().now()
+    wait(_revoke(frame, row.id, now))
+    if as_json:
+        show(_document(replace(row, revoked_at=now), now))
+    else:
+        say(f"revoked token {row.id}{' ' * bool(row.name)}{row.name}")
+
+
+async def _revoke(frame: Frame, token_id: str, now: int) -> None:
+    from ..keeper import keeping
+
+    async with keeping(frame.load(), frame.paths()) as keeper:
+        await keeper.revoke_token(token_id, now)
+
+
+def _named(word: str, rows: list[TokenRow]) -> TokenRow:
+    """Return the token that can still be revoked and has that id or name."""
+    if whole := Token.parse(word):
+        word = whole.id  # No error is to show its secret.
+    live = [row for row in rows if row.revoked_at is None]
+    found = [row for row in live if word in {row.id, row.name}]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UsageError(
+            f"{len(found)} tokens have the name {word!r}",
+            fix=f"name one by its id: {', '.join(row.id for row in found)}",
+        )
+    names = [one for row in live for one in (row.id, row.name) if one]
+    close = nearest(word, names)
+    raise NotFoundError(
+        f"there is no token {word!r} that could be revoked",
+        fix=f"did you mean {close}?" if close else "caxton serve token list",
+    )
+
+
+def _document(row: TokenRow, now: int) -> dict[str, JSON]:
+    return {
+        "$type": "caxton.token/v1",
+        "id": row.id,
+        "name": row.name,
+        "scopes": [*row.scopes],
+        "agents": [*row.agents],
+        "roles": [*row.roles],
+        "created_at": row.created_at,
+        "expires_at": row.expires_at,
+        "revoked_at": row.revoked_at,
+        "state": _state(row, now),
+    }
+
+
+def _state(row: TokenRow, now: int) -> str:
+    if row.revoked_at is not None:
+        return "revoked"
+    is_over = row.expires_at is not None and row.expires_at <= now
+    return "expired" if is_over else "good"
+
+
+def _moment(at: int) -> str:
+    return moment(at)[:_TO_THE_SECOND]

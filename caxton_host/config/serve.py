@@ -1,0 +1,235 @@
+"""``[serve]``: who may call, and ``[agents.NAME.expose]``: what is offered to them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..core.calls import JSON
+from ..core.origins import in_the_clear, is_loopback
+from ..core.schemas import bounded
+from ..core.servers import Rate
+from ..core.tokens import SIGNATURES
+from ..errors import BadBytes, ConfigError
+from ..schemas import check
+from . import fields as f
+from .model import Config, Expose, OAuth, Serve
+from .servers import exposed_name
+from .source import At
+
+__all__ = ["check_exposed", "expose", "from_environment", "serve"]
+
+_LAST_PORT = 65535
+_MINUTE = 60
+_ADDRESS = re.compile(r"[A-Za-z0-9._:%-]{1,255}")
+_NAME = re.compile(r"(?:[a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?")
+_ORIGIN = re.compile(rf"https?://{_NAME.pattern}")
+_AUDIENCE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,1024}")
+_NUMBER = re.compile("[0-9]{1,5}")
+#: Variables of the environment that come before the file.
+_VARIABLES = ("mcp", "api", "host", "port")
+_FLAGS = {"true": True, "1": True, "false": False, "0": False}
+
+
+def _some(value: object, at: At) -> int:
+    if (number := f.number(value, at)) < 1:
+        raise at.error("is none", fix="write 1 or more")
+    return number
+
+
+def _address(value: object, at: At) -> str:
+    address = f.text(value, at)
+    if not _ADDRESS.fullmatch(address):
+        raise at.error("is no address to listen on", fix='write it like: "127.0.0.1"')
+    return address
+
+
+def _port(value: object, at: At) -> int:
+    if (number := f.number(value, at)) > _LAST_PORT:
+        raise at.error("is no port", fix=f"write 0 to {_LAST_PORT}; 0 is any")
+    return number
+
+
+def _host_name(value: object, at: At) -> str:
+    name = f.text(value, at).lower()
+    if not _NAME.fullmatch(name):
+        raise at.error(
+            "is no name of a host",
+            fix='write it like: "agents.example.com" or "agents.example.com:8443"',
+        )
+    return name
+
+
+def _origin(value: object, at: At) -> str:
+    origin = f.text(value, at).lower()
+    if not _ORIGIN.fullmatch(origin):
+        raise at.error(
+            "is no origin of pages", fix='write it like: "https://app.example.com"'
+        )
+    return origin
+
+
+def _per_minute(value: object, at: At) -> int:
+    rate: Rate = f.rate(value, at)
+    number = round(rate.number * _MINUTE / rate.seconds)
+    if number < 1:
+        raise at.error("is less than one a minute", fix='write it like: "600/min"')
+    return number
+
+
+def _safe_url(value: object, at: At) -> str:
+    address = f.url(value, at)
+    if in_the_clear(address):
+        raise at.error(
+            "is not https, so it could be changed on the way",
+            fix="write its https address",
+        )
+    return address
+
+
+def _audience(value: object, at: At) -> str:
+    audience = f.text(value, at)
+    if not _AUDIENCE.fullmatch(audience):
+        raise at.error(
+            "is no audience",
+            fix='write the address of this service: "https://agents.example.com/mcp"',
+        )
+    return audience
+
+
+def _algorithms(value: object, at: At) -> tuple[str, ...]:
+    names: tuple[str, ...] = f.listed(f.choice(*SIGNATURES))(value, at)
+    if not names:
+        raise at.error("names none", fix='write algorithms = ["RS256", "ES256"]')
+    return names
+
+
+_OAUTH: f.Fields = {
+    "issuer": ("issuer", _safe_url),
+    "audience": ("audience", _audience),
+    "algorithms": ("algorithms", _algorithms),
+    "jwks": ("jwks", _safe_url),
+}
+
+
+def _oauth(value: object, at: At) -> OAuth:
+    found = f.read(value, _OAUTH, at)
+    for key in ("issuer", "audience"):
+        if key not in found:
+            raise at.error(f"needs its {key}", fix=f'write {key} = "https://..."')
+    return OAuth(**found)
+
+
+_SERVE: f.Fields = {
+    "host": ("host", _address),
+    "port": ("port", _port),
+    "mcp": ("mcp", f.flag),
+    "api": ("api", f.flag),
+    "allowed_hosts": ("allowed_hosts", f.listed(_host_name)),
+    "allowed_origins": ("allowed_origins", f.listed(_origin)),
+    "runs": ("runs", _some),
+    "queue": ("queue", f.number),
+    "concurrency": ("concurrency", _some),
+    "rate": ("rate", _per_minute),
+    "body": ("body", f.size),
+    "drain": ("drain", f.duration),
+    "oauth": ("oauth", _oauth),
+    "allow_unauthenticated": ("allow_unauthenticated", f.flag),
+}
+
+
+def serve(value: object, at: At) -> Serve:
+    """
+    Return how the host is served.
+
+    Raises:
+        ConfigError: The table says what cannot be.
+    """
+    found = Serve(**f.read(value, _SERVE, at))
+    if found.allow_unauthenticated and not is_loopback(found.host):
+        raise at.key("allow_unauthenticated").error(
+            "would let everybody in, for other machines reach that host",
+            fix='remove it, or write host = "127.0.0.1"',
+        )
+    return found
+
+
+def from_environment(given: Serve, environ: Mapping[str, str]) -> Serve:
+    """
+    Return *given* with what the environment says instead: ``CAXTON_SERVE_MCP``.
+
+    Raises:
+        ConfigError: It says what cannot be.
+    """
+    found: dict[str, Any] = {}
+    for key in _VARIABLES:
+        name = f"CAXTON_SERVE_{key.upper()}"
+        if text := environ.get(name):
+            found[key] = _said(key, text, name)
+    return replace(given, **found)
+
+
+def _said(key: str, text: str, name: str) -> str | int | bool:
+    if key == "host" and _ADDRESS.fullmatch(text):
+        return text
+    if key == "port" and _NUMBER.fullmatch(text) and int(text) <= _LAST_PORT:
+        return int(text)
+    if key in {"mcp", "api"} and text.lower() in _FLAGS:
+        return _FLAGS[text.lower()]
+    wanted = {"host": "an address", "port": "a port"}.get(key, "true or false")
+    raise ConfigError(
+        f"the variable {name} is not {wanted}", fix="set it to one, or unset it"
+    )
+
+
+def _object_schema(value: object, at: At) -> Mapping[str, JSON]:
+    schema = f.json_value(f.table(value, at), at)
+    if not isinstance(schema, dict) or schema.get("type") != "object":
+        raise at.error(
+            "is no JSON Schema of an object",
+            fix=f'write {at.name} = {{ type = "object", properties = {{ ... }} }}',
+        )
+    try:
+        check(bounded(schema))
+    except BadBytes as exc:
+        raise at.error(str(exc), fix="correct it, or make it smaller") from None
+    return schema
+
+
+def _tool_name(value: object, at: At) -> str:
+    name = f.text(value, at)
+    exposed_name(name, at)
+    return name
+
+
+_EXPOSE: f.Fields = {
+    "mcp": ("mcp", f.flag),
+    "name": ("name", _tool_name),
+    "mcp_name": ("name", _tool_name),
+    "input_schema": ("input_schema", _object_schema),
+    "output_schema": ("output_schema", _object_schema),
+}
+expose = f.tables(_EXPOSE, Expose)
+
+
+def check_exposed(config: Config, at: At) -> None:
+    """
+    Refuse agents that clients could not call by their names.
+
+    Raises:
+        ConfigError: There is one. It points at its ``expose``.
+    """
+    taken: dict[str, str] = {}
+    for name, agent in config.agents.items():
+        if agent.tool is None:
+            continue
+        here = at.key("agents").key(name).key("expose")
+        exposed_name(agent.tool, here.key("name"))
+        if agent.tool in taken:
+            raise here.error(
+                f"is also what the agent {taken[agent.tool]} is offered as",
+                fix='write another name = "..."',
+            )
+        taken[agent.tool] = name

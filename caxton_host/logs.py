@@ -1,0 +1,139 @@
+"""
+Log lines: how they look, and what they never say.
+
+One record is one line, for people or as JSON. What a record is about (its run, its
+call, who asked) is known from where it was logged: see `about`. Secrets of the hosts
+of this process are taken out, and nothing in a line can steer a terminal or begin
+another line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Callable, Generator, Mapping
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from .core.calls import JSON
+
+if TYPE_CHECKING:
+    from .core.redact import Redactor
+
+__all__ = ["FIELDS", "Ids", "Lines", "Style", "about", "fields_of", "of_host"]
+
+Style: TypeAlias = Literal["text", "json"]
+
+#: Returns trace and span id of what is done now, in hex.
+Ids: TypeAlias = Callable[[], tuple[str | None, str | None]]
+
+#: The attribute of a record that holds fields of its own.
+FIELDS = "caxton_fields"
+
+_NOTHING: Mapping[str, JSON] = {}
+_about: ContextVar[Mapping[str, JSON]] = ContextVar("_about", default=_NOTHING)
+_hosts: list[tuple[Redactor, Ids]] = []
+
+
+@contextlib.contextmanager
+def about(**fields: JSON) -> Generator[None]:
+    """
+    Say what everything is about that is logged within.
+
+    Some names have a meaning: ``run``, ``agent``, ``call``, ``server``, ``tool`` and
+    ``principal``.
+    """
+    token = _about.set({**_about.get(), **fields})
+    try:
+        yield
+    finally:
+        _about.reset(token)
+
+
+@contextlib.contextmanager
+def of_host(redact: Redactor, ids: Ids) -> Generator[None]:
+    """
+    Say whose secrets are in no line that is written within, and who knows the trace.
+
+    Several hosts of one process keep each other's.
+    """
+    host = redact, ids
+    _hosts.append(host)
+    try:
+        yield
+    finally:
+        _hosts.remove(host)
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, JSON]:
+    """
+    Return what a record says and what it is about, without secrets.
+
+    Only where it was logged: its context is looked at.
+    """
+    fields: dict[str, JSON] = {
+        **_about.get(),
+        **getattr(record, FIELDS, _NOTHING),
+        "message": record.getMessage(),
+    }
+    if record.exc_info:
+        fields["exception"] = logging.Formatter().formatException(record.exc_info)
+    for redact, _ in _hosts:
+        fields = redact.value(fields)
+    return fields
+
+
+def _trace() -> dict[str, JSON]:
+    for _, ids in _hosts:
+        trace_id, span_id = ids()
+        if trace_id:
+            return {"trace_id": trace_id, "span_id": span_id}
+    return {}
+
+
+class Lines(logging.Formatter):
+    """Makes one line of a record, for people or for programs."""
+
+    def __init__(self, style: Style) -> None:
+        super().__init__()
+        self._write = _json if style == "json" else _text
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return *record* as a line."""
+        at = datetime.fromtimestamp(record.created, UTC)
+        return self._write(
+            {
+                "ts": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+                "level": record.levelname.lower(),
+                "logger": record.name,
+                **fields_of(record),
+                **_trace(),
+            }
+        )
+
+
+def _json(fields: Mapping[str, JSON]) -> str:
+    # All else that is not a printable character of ASCII is escaped as it is.
+    return json.dumps(fields).replace("\x7f", "\\u007f")
+
+
+def _text(fields: Mapping[str, JSON]) -> str:
+    head = ("ts", "level", "logger", "message")
+    said = [str(fields["ts"]), f"{fields['level']:<7}", _harmless(fields["message"])]
+    said += [f"{key}={_word(fields[key])}" for key in fields if key not in head]
+    return " ".join(said)
+
+
+def _word(value: JSON) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    plain = text.isprintable() and not {" ", '"', "="} & {*text}
+    return text if text and plain else _harmless(json.dumps(text, ensure_ascii=False))
+
+
+def _harmless(value: JSON) -> str:
+    text = str(value)
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

@@ -1,0 +1,241 @@
+"""
+The host as a server of MCP: agents are its tools, and a call of one is a run.
+
+Every request is answered for the principal that makes it: what that may not start or
+see does not exist for it. Nothing is kept between requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import mcp_types as types
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.stdio import stdio_server
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+
+from .. import __version__
+from ..core.calls import JSON
+from ..core.principals import Principal
+from ..errors import CaxtonError
+from ..service import Service
+from .agent_tools import AgentTool
+from .calling import Call, Calls, Tell
+from .changes import Changes
+from .front import ASKING, Front
+
+__all__ = ["AgentServer", "agents_app", "serve_stdio"]
+
+logger = logging.getLogger("caxton_host")
+
+#: Tools of one page.
+_PAGE = 100
+#: How long a client may take the list for true, in milliseconds.
+_TTL = 60_000
+
+_INSTRUCTIONS = (
+    "Each tool is an agent, and each call of one is a run of it that the host records. "
+    "A result names its run in _meta, as io.caxton/run-id. A run may be suspended "
+    "until a person has decided something: the result says so. Do not call the tool "
+    "again for the same then."
+)
+
+_Context: TypeAlias = ServerRequestContext[Any, Any]
+
+
+@dataclass(slots=True, kw_only=True)
+class AgentServer:
+    """
+    Answers the requests of clients.
+
+    Attributes:
+        service: Runs the agents.
+
+        principal: Returns who makes a request.
+
+        under_way: The runs of calls that may be cancelled by their key.
+    """
+
+    service: Service
+    principal: Callable[[_Context], Principal]
+    under_way: dict[tuple[str, ...], str] = field(
+        default_factory=dict[tuple[str, ...], str]
+    )
+    calls: Calls = field(init=False)
+    changes: Changes = field(init=False)
+    server: Server[Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.calls = Calls(self.service)
+        self.changes = Changes(self.service, self.principal)
+        self.server = Server(
+            "caxton",
+            version=__version__,
+            title="Caxton",
+            instructions=_INSTRUCTIONS,
+            get_tool_input_schema=self._input_schema,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_subscriptions_listen=self.changes.listen,
+        )
+        self.server.middleware.append(_guarded)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Tell clients of other tools, and in the end cancel what nobody waits for."""
+        watching = asyncio.create_task(self.changes.watch())
+        try:
+            yield
+        finally:
+            watching.cancel()
+            await self.calls.settled()
+
+    def tools(self, who: Principal) -> dict[str, AgentTool]:
+        """Return the agents that *who* may call, by their names as tools, in order."""
+        found: dict[str, AgentTool] = {}
+        for card in self.service.agents(who):
+            if card.tool is not None:
+                found.setdefault(card.tool, AgentTool(card))
+        return dict(sorted(found.items()))
+
+    def tool(self, who: Principal, name: str) -> AgentTool | None:
+        """Return the agent that *who* may call by that name, if there is one."""
+        service = self.service
+        for agent in service.config().agents.values():
+            if agent.tool == name and who.may("run", agent.name):
+                return AgentTool(service.library.card(agent))
+        return None
+
+    def _input_schema(self, name: str) -> dict[str, JSON] | None:
+        who = ASKING.get(None)
+        tool = None if who is None else self.tool(who, name)
+        return None if tool is None else tool.input_schema
+
+    async def _list_tools(
+        self, ctx: _Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        tools = self.tools(self.principal(ctx))
+        names, cursor = _page(tools, params)
+        return types.ListToolsResult(
+            tools=[tools[name].listed() for name in names],
+            next_cursor=cursor,
+            ttl_ms=_TTL,
+            cache_scope="private",
+        )
+
+    async def _call_tool(
+        self, ctx: _Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        who = self.principal(ctx)
+        tool = self.tool(who, params.name)
+        if tool is None:
+            raise MCPError(types.INVALID_PARAMS, f"no tool {params.name[:128]!r}")
+        scope = _scope(ctx)
+        key = scope.get("caxton.call")
+
+        def began(run_id: str) -> None:
+            if key is not None:
+                self.under_way[key] = run_id
+
+        try:
+            return await self.calls.make(
+                Call(
+                    who=who,
+                    tool=tool,
+                    arguments=params.arguments or {},
+                    meta=ctx.meta or {},
+                    ticket=scope.get("caxton.ticket"),
+                    tell=_telling(ctx),
+                    began=began,
+                )
+            )
+        finally:
+            self.under_way.pop(key, None) if key is not None else None
+
+
+def _scope(ctx: _Context) -> Mapping[str, Any]:
+    """Return the ASGI scope of a request; on stdio it has none."""
+    return {} if ctx.request is None else ctx.request.scope
+
+
+def _telling(ctx: _Context) -> Tell | None:
+    if "progressToken" not in (ctx.params or {}).get("_meta", {}):
+        return None
+
+    async def tell(number: float, said: str) -> None:
+        await ctx.session.report_progress(number, message=said)
+
+    return tell
+
+
+def _page(
+    names: Iterable[str], params: types.PaginatedRequestParams | None
+) -> tuple[list[str], str | None]:
+    """Return the names of a page, and the cursor of the next."""
+    after = ""
+    if params is not None and params.cursor is not None:
+        with contextlib.suppress(ValueError):
+            after = base64.urlsafe_b64decode(params.cursor).decode()
+        if params.cursor != _cursor(after):
+            raise MCPError(types.INVALID_PARAMS, "no such cursor")
+    left = [name for name in names if name > after]
+    page = left[:_PAGE]
+    return page, _cursor(page[-1]) if len(left) > _PAGE else None
+
+
+def _cursor(name: str) -> str:
+    return base64.urlsafe_b64encode(name.encode()).decode()
+
+
+async def _guarded(ctx: _Context, call_next: CallNext) -> HandlerResult:
+    """Let no message of an error out that was not meant for clients."""
+    try:
+        return await call_next(ctx)
+    except (MCPError, ValidationError):
+        raise
+    except Exception as exc:
+        if isinstance(exc, CaxtonError):
+            logger.warning("%s of a client failed: %s", ctx.method, exc)
+        else:
+            logger.exception("%s of a client failed", ctx.method)
+        raise MCPError(types.INTERNAL_ERROR, "the host could not do it") from None
+
+
+def agents_app(service: Service, *, body: int = 4 * 1024 * 1024) -> Front:
+    """
+    Return the ASGI application that serves agents, at whatever path it is mounted.
+
+    It works inside ``async with app.running():``, and once. Each request's scope has
+    ``caxton.principal``, and may have ``caxton.ticket``.
+
+    Args:
+        service: Runs the agents.
+
+        body: The most bytes of a request.
+    """
+
+    def principal(ctx: _Context) -> Principal:
+        who: Principal = _scope(ctx)["caxton.principal"]
+        return who
+
+    return Front(AgentServer(service=service, principal=principal), body)
+
+
+async def serve_stdio(service: Service, principal: Principal) -> None:
+    """Serve agents on stdin and stdout, to one client, until it closes stdin."""
+    agents = AgentServer(service=service, principal=lambda _: principal)
+    async with agents.running(), stdio_server() as (read, write):
+        agents.server.middleware.append(agents.changes.unasked)
+        options = agents.server.create_initialization_options(
+            NotificationOptions(tools_changed=True)
+        )
+        await agents.server.run(read, write, options)

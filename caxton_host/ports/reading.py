@@ -1,0 +1,95 @@
+"""What others read of a log, page by page and as it grows."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Collection
+from typing import Protocol
+
+from ..core.events import Recorded, RunErased
+from ..core.runs import RunRow
+
+__all__ = ["Readings"]
+
+
+class Readings(Protocol):
+    """A log, for readers."""
+
+    async def runs(
+        self,
+        limit: int,
+        agent: str | None = None,
+        state: str | None = None,
+        *,
+        prefix: str = "",
+        before: tuple[int, str] | None = None,
+    ) -> list[RunRow]:
+        """
+        Return at most *limit* runs, newest first.
+
+        Args:
+            limit: How many.
+
+            agent: Only those of this agent.
+
+            state: Only those in this state.
+
+            prefix: Only those whose ids begin so.
+
+            before: Only those that come behind the one with this time and id.
+        """
+        ...
+
+    async def row(self, run_id: str) -> RunRow | None:
+        """Return the run with that id, or ``None``."""
+        ...
+
+    async def newest(
+        self, prefix: str, types: Collection[str], limit: int
+    ) -> list[Recorded]:
+        """
+        Return at most *limit* events of *types*: newest stream first, from its end.
+
+        Only of streams whose names begin with *prefix*, which ends in a slash.
+        """
+        ...
+
+    def tail(
+        self,
+        after: str | None = None,
+        *,
+        stream: str | None = None,
+        follow: bool,
+        patience: float = 0.0,
+    ) -> AsyncGenerator[tuple[Recorded, str]]:
+        """
+        Yield each event once, with the cursor behind it, and miss none.
+
+        Args:
+            after: A cursor of an earlier tail of the same stream or of all, ``"end"``,
+                or nothing for all events.
+
+            stream: Only those of this stream.
+
+            follow: Wait for more. Without, return at the last one.
+
+            patience: Seconds that the log may be away.
+
+        Raises:
+            UsageError: *after* is no cursor of such a tail.
+
+            StoreError: The log is away for longer.
+        """
+        ...
+
+    async def erased(self) -> dict[str, RunErased]:
+        """Return what was erased, by the stream of the run."""
+        ...
+
+    async def checkpoint(self, size: int | None = None) -> str | None:
+        """
+        Return the note of a checkpoint, or ``None`` if there is no such.
+
+        Args:
+            size: Of the smallest that covers so many events; ``None``: of the newest.
+        """
+        ...

@@ -1,0 +1,86 @@
+"""What a host that is served remembers besides its log: tokens, and what was asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..core.principals import Scope
+
+__all__ = ["Submissions", "TokenRow", "Tokens"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRow:
+    """
+    A token, as the store keeps it: without its secret.
+
+    Attributes:
+        id: Part of the token, and the id of its principal.
+
+        name: For people.
+
+        digest: SHA-256 of the secret, in hex.
+
+        scopes: What it is good for.
+
+        agents: With which agents; see `Principal`.
+
+        roles: In which approvals are given.
+
+        created_at: Microseconds since 1970, UTC.
+
+        expires_at: The same; ``None``: it does not.
+
+        revoked_at: The same; ``None``: it is not.
+    """
+
+    id: str
+    name: str
+    digest: str
+    scopes: tuple[Scope, ...]
+    agents: tuple[str, ...] = ("*",)
+    roles: tuple[str, ...] = ()
+    created_at: int
+    expires_at: int | None = None
+    revoked_at: int | None = None
+
+
+class Tokens(Protocol):
+    """Tokens of a host, wherever they were made."""
+
+    async def token(self, token_id: str) -> TokenRow | None:
+        """
+        Return the token with that id as it is now, or ``None``.
+
+        Raises:
+            StoreError: That cannot be read: whoever has it is refused.
+        """
+        ...
+
+
+class Submissions(Protocol):
+    """Which run each key stands for that a client has made up."""
+
+    async def submitted(
+        self, principal: str, key: str, digest: str, run_id: str
+    ) -> tuple[str, str]:
+        """
+        Have *key* stand for *run_id*, unless it stands for another run already.
+
+        Args:
+            principal: Whose key it is: kind and id.
+
+            key: The key.
+
+            digest: Of what was asked for with it.
+
+            run_id: The run that is to be.
+
+        Returns:
+            Digest and run that it stands for.
+
+        Raises:
+            StoreError: It could not be stored.
+        """
+        ...

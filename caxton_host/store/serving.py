@@ -1,0 +1,181 @@
+"""Who may call a host that is served, and which run each of their keys stands for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DBAPIError
+
+from ..core.events import Event
+from ..errors import NotFoundError, StoreError
+from ..ports import TokenRow
+from .accounts import Accounts
+from .commit import Driver, ask
+from .engine import said
+from .schema import submissions, tokens
+
+__all__ = ["Serving", "no_token"]
+
+_LISTS = ("scopes", "agents", "roles")
+
+
+def no_token(token_id: str) -> NotFoundError:
+    """Return what is told to who would revoke a token that nobody can use."""
+    return NotFoundError(
+        f"there is no token {token_id!r} that could be revoked",
+        fix="caxton serve token list",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Addition:
+    """The guard of the transaction that adds a token."""
+
+    row: TokenRow
+
+    def __call__(self, driver: Driver) -> None:
+        values = [getattr(self.row, column.name) for column in tokens.columns]
+        said = [json.dumps(v) if isinstance(v, tuple) else v for v in values]
+        ask(driver, _ADD, *said)
+
+
+@dataclass(frozen=True, slots=True)
+class _Revocation:
+    """The guard of the transaction that revokes a token."""
+
+    id: str
+    at: int
+
+    def __call__(self, driver: Driver) -> None:
+        if not ask(driver, _REVOKE, self.at, self.id).rowcount:
+            raise no_token(self.id)
+
+
+_ADD = (
+    f"INSERT INTO tokens ({', '.join(tokens.columns.keys())}) "  # noqa: S608 -- ours
+    f"VALUES ({', '.join('?' * len(tokens.columns))})"
+)
+_REVOKE = "UPDATE tokens SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL"
+
+
+class Serving(Accounts, ABC):
+    """See `caxton_host.ports.Tokens` and `caxton_host.ports.Submissions`."""
+
+    @abstractmethod
+    async def _record(
+        self, stream: str, events: Sequence[Event], guard: Callable[[Driver], None]
+    ) -> None:
+        """Store *events* at the end of a stream, in one transaction with *guard*."""
+
+    async def token(self, token_id: str) -> TokenRow | None:
+        """
+        Return the token with that id as it is now, or ``None``.
+
+        Raises:
+            StoreError: That cannot be read: whoever has it is refused.
+        """
+        query = sa.select(tokens).where(tokens.c.id == token_id)
+        rows = await asyncio.to_thread(self._rows, query)
+        return _token(rows[0]) if rows else None
+
+    async def tokens(self) -> list[TokenRow]:
+        """Return all tokens, oldest first."""
+        query = sa.select(tokens).order_by(tokens.c.created_at, tokens.c.id)
+        return [_token(row) for row in await asyncio.to_thread(self._rows, query)]
+
+    async def add_token(self, row: TokenRow, stream: str, *events: Event) -> None:
+        """
+        Add a token, and *events* to a stream, together or not at all.
+
+        Args:
+            row: The token.
+
+            stream: Of the host that does it, which writes nothing else meanwhile.
+
+            events: What is recorded of it: one at least.
+
+        Raises:
+            StoreError: It could not be stored.
+        """
+        await self._record(stream, events, _Addition(row))
+
+    async def revoke_token(
+        self, token_id: str, at: int, stream: str, *events: Event
+    ) -> None:
+        """
+        Note that a token is not good any more; see `add_token`.
+
+        Args:
+            token_id: Its id.
+
+            at: Since when, in microseconds since 1970.
+
+            stream: As for `add_token`.
+
+            events: The same.
+
+        Raises:
+            NotFoundError: There is none, or it is revoked already.
+
+            StoreError: It could not be stored.
+        """
+        await self._record(stream, events, _Revocation(token_id, at))
+
+    async def submitted(
+        self, principal: str, key: str, digest: str, run_id: str
+    ) -> tuple[str, str]:
+        """
+        Have *key* stand for *run_id*, unless it stands for another run already.
+
+        Whoever is first has it, of all hosts that share the database.
+
+        Raises:
+            StoreError: It could not be stored.
+        """
+        row = {
+            "principal": principal,
+            "key": key,
+            "digest": digest,
+            "run_id": run_id,
+            "submitted_at": self._clock.now(),
+        }
+        return await asyncio.to_thread(self._submitted, row)
+
+    def _submitted(self, row: dict[str, Any]) -> tuple[str, str]:
+        is_file = self.engine.dialect.name == "sqlite"
+        insert = sqlite.insert if is_file else postgresql.insert
+        # What was there before is committed by then, and is never changed.
+        known = sa.select(submissions.c.digest, submissions.c.run_id).where(
+            submissions.c.principal == row["principal"], submissions.c.key == row["key"]
+        )
+        try:
+            with self.engine.connect() as connection:
+                connection.execute(
+                    insert(submissions).values(row).on_conflict_do_nothing()
+                )
+                digest, run_id = connection.execute(known).one()
+        except DBAPIError as exc:
+            raise StoreError(
+                f"the idempotency key cannot be stored: {said(exc)}",
+                fix="see `caxton db status`",
+            ) from None
+        return digest, run_id
+
+
+def _token(row: sa.Row[Any]) -> TokenRow:
+    values = dict(row._mapping)  # noqa: SLF001 -- its public name since 1.4
+    try:
+        lists = {name: tuple(json.loads(values[name])) for name in _LISTS}
+    except (ValueError, TypeError):
+        raise StoreError(
+            "a token in the database is not as it was written",
+            fix="revoke it, and make another",
+        ) from None
+    return TokenRow(**{**values, **lists})

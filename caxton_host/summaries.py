@@ -1,0 +1,39 @@
+"""What became of runs that a store lists."""
+
+from __future__ import annotations
+
+from .core.events import Recorded
+from .core.names import stream_of
+from .core.runs import RunRow
+from .core.summary import RunSummary, summarise
+from .errors import LogBrokenError
+from .ports import Store
+
+__all__ = ["BROKEN", "summary_of"]
+
+#: The state of a run whose events are not what was written.
+BROKEN = "broken"
+
+
+async def summary_of(store: Store, row: RunRow) -> RunSummary:
+    """Return what became of a run. One whose log is damaged is "broken"."""
+    try:
+        run = summarise(row.run_id, await _history(store, stream_of(row.run_id)))
+    except LogBrokenError as exc:
+        return RunSummary(
+            run_id=row.run_id,
+            agent=row.agent,
+            state=BROKEN,
+            error={"kind": "log", "message": str(exc)},
+            started_at=row.started_at,
+        )
+    # Of an erased run the row is all that says what ran.
+    run.agent = row.agent
+    return run
+
+
+async def _history(store: Store, stream: str) -> list[Recorded]:
+    history = await store.read(stream)
+    if not history:
+        raise LogBrokenError(f"{stream} is listed, and its events are gone")
+    return history

@@ -1,0 +1,31 @@
+"""
+OpenTelemetry: the spans of runs, calls and attempts; metrics; log records.
+
+    invoke_agent weather                INTERNAL
+      execute_tool weather              INTERNAL, one a call, denied ones too
+        tools/call get_weather          CLIENT, one an attempt; none in a replay
+
+Names follow the conventions for generative AI and for MCP
+(https://github.com/open-telemetry/semantic-conventions-genai); what they do not
+know is under ``caxton.``. Parameters and results are not put on a span unless that
+was opted in: the event log has them. The only owner of opentelemetry, which is
+imported when an end point is set.
+"""
+
+from __future__ import annotations
+
+from .export import connect
+from .none import NoTelemetry
+from .observe import observe
+from .observed import Observed
+from .spans import OtelTelemetry
+from .tools import TracedTools
+
+__all__ = [
+    "NoTelemetry",
+    "Observed",
+    "OtelTelemetry",
+    "TracedTools",
+    "connect",
+    "observe",
+]

@@ -1,0 +1,204 @@
+"""
+What is said on a span, in the words of the conventions and of ours.
+
+The same for spans that are made while a run is driven, and for those that are made
+again of its log. Of parameters and results nothing is said, unless that was opted in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from ..core.approvals import Unapproved
+from ..core.attribution import how
+from ..core.calls import JSON, Completed, Failed, Outcome, Route
+from ..core.events import ToolCompleted, ToolInvoked
+from ..core.names import stream_of
+from ..core.webhooks import SERVER as WEBHOOK
+from ..errors import (
+    LeaseLost,
+    NondeterminismError,
+    NotKeptError,
+    RunStopped,
+    StoreError,
+    Suspend,
+    ToolError,
+)
+from ..ports import Execution, Origin, Served
+
+__all__ = [
+    "Fields",
+    "agent_fields",
+    "arguments",
+    "attempt_fields",
+    "call_fields",
+    "error_of",
+    "outcome_fields",
+    "raised_fields",
+    "result",
+    "route_fields",
+    "served_fields",
+    "server_fields",
+]
+
+Fields: TypeAlias = dict[str, str | int | bool]
+
+_PORTS = {"http": 80, "https": 443}
+_PLACE = re.compile(r"(https?)://([^/:\s]+|\[[^]\s]+\])(?::(\d{1,5}))?(?:/\S*)?")
+
+_ERRORS: Mapping[type[BaseException], str] = {
+    asyncio.CancelledError: "cancelled",
+    LeaseLost: "lease_lost",
+    NondeterminismError: "diverged",
+    NotKeptError: "not_kept",
+    RunStopped: "limit",
+    StoreError: "store",
+    Suspend: "in_doubt",
+}
+
+
+def agent_fields(execution: Execution) -> Fields:
+    """Return what is said of an execution before it begins."""
+    fields: Fields = {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.provider.name": "caxton",
+        "gen_ai.agent.id": execution.module_sha256,
+        "gen_ai.agent.name": execution.agent,
+        "gen_ai.conversation.id": execution.run_id,
+        "caxton.run.id": execution.run_id,
+        "caxton.run.mode": execution.mode,
+        "caxton.module.sha256": execution.module_sha256,
+        "caxton.event.stream": stream_of(execution.run_id),
+    }
+    if execution.description:
+        fields["gen_ai.agent.description"] = execution.description
+    if execution.version:
+        fields["gen_ai.agent.version"] = execution.version
+    return fields | _origin_fields(execution.origin)
+
+
+def _origin_fields(origin: Origin | None) -> Fields:
+    """Return the relation in words: backends lose links."""
+    if origin is None:
+        return {}
+    fields: Fields = {
+        "caxton.link.type": origin.kind,
+        "caxton.origin.run_id": origin.run_id,
+    }
+    if origin.trace_id:
+        fields["caxton.origin.trace_id"] = origin.trace_id
+    return fields
+
+
+def call_fields(execution: Execution, number: int, name: str) -> Fields:
+    """Return what is said of a call before it is judged."""
+    return {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": name,
+        "gen_ai.tool.type": "extension",
+        "gen_ai.tool.call.id": f"{execution.run_id}:{number}",
+        "caxton.run.id": execution.run_id,
+        "caxton.run.mode": execution.mode,
+        "caxton.event.stream": stream_of(execution.run_id),
+    }
+
+
+def served_fields(served: Served) -> Fields:
+    """Return where the answer of a call is from."""
+    fields: Fields = {"caxton.call.served_from": served.by}
+    if served.actor:
+        fields["caxton.resolved_by"] = served.actor
+    if served.origin:
+        fields["caxton.event.stream"] = stream_of(served.origin.run_id)
+        fields["caxton.event.seq"] = served.origin.seq
+        fields["caxton.event.hash"] = served.origin.hash
+    return fields | _origin_fields(served.origin)
+
+
+def route_fields(server: str, tool: str, effect: str) -> Fields:
+    """Return where a call leads."""
+    return {
+        "caxton.server.name": server,
+        "caxton.tool.name": tool,
+        "caxton.call.effect": effect,
+    }
+
+
+def outcome_fields(outcome: Outcome, route: Route | None = None) -> Fields:
+    """Return how a call ended, and where it led."""
+    fields: Fields = {"caxton.call.outcome": how(outcome)}
+    if isinstance(outcome, Failed):
+        fields["caxton.call.sent"] = outcome.sent
+    if error := error_of(outcome):
+        fields["error.type"] = error
+    if route:
+        fields |= route_fields(route.server, route.tool, route.effect)
+    return fields
+
+
+def error_of(outcome: Outcome) -> str | None:
+    """Return the name of what went wrong, if anything did."""
+    if isinstance(outcome, Completed):
+        return "tool_error" if outcome.is_error else None
+    return outcome.kind if isinstance(outcome, Failed) else outcome.code
+
+
+def raised_fields(exc: BaseException) -> Fields:
+    """Return what is said where *exc* ended it: never its words, which may quote."""
+    if isinstance(exc, Unapproved):
+        return {"caxton.call.outcome": "waits"}
+    if isinstance(exc, ToolError):
+        return {"error.type": exc.kind}
+    error = next((_ERRORS[t] for t in type(exc).__mro__ if t in _ERRORS), None)
+    fields: Fields = {"error.type": error or type(exc).__name__}
+    if isinstance(exc, (Suspend, LeaseLost)):
+        fields["caxton.call.outcome"] = "in_doubt"
+    return fields
+
+
+def attempt_fields(server: str, tool: str, attempt: int) -> Fields:
+    """Return what is said of one attempt to reach a server."""
+    fields: Fields = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": tool,
+        "caxton.server.name": server,
+        "caxton.call.attempt": attempt,
+    }
+    return fields if server == WEBHOOK else {"mcp.method.name": "tools/call", **fields}
+
+
+def server_fields(known: Mapping[str, JSON]) -> Fields:
+    """Return what is known of a server, of ``{transport, address, protocol, ...}``."""
+    fields: Fields = {}
+    if isinstance(protocol := known.get("protocol"), str):
+        fields["mcp.protocol.version"] = protocol
+    if known.get("transport") == "stdio":
+        fields["network.transport"] = "pipe"
+    elif place := _PLACE.fullmatch(str(known.get("address"))):
+        scheme, host, port = place.groups()
+        fields |= {
+            "network.transport": "tcp",
+            "network.protocol.name": "http",
+            "server.address": host,
+            "server.port": int(port) if port else _PORTS[scheme],
+        }
+    return fields
+
+
+def arguments(invoked: ToolInvoked) -> Fields:
+    """Return the parameters of a call, as the log holds them."""
+    return {"gen_ai.tool.call.arguments": _text(invoked.params)}
+
+
+def result(completed: ToolCompleted) -> Fields:
+    """Return the answer of a call, as the log holds it."""
+    answer: JSON = {"message": completed.message, "data": completed.data}
+    return {"gen_ai.tool.call.result": _text(answer)}
+
+
+def _text(value: JSON) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

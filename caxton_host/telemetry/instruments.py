@@ -1,0 +1,242 @@
+"""
+What is measured: one table, for OTLP and for Prometheus.
+
+Labels are names of the configuration and of the catalogue, and words of our own.
+None is a run, a parameter or what an agent made up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+__all__ = [
+    "ANCHOR_FAILURES",
+    "APPENDED",
+    "APPENDS",
+    "ATTEMPTS",
+    "BREAKER",
+    "CALLS",
+    "CALL_SECONDS",
+    "DECISIONS",
+    "DIVERGENCES",
+    "INSTRUMENTS",
+    "IN_DOUBT",
+    "LOST",
+    "QUEUED",
+    "REPLAYS",
+    "RESTARTS",
+    "RUNS",
+    "RUNS_ENDED",
+    "RUNS_STARTED",
+    "RUN_SECONDS",
+    "UP",
+    "WORKER_DEATHS",
+    "WORKER_STARTS",
+    "Instrument",
+]
+
+Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
+
+#: In seconds, as the conventions for MCP say.
+_OPERATION = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
+_APPEND = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5)
+
+
+@dataclass(frozen=True, slots=True)
+class Instrument:
+    """
+    Something that is measured.
+
+    Attributes:
+        labels: The attributes of its points.
+
+        zero: It has a point from the start: it has no labels, and alerts want it.
+
+        buckets: Bounds of a histogram, in seconds.
+    """
+
+    name: str
+    kind: Kind
+    unit: str
+    about: str
+    labels: tuple[str, ...] = ()
+    zero: bool = False
+    buckets: tuple[float, ...] = ()
+
+
+# -- of the conventions --------------------------------------------------------
+
+ATTEMPTS = Instrument(
+    "mcp.client.operation.duration",
+    "histogram",
+    "s",
+    "What an attempt to call a tool took",
+    ("mcp.method.name", "caxton.server.name", "gen_ai.tool.name", "error.type"),
+    buckets=_OPERATION,
+)
+CALL_SECONDS = Instrument(
+    "gen_ai.execute_tool.duration",
+    "histogram",
+    "s",
+    "What a call took, with its decision, its records and every attempt",
+    ("gen_ai.operation.name", "caxton.server.name", "gen_ai.tool.name", "error.type"),
+    buckets=_OPERATION,
+)
+RUN_SECONDS = Instrument(
+    "gen_ai.invoke_agent.duration",
+    "histogram",
+    "s",
+    "How long a run was driven",
+    (
+        "gen_ai.operation.name",
+        "gen_ai.provider.name",
+        "gen_ai.agent.name",
+        "error.type",
+    ),
+    buckets=_OPERATION,
+)
+
+# -- of calls ------------------------------------------------------------------
+
+CALLS = Instrument(
+    "caxton.calls",
+    "counter",
+    "{call}",
+    "Calls that ended, or were left in doubt",
+    ("server", "tool", "status"),
+)
+DECISIONS = Instrument(
+    "caxton.call.decisions",
+    "counter",
+    "{decision}",
+    "What grants said of calls",
+    ("verdict", "code"),
+)
+IN_DOUBT = Instrument(
+    "caxton.call.in_doubt",
+    "counter",
+    "{call}",
+    "Calls of which nobody knows whether they had an effect",
+    ("server", "tool"),
+)
+
+# -- of runs -------------------------------------------------------------------
+
+RUNS = Instrument("caxton.runs", "gauge", "{run}", "Runs under way", zero=True)
+RUNS_STARTED = Instrument(
+    "caxton.runs.started",
+    "counter",
+    "{run}",
+    "Runs that began to be driven",
+    ("agent", "mode"),
+)
+RUNS_ENDED = Instrument(
+    "caxton.runs.ended",
+    "counter",
+    "{run}",
+    "Runs that are no longer driven",
+    ("agent", "state", "kind"),
+)
+REPLAYS = Instrument(
+    "caxton.replays", "counter", "{replay}", "Replays of runs", ("verdict",)
+)
+DIVERGENCES = Instrument(
+    "caxton.replay.divergences",
+    "counter",
+    "{replay}",
+    "Replays in which an agent did something else",
+    zero=True,
+)
+
+# -- of tool servers -----------------------------------------------------------
+
+UP = Instrument(
+    "caxton.server.up",
+    "gauge",
+    "1",
+    "Whether a server is connected that was needed",
+    ("server",),
+)
+RESTARTS = Instrument(
+    "caxton.server.restarts",
+    "counter",
+    "{restart}",
+    "Starts of a server that was lost",
+    ("server",),
+)
+BREAKER = Instrument(
+    "caxton.server.breaker",
+    "gauge",
+    "1",
+    "Whether a server is asked: 0 it is, 1 it is tried, 2 it is not",
+    ("server",),
+)
+
+# -- of the host itself --------------------------------------------------------
+
+APPENDS = Instrument(
+    "caxton.eventstore.append.duration",
+    "histogram",
+    "s",
+    "What a commit of events took",
+    buckets=_APPEND,
+)
+APPENDED = Instrument(
+    "caxton.eventstore.events", "counter", "{event}", "Events committed", zero=True
+)
+QUEUED = Instrument(
+    "caxton.eventstore.queue",
+    "gauge",
+    "{append}",
+    "Appends that waited when the last commit was done",
+    zero=True,
+)
+ANCHOR_FAILURES = Instrument(
+    "caxton.anchor.failures",
+    "counter",
+    "{try}",
+    "Tries to anchor a checkpoint that failed",
+    zero=True,
+)
+WORKER_STARTS = Instrument(
+    "caxton.worker.starts", "counter", "{worker}", "Workers started", zero=True
+)
+WORKER_DEATHS = Instrument(
+    "caxton.worker.deaths",
+    "counter",
+    "{worker}",
+    "Workers that died or were killed for what they did",
+    zero=True,
+)
+LOST = Instrument(
+    "caxton.telemetry.lost",
+    "counter",
+    "{batch}",
+    "Batches of spans, logs or metrics that were not taken",
+    ("signal",),
+)
+
+INSTRUMENTS = (
+    ATTEMPTS,
+    CALL_SECONDS,
+    RUN_SECONDS,
+    CALLS,
+    DECISIONS,
+    IN_DOUBT,
+    RUNS,
+    RUNS_STARTED,
+    RUNS_ENDED,
+    REPLAYS,
+    DIVERGENCES,
+    UP,
+    RESTARTS,
+    BREAKER,
+    APPENDS,
+    APPENDED,
+    QUEUED,
+    ANCHOR_FAILURES,
+    WORKER_STARTS,
+    WORKER_DEATHS,
+    LOST,
+)

@@ -1,0 +1,80 @@
+"""Log records, for a receiver of OTLP."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..logs import fields_of
+from .lines import ACTIVITY
+
+if TYPE_CHECKING:
+    from opentelemetry._logs import Logger, SeverityNumber
+
+__all__ = ["OtlpHandler"]
+
+
+class OtlpHandler(logging.Handler):
+    """Hands records to *logger*, with the trace that they were logged in."""
+
+    def __init__(self, logger: Logger) -> None:
+        super().__init__()
+        self._logger = logger
+
+    def attach(self) -> Callable[[], None]:
+        """Take what this package logs, with what hosts do; return what ends that."""
+        package = logging.getLogger("caxton_host")
+        level = ACTIVITY.level
+        ACTIVITY.setLevel(logging.INFO)
+        package.addHandler(self)
+
+        def detach() -> None:
+            package.removeHandler(self)
+            ACTIVITY.setLevel(level)
+
+        return detach
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Hand over one record."""
+        fields = fields_of(record)
+        body = str(fields.pop("message"))
+        self._logger.emit(
+            timestamp=int(record.created * 1e9),
+            severity_text=record.levelname,
+            severity_number=_severity(record.levelno),
+            body=body,
+            attributes={
+                "logger": record.name,
+                **{_NAMES.get(key, key): _plain(fields[key]) for key in fields},
+            },
+        )
+
+
+#: What the conventions call some of our fields.
+_NAMES = {
+    "run": "caxton.run.id",
+    "agent": "gen_ai.agent.name",
+    "call": "caxton.call.number",
+    "server": "caxton.server.name",
+    "tool": "caxton.tool.name",
+    "exception": "exception.stacktrace",
+}
+
+
+def _plain(value: object) -> str | int | float | bool:
+    return value if isinstance(value, (str, int, float, bool)) else str(value)
+
+
+def _severity(level: int) -> SeverityNumber:
+    from opentelemetry._logs import SeverityNumber
+
+    for least, number in (
+        (logging.CRITICAL, SeverityNumber.FATAL),
+        (logging.ERROR, SeverityNumber.ERROR),
+        (logging.WARNING, SeverityNumber.WARN),
+        (logging.INFO, SeverityNumber.INFO),
+    ):
+        if level >= least:
+            return number
+    return SeverityNumber.DEBUG

@@ -1,0 +1,95 @@
+"""Sends the spans of a recorded run once more, and says whether they were taken."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+
+from ..errors import CaxtonError
+from .again import Again
+from .export import host, resource, with_content
+from .tracer import Ids, Spans
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from opentelemetry.sdk.trace import ReadableSpan
+
+    from ..recording import Recording
+
+__all__ = ["send_again"]
+
+_AT_ONCE = 512
+_PATIENCE = 5.0  # seconds for each request, with what is tried again
+
+
+class _Sending(SpanProcessor):
+    """
+    Sends spans many at a time, as they end.
+
+    Attributes:
+        sent: How many were taken.
+
+        failed: Some were not, so no more are tried.
+    """
+
+    def __init__(self, exporter: OTLPSpanExporter) -> None:
+        self.sent = 0
+        self.failed = False
+        self._exporter = exporter
+        self._waiting: list[ReadableSpan] = []
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Take a span that has ended."""
+        self._waiting.append(span)
+        if len(self._waiting) >= _AT_ONCE:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what waits."""
+        spans, self._waiting = self._waiting, []
+        if self.failed or not spans:
+            return
+        if self._exporter.export(spans) is SpanExportResult.SUCCESS:
+            self.sent += len(spans)
+        else:
+            self.failed = True
+
+
+def send_again(recording: Recording, url: str, environ: Mapping[str, str]) -> int:
+    """
+    Send the spans of a recorded run, and return how many they are.
+
+    Args:
+        recording: The run.
+
+        url: Where to, in full.
+
+        environ: Says how the host is called, and whether content is wanted.
+
+    Raises:
+        CaxtonError: They were not taken.
+    """
+    # It tells of failures with tracebacks; here they are told once, as an error.
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+    ids, sending = Ids(), _Sending(OTLPSpanExporter(endpoint=url, timeout=_PATIENCE))
+    provider = TracerProvider(
+        ALWAYS_ON, resource(environ), shutdown_on_exit=False, id_generator=ids
+    )
+    provider.add_span_processor(sending)
+    again = Again(recording, ids)
+    tracer = provider.get_tracer("caxton_host")
+    again.make(Spans(tracer, ids, content=with_content(environ), clock=again.clock))
+    sending.flush()
+    if sending.failed:
+        raise CaxtonError(
+            f"{host(url)} did not take the spans",
+            fix="see that an OTLP receiver listens there, over HTTP: --endpoint "
+            "http://localhost:4318",
+        )
+    return sending.sent

@@ -1,0 +1,138 @@
+"""Headers and bodies of requests, bounded before anything is made of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from starlette.types import Message, Receive, Scope
+
+from ..errors import OverloadedError
+from .problems import Refusal
+
+__all__ = ["Bodies", "headers_of", "replayed"]
+
+_HEADERS = 100
+_HEADER_BYTES = 32 * 1024
+_TARGET = 8 * 1024
+
+
+def headers_of(scope: Scope) -> dict[str, list[str]]:
+    """
+    Return the headers of a request by name, each with its values.
+
+    Raises:
+        Refusal: They are too many, or the address is too long.
+    """
+    if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > _TARGET:
+        raise Refusal("long-target", f"more than {_TARGET} bytes")
+    pairs: Sequence[tuple[bytes, bytes]] = scope["headers"]
+    size = sum(len(name) + len(value) for name, value in pairs)
+    if len(pairs) > _HEADERS or size > _HEADER_BYTES:
+        raise Refusal(
+            "large-headers", f"more than {_HEADERS}, or {_HEADER_BYTES} bytes"
+        )
+    found: dict[str, list[str]] = {}
+    for name, value in pairs:
+        found.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
+    return found
+
+
+@dataclass(slots=True, kw_only=True)
+class Bodies:
+    """
+    Reads bodies.
+
+    Attributes:
+        most: Bytes of one.
+
+        all: Bytes of those that are held at a time.
+
+        patience: Seconds in which one has to arrive.
+    """
+
+    most: int
+    all: int
+    patience: float = 30.0
+    held: int = field(default=0, init=False)
+
+    def check(self, headers: Mapping[str, Sequence[str]]) -> None:
+        """
+        Return if a body may be read, by what its headers say.
+
+        Raises:
+            Refusal: It is too large, or packed.
+        """
+        if headers.get("content-encoding", ["identity"]) != ["identity"]:
+            raise Refusal("bad-media", "a packed body is not read", fix="send it plain")
+        lengths = headers.get("content-length", [])
+        if len(lengths) > 1:
+            raise Refusal("bad-request", "a request has one Content-Length")
+        if lengths and not lengths[0].isdecimal():
+            raise Refusal("bad-request", "Content-Length is not a number")
+        digits = lengths[0].lstrip("0") if lengths else ""
+        if len(digits) > len(str(self.most)) or int(digits or 0) > self.most:
+            raise self._too_large()
+
+    def _too_large(self) -> Refusal:
+        return Refusal("too-large", f"more than {self.most} bytes")
+
+    @asynccontextmanager
+    async def read(self, receive: Receive) -> AsyncGenerator[bytes]:
+        """
+        Read a body; its room is taken until the block is left.
+
+        Raises:
+            Refusal: It is too large, or too slow.
+
+            OverloadedError: There is no room for it now.
+
+            ConnectionError: Whoever sent it is gone.
+        """
+        chunks: list[bytes] = []
+        try:
+            await self._gather(chunks, receive)
+            yield b"".join(chunks)
+        finally:
+            self.held -= sum(map(len, chunks))
+
+    async def _gather(self, chunks: list[bytes], receive: Receive) -> None:
+        size = 0
+        try:
+            async with asyncio.timeout(self.patience):
+                async for chunk in _chunks(receive):
+                    chunks.append(chunk)
+                    size += len(chunk)
+                    self.held += len(chunk)
+                    if size > self.most:
+                        raise self._too_large()
+                    if self.held > self.all:
+                        raise OverloadedError(
+                            "too many large requests", retry_after=1, whose="host"
+                        )
+        except TimeoutError:
+            raise Refusal("slow", f"not there in {self.patience:g} seconds") from None
+
+
+async def _chunks(receive: Receive) -> AsyncGenerator[bytes]:
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise ConnectionResetError
+        yield message.get("body", b"")
+        if not message.get("more_body"):
+            return
+
+
+def replayed(body: bytes, receive: Receive) -> Receive:
+    """Return what gives a body that was read once more, then what comes after it."""
+    waiting: list[Message] = [
+        {"type": "http.request", "body": body, "more_body": False}
+    ]
+
+    async def again() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return again

@@ -1,0 +1,113 @@
+"""
+For whom requests are, and of which pages.
+
+A page in a browser may be made to ask a host that only the browser can reach: by a name
+that leads there all of a sudden, or plainly from another origin. So the name that is
+asked for has to be one of ours, and the origin one that the operator trusts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from .problems import Refusal
+
+__all__ = ["Names", "is_loopback"]
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::([0-9]{1,5}))?")
+_ORIGIN = re.compile(r"https?://(.{1,300})")
+
+
+def is_loopback(address: str) -> bool:
+    """
+    Return whether an address or a name is of this machine only.
+
+    >>> is_loopback("127.8.0.1"), is_loopback("localhost"), is_loopback("10.0.0.1")
+    (True, True, False)
+    """
+    if address in _LOOPBACK:
+        return True
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """
+    What is asked for by which names, and of which origins.
+
+    Attributes:
+        bound: The address that is listened on.
+
+        hosts: Other names, each with its port or for any.
+
+        origins: Origins of pages that may ask.
+    """
+
+    bound: str
+    hosts: Collection[str] = ()
+    origins: Collection[str] = ()
+
+    def check_host(self, values: Sequence[str], local: str) -> None:
+        """
+        Return if a request is for us.
+
+        Args:
+            values: Its ``Host`` headers.
+
+            local: The address that it came to. Nobody but us has that.
+
+        Raises:
+            Refusal: It is not.
+        """
+        if len(values) != 1:
+            raise Refusal("bad-request", "a request has one Host header")
+        value = values[0].lower()
+        if not (self._ours(value, local) or value in self.hosts):
+            raise Refusal(
+                "misdirected",
+                "this host does not go by that name",
+                fix="add the name to allowed_hosts in [serve]",
+            )
+
+    def _ours(self, value: str, local: str) -> bool:
+        name = _name(value)
+        if name is None:
+            return False
+        known = {self.bound, local, *self.hosts}
+        return name in known or (is_loopback(local) and name in _LOOPBACK)
+
+    def check_origin(self, values: Sequence[str], local: str) -> str | None:
+        """
+        Return the origin whose pages may read the answer, if there is one.
+
+        Raises:
+            Refusal: Pages of that origin may not ask.
+        """
+        if not values:
+            return None
+        if len(values) == 1 and values[0] in self.origins:
+            return values[0]
+        match = _ORIGIN.fullmatch(values[0].lower())
+        if len(values) == 1 and match and is_loopback(local):
+            # A page of this machine may ask, though not read the answer.
+            name = _name(match[1])
+            if name is not None and is_loopback(name):
+                return None
+        raise Refusal(
+            "bad-origin",
+            "pages of that origin may not ask",
+            fix="add the origin to allowed_origins in [serve]",
+        )
+
+
+def _name(value: str) -> str | None:
+    """Return the name or address in the value of a ``Host`` header."""
+    match = _HOST.fullmatch(value)
+    return match[1].strip("[]") if match else None

@@ -1,0 +1,327 @@
+"""
+What can be asked of a host, as a table: the routes and their document are made of it.
+
+    request -> scope -> parameters -> body -> handler -> response
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
+
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from ..config import Serve
+from ..core.calls import JSON
+from ..core.principals import SCOPES, Principal
+from ..core.principals import Scope as Right
+from ..errors import ForbiddenError
+from ..ports import ToolSource
+from ..schemas import input_check
+from ..service import Service
+from .edge import Crowd
+from .problems import Refusal
+
+__all__ = [
+    "PREFIX",
+    "Answer",
+    "Asked",
+    "Desk",
+    "Operation",
+    "Parameter",
+    "answer",
+    "routes",
+]
+
+PREFIX = "/api/v1"
+
+_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+_FLAGS: Mapping[str, bool] = {"true": True, "false": False}
+_IN_PATH = re.compile(r"\{([a-z]+)\}")
+
+Schema: TypeAlias = Mapping[str, JSON]
+
+_ID: Schema = {"type": "string", "pattern": "^[0-9a-f-]{1,64}$"}
+_NAME: Schema = {"type": "string", "pattern": "^[^/]{1,200}$"}
+_SEQ: Schema = {"type": "integer", "minimum": 1, "maximum": 2**53}
+#: What stands in a path, by name. What cannot be one of these is not found.
+IN_PATH: Mapping[str, tuple[Schema, str]] = {
+    "run": (_ID, "The id of a run."),
+    "seq": (_SEQ, "The number of an event of the run."),
+    "name": (_NAME, "The name of a server or an agent."),
+    "size": (_SEQ, "How many events a checkpoint has to cover."),
+    "sha256": ({"type": "string", "pattern": "^[0-9a-f]{64}$"}, "A digest, in hex."),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """
+    What requests are answered from.
+
+    Attributes:
+        service: Serves runs.
+
+        serve: How it is served.
+
+        tools: What all servers offer, accepted or not.
+
+        streams: Who follows events.
+    """
+
+    service: Service
+    serve: Serve
+    tools: ToolSource
+    streams: Crowd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """
+    A request that is as it has to be.
+
+    Attributes:
+        who: Asks.
+
+        path: What stands in its path, by name.
+
+        given: Its parameters, with their defaults.
+
+        body: What it holds.
+    """
+
+    who: Principal
+    desk: Desk
+    request: Request
+    path: Mapping[str, str]
+    given: Mapping[str, JSON]
+    body: Mapping[str, JSON]
+
+    @property
+    def service(self) -> Service:
+        """Serves runs."""
+        return self.desk.service
+
+    def text(self, name: str) -> str | None:
+        """Return a parameter that is a text, or ``None``."""
+        value = self.given.get(name)
+        return value if isinstance(value, str) else None
+
+    def number(self, name: str) -> int:
+        """Return a parameter that is a number, and has a default."""
+        value = self.given[name]
+        assert isinstance(value, int)  # noqa: S101 -- see `Parameter`
+        return value
+
+
+Handler: TypeAlias = Callable[[Asked], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """
+    A parameter of a request.
+
+    Attributes:
+        place: ``query`` or ``header``.
+
+        schema: Of a text, an integer or a boolean; may have a default.
+    """
+
+    name: str
+    about: str
+    schema: Schema
+    place: str = "query"
+
+    def read(self, values: Collection[str]) -> JSON:
+        """
+        Return the value that was given, or the default.
+
+        Raises:
+            Refusal: It is not as the schema wants it.
+        """
+        if not values:
+            return self.schema.get("default")
+        if len(values) > 1:
+            raise _bad(self.name, "is given twice")
+        (text,) = values
+        value: JSON = text
+        if self.schema["type"] == "integer":
+            value = int(text) if _NUMBER.fullmatch(text) else text
+        elif self.schema["type"] == "boolean":
+            value = _FLAGS.get(text, text)
+        if wrong := input_check(self.schema)(value):
+            raise _bad(self.name, wrong.reason)
+        return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """
+    What an operation may answer.
+
+    Attributes:
+        schema: The name of the schema of its document, or ``None``: it has none.
+
+        stream: It is sent as server-sent events to who wants that.
+
+        headers: Those that matter, and what they say.
+    """
+
+    about: str
+    schema: str | None = None
+    stream: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """
+    Something that can be asked of a host.
+
+    Attributes:
+        id: Names it in the document.
+
+        path: Behind `PREFIX`.
+
+        scopes: It is for principals that have one of these.
+
+        problems: Kinds of problems that it may end in, besides those of all.
+    """
+
+    id: str
+    method: str
+    path: str
+    about: str
+    scopes: tuple[Right, ...]
+    handler: Handler
+    parameters: tuple[Parameter, ...] = ()
+    body: Schema | None = None
+    answers: Mapping[int, Answer]
+    problems: tuple[str, ...] = ()
+
+    @property
+    def tag(self) -> str:
+        """What it is about: the first word of its path."""
+        return self.path.split("/")[1]
+
+    @property
+    def in_path(self) -> list[str]:
+        """The names that stand in its path."""
+        return _IN_PATH.findall(self.path)
+
+    @cached_property
+    def _fits(self) -> Callable[[JSON], object]:
+        return input_check(self.body or {})
+
+    async def answer(self, desk: Desk, request: Request) -> Response:
+        """
+        Answer a request.
+
+        Raises:
+            Refusal, CaxtonError: It is not answered.
+        """
+        who: Principal = request.scope["caxton.principal"]
+        if not any(who.may(scope) for scope in self.scopes):
+            raise ForbiddenError(
+                f"this needs the scope {' or '.join(self.scopes)}",
+                fix="use a token that has it",
+            )
+        for name, text in request.path_params.items():
+            _check_path(name, text)
+        return await self.handler(
+            Asked(
+                who=who,
+                desk=desk,
+                request=request,
+                path=request.path_params,
+                given=self._given(request),
+                body=self._body(request),
+            )
+        )
+
+    def _given(self, request: Request) -> dict[str, JSON]:
+        query: QueryParams = request.query_params
+        known = {one.name for one in self.parameters if one.place == "query"}
+        for name in query:
+            if name not in known:
+                raise _bad("the query", f"no parameter is called {name[:40]!r}")
+        return {
+            one.name: one.read(
+                query.getlist(one.name)
+                if one.place == "query"
+                else request.headers.getlist(one.name)
+            )
+            for one in self.parameters
+        }
+
+    def _body(self, request: Request) -> Mapping[str, JSON]:
+        value: JSON = request.scope.get("caxton.body")
+        if self.body is None:
+            if value is not None:
+                raise _bad("the body", "there is none here")
+            return {}
+        if value is None:
+            value = {}
+        if wrong := self._fits(value):
+            raise _bad("the body", str(wrong))
+        assert isinstance(value, dict)  # noqa: S101 -- its schema says so
+        return value
+
+
+def _check_path(name: str, text: str) -> None:
+    schema, _ = IN_PATH[name]
+    value: JSON = text
+    if schema["type"] == "integer":
+        value = int(text) if _NUMBER.fullmatch(text) else text
+    if input_check(schema)(value):
+        raise Refusal("not-found", f"there is no such {name}")
+
+
+def _bad(where: str, what: str) -> Refusal:
+    return Refusal("bad-request", f"{where}: {what}", fix=f"see {PREFIX}/openapi.json")
+
+
+def answer(
+    document: JSON, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return a response that holds a document."""
+    body = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+    return Response(body, status, headers, "application/json")
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A path, and what may be done there."""
+
+    desk: Desk
+    by_method: Mapping[str, Operation]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        if method not in self.by_method:
+            raise Refusal(
+                "bad-method",
+                f"{scope['method']} is not for this path",
+                headers={"allow": ", ".join(self.by_method)},
+            )
+        request = Request(scope, receive)
+        response = await self.by_method[method].answer(self.desk, request)
+        await response(scope, receive, send)
+
+
+def routes(desk: Desk, operations: Iterable[Operation]) -> list[Route]:
+    """Return the routes of a table of operations."""
+    by_path: dict[str, dict[str, Operation]] = {}
+    for one in operations:
+        assert set(one.scopes) <= set(SCOPES)  # noqa: S101 -- the table is ours
+        by_path.setdefault(one.path, {})[one.method] = one
+    return [Route(PREFIX + path, _Place(desk, ways)) for path, ways in by_path.items()]

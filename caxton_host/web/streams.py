@@ -1,0 +1,121 @@
+"""Events as they come: server-sent, with a cursor to go on behind each."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ..core.documents import event_document
+from ..core.events import Recorded
+
+__all__ = ["EventStream"]
+
+#: Seconds between two looks at whether to go on, and between two signs of life.
+_TICK = 1.0
+_HEARTBEAT = 15.0
+
+_HEAD: list[tuple[bytes, bytes]] = [
+    (b"content-type", b"text/event-stream"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class EventStream(Response):
+    """
+    Sends events until there are no more, the client is gone, or the host stops.
+
+    One event is read at a time, and the next when that one is sent: who does not read
+    has nothing kept for it.
+
+    Args:
+        events: Each with the cursor behind it.
+
+        stops: Returns whether the host is about to stop.
+    """
+
+    def __init__(
+        self,
+        events: AsyncGenerator[tuple[Recorded, str]],
+        stops: Callable[[], bool],
+    ) -> None:
+        super().__init__(media_type="text/event-stream")
+        self._events = events
+        self._stops = stops
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send them."""
+        del scope
+        tasks = {
+            asyncio.create_task(self._send(send)),
+            asyncio.create_task(_gone(receive)),
+        }
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        for task in done:
+            task.result()
+
+    async def _send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": _HEAD})
+        async with aclosing(self._events) as events:
+            async for text in _ticking(events, self._stops):
+                await send(
+                    {
+                        "type": "http.response.body",
+                        "body": text.encode(),
+                        "more_body": True,
+                    }
+                )
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _ticking(
+    events: AsyncGenerator[tuple[Recorded, str]], stops: Callable[[], bool]
+) -> AsyncGenerator[str]:
+    """Yield what is sent: events, and signs of life between them."""
+    yield ": caxton\n\n"
+    silent = 0.0
+    coming: asyncio.Task[tuple[Recorded, str]] | None = None
+    try:
+        while True:
+            coming = coming or asyncio.create_task(anext(events))
+            done, _ = await asyncio.wait([coming], timeout=_TICK)
+            if not done:
+                if stops():
+                    return
+                silent += _TICK
+                if silent >= _HEARTBEAT:
+                    silent = 0.0
+                    yield ": still here\n\n"
+                continue
+            try:
+                recorded, cursor = coming.result()
+            except StopAsyncIteration:
+                return
+            finally:
+                coming = None
+            silent = 0.0
+            yield _sent(recorded, cursor)
+    finally:
+        if coming:
+            coming.cancel()
+            await asyncio.wait([coming])
+
+
+def _sent(recorded: Recorded, cursor: str) -> str:
+    document = event_document(recorded) | {"cursor": cursor}
+    data = json.dumps(document, separators=(",", ":"))
+    return f"id: {cursor}\nevent: {recorded.type}\ndata: {data}\n\n"

@@ -1,0 +1,137 @@
+"""What a host that is served remembers. Each store passes all of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from caxton_host.core.calls import JSON
+from caxton_host.core.events import TokenCreated, TokenRevoked
+from caxton_host.errors import NotFoundError
+from caxton_host.ports import TokenRow
+from caxton_host.store.memory import MemoryStore
+from caxton_host.store.sql import SqlStore
+from tests.unit.store.fakes import FakeClock, FakeEntropy, url
+
+Store = SqlStore | MemoryStore
+
+HOST = "host/1"
+ANN: dict[str, JSON] = {"kind": "local", "id": "ann", "authenticated": False}
+ROW = TokenRow(
+    id="0011223344556677",
+    name="ci",
+    digest="ab" * 32,
+    scopes=("run", "read"),
+    agents=("weather", "bank*"),
+    roles=("finance",),
+    created_at=7,
+    expires_at=9,
+)
+CREATED = TokenCreated(
+    id=ROW.id, name="ci", scopes=("run", "read"), agents=("weather",), actor=ANN
+)
+REVOKED = TokenRevoked(id=ROW.id, actor=ANN)
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "memory"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    clock, entropy = FakeClock(), FakeEntropy()
+    opened: Store = MemoryStore(clock=clock, entropy=entropy)
+    if request.param != "memory":
+        place = url(tmp_path)
+        if request.param == "postgresql":
+            place = request.getfixturevalue("postgres_url")
+        opened = SqlStore.open(place, clock=clock, entropy=entropy)
+    yield opened
+    await opened.aclose()
+
+
+async def test_token_is_kept_with_the_event_that_says_so(store: Store) -> None:
+    assert await store.token(ROW.id) is None
+
+    await store.add_token(ROW, HOST, CREATED)
+
+    assert await store.token(ROW.id) == ROW
+    assert await store.tokens() == [ROW]
+    assert [one.event for one in await store.read(HOST)] == [CREATED]
+
+
+async def test_tokens_are_listed_oldest_first(store: Store) -> None:
+    plain = TokenRow(id="b", name="", digest="c", scopes=(), created_at=1)
+
+    await store.add_token(ROW, HOST, CREATED)
+    await store.add_token(plain, HOST, CREATED)
+
+    assert await store.tokens() == [plain, ROW]
+
+
+async def test_revoked_token_says_since_when(store: Store) -> None:
+    await store.add_token(ROW, HOST, CREATED)
+
+    await store.revoke_token(ROW.id, 8, HOST, REVOKED)
+
+    assert await store.token(ROW.id) == replace(ROW, revoked_at=8)
+    assert [one.event for one in await store.read(HOST)] == [CREATED, REVOKED]
+
+
+async def test_token_is_revoked_once_and_what_is_not_there_never(store: Store) -> None:
+    await store.add_token(ROW, HOST, CREATED)
+    await store.revoke_token(ROW.id, 8, HOST, REVOKED)
+
+    for known in (ROW.id, "else"):
+        with pytest.raises(NotFoundError, match="no token") as refusal:
+            await store.revoke_token(known, 99, HOST, REVOKED)
+        assert "token list" in refusal.value.fix
+
+    assert await store.token(ROW.id) == replace(ROW, revoked_at=8)
+    assert len(await store.read(HOST)) == 2
+
+
+async def test_key_stands_for_the_run_that_it_was_first_used_for(store: Store) -> None:
+    assert await store.submitted("token/ann", "k1", "d1", "r1") == ("d1", "r1")
+
+    assert await store.submitted("token/ann", "k1", "d2", "r2") == ("d1", "r1")
+    assert await store.submitted("token/ann", "k1", "d1", "r3") == ("d1", "r1")
+
+
+async def test_keys_of_one_are_not_those_of_another(store: Store) -> None:
+    await store.submitted("token/ann", "k1", "d1", "r1")
+
+    assert await store.submitted("token/bob", "k1", "d2", "r2") == ("d2", "r2")
+    assert await store.submitted("token/ann", "K1", "d3", "r3") == ("d3", "r3")
+
+
+async def test_of_many_at_once_all_are_told_of_one_run(store: Store) -> None:
+    told = await asyncio.gather(
+        *(store.submitted("token/ann", "k", "d", f"r{n}") for n in range(20))
+    )
+
+    assert len(set(told)) == 1
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+async def test_of_two_hosts_both_are_told_of_one_run_and_one_token(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    shared = kind == "postgresql"
+    place = request.getfixturevalue("postgres_url") if shared else url(tmp_path)
+    clock = FakeClock()
+    async with (
+        SqlStore.open(place, clock=clock, entropy=FakeEntropy()) as one,
+        SqlStore.open(place, clock=clock, entropy=FakeEntropy()) as other,
+    ):
+        told = await asyncio.gather(
+            *(
+                host.submitted("token/ann", f"k{n % 5}", "d", f"r{n}")
+                for n, host in enumerate([one, other] * 10)
+            )
+        )
+        await one.add_token(ROW, HOST, CREATED)
+        await other.revoke_token(ROW.id, 8, "host/2", REVOKED)
+
+        assert all(len({told[n] for n in range(k, 20, 5)}) == 1 for k in range(5))
+        assert await one.token(ROW.id) == replace(ROW, revoked_at=8)

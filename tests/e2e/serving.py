@@ -1,0 +1,100 @@
+"""A host that serves, in a process of its own, and who calls it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import IO, Any
+
+import httpx
+import httpx2
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from .shell import SOON, Shell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """
+    A host that is up.
+
+    Attributes:
+        said: Its document.
+
+        token: One that may do everything.
+    """
+
+    child: subprocess.Popen[bytes]
+    said: dict[str, Any]
+    token: str
+
+    @property
+    def url(self) -> str:
+        url: str = self.said["url"]
+        return url
+
+    def get(self, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401
+        return self.ask("GET", path, **options)
+
+    def post(self, path: str, body: object, **options: Any) -> httpx.Response:  # noqa: ANN401
+        return self.ask("POST", path, json=body, **options)
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        token: str | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {token or self.token}"}
+        return httpx.request(
+            method, f"{self.url}{path}", headers=headers, timeout=SOON, **options
+        )
+
+    def start(self, agent: str) -> str:
+        """Start a run in the background, and return its id."""
+        answer = self.post("/api/v1/runs", {"agent": agent})
+        assert answer.status_code < httpx.codes.BAD_REQUEST, answer.text
+        run_id: str = answer.json()["run_id"]
+        return run_id
+
+    def stop(self, number: int) -> tuple[int, str]:
+        """Send a signal, and return the exit code and what was said at the end."""
+        self.child.send_signal(number)
+        _, err = self.child.communicate(timeout=SOON)
+        return self.child.returncode, err.decode()
+
+
+def token(shell: Shell, *words: str) -> str:
+    done = shell("serve", "token", "create", *(words or ("--scope", "admin")))
+    assert done.code == 0, done.err
+    return done.out.strip()
+
+
+@contextmanager
+def served(shell: Shell, *words: str, good: str = "") -> Generator[Host]:
+    """Serve until the block is left, at any port that is free."""
+    good = good or token(shell)
+    command = ("serve", "--port", "0", "--json", *words)
+    with shell.started(*command) as child:
+        yield Host(child=child, said=document(child.stdout), token=good)
+
+
+def document(out: IO[bytes] | None) -> dict[str, Any]:
+    assert out is not None
+    found: dict[str, Any] = json.loads(out.readline())
+    return found
+
+
+@asynccontextmanager
+async def client(host: Host) -> AsyncGenerator[Client]:
+    headers = {"Authorization": f"Bearer {host.token}"}
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=SOON) as http,
+        Client(streamable_http_client(host.said["mcp"], http_client=http)) as found,
+    ):
+        yield found

@@ -1,0 +1,233 @@
+"""``caxton serve``: what its clients see, and what becomes of runs when it stops."""
+
+from __future__ import annotations
+
+import signal
+import socket
+
+import httpx
+import pytest
+from mcp import Client, StdioServerParameters
+
+from .guests import call, guest
+from .serving import Host, client, served, token
+from .shell import CAXTON, SOON, Shell, processes
+from .test_cli_cancel import until
+
+CONFIG = """\
+version = 1
+[servers.demo]
+command = "python"
+args = ["-X", "of={folder}", "-m", "caxton_host.demo_server"]
+tools.slow.effect = "read"
+[agents.quick]
+module = "quick.wasm"
+expose = {{ mcp = true }}
+allow = [{{ tools = ["demo/*"] }}]
+[agents.brief]
+module = "brief.wasm"
+allow = [{{ tools = ["demo/*"] }}]
+[agents.slow]
+module = "slow.wasm"
+allow = [{{ tools = ["demo/*"] }}]
+[agents.asks]
+module = "quick.wasm"
+allow = [{{ tools = ["demo/*"], approve = {{ by = ["ops"] }} }}]
+[agents.lapses]
+module = "quick.wasm"
+allow = [{{ tools = ["demo/*"], approve = {{ within = "100ms" }} }}]
+"""
+NEW = '[agents.new]\nmodule = "quick.wasm"\nexpose = { mcp = true }\n'
+
+
+@pytest.fixture
+def desk(shell: Shell) -> Shell:
+    shell.write("caxton.toml", CONFIG.format(folder=shell.folder))
+    weather = call("mcp__demo__get_weather", location="Oslo")
+    shell.write("quick.wasm", guest(weather, output={"sky": "clear"}))
+    shell.write("brief.wasm", guest(call("mcp__demo__slow", seconds=0.3)))
+    shell.write("slow.wasm", guest(call("mcp__demo__slow", seconds=3600)))
+    return shell
+
+
+def state(host: Host, run_id: str) -> str:
+    found: str = host.get(f"/api/v1/runs/{run_id}").json()["state"]
+    return found
+
+
+def called(shell: Shell, run_id: str) -> bool:
+    types = [event["type"] for event in shell("events", "export", run_id).document]
+    return "ToolInvoked" in types
+
+
+def types(shell: Shell, run_id: str) -> list[str]:
+    query = f"SELECT type FROM events WHERE stream = 'run/{run_id}' ORDER BY seq"  # noqa: S608 -- ours
+    return [type_ for (type_,) in shell.rows(query)]
+
+
+@pytest.fixture
+def good(desk: Shell) -> str:
+    return token(desk)
+
+
+async def test_an_agent_is_called_as_a_tool_and_its_run_is_seen(desk: Shell, good: str):
+    with served(desk, good=good) as host:
+        assert host.said["agents"] == ["asks", "brief", "lapses", "quick", "slow"]
+        async with client(host) as mcp:
+            (tool,) = (await mcp.list_tools()).tools
+            done = await mcp.call_tool(tool.name, {})
+
+            config = desk.folder / "caxton.toml"
+            config.write_text(config.read_text() + NEW)
+            assert desk.typed("config", "reload").code == 0
+        async with client(host) as mcp:
+            names = [tool.name for tool in (await mcp.list_tools()).tools]
+
+        assert tool.name == "quick"
+        assert done.structured_content == {"sky": "clear"}
+        assert names == ["new", "quick"]
+        assert done.meta is not None
+        run = host.get(f"/api/v1/runs/{done.meta['io.caxton/run-id']}").json()
+        assert (run["agent"], run["state"]) == ("quick", "completed")
+        assert run["actor"]["kind"] == "token"
+        code, err = host.stop(signal.SIGTERM)
+
+    assert (code, err.count("stopping")) == (0, 1)
+    until(lambda: not [*processes(str(desk.folder))])
+
+
+def test_a_run_has_time_to_end_when_the_host_stops(desk: Shell):
+    # law 10
+    with served(desk) as host:
+        run_id = host.start("brief")
+        host.child.send_signal(signal.SIGTERM)
+        until(
+            lambda: host.get("/readyz").status_code == httpx.codes.SERVICE_UNAVAILABLE
+        )
+        assert host.get("/readyz").json()["draining"] is True
+        assert host.get("/healthz").status_code == httpx.codes.OK
+        late = host.post("/api/v1/runs", {"agent": "quick"})
+        assert late.status_code == httpx.codes.SERVICE_UNAVAILABLE
+        assert int(late.headers["retry-after"]) > 0
+        host.child.communicate(timeout=SOON)
+
+    assert host.child.returncode == 0
+    assert types(desk, run_id)[-1] == "RunCompleted"
+
+
+def test_a_run_that_takes_longer_is_suspended_and_taken_over(desk: Shell):
+    # law 10
+    with served(desk, "--drain", "100ms") as host:
+        run_id = host.start("slow")
+        until(lambda: "ToolInvoked" in types(desk, run_id))
+        code, err = host.stop(signal.SIGTERM)
+
+    assert (code, types(desk, run_id)[-1]) == (0, "RunSuspended")
+    assert "1 run suspended" in err
+    shown = desk("runs", "show", run_id)
+    assert f"to go on: caxton runs resume {run_id}" in shown.err
+
+    with served(desk, "--drain", "100ms", good=host.token) as other:
+        until(lambda: types(desk, run_id)[-1] == "RunResumed")
+        until(lambda: state(other, run_id) == "running")
+        other.child.kill()
+        other.child.wait()
+
+    # After kill -9 nobody has written an end.
+    assert types(desk, run_id).count("RunSuspended") == 1
+    with served(desk, good=host.token) as third:
+        until(lambda: types(desk, run_id).count("RunResumed") == 2)
+        until(lambda: state(third, run_id) == "running")
+        assert desk("runs", "cancel", run_id, "--reason", "enough").code == 0
+        assert types(desk, run_id)[-1] == "RunCancelled"
+
+
+def test_a_second_signal_ends_it_at_once(desk: Shell):
+    with served(desk) as host:
+        run_id = host.start("slow")
+        until(lambda: "ToolInvoked" in types(desk, run_id))
+        host.child.send_signal(signal.SIGINT)
+        until(
+            lambda: host.get("/readyz").status_code == httpx.codes.SERVICE_UNAVAILABLE
+        )
+        code, _ = host.stop(signal.SIGINT)
+
+    assert code == 128 + signal.SIGINT
+    assert types(desk, run_id)[-1] == "ToolInvoked"
+
+
+def test_a_run_goes_on_when_somebody_decides_or_nobody_does(desk: Shell):
+    with served(desk) as host:
+        run_id, lapses = host.start("asks"), host.start("lapses")
+        until(lambda: state(host, run_id) == "suspended")
+        words = ("approval", "approve", run_id, "--as", "ops", "--no-resume")
+        assert desk(*words).code == 0
+
+        until(lambda: state(host, run_id) == "completed")
+        until(lambda: state(host, lapses) == "completed")
+
+    assert "ToolCompleted" in types(desk, run_id)
+    assert "ToolDenied" in types(desk, lapses)
+
+
+def test_a_token_that_is_revoked_is_good_for_nothing_at_once(desk: Shell):
+    with served(desk) as host:
+        other = token(desk)
+        (row,) = desk.rows("SELECT id FROM tokens ORDER BY created_at DESC LIMIT 1")
+        assert host.get("/api/v1/runs", token=other).is_success
+
+        assert desk("serve", "token", "revoke", row[0]).code == 0
+
+        answer = host.get("/api/v1/runs", token=other)
+        assert answer.status_code == httpx.codes.UNAUTHORIZED
+        assert "www-authenticate" in answer.headers
+
+
+async def test_a_client_on_stdio_is_the_user_of_the_machine(desk: Shell):
+    program = StdioServerParameters(
+        command=CAXTON, args=["serve", "--stdio"], env=desk.environ, cwd=desk.folder
+    )
+    async with Client(program) as mcp:
+        done = await mcp.call_tool("quick", {})
+
+    assert done.structured_content == {"sky": "clear"}
+    (row,) = desk.rows("SELECT actor FROM runs")
+    assert '"kind": "local"' in row[0]
+
+
+def test_a_user_of_the_machine_needs_no_token_if_it_is_said(desk: Shell):
+    with served(desk, "--allow-unauthenticated", "--mcp-only", good="none") as host:
+        assert host.said["api"] is None
+        assert httpx.get(f"{host.url}/api/v1/runs").status_code == httpx.codes.NOT_FOUND
+
+
+def test_systemd_is_told_when_it_is_ready_and_when_it_stops(desk: Shell):
+    good = token(desk)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(desk.folder / "notify"))
+        manager.settimeout(SOON)
+        desk.set(NOTIFY_SOCKET=str(desk.folder / "notify"))
+        with served(desk, good=good) as host:
+            assert manager.recv(100) == b"READY=1"
+            host.child.send_signal(signal.SIGTERM)
+            assert manager.recv(100) == b"STOPPING=1"
+            host.child.communicate(timeout=SOON)
+
+
+def test_what_cannot_be_served_is_told(desk: Shell):
+    none = desk("serve", "--port", "0")
+    assert (none.code, none.fix.startswith("caxton serve token create")) == (2, True)
+    assert not desk.runs()
+
+    token(desk)
+    open_ = desk("serve", "--address", "0.0.0.0", "--allow-unauthenticated")  # noqa: S104
+    assert (open_.code, "127.0.0.1" in open_.fix) == (2, True)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        assert desk("serve", "--port", port).fix.startswith("choose another")
+    assert desk("serve", "--address", "no.such.invalid").code == 2
+    assert "--tls-key" in desk("serve", "--tls-cert", "none.pem").fix
+    assert desk("serve", "--drain", "soon").code == 2
+    assert desk("serve", "--stdio", "--port", "1").code == 2

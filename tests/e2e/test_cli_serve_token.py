@@ -1,0 +1,263 @@
+"""Tokens of those who may call, as typed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import click
+import pytest
+from click.shell_completion import ShellComplete
+
+from caxton_host.cli import caxton
+from caxton_host.clock import SystemClock
+from caxton_host.core.tokens import Token
+from caxton_host.store.sql import SqlStore
+from caxton_host.web.identity import TokenIdentity, Unauthenticated
+
+from .shell import Shell
+from .test_docs import ROOT, type_in
+
+APPROVED = """
+[agents.bank]
+module = "agents/weather.wasm"
+[[agents.bank.allow]]
+tools = ["demo/*"]
+approve = { by = ["ops", "finance"] }
+"""
+
+
+@pytest.fixture
+def desk(shell: Shell) -> Shell:
+    shell("init")
+    config = shell.folder / "caxton.toml"
+    config.write_text(config.read_text("utf-8") + APPROVED, "utf-8")
+    return shell
+
+
+def create(shell: Shell, *words: str) -> str:
+    done = shell("serve", "token", "create", *words)
+    assert done.code == 0, done.err
+    return done.out
+
+
+def listed(shell: Shell) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = shell("serve", "token", "list", "--json").document
+    return found
+
+
+def events(shell: Shell) -> list[dict[str, Any]]:
+    lines = shell("events", "export", "--all").out.splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def asked(shell: Shell, authorization: str) -> str:
+    """Return the id of who has a token, or why nobody has."""
+
+    async def ask() -> str:
+        place = f"sqlite:///{shell.folder}/caxton.db"
+        clock = SystemClock()
+        async with SqlStore.open(
+            place, clock=clock, entropy=bytes, write=False
+        ) as store:
+            try:
+                return (await TokenIdentity(store, clock).principal(authorization)).id
+            except Unauthenticated as exc:
+                return str(exc)
+
+    return asyncio.run(ask())
+
+
+def test_token_is_all_that_is_printed_and_lets_its_owner_in(desk: Shell) -> None:
+    out = create(desk, "--name", "laptop", "--scope", "run")
+
+    token = Token.parse(out.removesuffix("\n"))
+    assert token is not None
+    assert asked(desk, f"Bearer {token.text}") == token.id
+
+
+def test_what_a_token_is_good_for_is_told_beside_it(desk: Shell) -> None:
+    done = desk("serve", "token", "create", "--scope", "run", "--agent", "b*")
+
+    assert "run with b*, until 20" in done.err
+    assert "shown this once" in done.err
+
+
+def test_token_as_a_document(desk: Shell) -> None:
+    words = ("--name", "desk", "--scope", "decide", "--scope", "run", "--role", "ops")
+    out = create(desk, *words, "--agent", "bank", "--expires", "12h", "--json")
+
+    document = json.loads(out)
+    token = Token.parse(document.pop("token"))
+    assert token is not None
+    assert document == listed(desk)[0]
+    assert document["expires_at"] - document["created_at"] == 12 * 3600 * 1_000_000
+    del document["expires_at"], document["created_at"]
+    assert document == {
+        "$type": "caxton.token/v1",
+        "id": token.id,
+        "name": "desk",
+        "scopes": ["decide", "run"],
+        "agents": ["bank"],
+        "roles": ["ops"],
+        "revoked_at": None,
+        "state": "good",
+    }
+
+
+def test_tokens_end_after_some_months_unless_it_is_said_otherwise(desk: Shell) -> None:
+    create(desk, "--scope", "run")
+    create(desk, "--scope", "run", "--expires", "never")
+
+    usual, endless = listed(desk)
+
+    assert usual["expires_at"] - usual["created_at"] == 90 * 86400 * 1_000_000
+    assert endless["expires_at"] is None
+    columns = desk("serve", "token", "list").out.splitlines()[1].split("\t")
+    assert columns[5:] == ["never", "good"]
+
+
+def test_token_is_good_for_nothing_once_it_is_revoked(desk: Shell) -> None:
+    text = create(desk, "--name", "laptop", "--scope", "run").strip()
+
+    done = desk("serve", "token", "revoke", "laptop")
+
+    assert done.code == 0
+    assert asked(desk, f"Bearer {text}") == "it is revoked"
+    assert listed(desk)[0]["state"] == "revoked"
+    again = desk("serve", "token", "revoke", "laptop", "--json")
+    assert (again.code, again.fix) == (2, "caxton serve token list")
+
+
+def test_token_that_has_expired_says_so(desk: Shell) -> None:
+    text = create(desk, "--scope", "run", "--expires", "1ms").strip()
+
+    assert asked(desk, f"Bearer {text}") == "it has expired"
+    assert listed(desk)[0]["state"] == "expired"
+
+
+def test_one_of_several_of_a_name_is_revoked_by_its_id(desk: Shell) -> None:
+    for _ in range(2):
+        create(desk, "--name", "ci", "--scope", "run")
+    one, other = (row["id"] for row in listed(desk))
+
+    refused = desk("serve", "token", "revoke", "ci")
+    assert refused.code == 2
+    assert one in refused.fix
+    assert other in refused.fix
+
+    assert desk("serve", "token", "revoke", one, "--json").document["id"] == one
+    assert desk("serve", "token", "revoke", "ci").out == f"revoked token {other} ci\n"
+
+
+def test_who_made_and_who_revoked_a_token_is_in_the_log(desk: Shell) -> None:
+    create(desk, "--name", "ci", "--scope", "decide", "--role", "ops")
+    desk("serve", "token", "revoke", "ci")
+
+    found = {one["type"]: one for one in events(desk)}
+
+    created, revoked = found["TokenCreated"], found["TokenRevoked"]
+    assert created["payload"]["scopes"] == ["decide"]
+    assert created["payload"]["roles"] == ["ops"]
+    assert created["payload"]["id"] == revoked["payload"]["id"]
+    for one in (created, revoked):
+        assert one["payload"]["actor"]["kind"] == "local"
+    assert desk("audit", "verify").code == 0
+
+
+def test_no_secret_is_anywhere_but_on_stdout(desk: Shell) -> None:  # law 8
+    done = desk("serve", "token", "create", "--name", "ci", "--scope", "run")
+    token = Token.parse(done.out.strip())
+    assert token is not None
+    errors = [
+        desk("serve", "token", "revoke", f"caxton_{'0' * 16}_{token.secret}").err,
+        desk("serve", "token", "revoke", token.text).err,
+        desk("serve", "token", "revoke", token.text).err,
+    ]
+
+    kept = b"".join(path.read_bytes() for path in desk.folder.glob("caxton.db*"))
+    said = done.err + "".join(errors) + desk("serve", "token", "list", "--json").out
+
+    assert token.digest.encode() in kept
+    assert token.secret.encode() not in kept
+    assert token.secret not in said
+    assert token.secret not in json.dumps(events(desk))
+    assert token.digest not in json.dumps(events(desk))
+
+
+@pytest.mark.parametrize(
+    ("words", "problem", "fix"),
+    [
+        (["--scope", "walk"], "is not one of", "--help"),
+        ([], "--scope", "--help"),
+        (["--scope", "run", "--agent", "wether"], "no agent", "weather?"),
+        (["--scope", "run", "--agent", "[a-z]"], "no name of an agent", "*"),
+        (["--scope", "run", "--agent", ""], "no name of an agent", "*"),
+        (["--scope", "decide", "--role", "ops2"], "no rule asks for", "ops?"),
+        (["--scope", "decide", "--role", "sales"], "no rule asks for", "finance, ops"),
+        (["--scope", "run", "--role", "ops"], "approvals", "--scope decide"),
+        (["--scope", "run", "--expires", "soon"], "30d or never", "--help"),
+        (["--scope", "run", "--expires", "0d"], "30d or never", "--help"),
+        (["--scope", "run", "--expires", "9999999d"], "100 years", "--help"),
+        (["--scope", "run", "--name", "a\nb"], "name", "at most 64"),
+        (["--scope", "run", "--name", 65 * "a"], "name", "at most 64"),
+    ],
+)
+def test_token_that_means_nothing_is_not_made(
+    words: Sequence[str], problem: str, fix: str, desk: Shell
+) -> None:
+    done = desk("serve", "token", "create", *words)
+
+    assert done.code == 2
+    assert problem in done.err
+    assert fix in done.fix
+    assert done.out == ""
+
+
+def test_nobody_is_told_of_agents_where_there_are_none(shell: Shell) -> None:
+    done = shell("serve", "token", "create", "--scope", "run", "--agent", "weather")
+
+    assert (done.code, done.fix) == (2, "add it under [agents] first")
+
+
+def test_ids_of_tokens_that_are_good_go_on_by_themselves(desk: Shell) -> None:
+    create(desk, "--name", "old", "--scope", "run")
+    desk("serve", "token", "revoke", "old")
+    create(desk, "--name", "new", "--scope", "run")
+    one = listed(desk)[1]["id"]
+    complete = ShellComplete(caxton, {}, "caxton", "_CAXTON_COMPLETE")
+
+    found = complete.get_completions(["serve", "token", "revoke"], "")
+    assert [(item.value, item.help) for item in found] == [(one, "new")]
+    assert not complete.get_completions(["serve", "token", "revoke"], "zz")
+
+
+def test_where_there_is_no_store_nothing_goes_on(shell: Shell) -> None:
+    complete = ShellComplete(caxton, {}, "caxton", "_CAXTON_COMPLETE")
+
+    assert not complete.get_completions(["serve", "token", "revoke"], "")
+    assert shell("serve", "token", "list").code in {1, 2}
+    assert isinstance(caxton, click.Group)
+
+
+def test_commands_of_the_page_do_what_it_says(desk: Shell) -> None:
+    page = (ROOT / "docs" / "reference" / "serve.md").read_text("utf-8")
+    lines = [line[2:] for line in page.splitlines() if line.startswith("$ caxton")]
+    assert len(lines) == 3
+
+    for line in lines:
+        type_in(desk, line)
+
+    assert Token.parse((desk.folder / "token.txt").read_text("utf-8").strip())
+    assert [row["state"] for row in listed(desk)] == ["revoked"]
+
+
+def test_configuration_of_the_page_is_one(desk: Shell) -> None:
+    page = (ROOT / "docs" / "reference" / "serve.md").read_text("utf-8")
+    text = page.partition("```toml\n")[2].partition("```")[0]
+
+    (desk.folder / "caxton.toml").write_text(text, "utf-8")
+
+    assert desk("config", "show").code == 0

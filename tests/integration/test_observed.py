@@ -1,0 +1,428 @@
+"""A host that is watched: what Prometheus reads, and what a receiver of OTLP gets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families as parse
+
+from caxton_host import codec
+from caxton_host.bootstrap import running
+from caxton_host.config import Config, Paths
+from caxton_host.config.model import Audit
+from caxton_host.core.approvals import Approve
+from caxton_host.core.attribution import how
+from caxton_host.core.calls import Completed
+from caxton_host.core.events import (
+    ApprovalRequested,
+    LogWritten,
+    RunFailed,
+    ToolInvoked,
+    ToolRetried,
+)
+from caxton_host.core.grants import Grant
+from caxton_host.core.payloads import outcome_of
+from caxton_host.core.redact import Redactor
+from caxton_host.errors import StoreError, ToolError
+from caxton_host.logs import of_host
+from caxton_host.ports import Door, Ending, Guest, Telemetry, ToolRequest
+from caxton_host.telemetry import NoTelemetry, Observed, observe
+from caxton_host.testing import FakeTools, Script
+from tests.otlp import Receiver, attributes, receiving
+from tests.scene import ANSWERS, DEMO, Scene, calling, ended, pack, rule
+
+SECRET = "hunter2hunter2"  # noqa: S105 -- it is none
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as made:
+        yield made
+
+
+@pytest.fixture
+def served() -> Iterator[Observed]:
+    telemetry = observe(None, {}, served=True)
+    assert isinstance(telemetry, Observed)
+    yield telemetry
+    telemetry.close()
+
+
+def scene_of(telemetry: Telemetry, script: Script, **answers: Any) -> Scene:  # noqa: ANN401
+    known = {**ANSWERS, **{("demo", name): value for name, value in answers.items()}}
+    tools = FakeTools(known)
+    assert isinstance(telemetry, Observed)
+    return Scene(script, telemetry=telemetry, tools=telemetry.traced(tools))
+
+
+def read(telemetry: Observed, name: str) -> dict[tuple[str, ...], float]:
+    """Return the points of a metric by the values of their labels, sorted by name."""
+    _, text = telemetry.scrape()
+    return {
+        tuple(v for _, v in sorted(sample.labels.items())): sample.value
+        for family in parse(text.decode())
+        for sample in family.samples
+        if sample.name == name
+    }
+
+
+async def test_counts_are_those_of_the_event_log(served: Observed) -> None:
+    async def batch(door: Door, guest: Guest) -> Ending:
+        del guest
+        names = ("weather", "rm", "mcp__demo__fail", "made_up")
+        await door.call_many(codec.encode([(name, {}) for name in names]), 1)
+        return ended()
+
+    async def trap(door: Door, guest: Guest) -> Ending:
+        del guest
+        await door.call(b"weather", pack(), 1)
+        return Ending(kind="trap", message="unreachable", fuel=1)
+
+    refusal = Completed(is_error=True, message="no")
+    events = []
+    for script in (
+        calling("weather", "rm", "mcp__demo__fail", "mcp__demo__echo", "made_up"),
+        batch,
+        trap,
+    ):
+        scene = scene_of(served, script, echo=refusal)
+        events += await scene.run()
+    over = scene_of(served, calling("weather", "weather"))
+    over.limit(total_calls=1)
+    events += await over.run()
+
+    intents = {}
+    statuses: Counter[tuple[str, ...]] = Counter()
+    decisions: Counter[tuple[str, ...]] = Counter()
+    for event in events:
+        if isinstance(event, ToolInvoked):
+            intents[event.call] = event.server or "unknown", event.tool or "unknown"
+        elif end := outcome_of(event):
+            server, tool = intents[end[0]]
+            status = how(end[1])
+            statuses[server, status, tool] += 1
+            code = getattr(end[1], "code", "") if status == "denied" else ""
+            decisions[code, "deny" if code else "allow"] += 1
+    assert read(served, "caxton_calls_total") == statuses
+    assert read(served, "caxton_call_decisions_total") == decisions
+    assert {status for _, status, _ in statuses} == {
+        *("ok", "tool_error", "denied", "failed")
+    }
+    assert read(served, "caxton_runs_started_total") == {("weather", "live"): 4}
+    assert read(served, "caxton_runs_ended_total") == {
+        ("weather", "", "completed"): 2,
+        ("weather", "trap", "failed"): 1,
+        ("weather", "limit", "failed"): 1,
+    }
+    assert sum(isinstance(event, RunFailed) for event in events) == 2
+    assert read(served, "caxton_runs") == {(): 0}
+    calls = read(served, "gen_ai_execute_tool_duration_seconds_count")
+    assert sum(calls.values()) == sum(statuses.values())
+
+
+async def test_name_that_an_agent_made_up_is_in_no_label(served: Observed) -> None:
+    made_up = [f"made_up_{n}" for n in range(30)]
+    await scene_of(served, calling(*made_up)).run()
+
+    assert read(served, "caxton_calls_total") == {("unknown", "denied", "unknown"): 30}
+    assert b"made_up" not in served.scrape()[1]
+
+
+async def test_each_send_of_a_call_is_timed(served: Observed) -> None:
+    lost = ToolError("transport", "no", "gone")
+    scene = scene_of(served, calling("weather"), get_weather=lost)
+    again = replace(rule("demo/*"))
+    scene.request = replace(scene.request, grant=Grant(allow=(again,)))
+    events = await scene.run()
+
+    sends = sum(isinstance(event, (ToolInvoked, ToolRetried)) for event in events)
+    found = read(served, "mcp_client_operation_duration_seconds_count")
+    assert found == {("demo", "transport", "get_weather", "tools/call"): sends}
+
+
+async def test_call_of_which_nobody_knows_the_effect_is_in_doubt(
+    served: Observed,
+) -> None:
+    await scene_of(served, calling("mcp__demo__fail", "weather")).run()
+
+    assert read(served, "caxton_call_in_doubt_total") == {
+        ("demo", "fail"): 1,
+        ("demo", "get_weather"): 0,
+    }
+
+
+async def test_call_whose_host_died_is_in_doubt_until_a_run_is_resumed(
+    served: Observed,
+) -> None:
+    class Dying(FakeTools):
+        async def call_tool(self, request: ToolRequest) -> Completed:
+            if request.attempt == 1:
+                raise StoreError("the host is gone")
+            return await super().call_tool(request)
+
+    tools = Dying(ANSWERS, effects={("demo", "echo"): "read"})
+    for name in ("mcp__demo__echo", "weather"):
+        scene = Scene(calling(name), telemetry=served, tools=served.traced(tools))
+        with suppress(StoreError):
+            await scene.run()
+        await scene.host.resume(scene.run_id, actor={"kind": "local"}, grant=DEMO)
+
+    assert read(served, "caxton_calls_total") == {
+        ("demo", "in_doubt", "echo"): 1,
+        ("demo", "ok", "echo"): 1,
+        ("demo", "in_doubt", "get_weather"): 2,
+    }
+    assert read(served, "caxton_call_in_doubt_total") == {
+        ("demo", "echo"): 1,
+        ("demo", "get_weather"): 2,
+    }
+    assert read(served, "caxton_runs_ended_total") == {
+        ("weather", "", "unknown"): 2,
+        ("weather", "", "completed"): 1,
+        ("weather", "", "suspended"): 1,
+    }
+
+
+async def test_question_to_people_is_a_decision_and_no_call(served: Observed) -> None:
+    scene = scene_of(served, calling("weather"))
+    wanting = replace(rule("demo/*"), approve=Approve())
+    scene.request = replace(scene.request, grant=Grant(allow=(wanting,)))
+    events = await scene.run()
+
+    assert sum(isinstance(event, ApprovalRequested) for event in events) == 1
+    assert read(served, "caxton_call_decisions_total") == {("", "ask"): 1}
+    assert read(served, "caxton_calls_total") == {}
+    assert read(served, "caxton_runs_ended_total") == {("weather", "", "suspended"): 1}
+
+
+async def test_cancelled_run_and_its_call_are_counted_as_the_log_has_them(
+    served: Observed,
+) -> None:
+    class Hanging(FakeTools):
+        async def call_tool(self, request: ToolRequest) -> Completed:
+            asked.set()
+            await asyncio.sleep(30)
+            return await super().call_tool(request)
+
+    asked = asyncio.Event()
+    tools = served.traced(Hanging(ANSWERS))
+    scene = Scene(calling("weather"), telemetry=served, tools=tools)
+    task = asyncio.create_task(scene.run())
+    await asked.wait()
+    assert read(served, "caxton_runs") == {(): 1}
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert read(served, "caxton_calls_total") == {("demo", "failed", "get_weather"): 1}
+    assert read(served, "caxton_runs_ended_total") == {("weather", "", "cancelled"): 1}
+    assert read(served, "caxton_runs") == {(): 0}
+
+
+async def test_replay_is_counted_and_its_calls_are_not(served: Observed) -> None:
+    # law 6
+    scene = scene_of(served, calling("weather", "rm"))
+    await scene.run()
+    before = read(served, "caxton_calls_total")
+    assert (await scene.replay()).verdict == "identical"
+    assert (await scene.replay(calling("rm"))).verdict == "diverged"
+
+    assert read(served, "caxton_calls_total") == before
+    assert read(served, "caxton_replays_total") == {
+        ("identical",): 1,
+        ("diverged",): 1,
+    }
+    assert read(served, "caxton_replay_divergences_total") == {(): 1}
+    assert sum(read(served, "caxton_runs_started_total").values()) == 1
+
+
+# -- over OTLP -----------------------------------------------------------------
+
+
+def sent_to(receiver: Receiver, *, served: bool = False) -> Observed:
+    telemetry = observe(receiver.url, {}, served=served)
+    assert isinstance(telemetry, Observed)
+    return telemetry
+
+
+async def test_receiver_gets_what_prometheus_reads(receiver: Receiver) -> None:
+    telemetry = sent_to(receiver, served=True)
+    await scene_of(telemetry, calling("weather", "rm")).run()
+    calls = read(telemetry, "caxton_calls_total")
+    telemetry.close()
+
+    points = receiver.metrics["caxton.calls"].sum.data_points
+    assert {
+        tuple(str(v) for _, v in sorted(attributes(p.attributes).items())): p.as_int
+        for p in points
+    } == calls
+    assert receiver.metrics["caxton.runs"].gauge.data_points[0].as_int == 0
+
+
+async def test_durations_name_the_span_that_they_are_of(receiver: Receiver) -> None:
+    telemetry = sent_to(receiver)
+    await scene_of(telemetry, calling("weather")).run()
+    telemetry.close()
+
+    for metric, span in (
+        ("gen_ai.invoke_agent.duration", "invoke_agent weather"),
+        ("gen_ai.execute_tool.duration", "execute_tool weather"),
+        ("mcp.client.operation.duration", "tools/call get_weather"),
+    ):
+        [point] = receiver.metrics[metric].histogram.data_points
+        [exemplar] = point.exemplars
+        [one] = [s for s in receiver.spans if s.name == span]
+        assert (exemplar.trace_id, exemplar.span_id) == (one.trace_id, one.span_id)
+        assert [*point.explicit_bounds][:4] == [0.01, 0.02, 0.05, 0.1]
+
+
+async def test_log_records_name_the_span_that_they_were_logged_in(
+    receiver: Receiver,
+) -> None:
+    telemetry = sent_to(receiver)
+    scene = scene_of(telemetry, calling("weather", "rm"))
+    await scene.run()
+    logging.getLogger("caxton_host.x").warning("apart")
+    telemetry.close()
+    logging.getLogger("caxton_host.activity").info("too late")
+
+    spans = {s.span_id: s.name for s in receiver.spans}
+    lines = [(r.body.string_value, spans.get(r.span_id)) for r in receiver.logs]
+    assert lines == [
+        ("run began", "invoke_agent weather"),
+        ("call settled", "execute_tool weather"),
+        ("call settled", "execute_tool rm"),
+        ("run ended", "invoke_agent weather"),
+        ("apart", None),
+    ]
+    assert {r.trace_id for r in receiver.logs[:4]} == {receiver.spans[0].trace_id}
+    assert receiver.logs[1].severity_text == "INFO"
+    assert receiver.logs[4].severity_text == "WARNING"
+    said = attributes(receiver.logs[1].attributes)
+    assert said.pop("duration_ms")
+    assert said == {
+        "logger": "caxton_host.activity",
+        "caxton.run.id": scene.run_id,
+        "gen_ai.agent.name": "weather",
+        "caxton.call.number": 1,
+        "name": "weather",
+        "caxton.server.name": "demo",
+        "caxton.tool.name": "get_weather",
+        "status": "ok",
+    }
+
+
+async def test_no_secret_is_in_any_metric_or_log_record(receiver: Receiver) -> None:
+    # law 8
+    telemetry = sent_to(receiver, served=True)
+    redact = Redactor([SECRET])
+    answers = {("demo", "get_weather"): f"says {SECRET}"}
+    scene = Scene(
+        calling("weather"),
+        telemetry=telemetry,
+        tools=telemetry.traced(FakeTools(answers)),
+        redact=redact,
+    )
+    with of_host(redact, telemetry.ids):
+        await scene.run()
+        logging.getLogger("caxton_host").warning("it said %s", SECRET)
+        text = telemetry.scrape()[1]
+        telemetry.close()
+
+    everything = text + b"".join(receiver.bodies)
+    assert b"it said [redacted]" in everything
+    assert SECRET.encode() not in everything
+    assert b"Oslo" not in everything  # a parameter
+
+
+async def test_what_is_not_taken_is_counted(receiver: Receiver) -> None:
+    receiver.refuses.add("/v1/traces")
+    telemetry = sent_to(receiver, served=True)
+    await scene_of(telemetry, calling("weather")).run()
+    telemetry.spans.close()
+
+    assert read(telemetry, "caxton_telemetry_lost_total") == {("spans",): 1}
+    telemetry.close()
+
+
+# -- when and where ------------------------------------------------------------
+
+
+def test_without_anybody_who_wants_to_know_nothing_is_watched() -> None:
+    telemetry = observe(None, {})
+    assert isinstance(telemetry, NoTelemetry)
+    telemetry.counts.happened(LogWritten(n=1, level="info", text=""))
+    telemetry.counts.look_at(list)
+    telemetry.counts.committed(0.1, 1, 0)
+    telemetry.counts.anchor_failed()
+    telemetry.counts.worker("died")
+    telemetry.counts.lost("spans")
+    assert telemetry.scrape()[1] == b""
+
+
+async def test_metrics_alone_may_have_an_end_point(receiver: Receiver) -> None:
+    url = f"{receiver.url}/v1/metrics"
+    telemetry = observe(None, {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": url})
+    await scene_of(telemetry, calling("weather")).run()
+    telemetry.close()
+    assert "caxton.calls" in receiver.metrics
+    assert (receiver.spans, receiver.logs) == ([], [])
+
+
+async def test_host_tells_of_its_log_and_its_anchor(
+    tmp_path: Path,
+) -> None:
+    config = Config(
+        store_url=f"sqlite:///{tmp_path}/caxton.db",
+        audit=Audit(anchor=f"file:{tmp_path}"),
+    )
+    paths = Paths(config=tmp_path, data=tmp_path, state=tmp_path, cache=tmp_path)
+    async with running(config, paths, {}, served=True) as up:
+        await up.store.create("host/1").append(LogWritten(n=1, level="info", text=""))
+        await up.store.seal()
+        assert isinstance(up.telemetry, Observed)
+        async with asyncio.timeout(30):
+            while not read(up.telemetry, "caxton_anchor_failures_total")[()]:  # noqa: ASYNC110 -- told a moment later
+                await asyncio.sleep(0.01)
+        assert read(up.telemetry, "caxton_eventstore_events_total")[()] >= 1
+        count = "caxton_eventstore_append_duration_seconds_count"
+        assert read(up.telemetry, count)[()] >= 1
+
+
+# -- log lines -----------------------------------------------------------------
+
+
+async def test_run_and_each_of_its_calls_are_a_line_if_somebody_wants_lines(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "caxton_host")
+    telemetry = observe(None, {})
+    scene = scene_of(telemetry, calling("weather", "rm"))
+    scene.request = replace(scene.request, grant=DEMO)
+    await scene.run()
+    await scene.replay()
+
+    lines = [(r.getMessage(), r.__dict__["caxton_fields"]) for r in caplog.records]
+    assert [message for message, _ in lines] == [
+        *("run began", "call settled", "call settled", "run ended"),
+        *("run began", "run ended"),
+    ]
+    assert lines[2][1].pop("duration_ms") > 0
+    assert lines[2][1] == {
+        "name": "rm",
+        "server": "shell",
+        "tool": "exec",
+        "status": "denied",
+        "code": "not_granted",
+    }
+    assert lines[5][1]["verdict"] == "identical"
+    assert json.dumps(lines)

@@ -1,0 +1,186 @@
+"""A host listens: bounds on those who come, TLS, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import ssl
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from caxton_host.errors import UsageError
+from caxton_host.web import listen
+from caxton_host.web.listen import Certificate, bind, listening, stopping
+
+_WHOLE = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+async def hello(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 -- ASGI
+    del scope, receive
+    headers = [(b"content-length", b"5")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b"hello"})
+
+
+@asynccontextmanager
+async def up(certificate: Certificate | None = None) -> AsyncGenerator[int]:
+    with bind("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        async with listening(hello, listener, certificate):
+            yield port
+
+
+@asynccontextmanager
+async def visit(
+    port: int, said: bytes = b""
+) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, to = await asyncio.open_connection("127.0.0.1", port)
+    to.write(said)
+    try:
+        yield reader, to
+    finally:
+        to.close()
+        with suppress(ConnectionResetError):
+            await to.wait_closed()
+
+
+async def closed(reader: asyncio.StreamReader) -> bool:
+    async with asyncio.timeout(20):
+        try:
+            return await reader.read() == b""
+        except ConnectionResetError:
+            return True
+
+
+async def test_it_answers_as_soon_as_it_listens():
+    async with up() as port, httpx.AsyncClient() as client:
+        answer = await client.get(f"http://127.0.0.1:{port}/")
+
+    assert answer.text == "hello"
+    assert "server" not in answer.headers
+
+
+async def test_who_does_not_say_what_they_want_does_not_stay(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(listen, "_HEAD", 0.05)
+    async with (
+        up() as port,
+        visit(port) as (silent, _),
+        visit(port, b"GET / HTTP/1.1\r\nHost: a\r\n") as (slow, _),
+    ):
+        assert await closed(silent)
+        assert await closed(slow)
+
+
+async def test_a_second_request_may_not_take_longer_than_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async with up() as port, visit(port, _WHOLE) as (reader, to):
+        await reader.readuntil(b"hello")
+        monkeypatch.setattr(listen, "_HEAD", 0.05)
+        to.write(b"GET / HT")
+
+        assert await closed(reader)
+
+
+async def test_one_more_than_there_is_room_for_is_hung_up_on(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(listen, "_MOST", 1)
+    async with up() as port, visit(port, _WHOLE) as (first, _):
+        await first.readuntil(b"hello")
+        async with visit(port) as (second, _):
+            assert await closed(second)
+
+
+def test_a_port_in_use_is_told():
+    with bind("127.0.0.1", 0) as first:
+        port = first.getsockname()[1]
+        with pytest.raises(UsageError, match=f"port {port}") as caught:
+            bind("127.0.0.1", port)
+
+    assert "--port" in caught.value.fix
+
+
+def test_an_address_that_is_none_is_told():
+    with pytest.raises(UsageError, match="no address"):
+        bind("nowhere.invalid", 0)
+
+
+async def test_https_with_a_certificate(tmp_path: Path):
+    certificate, trust = certified(tmp_path)
+    certificate.check()
+    async with (
+        up(certificate) as port,
+        httpx.AsyncClient(verify=trust) as client,
+    ):
+        answer = await client.get(f"https://localhost:{port}/")
+
+    assert answer.text == "hello"
+
+
+def test_a_certificate_that_is_none_is_told(tmp_path: Path):
+    broken = tmp_path / "broken.pem"
+    broken.write_text("no certificate")
+
+    with pytest.raises(UsageError, match=r"broken\.pem"):
+        Certificate(chain=str(broken)).check()
+    with pytest.raises(UsageError, match="No such file"):
+        Certificate(chain=str(tmp_path / "none.pem")).check()
+
+
+async def test_the_first_signal_asks_to_stop_and_says_so():
+    before = signal.getsignal(signal.SIGTERM)
+    told: list[bool] = []
+
+    with stopping(lambda: told.append(True)) as asked:
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(20):
+            await asked.wait()
+
+    assert told == [True]
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def certified(folder: Path) -> tuple[Certificate, ssl.SSLContext]:
+    """Return a certificate for localhost, and what trusts it."""
+    from cryptography import x509  # noqa: PLC0415 -- only here
+    from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)  # noqa: TID251 -- of the certificate
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False
+        )
+        .sign(key, hashes.SHA256())
+    )
+    chain, secret = folder / "cert.pem", folder / "key.pem"
+    pem = serialization.Encoding.PEM
+    chain.write_bytes(made.public_bytes(pem))
+    secret.write_bytes(
+        key.private_bytes(
+            pem,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    trust = ssl.create_default_context(cafile=str(chain))
+    return Certificate(chain=str(chain), key=str(secret)), trust

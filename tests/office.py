@@ -1,0 +1,145 @@
+"""A service on fakes, and who asks it for something."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import httpx
+
+from caxton_host.admission import Line
+from caxton_host.background import Background
+from caxton_host.config import Agent, Config, ContextVar, Expose, Serve
+from caxton_host.core.calls import JSON, Completed
+from caxton_host.core.grants import Grant
+from caxton_host.core.principals import Principal, Scope
+from caxton_host.ports import Door, Ending, Guest, ToolRequest
+from caxton_host.service import Service, Submission
+from caxton_host.testing import FakeTools, Script
+from caxton_host.web.app import application
+from caxton_host.web.identity import Unauthenticated
+from tests.scene import ANSWERS, DEMO, Scene, ended, pack
+
+
+def who(name: str, *scopes: Scope, agents: tuple[str, ...] = ("*",)) -> Principal:
+    return Principal(
+        kind="token", id=name, scopes=frozenset(scopes or ("run",)), agents=agents
+    )
+
+
+ANN, BOB = who("ann"), who("bob")
+BOSS, EVE = who("boss", "admin"), who("eve", "read")
+
+
+async def asking_once(door: Door, guest: Guest) -> Ending:
+    del guest
+    await door.call(b"mcp__demo__get_weather", pack(city="Oslo"), 1)
+    return ended({"sky": "clear"})
+
+
+class Slow(FakeTools):
+    """Tools that answer when they are let."""
+
+    def __init__(self) -> None:
+        super().__init__(ANSWERS)
+        self.let = asyncio.Event()
+        self.reached = asyncio.Event()
+
+    async def call_tool(self, request: ToolRequest) -> Completed:
+        self.reached.set()
+        await self.let.wait()
+        return await super().call_tool(request)
+
+
+@dataclass
+class Office:
+    """A service on fakes."""
+
+    folder: Path
+    script: Script = asking_once
+    tools: FakeTools = field(default_factory=lambda: FakeTools(ANSWERS))
+    grant: Grant = DEMO
+    context: Mapping[str, ContextVar] = field(default_factory=dict)
+    places: int = 8
+
+    def __post_init__(self) -> None:
+        module = self.folder / "weather.wasm"
+        module.write_bytes(b"\0asm")
+        self.scene = Scene(self.script, self.tools)
+        agent = Agent(
+            name="weather",
+            module=module,
+            grant=self.grant,
+            description="Says what the sky is like.",
+            expose=Expose(mcp=True, name="sky"),
+        )
+        self.config = Config(
+            store_url="memory",
+            agents={"weather": agent, "broken": Agent(name="broken")},
+            context=self.context,
+        )
+        self.service = Service(
+            host=self.scene.host,
+            store=self.scene.store,
+            config=lambda: self.config,
+            background=Background(
+                line=Line(
+                    places=self.places,
+                    queue=2,
+                    each=10,
+                    rate=600,
+                    now=self.scene.clock.monotonic,
+                ),
+                under_way=self.scene.host.under_way,
+            ),
+        )
+        host = replace(self.scene.host, watch=self.service.watchers.tell)
+        self.service.host = self.scene.host = host
+
+    async def start(self, principal: Principal = ANN, key: str | None = None) -> str:
+        return await self.service.submit(
+            principal, Submission(agent="weather", key=key)
+        )
+
+    async def done(self, run_id: str) -> str:
+        await self.service.background.over(run_id)
+        row = await self.scene.store.row(run_id)
+        assert row is not None
+        return row.state
+
+    async def types(self, run_id: str) -> list[str]:
+        return [event.type for event in await self.scene.store.read(f"run/{run_id}")]
+
+
+@dataclass(frozen=True)
+class Names:
+    """Knows who asks by a name instead of a token."""
+
+    known: Mapping[str, Principal] = field(
+        default_factory=lambda: {one.id: one for one in (ANN, BOB, BOSS, EVE)}
+    )
+
+    async def principal(self, authorization: str | None) -> Principal:
+        scheme, _, name = (authorization or "").partition(" ")
+        if scheme != "Bearer" or name not in self.known:
+            raise Unauthenticated('Bearer realm="caxton"', "a token is needed")
+        return self.known[name]
+
+
+def calling(
+    office: Office,
+    serve: Serve | None = None,
+    scrape: Callable[[], tuple[str, bytes]] | None = None,
+    ready: Callable[[], Awaitable[Mapping[str, JSON]]] | None = None,
+) -> httpx.AsyncClient:
+    """Return a client of what the office serves, as ann."""
+    app = application(
+        office.service, Names(), serve or Serve(), scrape=scrape, ready=ready
+    )
+    return httpx.AsyncClient(
+        transport=httpx.ASGITransport(app),
+        base_url="http://127.0.0.1:8080",
+        headers={"authorization": "Bearer ann"},
+    )

@@ -1,0 +1,220 @@
+"""A host that serves: runs in the background, each for its principal."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from caxton_host.config import ContextVar
+from caxton_host.core.events import RunStarted, RunSuspended, ToolInvoked, ToolProgress
+from caxton_host.core.resolution import Retry
+from caxton_host.errors import (
+    ForbiddenError,
+    NotFoundError,
+    OverloadedError,
+    UsageError,
+)
+from caxton_host.service import Submission
+from tests.office import ANN, BOB, BOSS, Office, Slow, who
+
+
+async def test_a_run_goes_on_in_the_background_for_its_principal(
+    tmp_path: Path,
+) -> None:
+    office = Office(tmp_path)
+
+    run_id = await office.start()
+
+    assert await office.done(run_id) == "completed"
+    started = (await office.scene.store.read(f"run/{run_id}"))[0].event
+    assert isinstance(started, RunStarted)
+    assert started.actor == {"kind": "token", "id": "ann", "authenticated": True}
+
+
+def test_agents_are_those_that_the_principal_may_start(tmp_path: Path) -> None:
+    service = Office(tmp_path).service
+
+    (card,) = service.agents(ANN)
+
+    assert (card.name, card.tool) == ("weather", "sky")
+    assert card.description == "Says what the sky is like."
+    assert service.agents(who("carl", agents=("bank*",))) == []
+    assert service.agents(who("reader", "read")) == []
+
+
+async def test_an_agent_of_others_does_not_exist(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+
+    for name in ("weather", "../weather", "nothing"):
+        with pytest.raises(NotFoundError, match="no agent"):
+            await office.service.submit(
+                who("carl", agents=("bank*",)), Submission(agent=name)
+            )
+
+
+async def test_a_run_of_somebody_else_does_not_exist(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    run_id = await office.start(ANN)
+
+    with pytest.raises(NotFoundError, match="no run"):
+        await office.service.row(BOB, run_id)
+    with pytest.raises(NotFoundError, match="no run"):
+        await office.service.cancel(BOB, run_id, "mine now")
+
+    assert (await office.service.row(BOSS, run_id)).agent == "weather"
+    assert (await office.service.recording(ANN, run_id)).started.agent == "weather"
+
+
+async def test_the_same_key_is_the_same_run(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+
+    runs = await asyncio.gather(*(office.start(key="k1") for _ in range(5)))
+    again = await office.start(key="k1")
+
+    assert len({*runs, again}) == 1
+    assert await office.start(BOB, key="k1") != again
+    with pytest.raises(UsageError, match="key was used"):
+        await office.service.submit(ANN, Submission(agent="weather", input=1, key="k1"))
+
+
+async def test_a_start_that_fails_is_told_and_its_key_may_be_used_again(
+    tmp_path: Path,
+) -> None:
+    office = Office(tmp_path)
+    module = office.folder / "weather.wasm"
+    module.unlink()
+
+    with pytest.raises(UsageError, match="cannot read the module"):
+        await office.start(key="k1")
+    module.write_bytes(b"\0asm")
+
+    assert await office.done(await office.start(key="k1")) == "completed"
+
+
+async def test_no_more_runs_than_there_are_places(tmp_path: Path) -> None:
+    office = Office(tmp_path, tools=Slow(), places=1)
+    first = await office.start()
+    waiting = [asyncio.create_task(office.start()) for _ in range(2)]
+    await asyncio.sleep(0)
+
+    with pytest.raises(OverloadedError):
+        await office.start()
+
+    assert isinstance(office.tools, Slow)
+    office.tools.let.set()
+    others = await asyncio.gather(*waiting)
+    assert [await office.done(one) for one in (first, *others)] == ["completed"] * 3
+
+
+async def test_who_hangs_up_before_its_run_has_begun_starts_none(
+    tmp_path: Path,
+) -> None:
+    office = Office(tmp_path, tools=Slow(), places=1)
+    await office.start()
+    waiting = asyncio.create_task(office.start())
+    await asyncio.sleep(0)
+
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert isinstance(office.tools, Slow)
+    office.tools.let.set()
+    await asyncio.sleep(0.01)
+
+    assert len(await office.scene.store.runs(10)) == 1
+    assert office.service.line.present == 0
+
+
+async def test_a_run_is_cancelled_by_who_started_it(tmp_path: Path) -> None:
+    tools = Slow()
+    office = Office(tmp_path, tools=tools)
+    run_id = await office.start()
+    await tools.reached.wait()
+
+    assert await office.service.cancel(ANN, run_id, "enough") == "cancelled"
+    with pytest.raises(UsageError, match="already"):
+        await office.service.cancel(ANN, run_id, "once more")
+
+
+async def test_who_may_only_look_ends_nothing(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    run_id = await office.start()
+
+    with pytest.raises(ForbiddenError):
+        await office.service.cancel(who("eve", "read"), run_id, "no")
+    with pytest.raises(ForbiddenError):
+        await office.service.resolve(ANN, run_id, 1, Retry(), "no")
+
+
+async def test_variables_are_those_of_the_configuration(tmp_path: Path) -> None:
+    office = Office(tmp_path, context={"city": ContextVar(required=True)})
+
+    with pytest.raises(UsageError, match="'city' is required"):
+        await office.start()
+    with pytest.raises(UsageError, match="no run variable"):
+        await office.service.submit(
+            ANN, Submission(agent="weather", variables={"town": "x"})
+        )
+
+
+async def test_who_watches_a_run_is_told_of_its_calls(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    told: list[ToolProgress] = []
+    event = ToolProgress(call=1, message="half", progress=1, total=2)
+
+    end = office.service.watchers.add("r1", told.append)
+    office.scene.host.watch("r1", event)
+    office.scene.host.watch("r2", event)
+    end()
+    office.scene.host.watch("r1", event)
+
+    assert told == [event]
+
+
+async def test_a_host_that_stops_lets_runs_end_first(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    run_id = await office.start()
+
+    assert await office.service.background.drain(10) == 0
+
+    assert await office.done(run_id) == "completed"
+    with pytest.raises(OverloadedError, match="stop"):
+        await office.start()
+
+
+async def test_runs_that_take_longer_are_suspended_and_taken_over(
+    tmp_path: Path,
+) -> None:
+    # law 10; law 7: the call that was under way is unsafe, so a person is asked
+    tools = Slow()
+    office = Office(tmp_path, tools=tools)
+    run_id = await office.start()
+    await tools.reached.wait()
+
+    assert await office.service.background.drain(0) == 1
+
+    recorded = await office.scene.store.read(f"run/{run_id}")
+    assert recorded[-1].event == RunSuspended(reason="host_stopped")
+    assert isinstance(recorded[-2].event, ToolInvoked)
+    office.service.line.closed = False
+    assert await office.service.take_over() == 1
+    assert await office.done(run_id) == "suspended"
+    assert (await office.types(run_id))[-2:] == ["RunResumed", "RunSuspended"]
+
+    tools.let.set()
+    boss = who("boss", "admin")
+    await office.service.resolve(boss, run_id, recorded[-2].seq, Retry(), "try")
+    await office.service.resume(ANN, run_id)
+
+    assert await office.done(run_id) == "completed"
+
+
+async def test_a_run_is_forked_by_who_started_it(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    run_id = await office.start()
+    await office.done(run_id)
+
+    fork = await office.service.fork(ANN, run_id, 3)
+
+    assert await office.done(fork) == "completed"

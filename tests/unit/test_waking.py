@@ -1,0 +1,200 @@
+"""Suspended runs go on when what they wait for has come, and not before."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from caxton_host.approving import Word, say
+from caxton_host.core.approvals import Approve
+from caxton_host.core.calls import JSON
+from caxton_host.core.grants import Grant
+from caxton_host.core.resolution import Retry
+from caxton_host.core.runs import Request, RunRow
+from caxton_host.errors import StoreError
+from caxton_host.waking import Waker
+from tests.office import ANN, BOSS, Office, Slow, who
+from tests.scene import DEMO
+
+BOB: dict[str, JSON] = {"kind": "local", "id": "bob", "authenticated": False}
+NEVER = 3600.0
+
+
+def asks(within: float | None = None, *, places: int = 8, folder: Path) -> Office:
+    rule = replace(DEMO.allow[0], approve=Approve(within=within))
+    return Office(folder, grant=Grant(allow=(rule,)), places=places)
+
+
+@asynccontextmanager
+async def waking(office: Office, every: float = NEVER) -> AsyncGenerator[Waker]:
+    waker = Waker(service=office.service, every=every)
+    office.service.decided = waker.look
+    office.scene.host.under_way.suspended = waker.look
+    watch = asyncio.create_task(waker.watch())
+    await asyncio.sleep(0)
+    try:
+        yield waker
+    finally:
+        watch.cancel()
+        await asyncio.wait([watch])
+
+
+async def until(office: Office, run_id: str, state: str) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            row = await office.scene.store.row(run_id)
+            if row and row.state == state:
+                return
+            await asyncio.sleep(0.001)
+
+
+async def said(office: Office, run_id: str) -> None:
+    word = Word(verdict="approve", actor=BOB, reason="fine")
+    now = office.scene.clock.now()
+    await say(office.scene.store, run_id, None, word, now=now)
+
+
+async def test_a_run_goes_on_with_a_word_that_is_said_here(tmp_path: Path):
+    office = asks(folder=tmp_path)
+    async with waking(office):
+        run_id = await office.start()
+        assert await office.done(run_id) == "suspended"
+
+        decides = who("ops", "decide")
+        await office.service.decide(decides, run_id, None, "approve", "fine")
+
+        await until(office, run_id, "completed")
+
+
+async def test_a_run_goes_on_with_a_word_that_is_said_elsewhere(tmp_path: Path):
+    office = asks(folder=tmp_path)
+    async with waking(office) as waker:
+        run_id = await office.start()
+        await office.done(run_id)
+        await said(office, run_id)
+
+        asked = Request(
+            id=1, run_id=None, kind="go_on", actor=BOB, reason="", subject=run_id
+        )
+        assert await waker.asked(asked) == "looks at it"
+
+        await until(office, run_id, "completed")
+
+
+async def test_a_run_goes_on_when_nobody_said_a_word_in_time(tmp_path: Path):
+    # law 4: no word is never a yes
+    office = asks(within=60, folder=tmp_path)
+    async with waking(office, every=0.005):
+        run_id = await office.start()
+        await office.done(run_id)
+        await asyncio.sleep(0.05)
+        assert await office.done(run_id) == "suspended"
+
+        office.scene.clock.time += 60_000_000
+
+        await until(office, run_id, "completed")
+    types = await office.types(run_id)
+    assert types[types.index("ApprovalDecided") :][:2] == [
+        "ApprovalDecided",
+        "RunResumed",
+    ]
+    assert "ToolDenied" in types
+
+
+async def test_the_time_of_a_word_needs_no_look_at_all_runs(tmp_path: Path):
+    office = asks(within=0.05, folder=tmp_path)
+    async with waking(office):
+        run_id = await office.start()
+        await office.done(run_id)
+        office.scene.clock.time += 49_999
+
+        await asyncio.sleep(0.02)
+        office.scene.clock.time += 1
+
+        await until(office, run_id, "completed")
+
+
+async def test_one_that_waits_for_ever_is_left_alone(tmp_path: Path):
+    office = asks(folder=tmp_path)
+    async with waking(office, every=0.005):
+        run_id = await office.start()
+        await office.done(run_id)
+        office.scene.clock.time += 10**15
+        await asyncio.sleep(0.05)
+
+        assert await office.done(run_id) == "suspended"
+
+
+async def test_what_another_host_let_go_of_goes_on(tmp_path: Path):
+    # law 10
+    tools = Slow()
+    office = Office(tmp_path, tools=tools)
+    run_id = await office.start()
+    await tools.reached.wait()
+    await office.service.background.drain(0)
+    office.service.line.closed = False
+    async with waking(office, every=0.005):
+        await until(office, run_id, "suspended")
+        tools.let.set()
+        (doubt,) = [
+            e
+            for e in await office.scene.store.read(f"run/{run_id}")
+            if e.type == "ToolInvoked"
+        ]
+
+        await office.service.resolve(BOSS, run_id, doubt.seq, Retry(), "try")
+
+        await until(office, run_id, "completed")
+
+
+async def test_a_store_that_cannot_be_read_is_asked_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    office = asks(folder=tmp_path)
+    run_id = await office.start()
+    await office.done(run_id)
+    await said(office, run_id)
+    office.service.store = Broken(office.scene.store)
+
+    with caplog.at_level(logging.WARNING):
+        async with waking(office, every=0.005):
+            await until(office, run_id, "completed")
+
+    assert "suspended runs cannot be read" in caplog.text
+    assert f"run {run_id} cannot be read" in caplog.text
+
+
+async def test_a_run_that_has_ended_is_not_looked_after(tmp_path: Path):
+    office = Office(tmp_path)
+    run_id = await office.start()
+    await office.done(run_id)
+    before = await office.types(run_id)
+    async with waking(office) as waker:
+        waker.look(run_id)
+        await asyncio.sleep(0.02)
+
+    assert await office.types(run_id) == before
+    assert (await office.service.row(ANN, run_id)).state == "completed"
+
+
+class Broken:
+    """A store that cannot be read once, in each of two ways."""
+
+    def __init__(self, store: object) -> None:
+        self._store = store
+        self._left = {"runs", "read"}
+
+    def __getattr__(self, name: str) -> object:
+        if name in self._left:
+            self._left.remove(name)
+            return self._fails
+        return getattr(self._store, name)
+
+    async def _fails(self, *_: object, **__: object) -> list[RunRow]:
+        raise StoreError("the disk is away")

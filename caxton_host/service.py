@@ -78,6 +78,8 @@ class Submission:
         key: Made up by who asks: asked again with the same key, it is the same run.
 
         trigger: What began it: ``api`` or ``mcp``.
+
+        trace: The W3C trace context of who asks; see `RunRequest`.
     """
 
     agent: str
@@ -85,6 +87,7 @@ class Submission:
     variables: Mapping[str, JSON] = field(default_factory=dict[str, JSON], repr=False)
     key: str | None = None
     trigger: str = "api"
+    trace: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def digest(self) -> str:
@@ -228,6 +231,7 @@ class Service:
             names=agent.names,
             actor=who.actor,
             trigger=wanted.trigger,
+            trace=wanted.trace,
         )
 
     async def row(self, who: Principal, run_id: str) -> RunRow:

@@ -35,6 +35,7 @@ from ..errors import (
 )
 from ..recording import Recording
 from ..service import Service, Submission
+from ..watching import trace_of
 from .agent_tools import IDEMPOTENCY_KEY, RUN_ID, AgentTool, ended, refused, told
 
 __all__ = ["Call", "Calls", "Tell"]
@@ -125,6 +126,7 @@ class Calls:
             input=call.tool.input(call.arguments),
             key=key,
             trigger="mcp",
+            trace=trace_of(call.meta),
         )
         return await self.service.submit(call.who, wanted, call.ticket)
 

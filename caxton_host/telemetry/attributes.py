@@ -47,8 +47,11 @@ __all__ = [
 
 Fields: TypeAlias = dict[str, str | int | bool]
 
+#: Characters of the parameters or the answer of a call, where they are wanted.
+_LONGEST = 16 * 1024
+
 _PORTS = {"http": 80, "https": 443}
-_PLACE = re.compile(r"(https?)://([^/:\s]+|\[[^]\s]+\])(?::(\d{1,5}))?(?:/\S*)?")
+_PLACE = re.compile(r"(https?)://([^/:@\s]+|\[[^]\s]+\])(?::(\d{1,5}))?(?:/\S*)?")
 
 _ERRORS: Mapping[type[BaseException], str] = {
     asyncio.CancelledError: "cancelled",
@@ -199,4 +202,4 @@ def result(completed: ToolCompleted) -> Fields:
 
 
 def _text(value: JSON) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))[:_LONGEST]

@@ -14,6 +14,7 @@ from ..core.runs import GOING_ON, RunRow
 from ..core.summary import RunSummary
 from ..service import Submission
 from ..summaries import summary_of
+from ..watching import trace_of
 from .operations import PREFIX, Answer, Asked, Operation, Parameter, answer
 from .problems import Refusal
 
@@ -66,6 +67,7 @@ async def start(asked: Asked) -> Response:
         input=asked.body.get("input"),
         variables=variables,
         key=asked.text("idempotency-key"),
+        trace=trace_of(asked.request.headers),
     )
     return await going_on(asked, await asked.service.submit(asked.who, wanted))
 

@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, assert_never
 
+from .core.approvals import Unapproved
 from .core.calls import JSON, Outcome, ToolCall
 from .core.events import ApprovalRequested, Event, ToolInvoked, ToolRetried
 from .core.journal import Answered, Fresh, InDoubt, Recall
 from .core.payloads import settled
 from .core.terms import Terms
+from .errors import Suspend
 from .gateway import Gateway, checked, stopped
 from .ports import Refused, Reservation, Span
 from .reserving import Judged, Out, Want
@@ -141,12 +143,25 @@ class Batch:
             Suspend: One of the calls was sent before a crash, and may not be
                 repeated; or has to be approved. Nothing was sent.
         """
-        while not await self._record(self._decided()):
-            pass
+        try:
+            while not await self._record(self._decided()):
+                pass
+        except Suspend as exc:
+            self._tell(exc)
+            raise
         await self._send()
         for answer in self._answers.values():
             checked(answer)
         return [self._answers[item.call.number] for item in self._items]
+
+    def _tell(self, why: Suspend) -> None:
+        """Tell who watches the calls that the run waits for of that."""
+        requests = why.requests if isinstance(why, Unapproved) else ()
+        calls = {why.call, *(one.call for one in requests)}
+        for item in self._items:
+            if item.call.number in calls:
+                with suppress(Suspend), item.watch:
+                    raise why
 
     def _decided(self) -> list[_Step]:
         """Return the next step of each call that is not answered."""

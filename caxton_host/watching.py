@@ -22,6 +22,7 @@ __all__ = [
     "resolved_calls",
     "resume_of",
     "start_of",
+    "trace_of",
 ]
 
 _TRACE = ("traceparent", "tracestate")
@@ -42,8 +43,14 @@ def start_of(
         module_sha256=started.module_sha256,
         description=manifest.description if manifest else "",
         version=manifest.version if manifest else "",
-        asked={key: trace[key] for key in _TRACE if key in trace},
+        asked=trace_of(trace),
     )
+
+
+def trace_of(said: Mapping[str, object]) -> dict[str, str]:
+    """Return the W3C trace context that is among headers or metadata."""
+    found = {key: said.get(key) for key in _TRACE}
+    return {key: value for key, value in found.items() if isinstance(value, str)}
 
 
 def resume_of(recording: Recording) -> Execution:

@@ -132,7 +132,7 @@ def caxton(
     """
     ctx.obj = Frame(config=config, db=db)
     if log_format or log_level:
-        ctx.with_resource(logged(log_format, log_level))
+        ctx.with_resource(logged(log_format, log_level or "warning"))
 
 
 def main() -> None:

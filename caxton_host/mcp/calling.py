@@ -21,10 +21,10 @@ from mcp.shared.exceptions import MCPError
 
 from ..admission import Ticket
 from ..core.calls import JSON
-from ..core.events import Recorded, ToolProgress
+from ..core.events import Event, RunSuspended, ToolProgress
 from ..core.names import stream_of
 from ..core.principals import Principal
-from ..core.runs import ENDS, GOING_ON
+from ..core.runs import ENDS
 from ..errors import (
     BusyError,
     CaxtonError,
@@ -37,6 +37,7 @@ from ..errors import (
 )
 from ..recording import Recording
 from ..service import Service, Submission
+from ..watching import trace_of
 from .agent_tools import IDEMPOTENCY_KEY, RUN_ID, AgentTool, ended, refused, told
 
 __all__ = ["Call", "Calls", "Tell"]
@@ -51,8 +52,6 @@ _EVERY = 0.5
 #: Reports that wait for a slow client; what comes on top is dropped.
 _REPORTS = 100
 _LONGEST_KEY = 256
-_TRACE = ("traceparent", "tracestate")
-_LONGEST_TRACE = 512
 _OVERLOADED = -32000
 _HUNG_UP = "the client hung up"
 
@@ -115,8 +114,10 @@ class Calls:
             return refused("The agent was not started: a tool that it needs is down.")
         call.began(run_id)
         async with self._told(call, run_id), self._cancelling(call, run_id):
-            last = await self._over(run_id)
-        return await self._result(call.tool, run_id, last)
+            end = await self._over(run_id)
+        if isinstance(end, RunSuspended):
+            return await self._suspended(call.tool, run_id)
+        return ended(call.tool, run_id, end)
 
     async def _begun(self, call: Call) -> str:
         run_id, key = _text(call.meta, RUN_ID), _text(call.meta, IDEMPOTENCY_KEY)
@@ -129,7 +130,8 @@ class Calls:
             input=call.tool.input(call.arguments),
             key=key,
             trigger="mcp",
-            trace=_trace(call.meta),
+            trace=trace_of(call.meta),
+            ahead=key is None,
         )
         return await self.service.submit(call.who, wanted, call.ticket)
 
@@ -147,14 +149,15 @@ class Calls:
                 pass  # It waits on, or goes on already.
         return run_id
 
-    async def _over(self, run_id: str) -> Recorded:
-        """Return what the run has come to, once no host drives it."""
+    async def _over(self, run_id: str) -> Event | None:
+        """Return how the run ended, or ``None`` if that was erased."""
         while True:
-            await self.service.background.over(run_id)
+            if end := await self.service.background.over(run_id):
+                return end
             history = await self.service.store.read(stream_of(run_id))
             last = next(one for one in reversed(history) if one.type in ENDS)
             if ENDS[last.type] != "running":
-                return last
+                return last.event
             await asyncio.sleep(_EVERY)
 
     # -- while it lasts --------------------------------------------------------
@@ -209,11 +212,7 @@ class Calls:
 
     # -- when it is over -------------------------------------------------------
 
-    async def _result(
-        self, tool: AgentTool, run_id: str, last: Recorded
-    ) -> types.CallToolResult:
-        if ENDS[last.type] not in GOING_ON:
-            return ended(tool, run_id, last.event)
+    async def _suspended(self, tool: AgentTool, run_id: str) -> types.CallToolResult:
         recording = await Recording.load(run_id, self.service.store)
         # A tool that promises a structured result would break its word.
         error = tool.output_schema is not None
@@ -257,16 +256,6 @@ def _suspension(recording: Recording) -> str:
         lines.append("It goes on when the host does.")
     lines.append(f'Then a call with {{"{RUN_ID}": "{run_id}"}} in _meta goes on.')
     return "\n".join(lines)
-
-
-def _trace(meta: Mapping[str, object]) -> dict[str, str]:
-    """Return the W3C trace context that a client sends along, if it does."""
-    found = {key: meta.get(key) for key in _TRACE}
-    return {
-        key: value
-        for key, value in found.items()
-        if isinstance(value, str) and len(value) <= _LONGEST_TRACE
-    }
 
 
 def _text(meta: Mapping[str, object], key: str) -> str | None:

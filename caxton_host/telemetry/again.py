@@ -69,6 +69,7 @@ class Again:
         default_factory=dict[int, "ToolInvoked | ApprovalRequested"]
     )
     _outcomes: dict[int, Outcome] = field(default_factory=dict[int, Outcome])
+    _waiting: set[int] = field(default_factory=set[int])
     _open: dict[int, _Open] = field(default_factory=dict[int, _Open])
 
     def clock(self) -> int:
@@ -93,6 +94,7 @@ class Again:
         self, before: Sequence[Recorded], events: Sequence[Recorded]
     ) -> None:
         first, self._served = events[0], resolved_calls(before)
+        self._waiting.clear()
         self.now = first.recorded_at * 1000
         self.ids.trace = _id(first, first.trace_id, 16)
         self.ids.span = _id(first, first.span_id, 8)
@@ -101,11 +103,12 @@ class Again:
             if served.by == "resolution":
                 self._begin(number)
                 self._settle(number, self._outcomes[number])
-        for recorded in events:
-            self._take(recorded)
-            if recorded.type in ENDS and recorded is not first:
+        last = first
+        for last in events:
+            self._take(last)
+            if last.type in ENDS and last is not first:
                 break  # what comes behind it was recorded by others
-        self._end(recorded)
+        self._end(last)
 
     def _described(self, *, resumed: bool) -> Execution:
         recording = self.recording
@@ -137,9 +140,13 @@ class Again:
                 lost = "_OTHER" if event.reason == "transport" else None
                 self._end_attempt(event.call, lost)
                 self._attempt(event.call, event.attempt)
+            case ApprovalRequested():
+                self._waiting.add(event.call)
+            case RunSuspended(reason="approval", call=int(call)):
+                for number in sorted({call, *self._waiting}):
+                    self._stop(number, Unapproved(number))
             case RunSuspended(call=int(call)):
-                waits = event.reason == "approval"
-                self._stop(call, Unapproved(call) if waits else Suspend(call, ""))
+                self._stop(call, Suspend(call, ""))
             case _:
                 if end := outcome_of(event):
                     self._settle(*end)

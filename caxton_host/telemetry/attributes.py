@@ -47,8 +47,11 @@ __all__ = [
 
 Fields: TypeAlias = dict[str, str | int | bool]
 
+#: Characters of the parameters or the answer of a call, where they are wanted.
+_LONGEST = 16 * 1024
+
 _PORTS = {"http": 80, "https": 443}
-_PLACE = re.compile(r"(https?)://([^/:\s]+|\[[^]\s]+\])(?::(\d{1,5}))?(?:/\S*)?")
+_PLACE = re.compile(r"(https?)://([^/:@\s]+|\[[^]\s]+\])(?::(\d{1,5}))?(?:/\S*)?")
 
 _ERRORS: Mapping[type[BaseException], str] = {
     asyncio.CancelledError: "cancelled",
@@ -101,8 +104,6 @@ def call_fields(execution: Execution, number: int, name: str) -> Fields:
         "gen_ai.tool.name": name,
         "gen_ai.tool.type": "extension",
         "gen_ai.tool.call.id": f"{execution.run_id}:{number}",
-        "caxton.run.id": execution.run_id,
-        "caxton.run.mode": execution.mode,
         "caxton.event.stream": stream_of(execution.run_id),
     }
 
@@ -201,4 +202,4 @@ def result(completed: ToolCompleted) -> Fields:
 
 
 def _text(value: JSON) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))[:_LONGEST]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ..core.calls import Completed
+from ..core.calls import JSON, Completed
 from ..core.catalogue import Offered
 from ..core.contexts import ServerResource
 from ..errors import ToolError
 from ..ports import RunScope, ToolClient, ToolRequest, ToolService
-from .attributes import Fields, server_fields
+from .attributes import server_fields
 
 if TYPE_CHECKING:
     from .tracer import Spans
@@ -26,18 +26,19 @@ class _Traced:
     The tools of one run, watched.
 
     Attributes:
-        servers: What is said of each server, by its name, once it has offered.
+        servers: What is known of each server, once it has offered.
     """
 
     tools: ToolClient
     spans: Spans
-    servers: dict[str, Fields] = field(default_factory=dict[str, Fields])
+    servers: dict[str, Mapping[str, JSON]] = field(
+        default_factory=dict[str, "Mapping[str, JSON]"]
+    )
 
     async def offered(self, servers: Collection[str]) -> Offered:
         """Return what the servers offer."""
         offered = await self.tools.offered(servers)
-        for name, known in offered.servers.items():
-            self.servers[name] = server_fields(known)
+        self.servers.update(offered.servers)
         return offered
 
     async def resources(
@@ -48,7 +49,7 @@ class _Traced:
 
     async def call_tool(self, request: ToolRequest) -> Completed:
         """Send *request*; each time that it is sent is watched."""
-        known = self.servers.get(request.server, {})
+        known = server_fields(self.servers.get(request.server, {}))
         server, tool, attempt = request.server, request.tool, request.attempt
         span = self.spans.attempt(server, tool, attempt, known).__enter__()
 

@@ -80,11 +80,7 @@ async def test_spans_have_the_attributes_of_the_conventions(
     close(scene)
 
     recorded = await scene.recorded()
-    ours = {
-        "caxton.run.id": scene.run_id,
-        "caxton.run.mode": "live",
-        "caxton.event.stream": f"run/{scene.run_id}",
-    }
+    ours = {"caxton.event.stream": f"run/{scene.run_id}"}
     assert isinstance(recorded[0].event, RunStarted)
     sha256 = recorded[0].event.module_sha256
     assert attributes(collector.named("invoke_agent weather")) == ours | {
@@ -93,6 +89,8 @@ async def test_spans_have_the_attributes_of_the_conventions(
         "gen_ai.agent.id": sha256,
         "gen_ai.agent.name": "weather",
         "gen_ai.conversation.id": scene.run_id,
+        "caxton.run.id": scene.run_id,
+        "caxton.run.mode": "live",
         "caxton.module.sha256": sha256,
         "caxton.event.seq": 1,
         "caxton.log.seq": 8,
@@ -215,6 +213,8 @@ async def test_cancelled_run_ends_its_spans(collector: Collector) -> None:
         assert attributes(span)["error.type"] == "cancelled"
         assert span.status.code == ERROR
     assert len(collector.spans) == 3
+    run = attributes(collector.named("invoke_agent weather"))
+    assert run["caxton.run.state"] == "cancelled"
 
 
 async def test_no_parameter_and_no_result_is_on_a_span(collector: Collector) -> None:

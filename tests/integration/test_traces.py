@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp import Client
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from caxton_host import codec
@@ -28,6 +30,9 @@ from caxton_host.telemetry import OtelTelemetry, TracedTools, connect
 from caxton_host.telemetry.sending import send_again
 from caxton_host.testing import FakeTools
 from tests.collector import Collector, attributes, close, collecting, traced
+from tests.integration.serving.clients import meta, serving
+from tests.office import Office
+from tests.office import calling as calling_over_http
 from tests.scene import ANSWERS, DEMO, Scene, calling, ended, pack, rule
 
 ANN: dict[str, JSON] = {"kind": "local", "id": "ann", "authenticated": False}
@@ -209,6 +214,16 @@ async def test_call_that_waits_says_that_somebody_is_asked(
     assert asked == {"caxton.acl.verdict": "ask"}
 
 
+async def test_each_call_of_a_batch_that_waits_says_so(collector: Collector) -> None:
+    close(await waiting_together(collector))
+
+    assert tree(collector.spans) == [
+        "invoke_agent weather live suspended",
+        "  execute_tool weather waits",
+        "  execute_tool mcp__demo__echo waits",
+    ]
+
+
 # -- who asked -------------------------------------------------------------------
 
 ASKED = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -239,6 +254,38 @@ async def test_run_is_below_who_asked_for_it(collector: Collector, flags: str) -
     [headers] = seen
     assert headers.keys() == {"traceparent", "tracestate"}  # what is said to us ends
     assert headers["traceparent"].startswith(f"00-{ASKED[0]}-")
+
+
+async def over_http(office: Office, traceparent: str) -> None:
+    async with calling_over_http(office) as client:
+        asked = {"traceparent": traceparent, "baggage": "secret=1"}
+        answer = await client.post(
+            "/api/v1/runs?wait=20", json={"agent": "weather"}, headers=asked
+        )
+        assert answer.status_code == 200
+
+
+async def over_mcp(office: Office, traceparent: str) -> None:
+    async with serving(office.service) as url, Client(url) as client:
+        asked = meta(traceparent=traceparent, baggage="secret=1")
+        assert not (await client.call_tool("sky", {}, meta=asked)).is_error
+
+
+@pytest.mark.parametrize("ask", [over_http, over_mcp])
+async def test_run_that_is_served_is_below_the_request(
+    collector: Collector,
+    tmp_path: Path,
+    ask: Callable[[Office, str], Awaitable[None]],
+) -> None:
+    office = Office(tmp_path)
+    telemetry = connect(collector.url, {})
+    office.service.host = replace(office.scene.host, telemetry=telemetry)
+
+    await ask(office, f"00-{ASKED[0]}-{ASKED[1]}-01")
+    telemetry.close()
+
+    run = collector.named("invoke_agent weather")
+    assert (run.trace_id.hex(), run.parent_span_id.hex()) == ASKED
 
 
 @pytest.mark.parametrize("asked", ["00-0-0-01", "ff" * 40, ""])
@@ -547,6 +594,20 @@ async def waiting(collector: Collector) -> Scene:
     return scene
 
 
+async def waiting_together(collector: Collector) -> Scene:
+    async def script(door: Door, guest: Guest) -> Ending:
+        del guest
+        names = ("weather", "rm", "mcp__demo__echo")
+        await door.call_many(codec.encode([(name, {}) for name in names]), 1)
+        return ended()
+
+    scene = traced(collector.url, script)
+    wanting = replace(rule("demo/*"), approve=Approve())
+    scene.request = replace(scene.request, grant=Grant(allow=(wanting,)))
+    await scene.run()
+    return scene
+
+
 async def resumed(collector: Collector) -> Scene:
     scene = await crashed(collector, echo="read")
     again(scene, collector)
@@ -595,7 +656,7 @@ def compared(span: Span) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize(
-    "made", [live, retried, batched, waiting, resumed, given, forked]
+    "made", [live, retried, batched, waiting, waiting_together, resumed, given, forked]
 )
 async def test_spans_of_the_log_are_those_that_were_sent(
     collector: Collector, made: Callable[[Collector], Any]

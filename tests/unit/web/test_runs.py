@@ -124,6 +124,17 @@ async def test_what_is_not_as_it_has_to_be_is_refused(tmp_path: Path) -> None:
     assert nobody.status_code == 404
 
 
+async def test_a_module_that_is_gone_is_the_fault_of_the_host(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    (tmp_path / "weather.wasm").unlink()
+    async with calling(office) as client:
+        for name in ("weather", "broken"):
+            failed = await client.post("/api/v1/runs", json={"agent": name})
+            assert failed.status_code == 503
+            assert str(tmp_path) not in failed.text
+            assert ".wasm" not in failed.text
+
+
 async def test_who_may_only_look_starts_nothing(tmp_path: Path) -> None:
     async with calling(Office(tmp_path)) as client:
         refused = await client.post(

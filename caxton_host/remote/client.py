@@ -59,6 +59,9 @@ class Remote:
         token: What lets one in, or ``None``.
 
         tell: Is told why this waits.
+
+    Attributes:
+        received: How many bytes of answers were read.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class Remote:
             self._headers["authorization"] = f"Bearer {token}"
         self._tell = tell
         self._client = Client()
+        self.received = 0
 
     async def __aenter__(self) -> Self:
         return self
@@ -190,6 +194,7 @@ class Remote:
                     content=content,
                     allow_private=True,
                 )
+                self.received += len(answer.body)
                 if answer.status in _SUCCESS:
                     return answer
                 raise problem(answer)

@@ -25,6 +25,8 @@ __all__ = ["RemoteLog", "summary"]
 _PAGE = 100
 #: Events on a page. Fewer, if so many are too much for one answer.
 _EVENTS = (200, 10, 1)
+#: Of the events of a run, as they are sent.
+_MOST_BYTES = 1024 * 1024 * 1024
 _PREFIX = re.compile(r"[0-9a-f-]{1,64}")
 _MATCHES = 6
 
@@ -77,12 +79,21 @@ class RemoteLog:
         return chosen(name, sorted(run.run_id for run in found))
 
     async def read(self, stream: str) -> list[Recorded]:
-        """Return all events of a run's stream, in order."""
+        """
+        Return all events of a run's stream, in order.
+
+        Raises:
+            ServerUnavailable: They are more than a run can have.
+        """
+        events: list[Recorded] = []
+        most = self.remote.received + _MOST_BYTES
         async with aclosing(self.tail(stream=stream, follow=False)) as found:
-            events = [one async for one, _ in found]
-        for one in events:
-            if isinstance(one.event, RunStarted):
-                self._learn(run_of(stream), one.event)
+            async for one, _ in found:
+                events.append(one)
+                if isinstance(one.event, RunStarted):
+                    self._learn(run_of(stream), one.event)
+                if self.remote.received > most:
+                    raise stranger("a run has no end of events")
         return events
 
     def _learn(self, run_id: str, started: RunStarted) -> None:

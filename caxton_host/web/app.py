@@ -16,7 +16,8 @@ from ..core.calls import JSON
 from ..errors import ForbiddenError, StoreError
 from ..ports import ToolSource
 from ..service import Service
-from .edge import MCP, Crowd, Edge
+from .crowd import Crowd
+from .edge import MCP, Edge
 from .identity import Identity, metadata
 from .openapi import document
 from .operations import PREFIX, Desk, answer, routes

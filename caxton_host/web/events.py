@@ -18,7 +18,7 @@ from ..core.names import RUN, run_of, stream_of
 from ..core.principals import Principal
 from ..core.runs import ENDS, GOING_ON
 from ..service import Service
-from .edge import Crowd
+from .crowd import Crowd
 from .operations import Answer, Asked, Operation, Parameter
 from .pages import Page
 from .streams import EventStream

@@ -26,7 +26,7 @@ from ..errors import ForbiddenError
 from ..ports import ToolSource
 from ..schemas import input_check
 from ..service import Service
-from .edge import Crowd
+from .crowd import Crowd
 from .pages import text_of
 from .problems import Refusal
 

@@ -18,7 +18,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from ..config import Serve
 from ..core.calls import JSON
 from ..core.principals import Principal
 from ..core.principals import Scope as Right
@@ -68,15 +67,12 @@ class Desk:
     Attributes:
         service: Serves runs.
 
-        serve: How it is served.
-
         tools: What all servers offer, accepted or not.
 
         streams: Who follows events.
     """
 
     service: Service
-    serve: Serve
     tools: ToolSource
     streams: Crowd
 

@@ -128,6 +128,7 @@ async def test_all_runs_are_followed_at_once(tmp_path: Path) -> None:
     await office.done(first)
     boss = {**LIVE, "authorization": "Bearer boss"}
     runs: list[str] = []
+    second = ""
 
     async with on_a_port(office) as client:
         wrong = await client.get("/api/v1/events?after=n-1", headers=boss)

@@ -178,5 +178,5 @@ class _Metrics:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not self.open and not scope["caxton.principal"].may("read"):
             raise ForbiddenError("this needs the scope read")
-        media, text = self.scrape()
+        media, text = await asyncio.to_thread(self.scrape)
         await Response(text, media_type=media)(scope, receive, send)

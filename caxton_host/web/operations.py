@@ -56,6 +56,7 @@ IN_PATH: Mapping[str, tuple[Schema, str]] = {
     "seq": (_SEQ, "The number of an event of the run."),
     "name": (_NAME, "The name of a server or an agent."),
     "size": (_SEQ, "How many events a checkpoint has to cover."),
+    "sha256": ({"type": "string", "pattern": "^[0-9a-f]{64}$"}, "A digest, in hex."),
 }
 
 

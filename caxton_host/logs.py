@@ -12,9 +12,11 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import threading
 from collections.abc import Callable, Generator, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from queue import Full, Queue
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from .core.calls import JSON
@@ -22,7 +24,7 @@ from .core.calls import JSON
 if TYPE_CHECKING:
     from .core.redact import Redactor
 
-__all__ = ["FIELDS", "Ids", "Lines", "Style", "about", "fields_of", "of_host"]
+__all__ = ["FIELDS", "Behind", "Ids", "Lines", "Style", "about", "fields_of", "of_host"]
 
 Style: TypeAlias = Literal["text", "json"]
 
@@ -32,24 +34,32 @@ Ids: TypeAlias = Callable[[], tuple[str | None, str | None]]
 #: The attribute of a record that holds fields of its own.
 FIELDS = "caxton_fields"
 
+#: Seconds that the last lines get.
+_LAST = 1.0
+
 _NOTHING: Mapping[str, JSON] = {}
 _about: ContextVar[Mapping[str, JSON]] = ContextVar("_about", default=_NOTHING)
 _hosts: list[tuple[Redactor, Ids]] = []
 
 
-@contextlib.contextmanager
-def about(**fields: JSON) -> Generator[None]:
+class about:  # noqa: N801 -- reads as a function
     """
     Say what everything is about that is logged within.
 
     Some names have a meaning: ``run``, ``agent``, ``call``, ``server``, ``tool`` and
     ``principal``.
     """
-    token = _about.set({**_about.get(), **fields})
-    try:
-        yield
-    finally:
-        _about.reset(token)
+
+    __slots__ = ("_fields", "_token")
+
+    def __init__(self, **fields: JSON) -> None:
+        self._fields = fields
+
+    def __enter__(self) -> None:
+        self._token = _about.set({**_about.get(), **self._fields})
+
+    def __exit__(self, *_: object) -> None:
+        _about.reset(self._token)
 
 
 @contextlib.contextmanager
@@ -112,6 +122,49 @@ class Lines(logging.Formatter):
                 **_trace(),
             }
         )
+
+
+class Behind(logging.Handler):
+    """
+    Writes lines in a thread of its own: who does not read them holds nobody up.
+
+    Lines that find no room are left out, and counted in a line of their own.
+
+    Args:
+        write: Writes one line. It may take its time.
+
+        room: How many lines may wait.
+    """
+
+    def __init__(self, write: Callable[[str], object], room: int = 10_000) -> None:
+        super().__init__()
+        self._write = write
+        self._waiting: Queue[str | None] = Queue(room)
+        self._lost = 0
+        self._thread = threading.Thread(target=self._drain, daemon=True)
+        self._thread.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Have a record written."""
+        try:
+            self._waiting.put_nowait(self.format(record))
+        except Full:
+            self._lost += 1
+
+    def _drain(self) -> None:
+        while (line := self._waiting.get()) is not None:
+            with contextlib.suppress(OSError, ValueError):  # nobody reads any more
+                self._write(line)
+            if self._lost and self._waiting.empty():
+                lost, self._lost = self._lost, 0
+                logging.getLogger(__name__).warning("%d lines were left out", lost)
+
+    def close(self) -> None:
+        """Write what waits, for at most a second."""
+        with contextlib.suppress(Full):
+            self._waiting.put(None, timeout=_LAST)
+        self._thread.join(_LAST)
+        super().close()
 
 
 def _json(fields: Mapping[str, JSON]) -> str:

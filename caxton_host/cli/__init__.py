@@ -35,6 +35,7 @@ COMMANDS = {
     "init": "Write a starter configuration here.",
     "run": "Run an agent, or a module, to its end.",
     "serve": "Serve agents as MCP tools, and a control API.",
+    "mcp": "Have other programs start the host as their server.",
     "runs": "List, show and explain runs.",
     "events": "List, follow and export the events of a run.",
     "replay": "Execute a recorded run again, touching nothing.",
@@ -131,7 +132,7 @@ def caxton(
     """
     ctx.obj = Frame(config=config, db=db)
     if log_format or log_level:
-        ctx.with_resource(logged(log_format, log_level))
+        ctx.with_resource(logged(log_format, log_level or "warning"))
 
 
 def main() -> None:

@@ -15,11 +15,12 @@ import threading
 import time
 import unicodedata
 from collections.abc import Callable, Generator, Iterable
+from functools import partial
 
 import click
 
 from ..core.calls import JSON
-from ..logs import Lines, Style, fields_of
+from ..logs import Behind, Lines, Style, fields_of
 
 __all__ = [
     "Notes",
@@ -137,47 +138,45 @@ def on_terminal() -> bool:
 
 
 class Notes(logging.Handler):
-    """
-    Prints what the package logs for the operator: warnings and faults.
-
-    With a formatter of its own, that makes whole lines.
-    """
+    """Prints what the package logs for the operator: warnings and faults."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one record."""
-        if self.formatter:
-            click.echo(self.format(record), err=True)
-            return
         said = fields_of(record)
         words = [str(said[name]) for name in ("message", "exception") if name in said]
         note(f"{record.levelname.lower()}: " + "\n".join(words))
 
 
 @contextlib.contextmanager
-def logged(style: Style | None, level: str | None) -> Generator[None]:
+def logged(style: Style | None, level: str) -> Generator[None]:
     """
-    Have `Notes` print what is logged, within.
+    Log otherwise than by `Notes`, within.
 
     Args:
-        style: How; ``None``: as words for the operator.
+        style: How; ``None``: as notes.
 
-        level: The least that is printed; ``None``: ``warning``.
+        level: The least that is logged.
     """
-    least = logging.getLevelNamesMapping()[(level or "warning").upper()]
-    package = logging.getLogger("caxton_host")
-    notes = [one for one in logging.getLogger().handlers if isinstance(one, Notes)]
-    before = package.level
+    least = logging.getLevelNamesMapping()[level.upper()]
+    package, root = logging.getLogger("caxton_host"), logging.getLogger()
+    before = package.level, root.handlers[:]
+    handler = Notes() if style is None else Behind(partial(print, file=sys.stderr))
+    handler.setFormatter(Lines(style) if style else None)
+    handler.setLevel(least)
     package.setLevel(least)
-    for one in notes:
-        one.setLevel(least)
-        one.setFormatter(Lines(style) if style else None)
+    for one in root.handlers[:]:
+        if isinstance(one, (Notes, Behind)):
+            root.removeHandler(one)
+    root.addHandler(handler)
     try:
         yield
     finally:
-        package.setLevel(before)
+        package.setLevel(before[0])
+        root.handlers[:] = before[1]
+        handler.close()
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:

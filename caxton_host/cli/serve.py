@@ -12,9 +12,10 @@ import click
 from ..config.units import duration
 from ..core.calls import JSON
 from ..errors import UsageError
+from ..logs import Style
 from . import serve_token
 from .frame import Frame, as_json
-from .screen import counted, note, show
+from .screen import counted, logged, note, show
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-class _Seconds(click.ParamType):
+class _Seconds(click.ParamType[float]):
     name = "duration"
 
     def convert(
@@ -50,6 +51,11 @@ class _Seconds(click.ParamType):
 @click.option("--drain", type=_Seconds(), help="What runs get in the end, like 30s.")
 @click.option("--tls-cert", metavar="FILE", help="PEM: the certificate, for HTTPS.")
 @click.option("--tls-key", metavar="FILE", help="PEM: its key.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="How lines of the log look on stderr; default text.",
+)
 @as_json
 @click.pass_context
 def command(
@@ -62,6 +68,7 @@ def command(
     drain: float | None,
     tls_cert: str | None,
     tls_key: str | None,
+    log_format: Style | None,
     as_json: bool,
 ) -> None:
     """
@@ -84,6 +91,9 @@ def command(
     """
     if ctx.invoked_subcommand:
         return
+    said = ctx.find_root().params
+    style = log_format or said["log_format"] or "text"
+    ctx.with_resource(logged(style, said["log_level"] or "info"))
     given = {
         "host": host,
         "port": port,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..logs import fields_of
-from .lines import ACTIVITY
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger, SeverityNumber
@@ -23,22 +23,15 @@ class OtlpHandler(logging.Handler):
         self._logger = logger
 
     def attach(self) -> Callable[[], None]:
-        """Take what this package logs, with what hosts do; return what ends that."""
+        """Take what this package logs; return what ends that."""
         package = logging.getLogger("caxton_host")
-        level = ACTIVITY.level
-        ACTIVITY.setLevel(logging.INFO)
         package.addHandler(self)
-
-        def detach() -> None:
-            package.removeHandler(self)
-            ACTIVITY.setLevel(level)
-
-        return detach
+        return partial(package.removeHandler, self)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Hand over one record."""
         fields = fields_of(record)
-        body = str(fields.pop("message"))
+        body = _plain(str(fields.pop("message")))
         self._logger.emit(
             timestamp=int(record.created * 1e9),
             severity_text=record.levelname,
@@ -63,7 +56,10 @@ _NAMES = {
 
 
 def _plain(value: object) -> str | int | float | bool:
-    return value if isinstance(value, (str, int, float, bool)) else str(value)
+    if isinstance(value, (int, float, bool)):
+        return value
+    # Half a character would be an error for all records of its batch.
+    return str(value).encode(errors="backslashreplace").decode()
 
 
 def _severity(level: int) -> SeverityNumber:

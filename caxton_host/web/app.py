@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -13,26 +13,26 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..config import Serve
 from ..core.calls import JSON
-from ..errors import ForbiddenError
+from ..errors import ForbiddenError, StoreError
 from ..ports import ToolSource
 from ..service import Service
-from . import events, runs
 from .edge import MCP, Crowd, Edge
-from .identity import Identity
-from .operations import Desk, Operation, answer, routes
+from .identity import Identity, metadata
+from .openapi import document
+from .operations import PREFIX, Desk, answer, routes
 from .problems import Refusal
+from .table import OPERATIONS
 
-__all__ = ["OPERATIONS", "application"]
-
-logger = logging.getLogger("caxton_host")
+__all__ = ["application"]
 
 Scrape: TypeAlias = Callable[[], tuple[str, bytes]]
 Ready: TypeAlias = Callable[[], Awaitable[Mapping[str, JSON]]]
 
-OPERATIONS: tuple[Operation, ...] = (*runs.OPERATIONS, *events.OPERATIONS)
-
 _HEALTH, _READY, _METRICS = "/healthz", "/readyz", "/metrics"
+_OPENAPI = f"{PREFIX}/openapi.json"
 _STREAMS_EACH, _STREAMS = 32, 256
+#: Seconds that the log may take until the host is not ready.
+_PATIENCE = 5.0
 
 
 def application(  # noqa: PLR0913 -- each may be left out
@@ -44,8 +44,7 @@ def application(  # noqa: PLR0913 -- each may be left out
     scrape: Scrape | None = None,
     ready: Ready | None = None,
     tools: ToolSource | None = None,
-    metadata: Mapping[str, JSON] | None = None,
-) -> ASGIApp:
+) -> Edge:
     """
     Return what is served: the control API, agents as tools, health and metrics.
 
@@ -63,8 +62,6 @@ def application(  # noqa: PLR0913 -- each may be left out
         ready: Returns what is ready; each value that is ``False`` is not.
 
         tools: What servers offer, whether it was accepted or not.
-
-        metadata: Says whose access tokens are taken; nobody's without.
     """
     desk = Desk(
         service=service,
@@ -80,17 +77,18 @@ def application(  # noqa: PLR0913 -- each may be left out
     if scrape:
         found.append(Route(_METRICS, _Metrics(scrape, open=serve.metrics == "open")))
         open_ |= {_METRICS} if serve.metrics == "open" else set()
-    if metadata:
+    if about := metadata(serve.oauth):
         for path in ("", MCP):
             where = f"/.well-known/oauth-protected-resource{path}"
-            found.append(Route(where, _Fixed(metadata)))
+            found.append(Route(where, _Fixed(about)))
             open_.add(where)
     if serve.api:
-        found += routes(desk, OPERATIONS)
+        found += [Route(_OPENAPI, _Fixed(document())), *routes(desk, OPERATIONS)]
+        open_.add(_OPENAPI)
     if mcp and serve.mcp:
         found.append(Route(MCP, _Whole(mcp)))
     return Edge.around(
-        _Alive(Router(found, redirect_slashes=False, default=_nothing), mcp),
+        Router(found, redirect_slashes=False, default=_nothing),
         identity=identity,
         line=service.line,
         serve=serve,
@@ -114,18 +112,6 @@ class _Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class _Alive:
-    """Gives the events of its life to the application that needs them."""
-
-    app: ASGIApp
-    lives: ASGIApp | None
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        living = self.lives if scope["type"] == "lifespan" and self.lives else self.app
-        await living(scope, receive, send)
-
-
-@dataclass(frozen=True, slots=True)
 class _Fixed:
     """Always the same document."""
 
@@ -144,10 +130,20 @@ class _Readiness:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         draining = self.service.line.closed
-        found = dict(await self.ready()) if self.ready else {}
-        is_ready = not draining and False not in found.values()
+        found: dict[str, JSON] = {"store": await self._reads()}
+        if self.ready:
+            found |= await self.ready()
+        is_ready = not draining and not any(value is False for value in found.values())
         document: dict[str, JSON] = {"ready": is_ready, "draining": draining, **found}
         await answer(document, 200 if is_ready else 503)(scope, receive, send)
+
+    async def _reads(self) -> JSON:
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await self.service.store.hosts()
+        except (StoreError, TimeoutError):
+            return False
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,5 +156,5 @@ class _Metrics:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not self.open and not scope["caxton.principal"].may("read"):
             raise ForbiddenError("this needs the scope read")
-        media, text = self.scrape()
+        media, text = await asyncio.to_thread(self.scrape)
         await Response(text, media_type=media)(scope, receive, send)

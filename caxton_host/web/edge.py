@@ -22,8 +22,10 @@ from ..config import Serve
 from ..core.calls import JSON
 from ..core.principals import Principal
 from ..errors import BadBytes, OverloadedError
+from ..logs import about
 from .bodies import Bodies, headers_of, replayed
 from .identity import Identity
+from .lasting import Lasting
 from .names import Names
 from .problems import Problem, Refusal, problem_of
 
@@ -60,13 +62,15 @@ class Crowd:
         all: Most of everybody.
 
         what: What they do, for people.
+
+        present: How many are at it.
     """
 
     each: int
     all: int
     what: str = "requests"
+    present: int = field(default=0, init=False)
     _inside: Counter[str] = field(default_factory=Counter[str], init=False)
-    _total: int = field(default=0, init=False)
 
     @contextmanager
     def one(self, who: str) -> Generator[None]:
@@ -82,16 +86,16 @@ class Crowd:
                 retry_after=1,
                 whose="principal",
             )
-        if self._total >= self.all:
+        if self.present >= self.all:
             raise OverloadedError(
                 f"too many {self.what} are under way", retry_after=1, whose="host"
             )
         self._inside[who] += 1
-        self._total += 1
+        self.present += 1
         try:
             yield
         finally:
-            self._total -= 1
+            self.present -= 1
             self._inside[who] -= 1
             if not self._inside[who]:
                 del self._inside[who]
@@ -222,20 +226,22 @@ class Edge:
         if scope["path"] in self.open and scope["method"] in _BODILESS:
             await self.app(scope, receive, answering)
             return
-        who = await self.identity.principal(_authorization(headers))
+        said = _authorization(headers)
+        who = await self.identity.principal(said)
+        send = Lasting(answering, lambda: self.identity.principal(said), self.line.now)
         key = f"{who.kind}/{who.id}"
         scope["caxton.principal"] = who
-        with self.crowd.one(key):
+        with self.crowd.one(key), about(principal=key):
             if scope["method"] in _BODILESS:
-                await self.app(scope, receive, answering)
+                await self.app(scope, receive, send)
                 return
             async with self.bodies.read(receive) as body:
                 again = replayed(body, receive)
                 if scope["path"].rstrip("/") == MCP:
-                    await self._mcp(scope, body, who, again, answering)
+                    await self._mcp(scope, body, who, again, send)
                     return
                 scope["caxton.body"] = self._value(headers, body)
-                await self.app(scope, again, answering)
+                await self.app(scope, again, send)
 
     def _value(self, headers: Mapping[str, Sequence[str]], body: bytes) -> JSON:
         """Return what the body of a request holds; ``None`` if it has none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 
@@ -231,3 +232,24 @@ def test_what_cannot_be_served_is_told(desk: Shell):
     assert "--tls-key" in desk("serve", "--tls-cert", "none.pem").fix
     assert desk("serve", "--drain", "soon").code == 2
     assert desk("serve", "--stdio", "--port", "1").code == 2
+
+
+def test_what_a_host_does_is_counted_and_logged(desk: Shell, good: str) -> None:
+    with served(desk, "--log-format=json", good=good) as host:
+        started = host.post("/api/v1/runs", {"agent": "quick"}).json()
+        until(lambda: state(host, started["run_id"]) == "completed")
+        read = host.get("/metrics")
+        assert read.headers["content-type"].startswith("text/plain; version=0.0.4")
+        lines = read.text.splitlines()
+        assert "caxton_runs 0.0" in lines
+        labels = 'server="demo",status="tool_error",tool="get_weather"'
+        assert f"caxton_calls_total{{{labels}}} 1.0" in lines
+        assert httpx.get(f"{host.url}/metrics").status_code == 401
+        code, err = host.stop(signal.SIGTERM)
+    assert code == 0
+    said = [json.loads(line) for line in err.splitlines() if line.startswith("{")]
+    (settled,) = [line for line in said if line["message"] == "call settled"]
+    assert settled["run"] == started["run_id"]
+    assert settled["principal"].startswith("token/")
+    assert (settled["server"], settled["status"]) == ("demo", "tool_error")
+    assert good not in err  # law 8

@@ -23,7 +23,6 @@ OPEN = {
     for what in (
         "admin page",
         "serve",
-        "telemetry",
     )
 }
 NEITHER = {"no counterpart", "no counterpart (voice)", "MISSING"}

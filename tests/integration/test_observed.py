@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
+import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -32,11 +36,13 @@ from caxton_host.core.events import (
 from caxton_host.core.grants import Grant
 from caxton_host.core.payloads import outcome_of
 from caxton_host.core.redact import Redactor
+from caxton_host.core.servers import ServerConfig
 from caxton_host.errors import StoreError, ToolError
 from caxton_host.logs import of_host
 from caxton_host.ports import Door, Ending, Guest, Telemetry, ToolRequest
 from caxton_host.telemetry import NoTelemetry, Observed, observe
 from caxton_host.testing import FakeTools, Script
+from tests.integration.mcp.conftest import FAULTY, processes, until
 from tests.otlp import Receiver, attributes, receiving
 from tests.scene import ANSWERS, DEMO, Scene, calling, ended, pack, rule
 
@@ -286,12 +292,13 @@ async def test_durations_name_the_span_that_they_are_of(receiver: Receiver) -> N
 
 
 async def test_log_records_name_the_span_that_they_were_logged_in(
-    receiver: Receiver,
+    receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "caxton_host")
     telemetry = sent_to(receiver)
     scene = scene_of(telemetry, calling("weather", "rm"))
     await scene.run()
-    logging.getLogger("caxton_host.x").warning("apart")
+    logging.getLogger("caxton_host.x").warning("apart %s", "\ud800")
     telemetry.close()
     logging.getLogger("caxton_host.activity").info("too late")
 
@@ -302,7 +309,7 @@ async def test_log_records_name_the_span_that_they_were_logged_in(
         ("call settled", "execute_tool weather"),
         ("call settled", "execute_tool rm"),
         ("run ended", "invoke_agent weather"),
-        ("apart", None),
+        ("apart \\ud800", None),
     ]
     assert {r.trace_id for r in receiver.logs[:4]} == {receiver.spans[0].trace_id}
     assert receiver.logs[1].severity_text == "INFO"
@@ -369,6 +376,19 @@ def test_without_anybody_who_wants_to_know_nothing_is_watched() -> None:
     assert telemetry.scrape()[1] == b""
 
 
+def test_without_anybody_who_wants_to_know_nothing_is_imported() -> None:
+    code = """
+import sys
+from caxton_host.telemetry import observe
+observe(None, {})
+print([name for name in sys.modules if name.startswith(("opentelemetry", "prom"))])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
 async def test_metrics_alone_may_have_an_end_point(receiver: Receiver) -> None:
     url = f"{receiver.url}/v1/metrics"
     telemetry = observe(None, {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": url})
@@ -396,6 +416,26 @@ async def test_host_tells_of_its_log_and_its_anchor(
         assert read(up.telemetry, "caxton_eventstore_events_total")[()] >= 1
         count = "caxton_eventstore_append_duration_seconds_count"
         assert read(up.telemetry, count)[()] >= 1
+
+
+async def test_host_counts_the_restarts_of_its_servers(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    words = (sys.executable, "-S", str(FAULTY), "sound", str(state))
+    config = Config(
+        store_url=f"sqlite:///{tmp_path}/caxton.db",
+        servers={"faulty": ServerConfig(name="faulty", command=words)},
+    )
+    paths = Paths(config=tmp_path, data=tmp_path, state=tmp_path, cache=tmp_path)
+    async with running(config, paths, {}, start=["faulty"], served=True) as up:
+        telemetry = up.telemetry
+        assert isinstance(telemetry, Observed)
+        await until(lambda: read(telemetry, "caxton_server_up") == {("faulty",): 1})
+        assert read(telemetry, "caxton_server_restarts_total") == {}
+        os.kill(processes(str(state))[0], signal.SIGKILL)
+        await until(lambda: bool(read(telemetry, "caxton_server_restarts_total")))
+        await until(lambda: read(telemetry, "caxton_server_up") == {("faulty",): 1})
+        assert read(telemetry, "caxton_server_restarts_total") == {("faulty",): 1}
+        assert read(telemetry, "caxton_server_breaker") == {("faulty",): 0}
 
 
 # -- log lines -----------------------------------------------------------------

@@ -6,13 +6,14 @@ import asyncio
 import json
 import logging
 import sys
+import threading
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from caxton_host.core.redact import Redactor
-from caxton_host.logs import FIELDS, Lines, Style, about, of_host
+from caxton_host.logs import FIELDS, Behind, Lines, Style, about, of_host
 
 SECRET = "hunter2hunter2"  # noqa: S105 -- it is none
 #: What somebody outside may have said, to begin a line or to steer a terminal.
@@ -128,3 +129,48 @@ def test_line_knows_the_trace_it_was_logged_in() -> None:
 
 
 T = ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331")
+
+
+def test_who_does_not_read_lines_holds_nobody_up() -> None:
+    reads, written = threading.Event(), list[str]()
+
+    def write(line: str) -> None:
+        assert reads.wait(30)
+        written.append(line)
+
+    behind = Behind(write, room=3)
+    behind.setFormatter(Lines("json"))
+    for number in range(10):
+        behind.handle(record(f"line {number}"))
+    reads.set()
+    behind.close()
+
+    said = [json.loads(line)["message"] for line in written]
+    assert said == [f"line {number}" for number in range(len(said))]
+    assert 3 <= len(said) <= 4
+
+
+def test_lines_that_are_left_out_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    reads = threading.Event()
+    behind = Behind(lambda _: reads.wait(30), room=1)
+    behind.setFormatter(Lines("text"))
+    for _ in range(10):
+        behind.handle(record("x"))
+    reads.set()
+    while not caplog.records:
+        reads.wait(0.001)
+    behind.close()
+    assert caplog.records[0].getMessage() in {
+        *("8 lines were left out", "9 lines were left out")
+    }
+
+
+def test_lines_that_cannot_be_written_stop_nothing() -> None:
+    def write(line: str) -> None:
+        raise BrokenPipeError(line)
+
+    behind = Behind(write)
+    behind.handle(record("x"))
+    behind.handle(record("y"))
+    behind.close()
+    assert not behind._thread.is_alive()

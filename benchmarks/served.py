@@ -30,7 +30,7 @@ from caxton_host.building import find_shared
 from .contestants import TEXT
 from .page import Figure, Section
 
-__all__ = ["CONFIG", "host", "section"]
+__all__ = ["ASKED", "CONFIG", "host", "section"]
 
 _AT_ONCE = 32
 CONFIG = """\
@@ -48,7 +48,7 @@ expose = {{ mcp = true }}
 [[agents.echo.allow]]
 tools = ["demo/echo"]
 """
-_ASKED = {"tool": "mcp__demo__echo", "n": 1, "text": TEXT}
+ASKED = {"tool": "mcp__demo__echo", "n": 1, "text": TEXT}
 _OURS, _TRACED, _PLAIN, _FASTMCP = "served agent", "traced", "plain", "FastMCP"
 
 
@@ -122,7 +122,7 @@ async def _measured(
 
 
 async def _call(client: Client, name: str) -> None:
-    asked: dict[str, Any] = {"text": TEXT} if name in {_PLAIN, _FASTMCP} else _ASKED
+    asked: dict[str, Any] = {"text": TEXT} if name in {_PLAIN, _FASTMCP} else ASKED
     done = await client.call_tool("echo", asked)
     if done.is_error:
         sys.exit(f"Error: {name}: {done}")

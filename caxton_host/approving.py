@@ -18,7 +18,14 @@ from .errors import UsageError
 from .ports import Store
 from .recording import Recording
 
-__all__ = ["Word", "open_questions", "say", "still_waiting"]
+__all__ = [
+    "Waiting",
+    "Word",
+    "open_questions",
+    "say",
+    "still_waiting",
+    "waiting_in",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +43,67 @@ class Word:
     actor: dict[str, JSON]
     reason: str
     role: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """
+    A call that waits, and its run.
+
+    Attributes:
+        asked_at: When the question was recorded.
+
+        is_over: The time is over in which somebody could say a word.
+    """
+
+    run_id: str
+    agent: str
+    asked: Asked
+    asked_at: int
+    is_over: bool
+
+    @property
+    def call(self) -> ApprovalRequested:
+        """What is asked."""
+        return self.asked.requested
+
+    def to_document(self) -> dict[str, JSON]:
+        """Return the ``caxton.approval/v1`` document."""
+        call = self.call
+        return {
+            "$type": "caxton.approval/v1",
+            "run_id": self.run_id,
+            "agent": self.agent,
+            "seq": self.asked.seq,
+            "call": call.call,
+            "name": call.name,
+            "server": call.server,
+            "tool": call.tool,
+            "params": call.params,
+            "params_sha256": call.params_sha256,
+            "rule": call.rule,
+            "by": list(call.by),
+            "asked_at": self.asked_at,
+            "until": call.until,
+            "expired": self.is_over,
+        }
+
+
+def waiting_in(recording: Recording, now: int) -> list[Waiting]:
+    """Return the calls that a run waits for, if it is suspended."""
+    if recording.state != "suspended":
+        return []
+    times = {item.seq: item.recorded_at for item in recording.own}
+    return [
+        Waiting(
+            run_id=recording.run_id,
+            agent=recording.started.agent,
+            asked=asked,
+            asked_at=times.get(asked.seq or 0, 0),
+            is_over=asked.is_over(now),
+        )
+        for asked in recording.journal().waiting
+    ]
 
 
 async def say(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from .admission import Line, Ticket
-from .core.events import RunSuspended, ToolProgress
+from .core.events import Event, RunSuspended, ToolProgress
 from .requests import UnderWay
 
 __all__ = ["Background", "Driving", "Watcher", "Watchers"]
@@ -25,6 +25,10 @@ Watcher: TypeAlias = Callable[[ToolProgress], None]
 
 #: Drives a run; calls what it is given once the start of the run is durable.
 Driving: TypeAlias = Callable[[Callable[[str], None]], Awaitable[object]]
+
+
+def _ignore(_run: str) -> None:
+    """Do nothing with a run."""
 
 
 class Watchers:
@@ -60,11 +64,14 @@ class _Job:
         started: Done when its start is durable, or when it has failed to start.
 
         over: Set when it is no longer driven here.
+
+        end: How it ended, or was suspended, as that is recorded.
     """
 
     run_id: str
     started: asyncio.Future[None]
     task: asyncio.Task[None] | None = None
+    end: Event | None = None
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
     def begun(self, _run: str) -> None:
@@ -89,11 +96,23 @@ class Background:
         line: Who is let in, and when.
 
         under_way: The runs of the host.
+
+        suspended: Called with each that is suspended.
     """
 
     line: Line
     under_way: UnderWay
+    suspended: Callable[[str], None] = _ignore
     _jobs: dict[str, _Job] = field(default_factory=dict[str, _Job], init=False)
+
+    def __post_init__(self) -> None:
+        self.under_way.ended = self._ended
+
+    def _ended(self, run_id: str, end: Event) -> None:
+        if job := self._jobs.get(run_id):
+            job.end = end
+        if isinstance(end, RunSuspended):
+            self.suspended(run_id)
 
     async def begin(self, run_id: str, ticket: Ticket, driving: Driving) -> None:
         """
@@ -147,10 +166,18 @@ class Background:
             await asyncio.shield(job.started)
         return job is not None
 
-    async def over(self, run_id: str) -> None:
-        """Return once a run is not driven here: it has ended, or is suspended."""
-        if job := self._jobs.get(run_id):
-            await job.over.wait()
+    async def over(self, run_id: str) -> Event | None:
+        """
+        Return once a run is not driven here: it has ended, or is suspended.
+
+        Returns:
+            What is recorded of that, if it was driven here until now.
+        """
+        job = self._jobs.get(run_id)
+        if job is None:
+            return None
+        await job.over.wait()
+        return job.end
 
     async def drain(self, seconds: float) -> int:
         """

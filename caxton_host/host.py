@@ -119,6 +119,7 @@ class Host:
         *,
         run_id: str | None = None,
         on_started: Callable[[str], None] | None = None,
+        ahead: bool = False,
     ) -> str:
         """
         Run an agent to its end, and return the id of the run.
@@ -131,6 +132,9 @@ class Host:
             run_id: Its id, which no run has; by default, a new one.
 
             on_started: Called with the run's id once its start is durable.
+
+            ahead: It need not be durable for that: it will be with the first call,
+                or with the end, before any of these leaves the host.
 
         Raises:
             UsageError: The module, the input or a name is refused; no event was
@@ -157,7 +161,7 @@ class Host:
         )
         with self.admission:
             async with self.tools.open(scope) as tools:
-                await self._start(scope, request, tools, on_started)
+                await self._start(scope, request, tools, on_started, ahead=ahead)
         return run_id
 
     def new_id(self) -> str:
@@ -170,6 +174,8 @@ class Host:
         request: RunRequest,
         tools: ToolClient,
         on_started: Callable[[str], None] | None,
+        *,
+        ahead: bool,
     ) -> None:
         run_id = scope.run_id
         known = tuple(self.servers)
@@ -221,14 +227,16 @@ class Host:
             async with self.under_way.run(
                 run_id, log, request.actor, gateway.journal, _telling(span, log)
             ) as run:
-                await log.append(
-                    started,
-                    blobs={
-                        prepared.sha256: request.module,
-                        **definitions,
-                        **found.blobs,
-                    },
-                )
+                blobs = {
+                    prepared.sha256: request.module,
+                    **definitions,
+                    **found.blobs,
+                }
+                # law 3: what leaves the host waits for all that is queued before it
+                if ahead:
+                    log.queue(started, blobs=blobs)
+                else:
+                    await log.append(started, blobs=blobs)
                 guest = guest_for(request.agent, started, definitions, log.recorded_at)
                 *run.before, run.end = await self._drive(
                     span, gateway, prepared, guest, on_started

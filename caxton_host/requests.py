@@ -66,6 +66,7 @@ class _Run:
     """
 
     task: asyncio.Task[object]
+    log: EventLog
     journal: Journal
     end: Event | None = None
     before: list[Event] = field(default_factory=list[Event])
@@ -80,8 +81,8 @@ class _Run:
             self.task.cancel()
 
 
-def _ignore(_run: str) -> None:
-    """Do nothing with a run."""
+def _ignore(_run: str, _: Event) -> None:
+    """Do nothing with the end of a run."""
 
 
 class UnderWay:
@@ -89,11 +90,11 @@ class UnderWay:
     The runs under way in a host, by id.
 
     Attributes:
-        suspended: Called with each that is suspended, once that is recorded.
+        ended: Called with each that ends or is suspended, once that is recorded.
     """
 
     def __init__(self) -> None:
-        self.suspended: Callable[[str], None] = _ignore
+        self.ended: Callable[[str, Event], None] = _ignore
         self._runs: dict[str, _Run] = {}
         self._some = asyncio.Event()
 
@@ -126,8 +127,13 @@ class UnderWay:
         """
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 -- it awaits
-        run = self._runs[run_id] = _Run(task, journal or Journal())
+        run = self._runs[run_id] = _Run(task, log, journal or Journal())
         self._some.set()
+
+        def told(end: Event) -> None:
+            tell(end)
+            self.ended(run_id, end)
+
         try:
             try:
                 yield run
@@ -135,19 +141,17 @@ class UnderWay:
                 by_caller = RunCancelled(actor=actor, reason="interrupted")
                 run.end = run.asked or by_caller
                 await log.append(*closing(run.journal.open_calls, run.end))
-                tell(run.end)
+                told(run.end)
                 if run.asked is None or task.cancelling() > 1:
                     raise
             else:
                 assert run.end is not None  # noqa: S101 -- who drives it sets it
                 await log.append(*run.before, *closing(run.journal.open_calls, run.end))
-                tell(run.end)
+                told(run.end)
         finally:
             if run.asked:
                 task.uncancel()
             run.over.set()
-            if isinstance(run.end, RunSuspended):
-                self.suspended(run_id)
             # One whose log has failed may be under way anew before it is over.
             if self._runs.get(run_id) is run:
                 del self._runs[run_id]
@@ -166,6 +170,16 @@ class UnderWay:
         run.stop(end)
         await run.over.wait()
         return run.end
+
+    async def recorded(self, run_id: str) -> None:
+        """
+        Return once all is durable that a run under way here has recorded.
+
+        Raises:
+            StoreError: It could not be stored.
+        """
+        if run := self._runs.get(run_id):
+            await run.log.append()
 
     async def wait(self) -> None:
         """Return once a run is under way."""

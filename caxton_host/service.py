@@ -11,6 +11,7 @@ it may not see does not exist for it.
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
 import logging
 from collections.abc import Callable, Mapping
@@ -80,6 +81,9 @@ class Submission:
         trigger: What began it: ``api`` or ``mcp``.
 
         trace: The W3C trace context of who asks; see `RunRequest`.
+
+        ahead: Whoever asks waits for the end, so that nobody waits until the start
+            is durable.
     """
 
     agent: str
@@ -88,12 +92,26 @@ class Submission:
     key: str | None = None
     trigger: str = "api"
     trace: Mapping[str, str] = field(default_factory=dict[str, str])
+    ahead: bool = False
+
+    @property
+    def slot(self) -> str:
+        """What is kept of its key, which may say something of whoever made it up."""
+        return codec.sha256(self._key)
 
     @property
     def digest(self) -> str:
-        """What is the same if the same is asked again."""
+        """
+        What is the same if the same is asked again with the same key.
+
+        The key is not kept, so nobody can find out by trying what was asked.
+        """
         asked = {"agent": self.agent, "input": self.input, "vars": {**self.variables}}
-        return codec.sha256(codec.canonical(asked))
+        return hmac.digest(self._key, codec.canonical(asked), "sha256").hex()
+
+    @property
+    def _key(self) -> bytes:
+        return (self.key or "").encode()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -163,7 +181,7 @@ class Service:
         self, who: Principal, wanted: Submission, ticket: Ticket | None = None
     ) -> str:
         """
-        Start a run, and return its id once its start is durable.
+        Start a run, and return its id once its start is durable, or runs `ahead`.
 
         It goes on in the background. If the caller is cancelled before it has begun,
         it does not begin.
@@ -192,7 +210,7 @@ class Service:
         run_id = self.host.new_id()
         if wanted.key is not None:
             digest, known = await self.store.submitted(
-                _key(who), wanted.key, wanted.digest, run_id
+                _key(who), wanted.slot, wanted.digest, run_id
             )
             if digest != wanted.digest:
                 raise UsageError(
@@ -204,7 +222,9 @@ class Service:
             run_id = known
 
         async def driving(begun: Callable[[str], None]) -> None:
-            await self.host.start(request, run_id=run_id, on_started=begun)
+            await self.host.start(
+                request, run_id=run_id, on_started=begun, ahead=wanted.ahead
+            )
 
         await self.background.begin(
             run_id, ticket or self.line.take(_key(who)), driving
@@ -242,6 +262,9 @@ class Service:
             NotFoundError: There is none for it.
         """
         row = await self.store.row(run_id)
+        if row is None:
+            await self.host.under_way.recorded(run_id)
+            row = await self.store.row(run_id)
         if row is None or not who.sees(row.agent, json.loads(row.actor)):
             raise NotFoundError(f"no run {run_id}", fix="ask for the list of runs")
         return row

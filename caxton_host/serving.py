@@ -121,8 +121,8 @@ async def serving(
         environ,
         watch=watchers.tell,
         load=load,
-        kinds={GO_ON: go_on},
         served=True,
+        kinds={GO_ON: go_on},
     ) as up:
         limits = config.serve
         service = Service(
@@ -142,7 +142,7 @@ async def serving(
             watchers=watchers,
         )
         wakers.append(Waker(service=service))
-        service.decided = up.host.under_way.suspended = wakers[0].look
+        service.decided = service.background.suspended = wakers[0].look
         it = Serving(up=up, service=service, waker=wakers[0])
         try:
             yield it
@@ -194,9 +194,10 @@ async def serve_http(
     Raises:
         UsageError: It cannot listen there, or nobody could call it.
     """
+    from .http import Client  # noqa: PLC0415 -- only here
     from .mcp.server import agents_app  # noqa: PLC0415 -- only here
     from .web.app import application  # noqa: PLC0415 -- only here
-    from .web.identity import identity_of, metadata  # noqa: PLC0415 -- only here
+    from .web.identity import identity_of  # noqa: PLC0415 -- only here
     from .web.listen import bind, listening, stopping  # noqa: PLC0415 -- only here
 
     limits, certificate = config.serve, web.certificate
@@ -206,7 +207,9 @@ async def serve_http(
     async with contextlib.AsyncExitStack() as stack:
         listener = stack.enter_context(bind(limits.host, limits.port))
         it = await stack.enter_async_context(serving(config, paths, environ, load=load))
-        identity = identity_of(limits, it.up.store, it.up.host.clock)
+        client = Client(proxy=config.proxy)
+        stack.push_async_callback(client.aclose)
+        identity = identity_of(limits, it.up.store, it.up.host.clock, client)
         await _refuse_nobody(limits, it.up.store)
         agents = None
         if limits.mcp:
@@ -219,7 +222,7 @@ async def serve_http(
             mcp=agents,
             scrape=it.up.telemetry.scrape,
             ready=it.ready,
-            metadata=metadata(limits.oauth),
+            tools=it.up.tools,
         )
         await stack.enter_async_context(listening(app, listener, certificate))
         with stopping(web.stops) as asked:

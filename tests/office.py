@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from caxton_host.service import Service, Submission
 from caxton_host.testing import FakeTools, Script
 from caxton_host.web.app import application
 from caxton_host.web.identity import Unauthenticated
+from caxton_host.web.listen import bind, listening
 from tests.scene import ANSWERS, DEMO, Scene, ended, pack
 
 
@@ -143,3 +145,21 @@ def calling(
         base_url="http://127.0.0.1:8080",
         headers={"authorization": "Bearer ann"},
     )
+
+
+@asynccontextmanager
+async def on_a_port(
+    office: Office, serve: Serve | None = None, who: str = "ann"
+) -> AsyncGenerator[httpx.AsyncClient]:
+    """Serve on a port of this machine, and yield a client of it."""
+    app = application(office.service, Names(), serve or Serve())
+    with bind("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        async with (
+            listening(app, listener),
+            httpx.AsyncClient(
+                base_url=f"http://127.0.0.1:{port}",
+                headers={"authorization": f"Bearer {who}"},
+            ) as client,
+        ):
+            yield client

@@ -27,6 +27,11 @@ class Programs:
         """Return the command of the program with that name."""
         return [NODE, str(self._scope / name / "dist" / "index.js")]
 
+    def inspector(self) -> list[str]:
+        """Return the command of the MCP inspector."""
+        launcher = self._scope / "inspector" / "clients" / "launcher"
+        return [NODE, str(launcher / "build" / "index.js")]
+
 
 def install(folder: Path) -> None:
     """Have npm put them into *folder*, which holds each against its digest."""

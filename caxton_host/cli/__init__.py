@@ -35,6 +35,7 @@ COMMANDS = {
     "init": "Write a starter configuration here.",
     "run": "Run an agent, or a module, to its end.",
     "serve": "Serve agents as MCP tools, and a control API.",
+    "mcp": "Have other programs start the host as their server.",
     "runs": "List, show and explain runs.",
     "events": "List, follow and export the events of a run.",
     "replay": "Execute a recorded run again, touching nothing.",

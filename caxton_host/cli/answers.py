@@ -51,7 +51,7 @@ class Answers:
         Raises:
             UsageError: There is no such file, or it holds something else.
         """
-        from ..mcp.results import completed
+        from ..results import completed
 
         named = f"{option} {path.name}"
         try:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.approvals import VERDICTS, Asked, Verdict
-from ..core.calls import JSON
+from ..approving import Waiting, waiting_in
+from ..core.approvals import VERDICTS, Verdict
 from ..core.events import ApprovalRequested
 from ..core.redact import Redactor
 from ..core.summary import summarise
@@ -52,82 +52,26 @@ def command() -> None:
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Waiting:
-    """A call that waits, and its run."""
-
-    run_id: str
-    agent: str
-    asked: Asked
-    asked_at: int
-    is_over: bool
-
-    @property
-    def call(self) -> ApprovalRequested:
-        return self.asked.requested
-
-    @property
-    def until(self) -> str:
-        if self.call.until is None:
-            return ""
-        at = moment(self.call.until)[:_TO_THE_SECOND]
-        return f"{at}, expired" if self.is_over else at
-
-    def to_document(self) -> dict[str, JSON]:
-        """Return the ``caxton.approval/v1`` document."""
-        call = self.call
-        return {
-            "$type": "caxton.approval/v1",
-            "run_id": self.run_id,
-            "agent": self.agent,
-            "seq": self.asked.seq,
-            "call": call.call,
-            "name": call.name,
-            "server": call.server,
-            "tool": call.tool,
-            "params": call.params,
-            "params_sha256": call.params_sha256,
-            "rule": call.rule,
-            "by": list(call.by),
-            "asked_at": self.asked_at,
-            "until": call.until,
-            "expired": self.is_over,
-        }
-
-
-def _waiting_in(recording: Recording) -> list[_Waiting]:
+def _now() -> int:
     from ..clock import SystemClock
 
-    if recording.state != "suspended":
-        return []
-    now = SystemClock().now()
-    times = {item.seq: item.recorded_at for item in recording.own}
-    return [
-        _Waiting(
-            run_id=recording.run_id,
-            agent=recording.started.agent,
-            asked=asked,
-            asked_at=times.get(asked.seq or 0, 0),
-            is_over=asked.is_over(now),
-        )
-        for asked in recording.journal().waiting
-    ]
+    return SystemClock().now()
 
 
-async def _all(store: SqlStore, agent: str | None = None) -> list[_Waiting]:
+async def _all(store: SqlStore, agent: str | None = None) -> list[Waiting]:
     from ..recording import Recording
 
-    found: list[_Waiting] = []
+    found: list[Waiting] = []
     for row in reversed(await store.runs(_MOST, agent=agent, state="suspended")):
         try:
-            found += _waiting_in(await Recording.load(row.run_id, store))
+            found += waiting_in(await Recording.load(row.run_id, store), _now())
         except StoreError as exc:
             # The others wait nevertheless.
             note(f"warning: run {row.run_id} cannot be read: {exc}")
     return found
 
 
-async def _listed(frame: Frame, agent: str | None) -> list[_Waiting]:
+async def _listed(frame: Frame, agent: str | None) -> list[Waiting]:
     async with frame.log() as store:
         return await _all(store, agent)
 
@@ -168,13 +112,20 @@ def list_(frame: Frame, agent: str | None, as_json: bool) -> None:
                 f"{one.call.server}/{one.call.tool}",
                 _short(one.call),
                 ", ".join(map(str, one.call.by)),
-                one.until,
+                _until(one),
             )
             for one in found
         ),
     )
     if not found:
         note("nothing waits for an approval")
+
+
+def _until(one: Waiting) -> str:
+    if one.call.until is None:
+        return ""
+    at = moment(one.call.until)[:_TO_THE_SECOND]
+    return f"{at}, expired" if one.is_over else at
 
 
 def _short(call: ApprovalRequested) -> str:
@@ -203,13 +154,13 @@ def show_(frame: Frame, run: str, seq: int | None, as_json: bool) -> None:
         for line in described(one.asked):
             say(line)
         say(f"asked  {moment(one.asked_at)[:_TO_THE_SECOND]} UTC")
-        say(f"until  {one.until or 'somebody decides'}")
+        say(f"until  {_until(one) or 'somebody decides'}")
     for one in found:
         for line in _commands(frame, one):
             note(line)
 
 
-def _commands(frame: Frame, one: _Waiting) -> list[str]:
+def _commands(frame: Frame, one: Waiting) -> list[str]:
     if one.is_over:
         return [f"to go on without it: {frame.command()} runs resume {one.run_id}"]
     return [
@@ -218,12 +169,12 @@ def _commands(frame: Frame, one: _Waiting) -> list[str]:
     ]
 
 
-async def _found(frame: Frame, run: str, seq: int | None) -> list[_Waiting]:
+async def _found(frame: Frame, run: str, seq: int | None) -> list[Waiting]:
     from ..recording import Recording
 
     async with frame.log() as store:
         recording = await Recording.load(await store.find_run(run), store)
-    waiting = _waiting_in(recording)
+    waiting = waiting_in(recording, _now())
     found = [one for one in waiting if seq in {None, one.asked.seq}]
     if not found:
         known = ", ".join(str(one.asked.seq) for one in waiting) or "none"
@@ -341,7 +292,6 @@ def deny(ctx: click.Context, frame: Frame, said: _Said) -> None:
 
 def _decide(ctx: click.Context, frame: Frame, verdict: Verdict, said: _Said) -> None:
     from ..approving import Word, open_questions
-    from ..clock import SystemClock
 
     if said.variables and said.no_resume:
         raise UsageError(
@@ -370,7 +320,7 @@ def _decide(ctx: click.Context, frame: Frame, verdict: Verdict, said: _Said) -> 
             show(summarise(recording.run_id, recording.own).to_document())
         note(f"to go on: {frame.command()} runs resume {recording.run_id}")
         return
-    if not open_questions(recording, SystemClock().now()):
+    if not open_questions(recording, _now()):
         recording = drive(_go_on(told, recording.run_id), frame.command())
     ctx.exit(told.ending(recording))
 

@@ -10,14 +10,13 @@ import click
 
 from ..core.budgets import UNIT, Budget, Calls, Concurrency, Pace, Sum, standing
 from ..core.calls import JSON
-from ..core.names import nearest, run_of
-from ..errors import UsageError
+from ..core.names import run_of
 from .frame import Frame, as_json, wait
+from .judgement import agent_of
 from .screen import note, show, table
 from .show import moment
 
 if TYPE_CHECKING:
-    from ..config import Config
     from ..core.grants import Rule
     from ..store.accounts import Spent
 
@@ -108,27 +107,14 @@ async def _read(frame: Frame, agent: str | None) -> list[_Row]:
     from ..bootstrap import open_store
 
     config = frame.load()
+    agents = config.agents if agent is None else {agent: agent_of(config, agent)}
     rows: list[_Row] = []
     async with open_store(config, write=False) as store:
-        for name in _asked(config, agent):
+        for name, one in sorted(agents.items()):
             spent = await store.spent(name)
-            for rule in config.agents[name].grant.allow:
+            for rule in one.grant.allow:
                 rows += _rows(name, rule, spent)
     return rows
-
-
-def _asked(config: Config, agent: str | None) -> Iterable[str]:
-    if agent is None:
-        return sorted(config.agents)
-    if agent not in config.agents:
-        meant = nearest(agent, [*config.agents])
-        raise UsageError(
-            f"there is no agent {agent!r}",
-            fix=f"name {meant}, or see caxton agent list"
-            if meant
-            else "caxton agent list shows them",
-        )
-    return [agent]
 
 
 def _rows(agent: str, rule: Rule, spent: Spent) -> Iterable[_Row]:

@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..core.calls import JSON
-from ..core.decisions import Allowed, Considered, Refusal
+from ..core.decisions import Allowed, Refusal
 from ..core.judging import Explanation
-from ..core.names import nearest
-from ..core.schemas import Mismatch
 from ..core.toml_text import value_text
-from ..errors import NotFoundError
 from .screen import plain, say
+from .tools import check_known
 
 if TYPE_CHECKING:
     from ..config import Agent, Config
 
 __all__ = [
     "agent_of",
-    "as_sent",
-    "considered",
     "tell_asked",
     "tell_remedy",
     "tell_rules",
 ]
-
-
-#: As long as any key of a call.
-_KEY = "0" * 64
 
 
 def agent_of(config: Config, name: str) -> Agent:
@@ -38,54 +28,9 @@ def agent_of(config: Config, name: str) -> Agent:
     Raises:
         NotFoundError: The configuration has none.
     """
-    if name not in config.agents:
-        meant = nearest(name, [*config.agents])
-        raise NotFoundError(
-            f"no agent {name!r} in the configuration",
-            fix=f"write {meant}" if meant else "caxton agent list shows them",
-        )
+    otherwise = f"no agent {name!r} in the configuration"
+    check_known(name, config.agents, otherwise, "caxton agent list")
     return config.agents[name]
-
-
-def as_sent(
-    config: Config, server: str, tool: str, check: Callable[[JSON], Mismatch | None]
-) -> Callable[[JSON], Mismatch | None]:
-    """Return *check* for parameters to which the host adds a key of its own."""
-    known = config.servers.get(server)
-    name = known.options(tool).key_argument if known else None
-    if name is None:
-        return check
-
-    def keyed(params: JSON) -> Mismatch | None:
-        return check({**(params if isinstance(params, dict) else {}), name: _KEY})
-
-    return keyed
-
-
-def considered(explained: Explanation) -> list[JSON]:
-    """Return what each rule says, for documents."""
-    return [
-        {
-            **one.rule.to_payload(),
-            "kind": one.kind,
-            "fits": one.speaks,
-            "refusal": _refusal(one),
-        }
-        for one in explained.considered
-    ]
-
-
-def _refusal(one: Considered) -> dict[str, JSON] | None:
-    if one.refusal is None:
-        return None
-    failure = one.refusal.failure
-    wanted: JSON = {failure.kind: failure.wanted} if failure else None
-    return {
-        "code": one.refusal.code,
-        "message": one.refusal.message,
-        "path": one.refusal.path or None,
-        "wanted": wanted,
-    }
 
 
 def tell_asked(explained: Explanation) -> None:

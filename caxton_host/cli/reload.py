@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
-from ..core.calls import JSON
-from ..core.outcomes import is_failure
 from ..core.redact import Redactor
-from ..errors import NotFoundError
+from ..hosts import Answer, ask_hosts, asked_of, reload_document
 from .exits import FAILED
 from .frame import Frame, as_json, local_actor, wait
 from .overrides import check_text
@@ -20,31 +15,8 @@ from .screen import complain, note, patience, plain, say, show
 
 if TYPE_CHECKING:
     from ..config import Config
-    from ..store.sql import SqlStore
 
-__all__ = ["Answer", "ask", "command"]
-
-_PAUSE = 0.1
-_MOST = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """
-    What came of something at one host.
-
-    Attributes:
-        state: ``done``; ``ended``: it has, so nothing is left to do; or ``failed``.
-
-        text: The same for people.
-    """
-
-    state: Literal["done", "ended", "failed"]
-    text: str
-
-
-_SILENT = Answer("failed", "does not answer")
-_ENDED = Answer("ended", "has ended")
+__all__ = ["ask", "command"]
 
 
 @click.command("reload")
@@ -76,7 +48,7 @@ def command(
         # Nobody is asked to load what is broken.
         answers = wait(ask(frame.load(), host, "reload", reason))
     if as_json:
-        show([_document(name, answer) for name, answer in answers.items()])
+        show([reload_document(name, answer) for name, answer in answers.items()])
     else:
         for name, answer in answers.items():
             say(f"{name}: {plain(answer.text)}")
@@ -85,15 +57,6 @@ def command(
     if any(answer.state == "failed" for answer in answers.values()):
         complain("a host goes on as before", "mend what it says, and ask again")
         ctx.exit(FAILED)
-
-
-def _document(host: str, answer: Answer) -> dict[str, JSON]:
-    return {
-        "$type": "caxton.reload/v1",
-        "host": host,
-        "reloaded": answer.state == "done",
-        "outcome": answer.text,
-    }
 
 
 async def ask(
@@ -127,38 +90,9 @@ async def ask(
     file = file_of(config.store_url)
     if file is not None and not file.exists():
         # It is not made to say that it holds nothing.
-        _asked_of((), only)
+        asked_of((), only)
         return {}
     async with open_store(config, write=True) as store:
-        asked = {
-            host: await store.ask(host, kind, local_actor(), reason, subject)
-            for host in _asked_of(await store.hosts(), only)
-        }
-        async with asyncio.TaskGroup() as tasks:
-            found = {
-                host: tasks.create_task(_answer(store, host, number))
-                for host, number in asked.items()
-            }
-    return {host: task.result() for host, task in found.items()}
-
-
-def _asked_of(hosts: Sequence[str], only: str | None) -> Sequence[str]:
-    if only is None:
-        return hosts
-    if only not in hosts:
-        names = ", ".join(hosts)
-        see = f"name one of: {names}" if names else "leave out --host: none is up"
-        raise NotFoundError(f"no host {only!r} is up", fix=see)
-    return [only]
-
-
-async def _answer(store: SqlStore, host: str, number: int) -> Answer:
-    try:
-        async with asyncio.timeout(_MOST):
-            while (outcome := await store.outcome(number)) is None:
-                if host not in await store.hosts():
-                    return _ENDED
-                await asyncio.sleep(_PAUSE)
-    except TimeoutError:
-        return _SILENT
-    return Answer("failed" if is_failure(outcome) else "done", outcome)
+        return await ask_hosts(
+            store, kind, local_actor(), reason, subject=subject, only=only
+        )

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import click
 
-from ..core.calls import JSON
-from ..core.outcomes import RESTARTED
+from ..hosts import restart_document
 from . import completion
 from .exits import FAILED
 from .frame import Frame, as_json, wait
 from .overrides import check_text
-from .reload import Answer, ask
+from .reload import ask
 from .screen import complain, note, patience, plain, say, show
 
 __all__ = ["restart"]
@@ -53,7 +52,7 @@ def restart(
     with patience("asking the hosts"):
         answers = wait(ask(config, host, "restart", reason, name))
     if as_json:
-        show([_document(name, *answer) for answer in answers.items()])
+        show([restart_document(name, *answer) for answer in answers.items()])
     else:
         for one, answer in answers.items():
             say(f"{one}: {plain(answer.text)}")
@@ -63,13 +62,3 @@ def restart(
         see = f"caxton server logs {name} shows what it said"
         complain(f"{name} could not be started everywhere", see)
         ctx.exit(FAILED)
-
-
-def _document(server: str, host: str, answer: Answer) -> dict[str, JSON]:
-    return {
-        "$type": "caxton.restart/v1",
-        "server": server,
-        "host": host,
-        "restarted": answer.text == RESTARTED,
-        "outcome": answer.text,
-    }

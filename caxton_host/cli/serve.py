@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-class _Seconds(click.ParamType):
+class _Seconds(click.ParamType[float]):
     name = "duration"
 
     def convert(

@@ -17,7 +17,7 @@ from ..core.calls import JSON
 from ..core.names import nearest
 from ..core.principals import SCOPES, Principal, Scope
 from ..core.redact import Redactor
-from ..core.tokens import Token, is_agent_pattern
+from ..core.tokens import PREFIX, Token, is_agent_pattern
 from ..errors import CaxtonError, NotFoundError, UsageError
 from ..ports import TokenRow
 from .frame import Frame, as_json, wait
@@ -309,8 +309,9 @@ async def _revoke(frame: Frame, token_id: str, now: int) -> None:
 
 def _named(word: str, rows: list[TokenRow]) -> TokenRow:
     """Return the token that can still be revoked and has that id or name."""
-    if whole := Token.parse(word):
-        word = whole.id  # No error is to show its secret.
+    if word.startswith(PREFIX):
+        # Of a whole token no error is to show the secret.
+        word = word.removeprefix(PREFIX).partition("_")[0]
     live = [row for row in rows if row.revoked_at is None]
     found = [row for row in live if word in {row.id, row.name}]
     if len(found) == 1:

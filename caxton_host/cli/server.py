@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ import click
 
 from ..clock import SystemClock
 from ..core.calls import JSON
-from ..core.names import nearest
+from ..core.documents import server_document, server_test_document
 from ..errors import NotFoundError, ServerUnavailable, UsageError
 from . import completion, variables
 from .frame import Frame, as_json, wait
@@ -26,7 +25,7 @@ from .restart import restart
 from .screen import counted, note, patience, say, show, table
 from .state import seen
 from .times import ago
-from .tools import headline, of_server, tell_changed
+from .tools import check_known, headline, of_server, tell_changed
 from .variables import by_hand
 
 if TYPE_CHECKING:
@@ -76,12 +75,8 @@ command.add_command(restart)
 
 def check(config: Config, name: str) -> None:
     """Complain if no server is called *name*."""
-    if name not in config.servers:
-        meant = nearest(name, list(config.servers))
-        raise NotFoundError(
-            f"no server {name!r} in the configuration",
-            fix=f"name {meant}" if meant else "caxton server list shows them",
-        )
+    otherwise = f"no server {name!r} in the configuration"
+    check_known(name, config.servers, otherwise, "caxton server list")
 
 
 @command.command("list")
@@ -108,7 +103,7 @@ def list_(frame: Frame, as_json: bool) -> None:
     assert isinstance(described, dict)  # noqa: S101 -- a table
     known = seen(config)
     servers = [
-        _document(name, server) | known[name].document()
+        server_document(name, server) | known[name].document()
         for name, server in sorted(described.items())
     ]
     if as_json:
@@ -136,21 +131,6 @@ def _known_of(live: JSON, as_of: JSON) -> str:
     if not isinstance(as_of, int):
         return "-"
     return ago((SystemClock().now() - as_of) / 1e6)
-
-
-def _document(name: str, described: JSON) -> dict[str, JSON]:
-    """Return the ``caxton.server/v1`` document of a server, secrets masked."""
-    assert isinstance(described, dict)  # noqa: S101 -- a table
-    command = described.get("command")
-    words = [str(word) for word in command] if isinstance(command, list) else []
-    return {
-        "$type": "caxton.server/v1",
-        "name": name,
-        "transport": described["transport"],
-        "address": shlex.join(words) if words else described["url"],
-        "required": described["required"],
-        "origin": described["origin"],
-    }
 
 
 @command.command("add", context_settings={"ignore_unknown_options": True})
@@ -284,12 +264,16 @@ def test(
             offered, found = wait(_asked(config, name, scope))
         except ServerUnavailable as exc:
             if as_json:
-                show(_answer(name, {}, [], [], problem=str(exc)))
+                show(server_test_document(name, {}, [], [], problem=str(exc)))
             raise
     facts = offered.servers[name]
     tell_changed(offered.offers, offered.accepted)
     if as_json:
-        show(_answer(name, facts, [offer.tool for offer in offered.offers], found))
+        show(
+            server_test_document(
+                name, facts, [offer.tool for offer in offered.offers], found
+            )
+        )
         return
     took = (time.monotonic() - started) * 1000
     say(
@@ -316,24 +300,3 @@ async def _asked(
     async with reached(config, [name], scope) as asked:
         offered = await asked.offered([name])
         return offered, await asked.tools.resources([name], scope)
-
-
-def _answer(
-    name: str,
-    facts: Mapping[str, JSON],
-    tools: list[str],
-    resources: Sequence[ServerResource],
-    problem: str | None = None,
-) -> dict[str, JSON]:
-    return {
-        "$type": "caxton.server-test/v1",
-        "server": name,
-        "answers": problem is None,
-        "problem": problem,
-        **{key: facts.get(key) for key in ("name", "version", "protocol")},
-        "tools": [*tools],
-        "resources": [
-            {"key": one.key, "uri": one.uri, "bytes": one.size, "error": one.error}
-            for one in resources
-        ],
-    }

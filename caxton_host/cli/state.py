@@ -2,128 +2,19 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..core.calls import JSON
-from ..core.events import (
-    BreakerClosed,
-    BreakerOpened,
-    Recorded,
-    ServerConnected,
-    ServerDisabled,
-    ServerLost,
-    ServerRestarted,
-    ToolCompleted,
-    ToolInvoked,
-    ToolsChanged,
-)
+from ..core.events import Recorded
 from ..core.names import RUN
+from ..core.seen import HOST, LOOKED_AT, OF_HOSTS, OF_RUNS, Seen, learned
 from ..errors import UsageError
 from .frame import wait
 
 if TYPE_CHECKING:
     from ..config import Config
 
-__all__ = ["Seen", "learned", "seen"]
-
-_HOST = "host/"
-_OF_HOSTS = (
-    ServerConnected,
-    ServerDisabled,
-    ServerLost,
-    ServerRestarted,
-    BreakerOpened,
-    BreakerClosed,
-    ToolsChanged,
-)
-_OF_RUNS = (ToolInvoked, ToolCompleted)
-
-#: How many events are looked at, the newest first.
-_EVENTS = 2000
-
-
-@dataclass(slots=True, kw_only=True)
-class Seen:
-    """
-    A server in the newest host that had to do with it; first in one that is up.
-
-    Attributes:
-        host: The stream of that host, or ``None``: none had, or it is long ago.
-
-        live: That host is up, so the rest is so now.
-
-        as_of: When it recorded something of the server last, in microseconds.
-
-        state: ``connected``, ``lost`` or ``disabled``: what was recorded last.
-
-        protocol: What was spoken with it.
-
-        restarts: How often it was started again.
-
-        breaker: ``open``, or ``closed`` when that was taken back or never so.
-
-        generation: How many lists of its tools there were.
-
-        took: What its newest calls took, in microseconds, in whichever host.
-    """
-
-    host: str | None = None
-    live: bool = False
-    as_of: int | None = None
-    state: str | None = None
-    protocol: str | None = None
-    restarts: int = 0
-    breaker: str | None = None
-    generation: int = 0
-    took: list[int] = field(default_factory=list[int])
-
-    @property
-    def latency_ms(self) -> float | None:
-        """The median of its newest calls, or ``None``."""
-        return round(statistics.median(self.took) / 1000, 3) if self.took else None
-
-    def document(self) -> dict[str, JSON]:
-        """Return it as keys of ``caxton.server/v1``."""
-        known = self.host is not None
-        return {
-            "host": self.host,
-            "live": self.live if known else None,
-            "as_of": self.as_of,
-            "state": self.state,
-            "protocol": self.protocol,
-            "latency_ms": self.latency_ms,
-            "restarts": self.restarts if known else None,
-            "breaker": self.breaker,
-            "generation": self.generation if known else None,
-        }
-
-    def take(self, recorded: Recorded) -> None:
-        """Learn from an event of its host."""
-        if self.host is None:
-            self.host, self.breaker = recorded.stream, "closed"
-        self.as_of = recorded.recorded_at
-        match recorded.event:
-            case ServerConnected(protocol=protocol):
-                self.state, self.protocol = "connected", protocol
-                self.generation = self.generation or 1
-            case ServerLost():
-                self.state = "lost"
-            case ServerDisabled():
-                self.state = "disabled"
-            case ServerRestarted():
-                self.restarts += 1
-            case BreakerOpened():
-                self.breaker = "open"
-            case BreakerClosed():
-                self.breaker = "closed"
-            case ToolsChanged(actor=None):
-                self.generation += 1
-            case _:
-                pass
+__all__ = ["seen"]
 
 
 def seen(config: Config) -> dict[str, Seen]:
@@ -136,66 +27,10 @@ def seen(config: Config) -> dict[str, Seen]:
     return learned(config.servers, hosts, runs, up)
 
 
-def learned(
-    names: Iterable[str],
-    hosts: Sequence[Recorded],
-    runs: Sequence[Recorded],
-    up: Collection[str] = (),
-) -> dict[str, Seen]:
-    """
-    Return what events say of the servers called *names*.
-
-    Args:
-        names: The servers.
-
-        hosts: Events of hosts, the newest first.
-
-        runs: Events of runs, the newest first.
-
-        up: Hosts that are up.
-    """
-    found = {name: Seen() for name in names}
-    _learn_states(found, hosts, up)
-    _learn_latency(found, runs)
-    return found
-
-
 async def _read(config: Config) -> tuple[list[Recorded], list[Recorded], list[str]]:
     from ..bootstrap import open_store
 
     async with open_store(config, write=False) as store:
-        of_hosts = await store.newest(_HOST, [t.__name__ for t in _OF_HOSTS], _EVENTS)
-        of_runs = await store.newest(RUN, [t.__name__ for t in _OF_RUNS], _EVENTS)
+        of_hosts = await store.newest(HOST, OF_HOSTS, LOOKED_AT)
+        of_runs = await store.newest(RUN, OF_RUNS, LOOKED_AT)
         return of_hosts, of_runs, await store.hosts()
-
-
-def _learn_states(
-    found: dict[str, Seen], newest_first: Sequence[Recorded], up: Collection[str]
-) -> None:
-    latest: dict[str, str] = {}
-    living = [recorded for recorded in newest_first if recorded.stream in up]
-    for recorded in (*living, *newest_first):
-        latest.setdefault(_server(recorded), recorded.stream)
-    for recorded in reversed(newest_first):
-        name = _server(recorded)
-        if name in found and latest[name] == recorded.stream:
-            found[name].take(recorded)
-            found[name].live = recorded.stream in up
-
-
-def _server(recorded: Recorded) -> str:
-    return str(getattr(recorded.event, "server", ""))
-
-
-def _learn_latency(found: dict[str, Seen], newest_first: Iterable[Recorded]) -> None:
-    # A call's end comes before its beginning here.
-    took: dict[tuple[str, int], int] = {}
-    for recorded in newest_first:
-        match recorded.event:
-            case ToolCompleted(call=call, duration_us=duration):
-                took[recorded.stream, call] = duration
-            case ToolInvoked(call=call, server=str(server)) if server in found:
-                if (recorded.stream, call) in took:
-                    found[server].took.append(took[recorded.stream, call])
-            case _:
-                pass

@@ -73,6 +73,11 @@ def command(
             "a proposal is made of recorded calls, or of a manifest",
             fix="name agents or runs, or say --manifest FILE.wasm",
         )
+    if file and (since is not None or with_denied):
+        raise UsageError(
+            "a manifest has no calls to choose from",
+            fix="leave out --since and --with-denied, or --manifest",
+        )
     if file:
         _of_manifest(file, as_json=as_json)
         return

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
-from ..core.calls import JSON, Route
-from ..core.decisions import Allowed, Attempt, Tally, decide
-from ..core.judging import ALLOWED, ASKS, explain
-from ..core.remedies import remedy
+from ..core.calls import JSON
+from ..core.judging import ALLOWED, ASKS
 from .exits import FAILED, SUSPENDED
 from .frame import Frame, as_json
-from .judgement import (
-    agent_of,
-    as_sent,
-    considered,
-    tell_asked,
-    tell_remedy,
-    tell_rules,
-)
+from .judgement import agent_of, tell_asked, tell_remedy, tell_rules
 from .params import Words
 from .screen import say, show
 from .tools import split
-
-if TYPE_CHECKING:
-    from ..core.grants import Grant
 
 __all__ = ["command"]
 
@@ -69,49 +55,31 @@ def command(
       caxton grant explain weather demo/echo text=hi --after demo/get_weather
     """
     from ..clock import SystemClock
-    from ..codec import encode
-    from ..schemas import fits, input_check
+    from ..explaining import as_sent, judge
+    from ..schemas import input_check
     from .offered import known
 
     config = frame.load()
-    one = agent_of(config, agent)
     server, name = split(tool)
     schema = (known(config, start=False).get(server) or {}).get(name)
-    values = Words.read(params).params(_loosened(schema))
-    tally = Tally()
-    for before in map(split, after):
-        _spend(one.grant, before, tally)
-    attempt = Attempt(
-        route=Route(server=server, tool=name),
-        params=values,
-        size=len(encode(values)),
-        now=SystemClock().now(),
-        matches=fits,
+    judgement = judge(
+        agent_of(config, agent),
+        (server, name),
+        Words.read(params).params(_loosened(schema)),
+        after=map(split, after),
         schema=as_sent(config, server, name, input_check(schema))
         if isinstance(schema, dict)
         else None,
+        now=SystemClock().now(),
     )
-    explained = explain(one.grant, attempt, tally)
-    lacks = remedy(agent, explained, tally)
+    explained = judgement.explained
     if as_json:
-        show(
-            {
-                "$type": "caxton.judgement/v1",
-                "agent": agent,
-                "server": server,
-                "tool": name,
-                "params": values,
-                "verdict": explained.code,
-                "rule": explained.rule,
-                "considered": considered(explained),
-                "remedy": lacks,
-            }
-        )
+        show(judgement.to_document())
     else:
         say(f"verdict   {explained.code}, rule {explained.rule or 'none'}")
         tell_asked(explained)
         tell_rules(explained)
-        tell_remedy(lacks)
+        tell_remedy(judgement.remedy)
     if explained.code == ASKS:
         ctx.exit(SUSPENDED)
     if explained.code != ALLOWED:
@@ -123,12 +91,3 @@ def _loosened(schema: JSON) -> dict[str, JSON]:
     known = schema if isinstance(schema, dict) else {}
     strict = ("required", "additionalProperties")
     return {key: value for key, value in known.items() if key not in strict}
-
-
-def _spend(grant: Grant, target: tuple[str, str], tally: Tally) -> None:
-    server, tool = target
-    verdict = decide(grant, Attempt(route=Route(server=server, tool=tool)), tally)
-    if isinstance(verdict, Allowed):
-        tally.used[verdict.rule.id] += 1
-    tally.called.add(target)
-    tally.done.add(target)

@@ -9,6 +9,7 @@ import click
 
 from ..acceptance import unaccepted
 from ..core.calls import JSON
+from ..core.documents import tool_document
 from ..core.names import nearest
 from ..errors import NotFoundError, UsageError
 from . import completion, variables
@@ -57,22 +58,6 @@ def check_known(name: str, known: Collection[str], otherwise: str, see: str) -> 
         raise NotFoundError(otherwise, fix=fix)
 
 
-def _document(offer: Offer, accepted: Accepted) -> dict[str, JSON]:
-    """Return the ``caxton.tool/v1`` document of a tool."""
-    before = accepted.get((offer.server, offer.tool))
-    return {
-        "$type": "caxton.tool/v1",
-        "server": offer.server,
-        "tool": offer.tool,
-        "exposed": offer.exposed,
-        "description": offer.description,
-        "input_schema": offer.parameters,
-        "effect": offer.effect,
-        "definition_sha256": offer.definition_sha256,
-        "accepted": None if before is None else before == offer.definition_sha256,
-    }
-
-
 def tell_changed(offers: Sequence[Offer], accepted: Accepted) -> None:
     """Warn of each tool that runs do not see, for it was accepted otherwise."""
     for offer in offers:
@@ -86,7 +71,7 @@ def tell(offered: Offered, *, as_json: bool) -> None:
     offers = offered.offers
     tell_changed(offers, offered.accepted)
     if as_json:
-        show([_document(offer, offered.accepted) for offer in offers])
+        show([tool_document(offer, offered.accepted) for offer in offers])
         return
     table(
         ("tool", "exposed as", "effect", "description"),
@@ -101,7 +86,7 @@ def _page(offer: Offer, accepted: Accepted, *, as_json: bool) -> None:
     """Print all that there is to know of a tool before it is called."""
     tell_changed([offer], accepted)
     if as_json:
-        show(_document(offer, accepted))
+        show(tool_document(offer, accepted))
         return
     say(f"{offer.server}/{offer.tool}  {offer.effect}, exposed as {offer.exposed}")
     if offer.description:

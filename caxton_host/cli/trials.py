@@ -16,10 +16,10 @@ from ..core.judging import Judged, Retrial
 from ..core.names import meant_tool, run_of
 from ..core.schemas import Mismatch
 from ..errors import NotFoundError, NotKeptError
+from ..explaining import as_sent
 from ..recording import Recording
 from ..schemas import fits, input_check
 from ..tooling import server_names
-from .judgement import as_sent
 from .spending import Spending
 
 if TYPE_CHECKING:

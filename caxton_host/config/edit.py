@@ -7,9 +7,6 @@ loaded before it replaces the file, in one step.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,6 +14,7 @@ from ..core.names import nearest
 from ..core.toml_text import key_text, quoted, value_text
 from ..errors import ConfigError, NotFoundError
 from .fields import table
+from .files import replace_file
 from .headers import header
 from .load import load_bytes
 from .paths import home_folder
@@ -179,19 +177,7 @@ def _replace(path: Path, text: str, environ: Mapping[str, str]) -> None:
     data = text.encode()
     target = path.resolve()
     load_bytes(data, target, environ=environ, cwd=target.parent)
-    mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
-    handle, draft = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with open(handle, "wb") as file:  # noqa: PTH123 -- a descriptor
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(draft).chmod(mode)
-        Path(draft).replace(target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            Path(draft).unlink()
-        raise
+    replace_file(target, data)
 
 
 def init_text(*, imports: Sequence[str] = ()) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from ..core.calls import JSON
 from ..core.origins import in_the_clear, is_loopback
@@ -27,9 +26,8 @@ _ADDRESS = re.compile(r"[A-Za-z0-9._:%-]{1,255}")
 _NAME = re.compile(r"(?:[a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?")
 _ORIGIN = re.compile(rf"https?://{_NAME.pattern}")
 _AUDIENCE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,1024}")
-_NUMBER = re.compile("[0-9]{1,5}")
-#: Variables of the environment that come before the file.
-_VARIABLES = ("mcp", "api", "host", "port")
+#: Variables of the environment that come before the file, by their keys.
+_VARIABLES = {"mcp": "CAXTON_SERVE_MCP", "api": "CAXTON_SERVE_API"}
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -163,25 +161,16 @@ def from_environment(given: Serve, environ: Mapping[str, str]) -> Serve:
     Raises:
         ConfigError: It says what cannot be.
     """
-    found: dict[str, Any] = {}
-    for key in _VARIABLES:
-        name = f"CAXTON_SERVE_{key.upper()}"
+    found: dict[str, bool] = {}
+    for key, name in _VARIABLES.items():
         if text := environ.get(name):
-            found[key] = _said(key, text, name)
+            if text.lower() not in _FLAGS:
+                raise ConfigError(
+                    f"the variable {name} is neither true nor false",
+                    fix="set it to one of them, or unset it",
+                )
+            found[key] = _FLAGS[text.lower()]
     return replace(given, **found)
-
-
-def _said(key: str, text: str, name: str) -> str | int | bool:
-    if key == "host" and _ADDRESS.fullmatch(text):
-        return text
-    if key == "port" and _NUMBER.fullmatch(text) and int(text) <= _LAST_PORT:
-        return int(text)
-    if key in {"mcp", "api"} and text.lower() in _FLAGS:
-        return _FLAGS[text.lower()]
-    wanted = {"host": "an address", "port": "a port"}.get(key, "true or false")
-    raise ConfigError(
-        f"the variable {name} is not {wanted}", fix="set it to one, or unset it"
-    )
 
 
 def _object_schema(value: object, at: At) -> Mapping[str, JSON]:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping, Sequence
+
 from .calls import JSON
+from .catalogue import Offer
+from .contexts import ServerResource
 from .events import Recorded
 from .payloads import to_payload
 
-__all__ = ["event_document"]
+__all__ = [
+    "event_document",
+    "server_document",
+    "server_test_document",
+    "tool_document",
+]
 
 
 def event_document(recorded: Recorded) -> dict[str, JSON]:
@@ -24,4 +34,72 @@ def event_document(recorded: Recorded) -> dict[str, JSON]:
         "span_id": recorded.span_id,
         "payload": to_payload(event) if event else None,
         "hash": recorded.hash.hex(),
+    }
+
+
+def tool_document(
+    offer: Offer, accepted: Mapping[tuple[str, str], str]
+) -> dict[str, JSON]:
+    """Return the ``caxton.tool/v1`` document of a tool."""
+    before = accepted.get((offer.server, offer.tool))
+    return {
+        "$type": "caxton.tool/v1",
+        "server": offer.server,
+        "tool": offer.tool,
+        "exposed": offer.exposed,
+        "description": offer.description,
+        "input_schema": offer.parameters,
+        "effect": offer.effect,
+        "definition_sha256": offer.definition_sha256,
+        "accepted": None if before is None else before == offer.definition_sha256,
+    }
+
+
+def server_document(name: str, described: JSON) -> dict[str, JSON]:
+    """Return the ``caxton.server/v1`` document of a server, secrets masked."""
+    assert isinstance(described, dict)  # noqa: S101 -- a table
+    command = described.get("command")
+    words = [str(word) for word in command] if isinstance(command, list) else []
+    return {
+        "$type": "caxton.server/v1",
+        "name": name,
+        "transport": described["transport"],
+        "address": shlex.join(words) if words else described["url"],
+        "required": described["required"],
+        "origin": described["origin"],
+    }
+
+
+def server_test_document(
+    name: str,
+    facts: Mapping[str, JSON],
+    tools: list[str],
+    resources: Sequence[ServerResource],
+    problem: str | None = None,
+) -> dict[str, JSON]:
+    """
+    Return the ``caxton.server-test/v1`` document of a server that was asked.
+
+    Args:
+        name: The server.
+
+        facts: What it says of itself.
+
+        tools: The names of its tools.
+
+        resources: What a run would read of it.
+
+        problem: Why it does not answer, or ``None``.
+    """
+    return {
+        "$type": "caxton.server-test/v1",
+        "server": name,
+        "answers": problem is None,
+        "problem": problem,
+        **{key: facts.get(key) for key in ("name", "version", "protocol")},
+        "tools": [*tools],
+        "resources": [
+            {"key": one.key, "uri": one.uri, "bytes": one.size, "error": one.error}
+            for one in resources
+        ],
     }

@@ -93,6 +93,15 @@ class Rule:
         text = json.dumps(about, sort_keys=True, separators=(",", ":"))
         return f"~{sha256(text.encode()).hexdigest()[:16]}"
 
+    @property
+    def has_terms(self) -> bool:
+        """Whether it says how calls that it allows are carried out."""
+        return bool(
+            self.timeout is not None
+            or self.max_result is not None
+            or self.redact_result
+        )
+
     def costs(self, params: Mapping[str, JSON]) -> Iterator[Cost]:
         """Yield what a call that it allows takes of each of its budgets."""
         return costs(self.budgets, self.account, params) if self.budgets else iter(())

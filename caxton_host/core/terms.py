@@ -45,7 +45,9 @@ class Terms:
     @classmethod
     def of(cls, rules: Iterable[Rule]) -> Self:
         """Return what holds where all of these rules have a say: the strictest."""
-        rules = tuple(rules)
+        rules = [rule for rule in rules if rule.has_terms]
+        if not rules:
+            return cls()
         times = [rule.timeout for rule in rules if rule.timeout is not None]
         sizes = [rule.max_result for rule in rules if rule.max_result is not None]
         paths = (path for rule in rules for path in rule.redact_result)

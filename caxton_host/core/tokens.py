@@ -76,7 +76,7 @@ class Token:
 
     def fits(self, digest: str | None) -> bool:
         """Return whether that is its digest; it takes as long if it is not."""
-        same = hmac.compare_digest(self.digest, digest or _NONE)
+        same = hmac.compare_digest(self.digest.encode(), (digest or _NONE).encode())
         return same and digest is not None
 
 

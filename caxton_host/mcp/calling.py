@@ -21,7 +21,7 @@ from mcp.shared.exceptions import MCPError
 
 from ..admission import Ticket
 from ..core.calls import JSON
-from ..core.events import RunSuspended, ToolProgress
+from ..core.events import Event, RunSuspended, ToolProgress
 from ..core.principals import Principal
 from ..errors import (
     BusyError,
@@ -112,8 +112,10 @@ class Calls:
             return refused("The agent was not started: a tool that it needs is down.")
         call.began(run_id)
         async with self._told(call, run_id), self._cancelling(call, run_id):
-            await self._over(run_id)
-        return await self._result(call.tool, run_id)
+            end = await self._over(run_id)
+        if end is None or isinstance(end, RunSuspended):
+            return await self._result(call.tool, run_id)
+        return ended(call.tool, run_id, end)
 
     async def _begun(self, call: Call) -> str:
         run_id, key = _text(call.meta, RUN_ID), _text(call.meta, IDEMPOTENCY_KEY)
@@ -127,6 +129,7 @@ class Calls:
             key=key,
             trigger="mcp",
             trace=trace_of(call.meta),
+            ahead=key is None,
         )
         return await self.service.submit(call.who, wanted, call.ticket)
 
@@ -140,13 +143,14 @@ class Calls:
                 await self.service.resume(call.who, run_id)
         return run_id
 
-    async def _over(self, run_id: str) -> None:
-        """Return once no host drives the run."""
+    async def _over(self, run_id: str) -> Event | None:
+        """Return once no host drives the run: its end, if it was driven here."""
         while True:
-            await self.service.background.over(run_id)
+            if end := await self.service.background.over(run_id):
+                return end
             row = await self.service.store.row(run_id)
             if row is None or row.state != "running":
-                return
+                return None
             await asyncio.sleep(_EVERY)
 
     # -- while it lasts --------------------------------------------------------
@@ -219,11 +223,11 @@ async def _tell(reports: MemoryObjectReceiveStream[str], tell: Tell) -> None:
 
 
 def _said(event: ToolProgress) -> str:
-    far = ""
+    words = [f"call {event.call}:", event.message]
     if event.progress is not None:
         of = "" if event.total is None else f" of {event.total:g}"
-        far = f" ({event.progress:g}{of})"
-    return f"call {event.call}: {event.message}{far}"
+        words.append(f"({event.progress:g}{of})")
+    return " ".join(filter(None, words))
 
 
 def _suspension(recording: Recording) -> str:

@@ -1,5 +1,5 @@
 """
-Telling clients that the list of tools is another.
+Telling clients that the agents are others now.
 
 Clients of 2026-07-28 ask to be told, on a stream of their own. Others are told on
 stdio only: over HTTP nothing is kept between their requests.
@@ -17,7 +17,11 @@ import mcp_types as types
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import ServerEvent, ToolsListChanged
+from mcp.shared.subscriptions import (
+    ResourcesListChanged,
+    ServerEvent,
+    ToolsListChanged,
+)
 
 from ..core.principals import Principal
 from ..errors import UsageError
@@ -36,7 +40,7 @@ _REFUSED = -32000
 
 @dataclass(slots=True)
 class Changes:
-    """Watches the agents that are tools, and tells of changes."""
+    """Watches the agents, and tells of changes."""
 
     service: Service
     principal: Callable[[ServerRequestContext[Any, Any]], Principal]
@@ -62,7 +66,8 @@ class Changes:
             raise MCPError(_REFUSED, f"{_STREAMS} streams are open: that is the most")
         self._listeners[key] += 1
         wanted = types.SubscriptionFilter(
-            tools_list_changed=params.notifications.tools_list_changed
+            tools_list_changed=params.notifications.tools_list_changed,
+            resources_list_changed=params.notifications.resources_list_changed,
         )
         try:
             return await self._handler(
@@ -77,7 +82,9 @@ class Changes:
         """Tell the one client of a pipe, as protocols before 2026-07-28 have it."""
         if ctx.method == "notifications/initialized":
 
-            def tell(_: ServerEvent) -> None:
+            def tell(event: ServerEvent) -> None:
+                if not isinstance(event, ToolsListChanged):
+                    return
                 task = asyncio.create_task(ctx.session.send_tool_list_changed())
                 self._telling.add(task)
                 task.add_done_callback(self._telling.discard)
@@ -96,6 +103,7 @@ class Changes:
             if now != before:
                 before = now
                 await self.bus.publish(ToolsListChanged())
+                await self.bus.publish(ResourcesListChanged())
 
     def _cards(self) -> list[Card]:
         found: list[Card] = []

@@ -24,13 +24,13 @@ from ..core.schemas import Schema, bounded
 from ..core.servers import Resources, ServerConfig, ToolOptions
 from ..errors import BadBytes, ToolError
 from ..ports import Progress, RunScope, ignore, unrecorded
+from ..results import completed
 from ..schemas import mismatch
 from .blobs import set_apart
 from .catalogue import offers_of
 from .promised import Kept, good_for
 from .reports import Heard
 from .resources import read_resources
-from .results import completed
 from .rounds import ROUNDS, carried
 from .texts import plain
 from .wire import Answer, Wire

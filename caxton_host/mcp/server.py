@@ -8,10 +8,8 @@ see does not exist for it. Nothing is kept between requests.
 from __future__ import annotations
 
 import asyncio
-import base64
-import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -28,19 +26,16 @@ from ..core.calls import JSON
 from ..core.principals import Principal
 from ..errors import CaxtonError
 from ..service import Service
+from .agent_resources import AgentResources
 from .agent_tools import AgentTool
 from .calling import Call, Calls, Tell
 from .changes import Changes
 from .front import ASKING, Front
+from .paging import TTL, page
 
 __all__ = ["AgentServer", "agents_app", "serve_stdio"]
 
 logger = logging.getLogger("caxton_host")
-
-#: Tools of one page.
-_PAGE = 100
-#: How long a client may take the list for true, in milliseconds.
-_TTL = 60_000
 
 _INSTRUCTIONS = (
     "Each tool is an agent, and each call of one is a run of it that the host records. "
@@ -50,6 +45,20 @@ _INSTRUCTIONS = (
 )
 
 _Context: TypeAlias = ServerRequestContext[Any, Any]
+
+
+class _Server(Server[Any]):
+    """One that says only what it does: resources are not subscribed to."""
+
+    def get_capabilities(
+        self,
+        *args: Any,  # noqa: ANN401 -- as it is called
+        **options: Any,  # noqa: ANN401 -- as it is called
+    ) -> types.ServerCapabilities:
+        found = super().get_capabilities(*args, **options)
+        if found.resources is not None:
+            found.resources.subscribe = False
+        return found
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,7 +86,8 @@ class AgentServer:
     def __post_init__(self) -> None:
         self.calls = Calls(self.service)
         self.changes = Changes(self.service, self.principal)
-        self.server = Server(
+        resources = AgentResources(self.service, self.principal)
+        self.server = _Server(
             "caxton",
             version=__version__,
             title="Caxton",
@@ -85,6 +95,9 @@ class AgentServer:
             get_tool_input_schema=self._input_schema,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
+            on_list_resources=resources.list,
+            on_list_resource_templates=resources.templates,
+            on_read_resource=resources.read,
             on_subscriptions_listen=self.changes.listen,
         )
         self.server.middleware.append(_guarded)
@@ -124,11 +137,11 @@ class AgentServer:
         self, ctx: _Context, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         tools = self.tools(self.principal(ctx))
-        names, cursor = _page(tools, params)
+        names, cursor = page(tools, params)
         return types.ListToolsResult(
             tools=[tools[name].listed() for name in names],
             next_cursor=cursor,
-            ttl_ms=_TTL,
+            ttl_ms=TTL,
             cache_scope="private",
         )
 
@@ -175,25 +188,6 @@ def _telling(ctx: _Context) -> Tell | None:
         await ctx.session.report_progress(number, message=said)
 
     return tell
-
-
-def _page(
-    names: Iterable[str], params: types.PaginatedRequestParams | None
-) -> tuple[list[str], str | None]:
-    """Return the names of a page, and the cursor of the next."""
-    after = ""
-    if params is not None and params.cursor is not None:
-        with contextlib.suppress(ValueError):
-            after = base64.urlsafe_b64decode(params.cursor).decode()
-        if params.cursor != _cursor(after):
-            raise MCPError(types.INVALID_PARAMS, "no such cursor")
-    left = [name for name in names if name > after]
-    page = left[:_PAGE]
-    return page, _cursor(page[-1]) if len(left) > _PAGE else None
-
-
-def _cursor(name: str) -> str:
-    return base64.urlsafe_b64encode(name.encode()).decode()
 
 
 async def _guarded(ctx: _Context, call_next: CallNext) -> HandlerResult:

@@ -107,10 +107,12 @@ SELECT e.type, e.schema_version, p.payload
 FROM events e JOIN payloads p ON p.position = e.position
 WHERE e.stream = ? AND e.seq = 1"""
 
-# Rows that say what events say: who started the run, and who wanted what of it.
+# Rows that say what events say: who started the run, with what, and who wanted what
+# of it.
 _FORGET = (
     "UPDATE runs SET actor = '{}' WHERE run_id = ?",
     "UPDATE requests SET actor = '{}', reason = '' WHERE run_id = ?",
+    "DELETE FROM submissions WHERE run_id = ?",
 )
 
 

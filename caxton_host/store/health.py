@@ -15,8 +15,10 @@ _NEEDED = {
     "alembic_version": "SELECT",
     **dict.fromkeys(("events", "payloads", "blobs", "checkpoints"), "SELECT INSERT"),
     **dict.fromkeys(
-        ("runs", "budgets", "requests", "servers", "tools"), "SELECT INSERT UPDATE"
+        ("runs", "budgets", "requests", "servers", "tools", "tokens"),
+        "SELECT INSERT UPDATE",
     ),
+    "submissions": "SELECT INSERT",
     "tree": "SELECT UPDATE",
     "hosts": "SELECT INSERT UPDATE DELETE",
     "slots": "SELECT INSERT DELETE",

@@ -353,6 +353,7 @@ class MemoryStore(MemoryReading, MemoryServing):
         for number, asked in self._requests.items():
             if asked.run_id == run_id:
                 self._requests[number] = replace(asked, actor={}, reason="")
+        self._forget(run_id)
         return erased
 
     async def _record(self, stream: str, events: Sequence[Event]) -> None:

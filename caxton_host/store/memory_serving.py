@@ -57,3 +57,7 @@ class MemoryServing(ABC):
     ) -> tuple[str, str]:
         """Have *key* stand for *run_id*, unless it stands for another run already."""
         return self._submissions.setdefault((principal, key), (digest, run_id))
+
+    def _forget(self, run_id: str) -> None:
+        for key in [k for k, (_, run) in self._submissions.items() if run == run_id]:
+            del self._submissions[key]

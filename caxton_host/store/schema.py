@@ -230,6 +230,7 @@ submissions = sa.Table(
     sa.Column("digest", sa.Text, nullable=False),
     sa.Column("run_id", sa.Text, nullable=False),
     sa.Column("submitted_at", sa.BigInteger, nullable=False),
+    sa.Index("ix_submissions_run_id", "run_id"),
 )
 
 #: One row: the tree of RFC 6962 over the hashes of all events, and the event where it

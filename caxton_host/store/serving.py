@@ -15,15 +15,14 @@ from sqlalchemy.exc import DBAPIError
 
 from ..core.events import Event
 from ..errors import NotFoundError, StoreError
-from ..ports import TokenRow
+from ..ports import Clock, TokenRow
 from .accounts import Accounts
 from .commit import Driver, ask
 from .engine import said
+from .near import Near
 from .schema import submissions, tokens
 
 __all__ = ["Serving", "no_token"]
-
-_LISTS = ("scopes", "agents", "roles")
 
 
 def no_token(token_id: str) -> NotFoundError:
@@ -62,11 +61,16 @@ _ADD = (
     f"INSERT INTO tokens ({', '.join(tokens.columns.keys())}) "  # noqa: S608 -- ours
     f"VALUES ({', '.join('?' * len(tokens.columns))})"
 )
+_BY_ID = sa.select(tokens).where(tokens.c.id == sa.bindparam("id"))
 _REVOKE = "UPDATE tokens SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL"
 
 
 class Serving(Accounts, ABC):
     """See `caxton_host.ports.Tokens` and `caxton_host.ports.Submissions`."""
+
+    def __init__(self, engine: sa.Engine, clock: Clock) -> None:
+        super().__init__(engine, clock)
+        self._near = Near(engine, _BY_ID)
 
     @abstractmethod
     async def _record(
@@ -81,9 +85,11 @@ class Serving(Accounts, ABC):
         Raises:
             StoreError: That cannot be read: whoever has it is refused.
         """
-        query = sa.select(tokens).where(tokens.c.id == token_id)
-        rows = await asyncio.to_thread(self._rows, query)
-        return _token(rows[0]) if rows else None
+        found: Sequence[Any] | None = self._near.rows(token_id)
+        if found is None:
+            query = sa.select(tokens).where(tokens.c.id == token_id)
+            found = await asyncio.to_thread(self._rows, query)
+        return _token(found[0]) if found else None
 
     async def tokens(self) -> list[TokenRow]:
         """Return all tokens, oldest first."""
@@ -169,13 +175,21 @@ class Serving(Accounts, ABC):
         return digest, run_id
 
 
-def _token(row: sa.Row[Any]) -> TokenRow:
-    values = dict(row._mapping)  # noqa: SLF001 -- its public name since 1.4
+def _token(row: Any) -> TokenRow:  # noqa: ANN401 -- a row, by whichever driver
     try:
-        lists = {name: tuple(json.loads(values[name])) for name in _LISTS}
+        return TokenRow(
+            id=row.id,
+            name=row.name,
+            digest=row.digest,
+            scopes=tuple(json.loads(row.scopes)),
+            agents=tuple(json.loads(row.agents)),
+            roles=tuple(json.loads(row.roles)),
+            created_at=row.created_at,
+            expires_at=row.expires_at,
+            revoked_at=row.revoked_at,
+        )
     except (ValueError, TypeError):
         raise StoreError(
             "a token in the database is not as it was written",
-            fix="revoke it, and make another",
+            fix="restore the table tokens from a copy",
         ) from None
-    return TokenRow(**{**values, **lists})

@@ -423,6 +423,7 @@ class SqlStore(Serving):
                 await self._writer.aclose()
         finally:
             await self._leases.aclose()
+            self._near.close()
             self.engine.dispose()
 
     async def __aenter__(self) -> Self:

@@ -209,10 +209,17 @@ class Writer:
             self.queue(group)
 
     def _settle(self, batch: Sequence[Group], outcomes: Sequence[Outcome]) -> None:
-        failed = False
+        failed, again = False, list[Group]()
         for group, outcome in zip(batch, outcomes, strict=True):
+            if isinstance(outcome, Refused) and group.waived:
+                # Its caller went away while it was refused.
+                self._waiters -= 1
+                group.future = None
+                again.append(group)
+                continue
             self._resolve(group, outcome)
             failed = failed or isinstance(outcome, StoreError)
+        self._pending.extendleft(reversed(again))
         if failed:
             left = deque[Group]()
             for group in self._pending:
@@ -223,12 +230,6 @@ class Writer:
             self._pending = left
 
     def _resolve(self, group: Group, outcome: Outcome) -> None:
-        if isinstance(outcome, Refused) and group.waived:
-            # Its caller went away while it was refused.
-            self._waiters -= 1
-            group.future = None
-            self._pending.appendleft(group)
-            return
         group.line.outstanding -= 1
         group.settled, group.outcome = True, outcome
         if isinstance(outcome, StoreError):

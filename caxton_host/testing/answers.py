@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, TypeAlias
 
-from .. import codec
+from .. import codec, results
 from ..core.calls import JSON, Completed, FailureKind, Sent
 from ..core.redact import Redactor
 from ..core.servers import ToolOptions
@@ -96,8 +96,6 @@ def completed(name: str, answer: Answer) -> Completed:
 
         UsageError: It is no answer.
     """
-    from ..mcp import results  # noqa: PLC0415 -- 100 ms
-
     if isinstance(answer, ToolError):
         raise answer
     result = _result(as_json(name, answer))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -17,22 +16,20 @@ from ..core.calls import JSON
 from ..errors import ForbiddenError
 from ..ports import ToolSource
 from ..service import Service
-from . import events, runs
 from .edge import MCP, Crowd, Edge
-from .identity import Identity
-from .operations import Desk, Operation, answer, routes
+from .identity import Identity, metadata
+from .openapi import document
+from .operations import PREFIX, Desk, answer, routes
 from .problems import Refusal
+from .table import OPERATIONS
 
-__all__ = ["OPERATIONS", "application"]
-
-logger = logging.getLogger("caxton_host")
+__all__ = ["application"]
 
 Scrape: TypeAlias = Callable[[], tuple[str, bytes]]
 Ready: TypeAlias = Callable[[], Awaitable[Mapping[str, JSON]]]
 
-OPERATIONS: tuple[Operation, ...] = (*runs.OPERATIONS, *events.OPERATIONS)
-
 _HEALTH, _READY, _METRICS = "/healthz", "/readyz", "/metrics"
+_OPENAPI = f"{PREFIX}/openapi.json"
 _STREAMS_EACH, _STREAMS = 32, 256
 
 
@@ -45,7 +42,6 @@ def application(  # noqa: PLR0913 -- each may be left out
     scrape: Scrape | None = None,
     ready: Ready | None = None,
     tools: ToolSource | None = None,
-    metadata: Mapping[str, JSON] | None = None,
 ) -> ASGIApp:
     """
     Return what is served: the control API, agents as tools, health and metrics.
@@ -64,8 +60,6 @@ def application(  # noqa: PLR0913 -- each may be left out
         ready: Returns what is ready; each value that is ``False`` is not.
 
         tools: What servers offer, whether it was accepted or not.
-
-        metadata: Says whose access tokens are taken; nobody's without.
     """
     desk = Desk(
         service=service,
@@ -81,17 +75,18 @@ def application(  # noqa: PLR0913 -- each may be left out
     if scrape:
         found.append(Route(_METRICS, _Metrics(scrape, open=serve.metrics == "open")))
         open_ |= {_METRICS} if serve.metrics == "open" else set()
-    if metadata:
+    if about := metadata(serve.oauth):
         for path in ("", MCP):
             where = f"/.well-known/oauth-protected-resource{path}"
-            found.append(Route(where, _Fixed(metadata)))
+            found.append(Route(where, _Fixed(about)))
             open_.add(where)
     if serve.api:
-        found += routes(desk, OPERATIONS)
+        found += [Route(_OPENAPI, _Fixed(document())), *routes(desk, OPERATIONS)]
+        open_.add(_OPENAPI)
     if mcp and serve.mcp:
         found.append(Route(MCP, _Whole(mcp)))
     return Edge.around(
-        _Alive(Router(found, redirect_slashes=False, default=_nothing), mcp),
+        Router(found, redirect_slashes=False, default=_nothing),
         identity=identity,
         line=service.line,
         serve=serve,
@@ -115,18 +110,6 @@ class _Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class _Alive:
-    """Gives the events of its life to the application that needs them."""
-
-    app: ASGIApp
-    lives: ASGIApp | None
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        living = self.lives if scope["type"] == "lifespan" and self.lives else self.app
-        await living(scope, receive, send)
-
-
-@dataclass(frozen=True, slots=True)
 class _Fixed:
     """Always the same document."""
 
@@ -146,7 +129,7 @@ class _Readiness:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         draining = self.service.line.closed
         found = dict(await self.ready()) if self.ready else {}
-        is_ready = not draining and False not in found.values()
+        is_ready = not draining and not any(value is False for value in found.values())
         document: dict[str, JSON] = {"ready": is_ready, "draining": draining, **found}
         await answer(document, 200 if is_ready else 503)(scope, receive, send)
 

@@ -25,6 +25,7 @@ from ..errors import BadBytes, OverloadedError
 from ..logs import about
 from .bodies import Bodies, headers_of, replayed
 from .identity import Identity
+from .lasting import Lasting
 from .names import Names
 from .problems import Problem, Refusal, problem_of
 
@@ -223,20 +224,22 @@ class Edge:
         if scope["path"] in self.open and scope["method"] in _BODILESS:
             await self.app(scope, receive, answering)
             return
-        who = await self.identity.principal(_authorization(headers))
+        said = _authorization(headers)
+        who = await self.identity.principal(said)
+        send = Lasting(answering, lambda: self.identity.principal(said), self.line.now)
         key = f"{who.kind}/{who.id}"
         scope["caxton.principal"] = who
         with self.crowd.one(key), about(principal=key):
             if scope["method"] in _BODILESS:
-                await self.app(scope, receive, answering)
+                await self.app(scope, receive, send)
                 return
             async with self.bodies.read(receive) as body:
                 again = replayed(body, receive)
                 if scope["path"].rstrip("/") == MCP:
-                    await self._mcp(scope, body, who, again, answering)
+                    await self._mcp(scope, body, who, again, send)
                     return
                 scope["caxton.body"] = self._value(headers, body)
-                await self.app(scope, again, answering)
+                await self.app(scope, again, send)
 
     def _value(self, headers: Mapping[str, Sequence[str]], body: bytes) -> JSON:
         """Return what the body of a request holds; ``None`` if it has none."""

@@ -12,7 +12,6 @@ from typing import TypeAlias
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ..core.calls import JSON
 from ..core.documents import event_document
 from ..core.events import Recorded
 from ..core.names import RUN, run_of, stream_of
@@ -20,7 +19,8 @@ from ..core.principals import Principal
 from ..core.runs import ENDS, GOING_ON
 from ..service import Service
 from .edge import Crowd
-from .operations import Answer, Asked, Operation, Parameter, answer
+from .operations import Answer, Asked, Operation, Parameter
+from .pages import Page
 from .streams import EventStream
 
 __all__ = ["OPERATIONS"]
@@ -68,24 +68,17 @@ def _after(asked: Asked) -> str | None:
 
 
 async def _page(asked: Asked, found: Found) -> Response:
-    limit = asked.number("limit")
-    events: list[JSON] = []
-    cursor, more = _after(asked), False
-    async with aclosing(found) as events_found:
-        async for recorded, place in events_found:
-            if len(events) == limit:
+    events = Page()
+    limit, cursor, more = asked.number("limit"), _after(asked), False
+    async with aclosing(found) as coming:
+        async for recorded, place in coming:
+            if len(events) == limit or events.is_full:
                 more = True
                 break
             cursor = place
-            events.append(event_document(recorded) | {"cursor": cursor})
-    return answer(
-        {
-            "$type": "caxton.events/v1",
-            "events": events,
-            "cursor": cursor,
-            "more": more,
-        }
-    )
+            events.add(event_document(recorded) | {"cursor": cursor})
+    about = {"$type": "caxton.events/v1", "cursor": cursor, "more": more}
+    return events.answer(about, "events")
 
 
 def _follow(asked: Asked, found: Found) -> Response:

@@ -83,7 +83,7 @@ class Keys:
         fit = [
             key
             for key in self._known
-            if _fits(key, algorithm) and kid in {None, key.get("kid")}
+            if _fits(key, algorithm) and kid in (None, key.get("kid"))
         ]
         return fit[0] if len(fit) == 1 else None
 
@@ -154,7 +154,7 @@ def _fits(key: dict[str, JSON], algorithm: str) -> bool:
     uses = key.get("key_ops", ["verify"])
     return (
         key.get("kty") == kind
-        and curve in {None, key.get("crv")}
+        and curve in (None, key.get("crv"))
         and key.get("use", "sig") == "sig"
         and key.get("alg", algorithm) == algorithm
         and (isinstance(uses, list) and "verify" in uses)

@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Certificate", "bind", "listening", "stopping"]
 
-#: Connections at a time, and those that may wait to be taken.
+#: Connections at a time, those that may wait to be taken, and how many are at once.
 _MOST = 4096
 _BACKLOG = 2048
+_AT_ONCE = 8
 
 #: Seconds in which the head of a request must be there, and between two requests.
 _HEAD = 10.0
@@ -125,7 +126,8 @@ async def listening(
             access_log=False,
             log_config=None,
             log_level="warning",
-            backlog=_BACKLOG,
+            # asyncio takes in as many before it does anything else.
+            backlog=_AT_ONCE,
             timeout_keep_alive=_IDLE,
             timeout_graceful_shutdown=_LAST,
             ssl_certfile=certificate.chain if certificate else None,
@@ -155,6 +157,8 @@ class _Server(Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(_BACKLOG)
         self.up.set()
 
     @contextlib.contextmanager

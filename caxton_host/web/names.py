@@ -11,30 +11,15 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
 
+from ..core.origins import is_loopback
 from .problems import Refusal
 
-__all__ = ["Names", "is_loopback"]
+__all__ = ["Names"]
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::([0-9]{1,5}))?")
 _ORIGIN = re.compile(r"https?://(.{1,300})")
-
-
-def is_loopback(address: str) -> bool:
-    """
-    Return whether an address or a name is of this machine only.
-
-    >>> is_loopback("127.8.0.1"), is_loopback("localhost"), is_loopback("10.0.0.1")
-    (True, True, False)
-    """
-    if address in _LOOPBACK:
-        return True
-    try:
-        return ip_address(address).is_loopback
-    except ValueError:
-        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

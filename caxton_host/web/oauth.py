@@ -29,6 +29,8 @@ __all__ = ["OAuthIdentity"]
 _LEEWAY = 30
 _LONGEST_NAME = 255
 _MOST = 100
+#: What is signed may be many things: a logout, an event, a proof.
+_KINDS = {"jwt", "at+jwt", "application/at+jwt"}
 _REQUIRED = ("exp", "iss", "aud", "sub")
 
 
@@ -57,6 +59,8 @@ class OAuthIdentity:
             head = jwt.get_unverified_header(token)
         except jwt.PyJWTError:
             raise self.challenge.refusal("it is no token of this host") from None
+        if str(head.get("typ", "jwt")).lower() not in _KINDS:
+            raise self.challenge.refusal("it is no access token")
         algorithm = head.get("alg")
         if algorithm not in self.oauth.algorithms:
             raise self.challenge.refusal("its kind of signature is not taken")
@@ -64,6 +68,8 @@ class OAuthIdentity:
         if key is None:
             raise self.challenge.refusal("its key is not known")
         claims = self._claims(token, key, algorithm)
+        if "cnf" in claims:
+            raise self.challenge.refusal("it is bound to a key, and nothing shows that")
         if problem := self._untimely(claims):
             raise self.challenge.refusal(problem)
         if (found := _principal(claims)) is None:

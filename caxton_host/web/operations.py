@@ -6,7 +6,6 @@ What can be asked of a host, as a table: the routes and their document are made 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from ..ports import ToolSource
 from ..schemas import input_check
 from ..service import Service
 from .edge import Crowd
+from .pages import text_of
 from .problems import Refusal
 
 __all__ = [
@@ -50,7 +50,7 @@ _IN_PATH = re.compile(r"\{([a-z]+)\}")
 Schema: TypeAlias = Mapping[str, JSON]
 
 _ID: Schema = {"type": "string", "pattern": "^[0-9a-f-]{1,64}$"}
-_NAME: Schema = {"type": "string", "pattern": "^[^/]{1,200}$"}
+_NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 200}
 _SEQ: Schema = {"type": "integer", "minimum": 1, "maximum": 2**53}
 #: What stands in a path, by name. What cannot be one of these is not found.
 IN_PATH: Mapping[str, tuple[Schema, str]] = {
@@ -140,6 +140,7 @@ class Parameter:
     about: str
     schema: Schema
     place: str = "query"
+    required: bool = False
 
     def read(self, values: Collection[str]) -> JSON:
         """
@@ -149,6 +150,8 @@ class Parameter:
             Refusal: It is not as the schema wants it.
         """
         if not values:
+            if self.required:
+                raise _bad(self.name, "is needed")
             return self.schema.get("default")
         if len(values) > 1:
             raise _bad(self.name, "is given twice")
@@ -294,8 +297,7 @@ def answer(
     document: JSON, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
     """Return a response that holds a document."""
-    body = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
-    return Response(body, status, headers, "application/json")
+    return Response(text_of(document), status, headers, "application/json")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,23 +10,27 @@ import re
 from starlette.responses import Response
 
 from ..core.calls import JSON
+from ..core.names import stream_of
+from ..core.payloads import to_payload
 from ..core.runs import GOING_ON, RunRow
 from ..core.summary import RunSummary
 from ..service import Submission
 from ..summaries import summary_of
 from ..watching import trace_of
 from .operations import PREFIX, Answer, Asked, Operation, Parameter, answer
+from .pages import Page
 from .problems import Refusal
 
-__all__ = ["OPERATIONS"]
+__all__ = ["OPERATIONS", "STARTED", "WAIT", "going_on", "seen"]
 
 _PAGE = 100
 #: Runs that are looked at for one page, whoever they are of.
 _LOOKED_AT = 2_000
 _LONGEST_WAIT = 60
+_PAUSE = 0.05
 _CURSOR = re.compile(r"([0-9]{1,18})-([0-9a-f-]{1,64})", re.ASCII)
 
-_TEXT: dict[str, JSON] = {"type": "string", "maxLength": 4096}
+_TEXT: dict[str, JSON] = {"type": "string", "maxLength": 200}
 _KEY: dict[str, JSON] = {"type": "string", "pattern": "^[!-~]{1,200}$"}
 
 WAIT = Parameter(
@@ -34,7 +38,7 @@ WAIT = Parameter(
     about="Seconds to wait for the run to end, or to be suspended.",
     schema={"type": "integer", "minimum": 0, "maximum": _LONGEST_WAIT, "default": 0},
 )
-_STARTED = {
+STARTED = {
     200: Answer(about="The run has ended.", schema="Run", headers={"Location": "Its."}),
     202: Answer(about="The run goes on.", schema="Run", headers={"Location": "Its."}),
 }
@@ -46,13 +50,24 @@ async def seen(asked: Asked) -> RunSummary:
     return await summary_of(asked.service.store, row)
 
 
-async def going_on(asked: Asked, run_id: str) -> Response:
-    """Return what became of a run, once the request has waited for it."""
+async def going_on(asked: Asked, run_id: str, behind: int = 0) -> Response:
+    """
+    Return what became of a run, once the request has waited for it.
+
+    Args:
+        asked: Says how long.
+
+        run_id: The run.
+
+        behind: How often it was driven before; it is to be driven once more.
+    """
+    service = asked.service
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(asked.number("wait")):
-            await asked.service.background.over(run_id)
-    row = await asked.service.row(asked.who, run_id)
-    run = await summary_of(asked.service.store, row)
+            while (await service.row(asked.who, run_id)).epoch <= behind:  # noqa: ASYNC110 -- driven by any host
+                await asyncio.sleep(_PAUSE)
+            await service.background.over(run_id)
+    run = await summary_of(service.store, await service.row(asked.who, run_id))
     status = 202 if run.state in GOING_ON else 200
     where = {"location": f"{PREFIX}/runs/{run_id}"}
     return answer(run.to_document(), status, where)
@@ -76,14 +91,14 @@ async def list_(asked: Asked) -> Response:
     """Return a page of runs."""
     limit = asked.number("limit")
     found, after = await _visible(asked, limit)
-    runs = [await summary_of(asked.service.store, row) for row in found]
-    return answer(
-        {
-            "$type": "caxton.runs/v1",
-            "runs": [run.to_document() for run in runs],
-            "next": after,
-        }
-    )
+    runs = Page()
+    for row in found:
+        run = await summary_of(asked.service.store, row)
+        runs.add(run.to_document())
+        if runs.is_full:
+            after = _cursor((row.started_at, row.run_id))
+            break
+    return runs.answer({"$type": "caxton.runs/v1", "next": after}, "runs")
 
 
 async def _visible(asked: Asked, limit: int) -> tuple[list[RunRow], str | None]:
@@ -123,8 +138,13 @@ def _place(cursor: str | None) -> tuple[int, str] | None:
 
 
 async def show(asked: Asked) -> Response:
-    """Return what became of a run."""
-    return answer((await seen(asked)).to_document())
+    """Return what became of a run; of an erased one also who erased it, and why."""
+    run = await seen(asked)
+    document = run.to_document()
+    if run.erased:
+        erased = (await asked.service.store.erased()).get(stream_of(run.run_id))
+        document["erasure"] = to_payload(erased) if erased else None
+    return answer(document)
 
 
 async def result(asked: Asked) -> Response:
@@ -198,7 +218,7 @@ OPERATIONS: tuple[Operation, ...] = (
                 "variables": {"type": "object"},
             },
         },
-        answers=_STARTED,
+        answers=STARTED,
         problems=("not-found", "conflict", "refused", "server-unavailable", "sandbox"),
     ),
     Operation(

@@ -34,3 +34,4 @@ def upgrade() -> None:
         sa.Column("run_id", sa.Text, nullable=False),
         sa.Column("submitted_at", sa.BigInteger, nullable=False),
     )
+    op.create_index("ix_submissions_run_id", "submissions", ["run_id"])

@@ -67,6 +67,19 @@ async def test_erased_run_keeps_its_envelopes_and_hashes(store: Store) -> None:
     ]
 
 
+async def test_erased_run_leaves_no_key_and_no_digest_of_what_was_asked(
+    store: Store,
+) -> None:  # law 8
+    await ended(store)
+    await store.submitted("token/ann", "k", "digest", RUN)
+    await store.submitted("token/ann", "other", "digest", "r2")
+
+    await erase(store)
+
+    assert await store.submitted("token/ann", "k", "d3", "r3") == ("d3", "r3")
+    assert await store.submitted("token/ann", "other", "d3", "r3") == ("digest", "r2")
+
+
 async def test_erasing_is_recorded_with_who_and_why(store: Store) -> None:
     await ended(store)
 

@@ -11,7 +11,7 @@ import pytest
 
 from caxton_host.core.calls import JSON
 from caxton_host.core.events import TokenCreated, TokenRevoked
-from caxton_host.errors import NotFoundError
+from caxton_host.errors import NotFoundError, StoreError
 from caxton_host.ports import TokenRow
 from caxton_host.store.memory import MemoryStore
 from caxton_host.store.sql import SqlStore
@@ -89,6 +89,41 @@ async def test_token_is_revoked_once_and_what_is_not_there_never(store: Store) -
 
     assert await store.token(ROW.id) == replace(ROW, revoked_at=8)
     assert len(await store.read(HOST)) == 2
+
+
+async def test_token_that_somebody_edited_lets_nobody_in(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with SqlStore.open(
+        url(tmp_path), clock=clock, entropy=FakeEntropy()
+    ) as store:
+        await store.add_token(ROW, HOST, CREATED)
+        for edited in ("run", "7", "NULL"):
+            with store.engine.connect() as connection:
+                change = f"UPDATE tokens SET scopes = '{edited}'"  # noqa: S608 -- ours
+                connection.exec_driver_sql(change)
+            with pytest.raises(StoreError, match="not as it was written"):
+                await store.token(ROW.id)
+
+
+async def test_what_cannot_be_read_or_kept_is_an_error_without_what_was_asked(
+    tmp_path: Path,
+) -> None:  # law 8
+    clock = FakeClock()
+    async with SqlStore.open(
+        url(tmp_path), clock=clock, entropy=FakeEntropy()
+    ) as store:
+        with store.engine.connect() as connection:
+            for table in ("tokens", "submissions"):
+                connection.exec_driver_sql(f"DROP TABLE {table}")
+        for asking in (
+            store.token("secret"),
+            store.submitted("secret", "secret", "secret", "secret"),
+            store.add_token(replace(ROW, digest="secret"), HOST, CREATED),
+        ):
+            with pytest.raises(StoreError) as refusal:
+                await asking
+            assert "secret" not in str(refusal.value)
+        assert await store.read(HOST) == []
 
 
 async def test_key_stands_for_the_run_that_it_was_first_used_for(store: Store) -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.cli.explain import document, find
 from caxton_host.clock import SystemClock
 from caxton_host.core.calls import Denied
 from caxton_host.core.events import EVENT_TYPES, ToolInvoked
 from caxton_host.core.judging import ASKS
 from caxton_host.core.summary import summarise
+from caxton_host.explaining import document, find
 from caxton_host.recording import Recording, schemas_of
 from caxton_host.replay import replay
 from caxton_host.sandbox import WasmSandbox

@@ -125,6 +125,9 @@ def test_agent_without_budgets_has_none(paying: Shell) -> None:
 
     done = paying("grant", "budgets", "pay")
     assert done.code == 2
-    assert "there is no agent 'pay'" in done.err
+    assert "no agent 'pay' in the configuration" in done.err
     assert "payer" in done.fix
-    assert paying("grant", "budgets", "zebra").fix == "caxton agent list shows them"
+    assert (
+        paying("grant", "budgets", "zebra").fix
+        == "caxton agent list shows what there is"
+    )

@@ -245,7 +245,7 @@ REFUSED: dict[str, tuple[Arranged, tuple[str, ...], tuple[str, ...]]] = {
     "an unknown server": (
         _nothing,
         ("server", "test", "demmo"),
-        ("demmo", "name demo"),
+        ("demmo", "write demo"),
     ),
     "a server to remove that is not there": (
         _nothing,

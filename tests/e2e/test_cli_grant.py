@@ -111,7 +111,9 @@ def test_agent_that_is_not_there(weather: Shell) -> None:
     done = weather("grant", "explain", "wether", "demo/echo")
 
     assert (done.code, done.fix) == (2, "write weather")
-    assert weather("grant", "check", "x").fix == "caxton agent list shows them"
+    assert weather("grant", "check", "x").fix == (
+        "caxton agent list shows what there is"
+    )
 
 
 def test_recorded_call_is_explained_as_things_stood_then(ran: Shell) -> None:
@@ -457,6 +459,9 @@ def test_suggestion_is_of_calls_or_of_a_manifest(ran: Shell) -> None:
     done = ran("grant", "suggest", "nobody")
     assert done.code == 2
     assert "no agent has run as 'nobody'" in done.err
+    for option in (("--since", "7d"), ("--with-denied",)):
+        words = ("grant", "suggest", "--manifest", "weather.wasm", *option)
+        assert "a manifest has no calls" in ran(*words).err
 
 
 def test_what_is_erased_suggests_nothing(ran: Shell) -> None:

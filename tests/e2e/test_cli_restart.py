@@ -19,7 +19,7 @@ def test_a_host_starts_a_server_anew_under_a_run(shell: Shell) -> None:
     assert server["restarts"] >= 1
     assert server["live"] is False
     unknown = shell("server", "restart", name + "x")
-    assert (unknown.code, unknown.fix) == (2, f"name {name}")
+    assert (unknown.code, unknown.fix) == (2, f"write {name}")
     nobody = shell("server", "restart", name)
     assert nobody.code == 0
     assert "no host is up" in nobody.err

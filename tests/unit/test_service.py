@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,22 @@ async def test_the_same_key_is_the_same_run(tmp_path: Path) -> None:
     assert await office.start(BOB, key="k1") != again
     with pytest.raises(UsageError, match="key was used"):
         await office.service.submit(ANN, Submission(agent="weather", input=1, key="k1"))
+
+
+async def test_neither_a_key_nor_what_was_asked_with_it_can_be_found_out(
+    tmp_path: Path,
+) -> None:  # law 8
+    office = Office(tmp_path)
+    asked = Submission(agent="weather", input={"pin": 1234}, key="ann's order")
+    run_id = await office.service.submit(ANN, asked)
+    store = office.scene.store
+
+    assert await store.submitted("token/ann", "ann's order", "d", "r") == ("d", "r")
+    digest, known = await store.submitted("token/ann", asked.slot, "d", "r")
+
+    assert known == run_id
+    assert digest != replace(asked, key=None).digest
+    assert digest != replace(asked, key="another").digest
 
 
 async def test_a_start_that_fails_is_told_and_its_key_may_be_used_again(

@@ -35,7 +35,7 @@ def asks(within: float | None = None, *, places: int = 8, folder: Path) -> Offic
 async def waking(office: Office, every: float = NEVER) -> AsyncGenerator[Waker]:
     waker = Waker(service=office.service, every=every)
     office.service.decided = waker.look
-    office.scene.host.under_way.suspended = waker.look
+    office.service.background.suspended = waker.look
     watch = asyncio.create_task(waker.watch())
     await asyncio.sleep(0)
     try:

@@ -187,7 +187,7 @@ async def test_user_of_the_hosts_may_not_erase(
         with pytest.raises(StoreError, match="permission denied for table payloads"):
             await erase(store, "1")
         assert (await verify(store)).erased == 0
-    postgres.execute(f"GRANT DELETE ON payloads TO {user}", name)
+    postgres.execute(f"GRANT DELETE ON payloads, submissions TO {user}", name)
     async with opened(postgres.url(name, user)) as store:
         await erase(store, "1")
         assert (await verify(store)).erased == 3

@@ -14,9 +14,10 @@ from psycopg import errors
 
 from caxton_host.codec import sha256
 from caxton_host.core.calls import Completed
+from caxton_host.core.events import TokenRevoked
 from caxton_host.core.payloads import settled
 from caxton_host.errors import StoreError
-from caxton_host.ports import Reservation
+from caxton_host.ports import Reservation, TokenRow
 from caxton_host.signing import Keyring
 from caxton_host.store import health, migrate, postgres, schema
 from caxton_host.store.engine import open_engine
@@ -164,11 +165,13 @@ async def test_commits_wait_for_the_disk_whatever_the_default(
 
 
 #: Those of docs/how-to/postgresql.md.
+TOKEN = TokenRow(id="a", name="", digest="", scopes=("run",), created_at=1)
 GRANTS = (
     "GRANT SELECT ON alembic_version, events, payloads, blobs, runs, budgets",
     "GRANT INSERT ON events, payloads, blobs, runs, budgets",
     "GRANT UPDATE ON runs, budgets",
-    "GRANT SELECT, INSERT, UPDATE ON requests, servers, tools",
+    "GRANT SELECT, INSERT, UPDATE ON requests, servers, tools, tokens",
+    "GRANT SELECT, INSERT ON submissions",
     "GRANT SELECT, UPDATE ON tree",
     "GRANT SELECT, INSERT ON checkpoints",
     "GRANT SELECT, INSERT, UPDATE, DELETE ON hosts",
@@ -208,9 +211,12 @@ async def test_user_needs_the_documented_grants_to_append(
         assert await log.append(reserve=[place]) is None
         number = await store.request("1", "cancel", {}, "")
         await store.answered(number, "refused")
+        await store.add_token(TOKEN, "host/2", TokenRevoked(id="a", actor={}))
+        await store.revoke_token("a", 2, "host/2", TokenRevoked(id="a", actor={}))
+        assert await store.submitted("token/a", "k", "d", "1") == ("d", "1")
         assert log.holds()
         assert len(await store.read("run/1")) == 2
-        assert (await store.seal()).checkpoint.size == 2
+        assert (await store.seal()).checkpoint.size == 4
     told = health.server(url)
     assert told is not None
     assert told["may_append"] is True

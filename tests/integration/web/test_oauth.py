@@ -299,6 +299,7 @@ async def test_public_key_is_no_shared_secret(issuer: Issuer) -> None:
         ({"sub": "a\0b"}, "cannot be"),
         ({"sub": 256 * "a"}, "cannot be"),
         ({"sub": ["ann"]}, "not valid"),
+        ({"cnf": {"jkt": "x"}}, "bound to a key"),
         ({"agents": ["[a-z]"]}, "cannot be"),
         ({"agents": 101 * ["a"]}, "cannot be"),
         ({"agents": [None, {}]}, "cannot be"),
@@ -308,6 +309,22 @@ async def test_token_for_others_or_of_another_time_is_refused(
     claims: dict[str, Any], problem: str, issuer: Issuer
 ) -> None:
     assert problem in await issuer.refusal(issuer.token(**claims))
+
+
+@pytest.mark.parametrize(
+    "kind", ["logout+jwt", "dpop+jwt", "secevent+jwt", " ", 7, ["JWT"]]
+)
+async def test_what_was_signed_for_something_else_is_no_token(
+    kind: object, issuer: Issuer
+) -> None:
+    token = issuer.token(head={"kid": "e", "typ": kind})
+
+    assert "no access token" in await issuer.refusal(token)
+
+
+@pytest.mark.parametrize("kind", ["JWT", "at+jwt", "AT+JWT", "application/at+jwt"])
+async def test_kind_of_a_token_may_be_said(kind: str, issuer: Issuer) -> None:
+    assert (await issuer.who(issuer.token(head={"kid": "e", "typ": kind}))).id == "ann"
 
 
 async def test_clocks_may_differ_a_little(issuer: Issuer) -> None:
@@ -354,6 +371,9 @@ async def test_name_of_a_key_is_a_text(kid: object, issuer: Issuer) -> None:
         {"d": "AAAA"},
         {"x": "not a point"},
         {"x": 7},
+        {"kid": ["e"]},
+        {"crv": ["P-256"]},
+        {"use": {}},
     ],
 )
 async def test_key_that_is_not_there_to_check_this_checks_nothing(

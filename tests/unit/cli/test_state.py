@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from caxton_host.cli.state import Seen, learned
 from caxton_host.core.events import (
     BreakerClosed,
     BreakerOpened,
@@ -16,6 +15,7 @@ from caxton_host.core.events import (
     ToolInvoked,
     ToolsChanged,
 )
+from caxton_host.core.seen import Seen, learned
 
 UP = ServerConnected(
     server="crm", name="crm", version="1", protocol="2025-06-18", tools=1

@@ -158,28 +158,18 @@ def test_this_machine_may_do_without_tokens_if_it_is_said(folder: Folder) -> Non
 # -- variables of the environment ----------------------------------------------
 
 
-@pytest.mark.parametrize("text", [None, "[serve]\nmcp = true\nport = 1"])
+@pytest.mark.parametrize("text", [None, "[serve]\nmcp = true\napi = false"])
 def test_environment_comes_before_the_file(text: str | None, folder: Folder) -> None:
     folder.environ |= {
         "CAXTON_SERVE_MCP": "false",
         "CAXTON_SERVE_API": "True",
-        "CAXTON_SERVE_HOST": "::1",
-        "CAXTON_SERVE_PORT": "9000",
+        "CAXTON_SERVE_PORT": "tcp://10.0.0.1:80",  # as Kubernetes sets it
     }
 
-    assert folder.load(text).serve == Serve(mcp=False, host="::1", port=9000)
+    assert folder.load(text).serve == Serve(mcp=False)
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("MCP", "maybe"),
-        ("API", "2"),
-        ("PORT", "65536"),
-        ("PORT", "-1"),
-        ("HOST", "a b"),
-    ],
-)
+@pytest.mark.parametrize(("name", "text"), [("MCP", "maybe"), ("API", "2")])
 def test_variable_that_says_what_cannot_be_is_named(
     name: str, text: str, folder: Folder
 ) -> None:

@@ -15,7 +15,7 @@ from caxton_host.core.jsonpaths import JsonPath
 from caxton_host.core.redact import MASK, Redactor
 from caxton_host.core.servers import ToolOptions
 from caxton_host.core.terms import Terms
-from caxton_host.mcp.results import completed
+from caxton_host.results import completed
 from tests.scene import JSON_VALUES
 
 ADA = "ada@example.org"

@@ -305,3 +305,25 @@ async def test_each_transaction_is_told_of_with_its_events_and_what_waits(
     await writer.aclose()
 
     assert told == [(1, 0), (3, 0), (1, 1), (0, 0)]
+
+
+async def test_appends_whose_callers_went_away_keep_their_order() -> None:  # law 2
+    committer = RefusingCommitter()
+    writer, line = Writer(committer), Line("run/1")
+    wish = Reservation(key="b", amount=1, limit=0, rule="r")
+    refused = [
+        Group(line=line, drafts=(), blobs={str(number): b""}, reserve=[wish])
+        for number in range(3)
+    ]
+    committer.gate.clear()
+    tasks = [asyncio.ensure_future(writer.append(each)) for each in refused]
+    await asyncio.sleep(0.02)  # the thread has all of them
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    committer.gate.set()
+    await writer.aclose()
+
+    stored = [g for batch in committer.batches[1:] for g in batch]
+    assert stored == refused
+    assert line.outstanding == 0

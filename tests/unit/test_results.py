@@ -10,7 +10,7 @@ from caxton_host.core.calls import Completed
 from caxton_host.core.redact import Redactor
 from caxton_host.core.servers import ToolOptions
 from caxton_host.errors import ToolError
-from caxton_host.mcp.results import completed
+from caxton_host.results import completed
 
 CUSTOMER = {"customer": {"name": "Ada", "tags": ["a", "b"], "age": 36}}
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..codec import load_json
-from ..core.calls import JSON, Completed
-from ..core.messages import pick_message, summary
-from ..core.redact import Redactor
-from ..core.servers import ToolOptions
-from ..errors import BadBytes, ToolError
+from .codec import load_json
+from .core.calls import JSON, Completed
+from .core.messages import pick_message, summary
+from .core.redact import Redactor
+from .core.servers import ToolOptions
+from .errors import BadBytes, ToolError
 
 __all__ = ["completed"]
 

@@ -1,0 +1,166 @@
+"""
+What clients may read: of each agent what it is, of each run what became of it.
+
+Who asks gets what it may see, and nothing else exists for it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, unquote
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+
+from ..core.calls import JSON
+from ..core.documents import event_document
+from ..core.names import stream_of
+from ..core.principals import Principal
+from ..errors import NotFoundError, UsageError
+from ..library import Card
+from ..service import Service
+from ..summaries import summary_of
+from .paging import TTL, page
+
+__all__ = ["AgentResources"]
+
+#: Events that are read at a time.
+_EVENTS = 200
+_JSON = "application/json"
+_AGENT = "caxton://agents/"
+
+_URI = re.compile(
+    r"caxton://(?:agents/(?P<agent>[^/?]+)"
+    r"|runs/(?P<run>[^/?]+)(?P<events>/events(?:\?after=(?P<after>[^&]+))?)?)"
+)
+_TEMPLATES = (
+    ("agent", "caxton://agents/{name}", "What an agent is, takes and gives."),
+    ("run", "caxton://runs/{run}", "What became of a run."),
+    (
+        "events",
+        "caxton://runs/{run}/events{?after}",
+        "What a run did: the next events behind a cursor, and the cursor of the last.",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentResources:
+    """Lists and reads them."""
+
+    service: Service
+    principal: Callable[[ServerRequestContext[Any, Any]], Principal]
+
+    async def list(
+        self,
+        ctx: ServerRequestContext[Any, Any],
+        params: types.PaginatedRequestParams | None,
+    ) -> types.ListResourcesResult:
+        """Return the agents that somebody may start."""
+        cards = {card.name: card for card in self.service.agents(self.principal(ctx))}
+        names, cursor = page(sorted(cards), params)
+        return types.ListResourcesResult(
+            resources=[
+                types.Resource(
+                    name=name,
+                    uri=_AGENT + quote(name, safe=""),
+                    description=cards[name].description or None,
+                    mime_type=_JSON,
+                )
+                for name in names
+            ],
+            next_cursor=cursor,
+            ttl_ms=TTL,
+            cache_scope="private",
+        )
+
+    async def templates(
+        self,
+        _: ServerRequestContext[Any, Any],
+        __: types.PaginatedRequestParams | None,
+    ) -> types.ListResourceTemplatesResult:
+        """Return what addresses there are."""
+        return types.ListResourceTemplatesResult(
+            resource_templates=[
+                types.ResourceTemplate(
+                    name=name, uri_template=uri, description=said, mime_type=_JSON
+                )
+                for name, uri, said in _TEMPLATES
+            ],
+            ttl_ms=TTL,
+            cache_scope="private",
+        )
+
+    async def read(
+        self,
+        ctx: ServerRequestContext[Any, Any],
+        params: types.ReadResourceRequestParams,
+    ) -> types.ReadResourceResult:
+        """
+        Return the document at an address.
+
+        Raises:
+            MCPError: There is none that whoever asks may see.
+        """
+        try:
+            document = await self._document(self.principal(ctx), params.uri)
+        except UsageError as exc:
+            raise MCPError(
+                types.INVALID_PARAMS, str(exc), {"uri": params.uri[:1000]}
+            ) from None
+        text = json.dumps(document, ensure_ascii=False)
+        return types.ReadResourceResult(
+            contents=[
+                types.TextResourceContents(uri=params.uri, mime_type=_JSON, text=text)
+            ],
+            ttl_ms=0,
+            cache_scope="private",
+        )
+
+    async def _document(self, who: Principal, uri: str) -> dict[str, JSON]:
+        if (found := _URI.fullmatch(uri)) is None:
+            raise NotFoundError("there is no such resource")
+        if name := found["agent"]:
+            agent = self.service.agent(who, unquote(name))
+            return _of_agent(self.service.library.card(agent))
+        row = await self.service.row(who, unquote(found["run"]))
+        if not found["events"]:
+            return (await summary_of(self.service.store, row)).to_document()
+        return await self._events(row.run_id, found["after"])
+
+    async def _events(self, run_id: str, after: str | None) -> dict[str, JSON]:
+        cursor = after and unquote(after)
+        events: list[JSON] = []
+        tail = self.service.store.tail(cursor, stream=stream_of(run_id), follow=False)
+        more = False
+        async with aclosing(tail) as found:
+            async for recorded, place in found:
+                if more := len(events) == _EVENTS:
+                    break
+                events.append(event_document(recorded))
+                cursor = place
+        return {
+            "$type": "caxton.events/v1",
+            "events": events,
+            "cursor": cursor,
+            "more": more,
+        }
+
+
+def _of_agent(card: Card) -> dict[str, JSON]:
+    takes, gives = card.input_schema, card.output_schema
+    return {
+        "$type": "caxton.card/v1",
+        "name": card.name,
+        "tool": card.tool,
+        "description": card.description,
+        "version": card.version,
+        "input_schema": None if takes is None else {**takes},
+        "output_schema": None if gives is None else {**gives},
+    }

@@ -1,0 +1,14 @@
+"""Everything that can be asked of a host over its control API."""
+
+from __future__ import annotations
+
+from . import acts, agents, approvals, events, log, runs, servers
+from .operations import Operation
+
+__all__ = ["OPERATIONS"]
+
+OPERATIONS: tuple[Operation, ...] = tuple(
+    operation
+    for part in (runs, events, acts, approvals, servers, agents, log)
+    for operation in part.OPERATIONS
+)

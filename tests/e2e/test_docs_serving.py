@@ -1,0 +1,59 @@
+"""The page about serving agents: each of its commands, with the real clients."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+
+import pytest
+
+from tests.others import Programs
+
+from .serving import Host, served
+from .shell import Shell
+from .test_docs import ROOT, add, blocks, commands, type_in
+
+PAGE = ROOT / "docs" / "how-to" / "serve-agents.md"
+SHOWN = "http://127.0.0.1:8080"
+INSPECTOR = "npx @modelcontextprotocol/inspector"
+
+
+@pytest.fixture
+def host(shell: Shell) -> Iterator[Host]:
+    """Follow the page until the host is up."""
+    for language, _, text in blocks(PAGE):
+        if language == "toml":
+            add(shell, text)
+        for line in commands(language, text):
+            if line == "caxton serve":
+                token = (shell.folder / "token.txt").read_text().strip()
+                with served(shell, good=token) as host:
+                    yield host
+                return
+            type_in(shell, line)
+
+
+def test_the_page_about_serving(shell: Shell, host: Host, programs: Programs) -> None:
+    inspector = shlex.join(programs.inspector())
+    told: dict[str, str] = {}
+    waiting = True
+    for language, name, text in blocks(PAGE):
+        if name:
+            shell.write(name, text)
+        for line in commands(language, text):
+            waiting = waiting and line != "caxton serve"
+            if waiting or line == "caxton serve":
+                continue
+            typed = line.replace(SHOWN, host.url).replace(INSPECTOR, inspector)
+            told[line] = type_in(shell, typed)
+
+    curled = [json.loads(out) for line, out in told.items() if "-d @" in line]
+    assert [tool["name"] for tool in curled[0]["result"]["tools"]] == ["weather"]
+    assert "Seattle" in curled[1]["result"]["structuredContent"]["summary"]
+    assert curled[2]["result"]["serverInfo"]["name"] == "caxton"
+    assert any(out == "202\n" for out in told.values())
+    for city in ("Lima", "Tokyo", "Berlin", "Lagos"):
+        assert any(f"{city}: " in out for out in told.values()), city
+    for file in (".mcp.json", ".vscode/mcp.json"):
+        assert "--stdio" in (shell.folder / file).read_text()

@@ -1,0 +1,167 @@
+"""Who may call a host that is up: its tokens, and those of an authorization server."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import httpx
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from caxton_host.clock import SystemClock
+from caxton_host.core.tokens import Token
+from tests.canaries import found_in
+
+from .guests import guest
+from .serving import Host, served, token
+from .shell import Shell, toml
+
+RUNS = "/api/v1/runs"
+OK, UNAUTHORIZED = httpx.codes.OK, httpx.codes.UNAUTHORIZED
+
+
+@pytest.fixture
+def desk(shell: Shell) -> Shell:
+    shell.write("caxton.toml", toml({"agents.quick": {"module": "quick.wasm"}}))
+    shell.write("quick.wasm", guest(output="done"))
+    return shell
+
+
+def status(host: Host, text: str) -> int:
+    return host.ask("GET", RUNS, text).status_code
+
+
+def test_token_outlives_the_host_until_it_is_revoked(desk: Shell) -> None:
+    kept = token(desk, "--scope", "run", "--name", "kept")
+    gone = token(desk, "--scope", "run", "--name", "gone")
+    with served(desk, good=kept) as host:
+        assert (status(host, kept), status(host, gone)) == (OK, OK)
+
+        assert desk("serve", "token", "revoke", "gone").code == 0
+
+        assert (status(host, kept), status(host, gone)) == (OK, UNAUTHORIZED)
+        host.stop(signal.SIGTERM)
+
+    with served(desk, good=kept) as host:
+        assert (status(host, kept), status(host, gone)) == (OK, UNAUTHORIZED)
+
+
+def test_nobody_is_served_without_a_token_and_none_is_found_in_what_is_written(
+    desk: Shell,
+) -> None:  # law 8
+    good = token(desk, "--scope", "run")
+    stranger = Token.new(lambda size: bytes(range(size))).text
+    answers: list[httpx.Response] = []
+    with served(desk, good=good) as host:
+        for path in (RUNS, f"{RUNS}/x", "/mcp", "/api/v1/nothing"):
+            answers.append(httpx.post(f"{host.url}{path}", json={}))
+            assert answers[-1].headers["www-authenticate"] == 'Bearer realm="caxton"'
+        answers += [
+            httpx.get(
+                f"{host.url}{RUNS}", headers=[("Authorization", one) for one in sent]
+            )
+            for sent in (
+                ["Basic YTpi"],
+                [f"Bearer {stranger}"],
+                [f"Bearer {good}x"],
+                [f"Bearer {good[:-1]}~"],
+                [f"Bearer {good}", f"Bearer {good}"],
+            )
+        ]
+        *others, twice = [answer.status_code for answer in answers]
+        assert {*others} == {UNAUTHORIZED}
+        assert twice in {UNAUTHORIZED, httpx.codes.BAD_REQUEST}
+        host.start("quick")
+        _, err = host.stop(signal.SIGTERM)
+
+    said = b"".join(one.content + str(one.headers).encode() for one in answers)
+    log = desk("events", "export", "--all").out
+    files = [path for path in desk.folder.glob("caxton.db*") if path.is_file()]
+    places = {"answers": said, "errors": err.encode(), "log": log.encode()}
+    places |= {path.name: path.read_bytes() for path in files}
+    secrets = [text.rpartition("_")[2] for text in (good, stranger)]
+    assert found_in(secrets, places) == []
+
+
+# -- an authorization server ---------------------------------------------------
+
+
+class Issuer:
+    """An authorization server, as far as a host asks it."""
+
+    def __init__(self) -> None:
+        self.key = ec.generate_private_key(ec.SECP256R1())
+        public = jwt.get_algorithm_by_name("ES256").to_jwk(
+            self.key.public_key(), as_dict=True
+        )
+        answers = {"/keys": {"keys": [{**public, "kid": "k"}]}}
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                body = json.dumps(answers.get(self.path, {})).encode()
+                self.send_response(200)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+                del format, args
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        answers["/.well-known/openid-configuration"] = {
+            "issuer": self.url,  # type: ignore[dict-item] # as JSON has it
+            "jwks_uri": f"{self.url}/keys",  # type: ignore[dict-item] # the same
+        }
+
+    def token(self, **claims: object) -> str:
+        said = {
+            "iss": self.url,
+            "aud": "https://agents.test/mcp",
+            "sub": "ann@example.com",
+            "exp": SystemClock().now() // 1_000_000 + 60,
+            "scope": "caxton:run",
+        }
+        return jwt.encode(said | claims, self.key, "ES256", {"kid": "k"})
+
+
+@pytest.fixture
+def issuer() -> Iterator[Issuer]:
+    made = Issuer()
+    thread = threading.Thread(target=made.server.serve_forever, args=(0.01,))
+    thread.start()
+    yield made
+    made.server.shutdown()
+    thread.join()
+    made.server.server_close()
+
+
+def test_access_token_of_the_issuer_is_taken_and_its_owner_recorded(
+    desk: Shell, issuer: Issuer
+) -> None:
+    oauth = {"issuer": issuer.url, "audience": "https://agents.test/mcp"}
+    tables = {"agents.quick": {"module": "quick.wasm"}, "serve.oauth": oauth}
+    desk.write("caxton.toml", toml(tables))
+    own, good = token(desk, "--scope", "read"), issuer.token()
+
+    with served(desk, good=good) as host:
+        run_id = host.start("quick")
+        assert status(host, own) == OK
+        assert status(host, issuer.token(exp=1)) == UNAUTHORIZED
+        assert status(host, issuer.token(aud="https://other.test")) == UNAUTHORIZED
+        nobody = httpx.get(f"{host.url}{RUNS}")
+        place = nobody.headers["www-authenticate"].partition('resource_metadata="')[2]
+        assert place == 'https://agents.test/.well-known/oauth-protected-resource/mcp"'
+        found = httpx.get(f"{host.url}/.well-known/oauth-protected-resource/mcp")
+        assert found.json()["authorization_servers"] == [issuer.url]
+        actor = host.get(f"{RUNS}/{run_id}").json()["actor"]
+        _, err = host.stop(signal.SIGTERM)
+
+    assert actor == {"kind": "oauth", "id": "ann@example.com", "authenticated": True}
+    log = desk("events", "export", "--all").out
+    assert good.rpartition(".")[2] not in err + log  # law 8

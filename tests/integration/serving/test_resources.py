@@ -1,0 +1,95 @@
+"""Clients read what agents are, and what became of the runs that they may see."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp_types import TextResourceContents
+
+from caxton_host.core.calls import JSON
+from caxton_host.mcp import agent_resources
+from tests.integration.serving.clients import Mode, serving
+from tests.office import ANN, BOB, Office
+
+
+async def read(served: Client, uri: str) -> dict[str, JSON]:
+    (content,) = (await served.read_resource(uri)).contents
+    assert isinstance(content, TextResourceContents)
+    assert content.mime_type == "application/json"
+    found: dict[str, JSON] = json.loads(content.text)
+    return found
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_agents_and_runs_are_read(tmp_path: Path, mode: Mode) -> None:
+    office = Office(tmp_path)
+    run_id = await office.start(ANN)
+    await office.done(run_id)
+    async with serving(office.service) as url, Client(url, mode=mode) as served:
+        (listed,) = (await served.list_resources()).resources
+        templates = (await served.list_resource_templates()).resource_templates
+        agent = await read(served, listed.uri)
+        run = await read(served, f"caxton://runs/{run_id}")
+        events = await read(served, f"caxton://runs/{run_id}/events")
+        capabilities = served.server_capabilities
+
+    assert (agent["name"], agent["tool"]) == ("weather", "sky")
+    assert (run["$type"], run["state"]) == ("caxton.run/v1", "completed")
+    assert isinstance(events["events"], list)
+    types = [event["type"] for event in events["events"] if isinstance(event, dict)]
+    assert types == await office.types(run_id)
+    assert {template.uri_template for template in templates} == {
+        "caxton://agents/{name}",
+        "caxton://runs/{run}",
+        "caxton://runs/{run}/events{?after}",
+    }
+    assert capabilities.resources is not None
+    assert not capabilities.resources.subscribe
+    assert capabilities.prompts is None
+    assert capabilities.logging is None
+
+
+async def test_events_come_in_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_resources, "_EVENTS", 3)
+    office = Office(tmp_path)
+    run_id = await office.start(ANN)
+    await office.done(run_id)
+    found: list[JSON] = []
+    uri, more = f"caxton://runs/{run_id}/events", True
+    async with serving(office.service) as url, Client(url) as served:
+        while more:
+            page = await read(served, uri)
+            assert isinstance(page["events"], list)
+            found += page["events"]
+            more = page["more"] is True
+            cursor = quote(str(page["cursor"]), safe="")
+            uri = f"caxton://runs/{run_id}/events?after={cursor}"
+
+    assert len(found) == len(await office.types(run_id)) > 3
+
+
+async def test_what_others_did_and_what_is_not_there_look_alike(
+    tmp_path: Path,
+) -> None:
+    office = Office(tmp_path)
+    foreign = await office.start(BOB)
+    async with serving(office.service) as url, Client(url) as served:
+        for uri in (
+            f"caxton://runs/{foreign}",
+            f"caxton://runs/{foreign}/events",
+            "caxton://runs/nothing/events?after=x",
+            "caxton://agents/nothing",
+            "caxton://tools/x",
+            "file:///etc/passwd",
+        ):
+            with pytest.raises(MCPError, match="no ") as caught:
+                await served.read_resource(uri)
+            assert caught.value.error.code == -32602
+            assert caught.value.error.data == {"uri": uri}

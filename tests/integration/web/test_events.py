@@ -1,0 +1,208 @@
+"""Events over the control API: page by page, and as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from caxton_host.core.calls import JSON
+from caxton_host.web import streams
+from tests.office import Office, Slow, on_a_port
+
+LIVE = {"accept": "text/event-stream"}
+
+
+async def received(response: httpx.Response) -> AsyncIterator[tuple[str, str, Any]]:
+    """Yield each event: its id, its type, its document."""
+    assert response.headers["content-type"] == "text/event-stream"
+    fields: dict[str, str] = {}
+    async for line in response.aiter_lines():
+        if line:
+            name, _, value = line.partition(": ")
+            fields[name] = value
+        elif "data" in fields:
+            yield fields["id"], fields["event"], json.loads(fields["data"])
+            fields = {}
+
+
+async def test_events_come_page_by_page(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    run_id = await office.start()
+    await office.done(run_id)
+    stored = await office.scene.store.read(f"run/{run_id}")
+
+    found: list[dict[str, JSON]] = []
+    params = {"limit": "3"}
+    async with on_a_port(office) as client:
+        while True:
+            page = (
+                await client.get(f"/api/v1/runs/{run_id}/events", params=params)
+            ).json()
+            found += page["events"]
+            if not page["more"]:
+                break
+            params["after"] = page["cursor"]
+        wrong = await client.get(f"/api/v1/runs/{run_id}/events?after=p-1")
+
+    assert [event["type"] for event in found] == [one.type for one in stored]
+    assert [event["hash"] for event in found] == [one.hash.hex() for one in stored]
+    assert all(event["$type"] == "caxton.event/v1" for event in found)
+    assert wrong.status_code == 422
+
+
+async def test_events_come_as_they_happen_until_the_run_ends(tmp_path: Path) -> None:
+    tools = Slow()
+    office = Office(tmp_path, tools=tools)
+    run_id = await office.start()
+    await tools.reached.wait()
+    types: list[str] = []
+
+    async with (
+        on_a_port(office) as client,
+        client.stream("GET", f"/api/v1/runs/{run_id}/events", headers=LIVE) as response,
+    ):
+        async for _, kind, _ in received(response):
+            types.append(kind)
+            if kind == "ToolInvoked":
+                tools.let.set()
+
+    assert types == await office.types(run_id)
+    assert types[-1] == "RunCompleted"
+
+
+async def test_who_was_cut_off_goes_on_where_it_was(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    run_id = await office.start()
+    await office.done(run_id)
+    where = f"/api/v1/runs/{run_id}/events"
+
+    async with on_a_port(office) as client:
+        async with client.stream("GET", where, headers=LIVE) as response:
+            first = [event async for event in received(response)]
+        behind = {**LIVE, "last-event-id": first[1][0]}
+        async with client.stream("GET", where, headers=behind) as response:
+            rest = [event async for event in received(response)]
+        ended = await client.get(where, headers={**LIVE, "last-event-id": first[-1][0]})
+
+    assert rest == first[2:]
+    assert ended.status_code == 204
+
+
+async def test_everything_is_for_who_may_read_it(tmp_path: Path) -> None:
+    # hosts are for admin; runs for whom they are of, and for readers
+    office = Office(tmp_path)
+    run_id = await office.start()
+    await office.done(run_id)
+    boss, eve = ({"authorization": f"Bearer {name}"} for name in ("boss", "eve"))
+
+    async with on_a_port(office) as client:
+        refused = await client.get("/api/v1/events")
+        all_ = (await client.get("/api/v1/events", headers=boss)).json()
+        of_runs = (await client.get("/api/v1/events", headers=eve)).json()
+        bob = {"authorization": "Bearer bob"}
+        foreign = await client.get(f"/api/v1/runs/{run_id}/events", headers=bob)
+
+    assert refused.status_code == 403
+    assert foreign.status_code == 404
+    assert {event["stream"] for event in of_runs["events"]} == {f"run/{run_id}"}
+    assert len(all_["events"]) >= len(of_runs["events"])
+
+
+async def test_who_hangs_up_leaves_nothing_behind(tmp_path: Path) -> None:
+    tools = Slow()
+    office = Office(tmp_path, tools=tools)
+    run_id = await office.start()
+    where = f"/api/v1/runs/{run_id}/events"
+
+    async with on_a_port(office) as client:
+        before = len(asyncio.all_tasks())
+        for _ in range(40):
+            async with client.stream("GET", where, headers=LIVE) as response:
+                assert response.status_code == 200
+        async with asyncio.timeout(20):
+            while len(asyncio.all_tasks()) > before + 4:  # noqa: ASYNC110 -- nobody tells
+                await asyncio.sleep(0.01)
+        tools.let.set()
+        await office.done(run_id)
+
+
+async def test_nobody_follows_more_than_so_many(tmp_path: Path) -> None:
+    tools = Slow()
+    office = Office(tmp_path, tools=tools)
+    run_id = await office.start()
+    where = f"/api/v1/runs/{run_id}/events"
+
+    async with on_a_port(office) as client, asyncio.TaskGroup() as tasks:
+        followed = [
+            tasks.create_task(client.get(where, headers=LIVE)) for _ in range(40)
+        ]
+        while sum(task.done() for task in followed) < 8:  # noqa: ASYNC110 -- nobody tells
+            await asyncio.sleep(0.01)
+        refused = [task.result().status_code for task in followed if task.done()]
+        tools.let.set()
+
+    assert refused == [429] * 8
+    assert sum(task.result().status_code == 200 for task in followed) == 32
+
+
+async def test_who_does_not_read_has_nothing_kept_for_it(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    run_id = await office.start()
+    await office.done(run_id)
+    read = 0
+    stored = await office.scene.store.read(f"run/{run_id}")
+
+    class Endless(type(office.scene.store)):  # type: ignore[misc]
+        async def tail(self, *_: object, **__: object) -> Any:  # noqa: ANN401 -- as it is
+            nonlocal read
+            while True:
+                read += 1
+                yield stored[0], f"n-{read}"
+
+    office.service.store.__class__ = Endless
+    async with on_a_port(office) as client:
+        request = (
+            f"GET /api/v1/runs/{run_id}/events HTTP/1.1\r\nHost: localhost\r\n"
+            "Authorization: Bearer ann\r\nAccept: text/event-stream\r\n\r\n"
+        )
+        with socket.create_connection(("127.0.0.1", client.base_url.port)) as silent:
+            silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            silent.sendall(request.encode())
+            seen = -1
+            async with asyncio.timeout(30):
+                while seen != read or not read:
+                    seen = read
+                    await asyncio.sleep(0.2)
+            healthy = await client.get("/healthz")
+
+    assert healthy.status_code == 200
+    # What the kernel and the server take, at 1 kB or so an event, and no more.
+    assert read < 20_000
+
+
+async def test_silence_is_not_the_end(tmp_path: Path, monkeypatch: Any) -> None:  # noqa: ANN401
+    monkeypatch.setattr(streams, "_TICK", 0.01)
+    monkeypatch.setattr(streams, "_HEARTBEAT", 0.03)
+    tools = Slow()
+    office = Office(tmp_path, tools=tools)
+    run_id = await office.start()
+    lines: list[str] = []
+
+    async with (
+        on_a_port(office) as client,
+        client.stream("GET", f"/api/v1/runs/{run_id}/events", headers=LIVE) as response,
+    ):
+        async for line in response.aiter_lines():
+            lines.append(line)
+            if line == ": still here":
+                office.service.line.closed = True
+        tools.let.set()
+
+    assert ": still here" in lines
+    await office.done(run_id)

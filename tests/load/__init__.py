@@ -1,0 +1,1 @@
+"""Many clients at once before one host."""

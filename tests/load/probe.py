@@ -1,0 +1,32 @@
+"""
+``python -m tests.load.probe URL``: whether a host is well, again and again.
+
+In a process of its own, for whoever storms the host is busy. It ends with its
+standard input, and prints the milliseconds that each answer took.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import sys
+import time
+
+import httpx
+
+_EVERY = 0.005
+
+
+def main() -> None:
+    """Ask until the input ends."""
+    took: list[float] = []
+    with httpx.Client() as client:
+        while not select.select([sys.stdin], [], [], _EVERY)[0]:
+            began = time.perf_counter()
+            client.get(f"{sys.argv[1]}/healthz").raise_for_status()
+            took.append(1e3 * (time.perf_counter() - began))
+    sys.stdout.write(json.dumps(took))
+
+
+if __name__ == "__main__":
+    main()

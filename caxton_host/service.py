@@ -106,7 +106,11 @@ class Submission:
 
         The key is not kept, so nobody can find out by trying what was asked.
         """
-        asked = {"agent": self.agent, "input": self.input, "vars": {**self.variables}}
+        asked: dict[str, JSON] = {
+            "agent": self.agent,
+            "input": self.input,
+            "vars": {**self.variables},
+        }
         return hmac.digest(self._key, codec.canonical(asked), "sha256").hex()
 
     @property

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from ..core.calls import JSON
 from ..errors import UsageError
@@ -158,7 +159,7 @@ def _tree(data: bytes | None) -> dict[str, JSON]:
         raise _unusable("it is no JSON, or JSON with comments") from None
     if not isinstance(tree, dict):
         raise _unusable("it is no JSON object")
-    return tree
+    return cast("dict[str, JSON]", tree)
 
 
 def _unique(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:

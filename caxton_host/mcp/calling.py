@@ -22,7 +22,9 @@ from mcp.shared.exceptions import MCPError
 from ..admission import Ticket
 from ..core.calls import JSON
 from ..core.events import Event, RunSuspended, ToolProgress
+from ..core.names import stream_of
 from ..core.principals import Principal
+from ..core.runs import ENDS
 from ..errors import (
     BusyError,
     CaxtonError,
@@ -113,8 +115,8 @@ class Calls:
         call.began(run_id)
         async with self._told(call, run_id), self._cancelling(call, run_id):
             end = await self._over(run_id)
-        if end is None or isinstance(end, RunSuspended):
-            return await self._result(call.tool, run_id)
+        if isinstance(end, RunSuspended):
+            return await self._suspended(call.tool, run_id)
         return ended(call.tool, run_id, end)
 
     async def _begun(self, call: Call) -> str:
@@ -139,18 +141,23 @@ class Calls:
         if row.agent != call.tool.card.name:
             raise NotFoundError(f"no run {run_id} of this agent")
         if row.state == "suspended":
-            with contextlib.suppress(Suspend):
+            try:
                 await self.service.resume(call.who, run_id)
+            except OverloadedError:
+                raise
+            except (Suspend, BusyError):
+                pass  # It waits on, or goes on already.
         return run_id
 
     async def _over(self, run_id: str) -> Event | None:
-        """Return once no host drives the run: its end, if it was driven here."""
+        """Return how the run ended, or ``None`` if that was erased."""
         while True:
             if end := await self.service.background.over(run_id):
                 return end
-            row = await self.service.store.row(run_id)
-            if row is None or row.state != "running":
-                return None
+            history = await self.service.store.read(stream_of(run_id))
+            last = next(one for one in reversed(history) if one.type in ENDS)
+            if ENDS[last.type] != "running":
+                return last.event
             await asyncio.sleep(_EVERY)
 
     # -- while it lasts --------------------------------------------------------
@@ -205,13 +212,11 @@ class Calls:
 
     # -- when it is over -------------------------------------------------------
 
-    async def _result(self, tool: AgentTool, run_id: str) -> types.CallToolResult:
+    async def _suspended(self, tool: AgentTool, run_id: str) -> types.CallToolResult:
         recording = await Recording.load(run_id, self.service.store)
-        if recording.state == "suspended":
-            # A tool that promises a structured result would break its word.
-            error = tool.output_schema is not None
-            return told(run_id, "suspended", _suspension(recording), error=error)
-        return ended(tool, run_id, recording.latest.event)
+        # A tool that promises a structured result would break its word.
+        error = tool.output_schema is not None
+        return told(run_id, "suspended", _suspension(recording), error=error)
 
 
 async def _tell(reports: MemoryObjectReceiveStream[str], tell: Tell) -> None:
@@ -247,7 +252,7 @@ def _suspension(recording: Recording) -> str:
             f"Call {wanted.call} ({wanted.server}/{wanted.tool}) waits for the "
             f"approval of {by}."
         )
-    if len(lines) == 1 and isinstance(recording.latest.event, RunSuspended):
+    if len(lines) == 1:
         lines.append("It goes on when the host does.")
     lines.append(f'Then a call with {{"{RUN_ID}": "{run_id}"}} in _meta goes on.')
     return "\n".join(lines)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import anyio
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types import DEFAULT_NEGOTIATED_VERSION
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from ..core.principals import Principal
@@ -41,6 +42,11 @@ ASKING: ContextVar[Principal] = ContextVar("asking")
 _SESSION = b"mcp-session-id"
 _VERSION = b"mcp-protocol-version"
 _STREAM = "text/event-stream"
+_HELLO: dict[str, Any] = {
+    "protocolVersion": DEFAULT_NEGOTIATED_VERSION,
+    "capabilities": {},
+    "clientInfo": {"name": "", "version": ""},
+}
 _CANCELLED = "the client cancelled the call"
 _LONGEST = 500
 
@@ -93,7 +99,7 @@ class Front:
             streaming = streaming and method == "tools/call"
             await self._of_session(scope, headers.get(_SESSION), message)
             if method == "initialize":
-                send = _with_session(send)
+                send, body = _with_session(send), _complete(message)
         again = _replayed(body, receive)
         if streaming:
             await self._streaming.handle_request(scope, again, send)
@@ -167,6 +173,12 @@ def _decoded(body: bytes) -> dict[str, Any]:
 
 def _object(value: object) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _complete(message: dict[str, Any]) -> bytes:
+    """Return a first message with all that it has to say. Some clients say nothing."""
+    said = _HELLO | _object(message.get("params"))
+    return json.dumps({**message, "params": said}).encode()
 
 
 def _with_session(send: _Send) -> _Send:

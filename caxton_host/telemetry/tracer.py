@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Self
 
 from opentelemetry import context as current
 from opentelemetry.context import Context
+from opentelemetry.sdk.trace import Event as Marked
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import Decision
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import (
     Link,
+    NonRecordingSpan,
     SpanContext,
     SpanKind,
+    Status,
     StatusCode,
     TraceFlags,
     format_span_id,
@@ -36,15 +43,16 @@ from .attributes import (
 from .notes import CallNotes, RunNotes, derived
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator
 
-    from opentelemetry.trace import Span, Tracer
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace.sampling import Sampler
 
     from ..core.calls import Outcome, Route, ToolCall
     from ..core.events import Event
     from ..ports import Execution, Origin
 
-__all__ = ["Ids", "Spans", "Watched", "WatchedCall", "WatchedRun"]
+__all__ = ["Spans", "Watched", "WatchedCall", "WatchedRun"]
 
 #: Under which the notes of the call that is watched are kept in the current context.
 _CALL = current.create_key("caxton-call")
@@ -52,26 +60,21 @@ _CALL = current.create_key("caxton-call")
 _W3C = TraceContextTextMapPropagator()
 _SERVED = Served()
 _ANSWERED = {"ok", "tool_error", "failed"}
+_RANDOM = RandomIdGenerator()
+_SCOPE = InstrumentationScope("caxton_host")
+_UNSET, _FAILED = Status(StatusCode.UNSET), Status(StatusCode.ERROR)
 
-#: Returns nanoseconds since 1970.
-Clock: TypeAlias = Callable[[], int]
 
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """What is known of a span from its beginning."""
 
-class Ids(RandomIdGenerator):
-    """Gives a span the id that was chosen for it, or else a random one."""
-
-    span = 0
-    trace = 0
-
-    def generate_span_id(self) -> int:
-        """Return the id of the next span."""
-        chosen, self.span = self.span, 0
-        return chosen or super().generate_span_id()
-
-    def generate_trace_id(self) -> int:
-        """Return the id of the next trace."""
-        chosen, self.trace = self.trace, 0
-        return chosen or super().generate_trace_id()
+    name: str
+    context: SpanContext
+    parent: SpanContext | None
+    kind: SpanKind
+    links: Sequence[Link]
+    at: int
 
 
 class Watched:
@@ -85,12 +88,13 @@ class Watched:
     """
 
     def __init__(
-        self, span: Span, fields: Fields, under: Context, clock: Clock
+        self, spans: Spans, begun: _Begun, fields: Fields, under: Context
     ) -> None:
-        self.span = span
         self.fields = fields
-        self.within = set_span_in_context(span, under)
-        self._clock = clock
+        self.within = set_span_in_context(NonRecordingSpan(begun.context), under)
+        self._spans = spans
+        self._begun = begun
+        self._events: Sequence[Marked] = ()
 
     def __enter__(self) -> Self:
         """Make it the current one."""
@@ -114,10 +118,7 @@ class Watched:
 
     def end(self) -> None:
         """End the span, and say what was noted."""
-        self.span.set_attributes(self.fields)
-        if "error.type" in self.fields:
-            self.span.set_status(StatusCode.ERROR)
-        self.span.end(self._clock())
+        self._spans.send(self._begun, self.fields, self._events)
 
 
 class WatchedCall(Watched):
@@ -125,14 +126,14 @@ class WatchedCall(Watched):
 
     def __init__(
         self,
-        span: Span,
+        spans: Spans,
+        begun: _Begun,
         notes: CallNotes,
         served: Served,
         under: Context,
-        clock: Clock,
     ) -> None:
         under = current.set_value(_CALL, notes, under)
-        super().__init__(span, notes.fields, under, clock)
+        super().__init__(spans, begun, notes.fields, under)
         self._notes = notes
         self._served = served
 
@@ -150,7 +151,8 @@ class WatchedCall(Watched):
         if self._served.by != "upstream" or outcome in _ANSWERED:
             self.fields.update(served_fields(self._served))
         if decision := self._notes.decision(waits=outcome == "waits"):
-            self.span.add_event("caxton.acl.decision", decision, self._notes.at)
+            at = self._notes.at or self._begun.at
+            self._events = [Marked("caxton.acl.decision", decision, at)]
         super().end()
 
 
@@ -158,17 +160,16 @@ class WatchedRun(Watched):
     """The span of a run. See `ports.RunSpan`."""
 
     def __init__(
-        self, spans: Spans, span: Span, execution: Execution, under: Context
+        self, spans: Spans, begun: _Begun, execution: Execution, under: Context
     ) -> None:
-        known = span.get_span_context()
         self.notes = RunNotes(
-            format_trace_id(known.trace_id),
-            known.span_id,
+            format_trace_id(begun.context.trace_id),
+            begun.context.span_id,
             clock=spans.clock,
             content=spans.content,
+            fields=agent_fields(execution),
         )
-        super().__init__(span, self.notes.fields, under, spans.clock)
-        self._spans = spans
+        super().__init__(spans, begun, self.notes.fields, under)
         self._execution = execution
 
     @contextlib.contextmanager
@@ -186,15 +187,15 @@ class WatchedRun(Watched):
     def begin(self, number: int, name: str, served: Served) -> WatchedCall:
         """Begin the span of a call, as of when its intent was recorded, or now."""
         notes = self.notes.of(number)
-        span = self._spans.start(
+        notes.fields.update(call_fields(self._execution, number, name))
+        begun = self._spans.begin(
             f"execute_tool {name}",
-            self.within,
-            call_fields(self._execution, number, name),
-            span_id=derived(self.notes.span_id, number),
+            self._begun.context,
+            derived(self.notes.span_id, number),
             links=_links(served.origin),
             at=notes.at,
         )
-        return WatchedCall(span, notes, served, self.within, self._clock)
+        return WatchedCall(self._spans, begun, notes, served, self.within)
 
     def recorded(self, seq: int, events: Sequence[Event]) -> list[tuple[str, str]]:
         """Take note of events of it."""
@@ -223,10 +224,15 @@ class Spans:
     """
     Makes spans.
 
-    Args:
-        tracer: Of the host.
+    The tracer of the SDK takes three times as long for each, for what is not needed
+    here: attributes from other threads, and of other types than `Fields`.
 
-        ids: Where that gets its ids from.
+    Args:
+        sink: Takes each that has ended.
+
+        sampler: Says of a run whether anything of it is sent.
+
+        resource: What is said of the host.
 
         content: Parameters and results are said, as the log holds them.
 
@@ -235,27 +241,54 @@ class Spans:
 
     def __init__(
         self,
-        tracer: Tracer,
-        ids: Ids,
+        sink: Callable[[ReadableSpan], None],
+        sampler: Sampler,
+        resource: Resource,
         *,
         content: bool = False,
-        clock: Clock = time.time_ns,
+        clock: Callable[[], int] = time.time_ns,
     ) -> None:
-        self._tracer = tracer
-        self._ids = ids
+        self._sink = sink
+        self._sampler = sampler
+        self._resource = resource
         self.content = content
         self.clock = clock
 
-    def run(self, execution: Execution) -> WatchedRun:
-        """Begin the span of a run."""
-        under = current.get_current()
-        span = self.start(
-            f"invoke_agent {execution.agent}",
-            _asked(execution, under),
-            agent_fields(execution),
-            links=_links(execution.origin),
+    def run(
+        self, execution: Execution, *, trace_id: int = 0, span_id: int = 0
+    ) -> WatchedRun:
+        """
+        Begin the span of a run.
+
+        Args:
+            execution: Of the run.
+
+            trace_id: Its trace, if it is to be that and nobody asked for it.
+
+            span_id: Its own id, if it is to be that.
+        """
+        under, name = current.get_current(), f"invoke_agent {execution.agent}"
+        asked = _asked(execution, under)
+        above = get_current_span(asked).get_span_context()
+        parent = above if above.is_valid else None
+        flags = TraceFlags.DEFAULT if trace_id else TraceFlags.RANDOM_TRACE_ID
+        if parent:
+            trace_id = parent.trace_id
+            flags = parent.trace_flags & TraceFlags.RANDOM_TRACE_ID
+        trace_id = trace_id or _RANDOM.generate_trace_id()
+        links = _links(execution.origin)
+        found = self._sampler.should_sample(asked, trace_id, name, links=links)
+        if found.decision is Decision.RECORD_AND_SAMPLE:
+            flags |= TraceFlags.SAMPLED
+        context = SpanContext(
+            trace_id,
+            span_id or _RANDOM.generate_span_id(),
+            is_remote=False,
+            trace_flags=TraceFlags(flags),
+            trace_state=found.trace_state,
         )
-        return WatchedRun(self, span, execution, under)
+        begun = _Begun(name, context, parent, SpanKind.INTERNAL, links, self.clock())
+        return WatchedRun(self, begun, execution, under)
 
     def attempt(
         self,
@@ -280,36 +313,59 @@ class Spans:
             within: That of the call, if that is not the current one.
         """
         under = current.get_current() if within is None else within
-        call = get_current_span(under).get_span_context().span_id
+        call = get_current_span(under).get_span_context()
         fields = attempt_fields(server, tool, number) | known
         notes = current.get_value(_CALL, under)
         if isinstance(notes, CallNotes) and notes.resent:
             fields["caxton.call.retry_reason"] = notes.resent
-        span = self.start(
+        begun = self.begin(
             f"tools/call {tool}",
-            under,
-            fields,
-            span_id=derived(call, number),
+            call,
+            derived(call.span_id, number),
             kind=SpanKind.CLIENT,
         )
-        return Watched(span, {}, under, self.clock)
+        return Watched(self, begun, fields, under)
 
-    def start(  # noqa: PLR0913 -- as of a tracer
+    def begin(  # noqa: PLR0913 -- as of a tracer
         self,
         name: str,
-        under: Context,
-        fields: Fields,
+        parent: SpanContext,
+        span_id: int,
         *,
-        span_id: int = 0,
         kind: SpanKind = SpanKind.INTERNAL,
         links: Sequence[Link] = (),
         at: int | None = None,
-    ) -> Span:
-        """Start a span, with that id if one is given."""
-        self._ids.span = span_id or self._ids.span
+    ) -> _Begun:
+        """Begin a span below *parent*."""
+        context = SpanContext(
+            parent.trace_id,
+            span_id,
+            is_remote=False,
+            trace_flags=parent.trace_flags,
+            trace_state=parent.trace_state,
+        )
         at = self.clock() if at is None else at
-        return self._tracer.start_span(
-            name, under, kind, attributes=fields, links=links, start_time=at
+        return _Begun(name, context, parent, kind, links, at)
+
+    def send(self, begun: _Begun, fields: Fields, events: Sequence[Marked]) -> None:
+        """Send a span that ends now."""
+        if not begun.context.trace_flags.sampled:
+            return
+        self._sink(
+            ReadableSpan(
+                name=begun.name,
+                context=begun.context,
+                parent=begun.parent,
+                resource=self._resource,
+                attributes=fields,
+                events=events,
+                links=begun.links,
+                kind=begun.kind,
+                status=_FAILED if "error.type" in fields else _UNSET,
+                start_time=begun.at,
+                end_time=self.clock(),
+                instrumentation_scope=_SCOPE,
+            )
         )
 
     def ids(self) -> tuple[str | None, str | None]:

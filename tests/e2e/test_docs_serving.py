@@ -49,7 +49,10 @@ def test_the_page_about_serving(shell: Shell, host: Host, programs: Programs) ->
             told[line] = type_in(shell, typed)
 
     curled = [json.loads(out) for line, out in told.items() if "-d @" in line]
-    assert [tool["name"] for tool in curled[0]["result"]["tools"]] == ["weather"]
+    (tool,) = curled[0]["result"]["tools"]
+    assert tool["name"] == "weather"
+    assert tool["description"].startswith("Asks for the weather")
+    assert tool["inputSchema"]["type"] == "object"
     assert "Seattle" in curled[1]["result"]["structuredContent"]["summary"]
     assert curled[2]["result"]["serverInfo"]["name"] == "caxton"
     assert any(out == "202\n" for out in told.values())

@@ -298,7 +298,7 @@ async def test_log_records_name_the_span_that_they_were_logged_in(
     telemetry = sent_to(receiver)
     scene = scene_of(telemetry, calling("weather", "rm"))
     await scene.run()
-    logging.getLogger("caxton_host.x").warning("apart")
+    logging.getLogger("caxton_host.x").warning("apart %s", "\ud800")
     telemetry.close()
     logging.getLogger("caxton_host.activity").info("too late")
 
@@ -309,7 +309,7 @@ async def test_log_records_name_the_span_that_they_were_logged_in(
         ("call settled", "execute_tool weather"),
         ("call settled", "execute_tool rm"),
         ("run ended", "invoke_agent weather"),
-        ("apart", None),
+        ("apart \\ud800", None),
     ]
     assert {r.trace_id for r in receiver.logs[:4]} == {receiver.spans[0].trace_id}
     assert receiver.logs[1].severity_text == "INFO"

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from mcp import Client
+from mcp.shared.exceptions import MCPError
 
 from caxton_host.core.approvals import Approve
 from caxton_host.core.calls import JSON, Completed
@@ -211,3 +212,42 @@ async def test_a_run_that_waits_for_a_person_is_gone_on_with(
         assert "demo/get_weather) waits for the approval of anybody" in content.text
         assert json.dumps({RUN_ID: run_id}) in content.text
     assert result.structured_content == {"sky": "clear"}
+
+
+@pytest.mark.parametrize("promises", [False, True])
+async def test_a_host_that_stops_says_that_the_run_is_not_over(
+    tmp_path: Path, *, promises: bool
+) -> None:
+    tools = Slow()
+    office = Office(tmp_path, tools=tools)
+    if promises:
+        agent = office.config.agents["weather"]
+        expose = replace(agent.expose, output_schema={"type": "object"})
+        office.config = replace(
+            office.config, agents={"weather": replace(agent, expose=expose)}
+        )
+    async with serving(office.service) as url, Client(url) as served:
+        call = asyncio.create_task(served.call_tool("sky", {}))
+        await tools.reached.wait()
+        await office.service.background.drain(0)
+        result = await call
+
+    assert result.meta
+    assert result.meta[STATE] == "suspended"
+    assert "whether it happened is unknown" in str(result.content)
+    # Clients hold an answer against what was promised, unless it is an error.
+    assert result.is_error is promises
+
+
+async def test_one_caller_has_so_many_streams(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "_STREAMS", 1)
+    async with (
+        serving(Office(tmp_path).service) as url,
+        Client(url) as served,
+        served.listen(tools_list_changed=True),
+    ):
+        with pytest.raises(MCPError, match="1 streams are open"):
+            async with served.listen(tools_list_changed=True):
+                pass

@@ -166,12 +166,15 @@ class Answer:
 
         stream: It is sent as server-sent events to who wants that.
 
+        binary: It is bytes.
+
         headers: Those that matter, and what they say.
     """
 
     about: str
     schema: str | None = None
     stream: bool = False
+    binary: bool = False
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
 

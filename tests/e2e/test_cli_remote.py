@@ -1,0 +1,294 @@
+"""``caxton --host URL``: the same commands, against a host that serves."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from tests.served import Served, served
+
+from .guests import call, guest
+from .shell import SOON, Done, Shell, toml
+from .test_cli_process import until
+
+CANARY = "hunter2-hunter2"
+MODULES = {
+    "a": guest(
+        call("mcp__demo__echo", text="one"),
+        call("mcp__demo__fail", text="\x1b[31m"),
+        call("mcp__other__rm", path="/"),
+        output={"said": "\u202edone"},
+    ),
+    "waits": guest(call("mcp__demo__slow", seconds=60), output="never"),
+    "asks": guest(call("mcp__demo__get_weather", location="Oslo"), output="asked"),
+    "traps": guest(call("mcp__demo__echo", text="two"), then="(unreachable)"),
+}
+RULES = (
+    "[[agents.a.allow]]\ntools = ['demo/*']",
+    "[[agents.traps.allow]]\ntools = ['demo/*']",
+    "[[agents.waits.allow]]\ntools = ['demo/*']",
+    "[[agents.asks.allow]]\ntools = ['demo/*']\napprove = { by = ['ops'] }",
+)
+
+
+def configure(shell: Shell) -> None:
+    server: dict[str, object] = {
+        "command": "python",
+        "args": ["-m", "caxton_host.demo_server"],
+        "env": {"SESSION_TOKEN": CANARY},
+    }
+    tables: dict[str, dict[str, object]] = {"servers.demo": server}
+    for name, module in MODULES.items():
+        shell.write(f"{name}.wasm", module)
+        tables[f"agents.{name}"] = {"module": f"{name}.wasm"}
+    shell.write("caxton.toml", toml(tables, *RULES))
+
+
+class Both:
+    """Types the same here and there, over one log."""
+
+    def __init__(self, shell: Shell, host: Served) -> None:
+        self.shell, self.host = shell, host
+        self.folder = shell.folder
+
+    def here(self, *words: str) -> Done:
+        return self.shell(*words)
+
+    def there(self, *words: str) -> Done:
+        return self.shell("--host", self.host.url, *words)
+
+    def same(self, *words: str) -> Done:
+        """Return what is printed, which is the same byte for byte."""
+        here, there = self.here(*words), self.there(*words)
+        err = there.err.replace(f"caxton --host {self.host.url}", "caxton")
+        # Who speaks there is known by the token.
+        typed_here = here.err.replace(" --as ops", "")
+        assert (there.code, there.out, err) == (here.code, here.out, typed_here)
+        return there
+
+
+@pytest.fixture
+def both(shell: Shell) -> Iterator[Both]:
+    configure(shell)
+    done = shell("serve", "token", "create", "--scope", "admin", "--role", "ops")
+    shell.set(CAXTON_TOKEN=done.out.strip())
+    with served(shell.folder) as host:
+        yield Both(shell, host)
+
+
+VARIES = re.compile(r"[0-9a-f-]{36}|\d+ ms")
+
+
+def test_a_run_there_is_told_of_as_one_here(both: Both) -> None:
+    here, there = both.here("run", "a"), both.there("run", "a")
+    assert there.code == here.code == 0
+    assert there.out == here.out == '{"said": "\\u202edone"}\n'
+    assert VARIES.sub("", there.err) == VARIES.sub("", here.err)
+    assert re.match(r"run [0-9a-f-]{36}  a\n", there.err)
+    assert both.there("run", "a", "--fail-on-denied", "-q").err == ""
+
+
+def test_what_is_there_is_shown_as_here(both: Both) -> None:
+    both.there("run", "a")
+    both.there("run", "traps", "-q")
+    assert both.there("run", "asks").code == 3
+    for words in (
+        ("runs", "list"),
+        ("runs", "list", "--agent", "a", "--state", "completed", "--json"),
+        ("runs", "list", "-n", "1", "--json"),
+        ("runs", "show", "@last"),
+        ("runs", "show", "@last", "--json"),
+        ("runs", "show", "nothing"),
+        ("runs", "show", "0"),
+        ("runs", "diff", "@last", "@last"),
+        ("events", "list", "@last"),
+        ("events", "list", "@last", "--json"),
+        ("events", "tail", "@last"),
+        ("events", "tail", "--json"),
+        ("events", "tail", "--all", "--json"),
+        ("events", "tail", "--after", "no cursor"),
+        ("approval", "list"),
+        ("approval", "list", "--agent", "asks", "--json"),
+        ("approval", "list", "--agent", "nobody"),
+        ("approval", "show", "@last"),
+        ("approval", "show", "@last", "2", "--json"),
+        ("approval", "show", "@last", "7"),
+        ("server", "list"),
+        ("server", "list", "--json"),
+        ("server", "tools", "demo"),
+        ("server", "test", "demo", "--json"),
+        ("tool", "list"),
+        ("tool", "list", "--server", "demo", "--json"),
+        ("tool", "show", "demo/echo"),
+        ("tool", "show", "demo/echo", "--json"),
+        ("tool", "show", "demo/ech"),
+        ("tool", "show", "echo"),
+        ("agent", "list"),
+        ("agent", "list", "--json"),
+        ("grant", "explain", "a", "demo/echo", "text=hi"),
+        ("grant", "explain", "asks", "demo/get_weather", "--json"),
+        ("grant", "explain", "asks", "other/rm"),
+        ("runs", "explain", "@last", "2"),
+    ):
+        both.same(*words)
+
+
+def typed(done: Done, command: str) -> list[str]:
+    """Return the words of a command that was printed."""
+    lines = done.err.splitlines()
+    line = next(line for line in lines if command in line)
+    return shlex.split(line[line.index("caxton ") :])[1:]
+
+
+def test_a_call_waits_for_a_word_and_the_printed_commands_say_it(both: Both) -> None:
+    for verdict, output in (("approve", '"asked"\n'), ("deny", '"asked"\n')):
+        asked = both.there("run", "asks")
+        assert asked.code == 3
+        words = typed(asked, f"approval {verdict}")
+        assert words[:2] == ["--host", both.host.url]
+        said = both.shell(*words)
+        assert (said.code, said.out) == (0, output)
+        assert f"{verdict} is recorded of call 1, demo/get_weather" in said.err
+        assert ", resumed\n" in said.err
+    decided = both.here("events", "list", "@last", "--json").document[3]
+    assert decided["payload"]["actor"]["kind"] == "token"
+    assert decided["payload"]["role"] == "ops"
+    assert both.there("approval", "approve", "@last").code == 2
+
+
+def test_what_is_said_to_a_host_is_what_it_can_hear(both: Both) -> None:
+    for words in (
+        ("run", "a", "--allow", "demo/*"),
+        ("run", "a", "--entry", "other"),
+        ("approval", "approve", "@last", "--as", "boss"),
+        ("approval", "deny", "@last", "--no-resume"),
+        ("runs", "resume", "--all"),
+        ("runs", "resume", "@last", "--var", "k=v"),
+        ("runs", "fork", "@last", "--at", "1", "--agent", "a.wasm"),
+        ("server", "test", "demo", "--wire-log", "x"),
+        ("tool", "list", "--var", "k=v"),
+    ):
+        done = both.there(*words)
+        assert (done.code, done.out) == (2, ""), words
+        assert "cannot be said to a host" in done.err
+    for words in (
+        ("init",),
+        ("demo",),
+        ("doctor",),
+        ("db", "status"),
+        ("serve",),
+        ("agent", "new", "x"),
+        ("audit", "verify"),
+        ("config", "show"),
+        ("server", "add", "x", "--", "y"),
+        ("tool", "call", "demo/echo", "text=hi"),
+        ("grant", "check"),
+    ):
+        done = both.there(*words)
+        assert (done.code, done.out) == (2, ""), words
+        assert f"caxton {words[0]}" in done.err
+        assert "does not work with --host" in done.err
+        assert "leave out --host" in done.fix
+    assert not (both.folder / "x").exists()
+
+
+def test_a_run_there_is_ended_forked_and_not_resumed(both: Both) -> None:
+    both.there("run", "asks")
+    assert both.same("runs", "resume", "@last").code == 3
+    ended = both.there("runs", "cancel", "@last", "--reason", "a mistake", "--json")
+    assert (ended.code, ended.document["state"]) == (0, "cancelled")
+    assert ended.document["error"]["message"] == "a mistake"
+    assert both.same("runs", "cancel", "@last").code == 2
+    assert both.same("runs", "resume", "@last").code == 2
+
+    both.there("run", "a", "-q")
+    here = both.here("runs", "fork", "@last", "--at", "3")
+    (parent,) = re.findall("forked from run (.*)", here.err)
+    there = both.there("runs", "fork", parent, "--at", "3")
+    assert (there.code, there.out) == (here.code, here.out)
+    assert VARIES.sub("", there.err) == VARIES.sub("", here.err)
+    answer = {"content": [{"type": "text", "text": "edited"}]}
+    both.shell.write("answer.json", json.dumps(answer))
+    edited = ("runs", "fork", parent, "--at", "3", "--set-result", "answer.json")
+    assert both.there(*edited, "--json").document["forked_from"]["run"] == parent
+    assert both.same("runs", "fork", parent, "--at", "99").code == 2
+
+
+def test_a_call_in_doubt_is_resolved_there(shell: Shell) -> None:
+    configure(shell)
+    shell("run", "a")
+    shell("runs", "simulate-crash", "@last", "--at", "2", "-o", "crashed.db")
+    crashed = f"sqlite:///{shell.folder}/crashed.db"
+    with served(
+        shell.folder,
+        change=lambda config: replace(config, store_url=crashed),
+        strangers=True,
+    ) as host:
+        both = Both(shell, host)
+        listed = ("runs", "list", "--state", "suspended", "--json")
+        until(lambda: both.there(*listed).document)  # The host takes it over first.
+        (run,) = both.there(*listed).document
+        assert run["calls"]["in_doubt"] == 1
+        shown = both.there("runs", "show", run["run_id"])
+        assert typed(shown, "runs resolve")[:2] == ["--host", host.url]
+        assert both.there("runs", "resume", "@last").fix == (
+            f"caxton --host {host.url} runs resolve {run['run_id']} 2 --retry "
+            '--reason "..."'
+        )
+        said = ("runs", "resolve", "@last", "2", "--reason", "not sent")
+        assert both.there(*said).code == 2
+        assert both.there(*said, "--result", "none.json").code == 2
+        done = both.there(*said, "--retry")
+        assert (done.code, json.loads(done.out)) == (0, {"said": "\u202edone"})
+        assert both.there(*said, "--abort").code == 2
+
+
+def test_ctrl_c_cancels_the_run_there(both: Both) -> None:
+    host = ("--host", both.host.url)
+    with both.shell.started(*host, "run", "waits") as child:
+        until(lambda: "ToolInvoked" in both.shell.types())
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=SOON)
+    assert (child.returncode, out) == (130, b"")
+    assert b"\ncancelling " in err
+    assert err.endswith(b"\ninterrupted\n")
+    assert b"Traceback" not in err
+    assert both.shell.types()[-1] == "RunCancelled"
+
+
+def test_who_asks_is_who_the_token_says(both: Both) -> None:  # law 8
+    made = both.here("serve", "token", "create", "--scope", "run", "--json")
+    token = both.shell.write("token", made.document["token"])
+    named = ("--token-file", "token")
+    told = both.there(*named, "run", "a", "--json")
+    assert "others may read token; chmod 600 token" in told.err
+    assert told.document["actor"]["kind"] == "token"
+    token.chmod(0o600)
+    assert both.there(*named, "runs", "list").err == ""
+    for words, code in (("server", "list"), 2), (("approval", "deny", "@last"), 2):
+        assert both.there(*named, *words).code == code
+    token.write_text("caxton_wrong")
+    wrong = both.there(*named, "runs", "list")
+    assert wrong.code == 2
+    assert "$CAXTON_TOKEN" in wrong.fix or "Bearer" in wrong.fix
+    assert "caxton_wrong" not in wrong.err
+
+
+def test_a_host_is_named_once_and_not_beside_a_file(shell: Shell) -> None:
+    shell.set(CAXTON_HOST="http://127.0.0.1:1")
+    away = shell("runs", "list")
+    assert away.code == 6
+    assert "no host at http://127.0.0.1:1" in away.err
+    assert shell("--db", "sqlite:///x.db", "runs", "list").code == 2
+    assert shell("--host", "http://ann:hunter22@h", "runs", "list").code == 2
+    assert shell("--host", "http://10.0.0.1", "runs", "list").fix.startswith(
+        "use https"
+    )
+    assert shell("completion", "bash").code == 0
+    assert shell("runs", "list", "--help").code == 0

@@ -43,7 +43,7 @@ __all__ = [
 PREFIX = "/api/v1"
 
 _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
-_IN_PATH = re.compile(r"\{([a-z]+)\}")
+_IN_PATH = re.compile(r"\{([a-z0-9]+)\}")
 
 Schema: TypeAlias = Mapping[str, JSON]
 

@@ -307,9 +307,10 @@ def notify(state: str) -> None:
     """Tell systemd how this service is, if that started it."""
     if not (where := os.environ.get("NOTIFY_SOCKET")):
         return
-    # A name that begins with @ is no file: Linux spells that with a zero.
+    if where.startswith("@"):  # No file: Linux spells that with a zero.
+        where = f"\0{where[1:]}"
     with (
         contextlib.suppress(OSError),
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to,
     ):
-        to.sendto(state.encode(), where.replace("@", "\0", 1))
+        to.sendto(state.encode(), where)

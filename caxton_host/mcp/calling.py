@@ -40,7 +40,7 @@ from ..service import Service, Submission
 from ..watching import trace_of
 from .agent_tools import IDEMPOTENCY_KEY, RUN_ID, AgentTool, ended, refused, told
 
-__all__ = ["Call", "Calls", "Tell"]
+__all__ = ["Call", "Calls", "Held", "Tell"]
 
 logger = logging.getLogger("caxton_host")
 
@@ -54,6 +54,21 @@ _REPORTS = 100
 _LONGEST_KEY = 256
 _OVERLOADED = -32000
 _HUNG_UP = "the client hung up"
+
+
+@dataclass(slots=True)
+class Held:
+    """
+    A call under way.
+
+    Attributes:
+        run_id: Its run, once that has begun.
+
+        reason: Why it is to end, if it is.
+    """
+
+    run_id: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +87,7 @@ class Call:
 
         tell: Is told how far the run is, or ``None``: nobody wants to know.
 
-        began: Called with the run once it has begun.
+        held: What others need to end it.
     """
 
     who: Principal
@@ -81,7 +96,7 @@ class Call:
     meta: Mapping[str, object]
     ticket: Ticket | None
     tell: Tell | None
-    began: Callable[[str], None]
+    held: Held = field(default_factory=Held)
 
 
 @dataclass(slots=True)
@@ -112,7 +127,9 @@ class Calls:
             return refused(f"The agent was not started: {exc}")
         except ServerUnavailable:
             return refused("The agent was not started: a tool that it needs is down.")
-        call.began(run_id)
+        call.held.run_id = run_id
+        if call.held.reason:
+            self._end(call.who, run_id, call.held.reason)
         async with self._told(call, run_id), self._cancelling(call, run_id):
             end = await self._over(run_id)
         if isinstance(end, RunSuspended):
@@ -193,10 +210,13 @@ class Calls:
         except asyncio.CancelledError:
             if RUN_ID not in call.meta and IDEMPOTENCY_KEY not in call.meta:
                 # The task itself is cancelled, so somebody else has to.
-                end = asyncio.create_task(self.cancel(call.who, run_id, _HUNG_UP))
-                self._ends.add(end)
-                end.add_done_callback(self._ends.discard)
+                self._end(call.who, run_id, _HUNG_UP)
             raise
+
+    def _end(self, who: Principal, run_id: str, reason: str) -> None:
+        end = asyncio.create_task(self.cancel(who, run_id, reason))
+        self._ends.add(end)
+        end.add_done_callback(self._ends.discard)
 
     async def cancel(self, who: Principal, run_id: str, reason: str) -> None:
         """Cancel a run in the name of *who*, if it goes on."""

@@ -74,7 +74,7 @@ class Changes:
                 ctx, params.model_copy(update={"notifications": wanted})
             )
         finally:
-            self._listeners[key] -= 1
+            self._listeners -= Counter([key])
 
     async def unasked(
         self, ctx: ServerRequestContext[Any, Any], call_next: CallNext

@@ -41,7 +41,8 @@ ASKING: ContextVar[Principal] = ContextVar("asking")
 
 _SESSION = b"mcp-session-id"
 _VERSION = b"mcp-protocol-version"
-_STREAM = "text/event-stream"
+_STREAM = b"text/event-stream"
+_OLDER = {b"", *(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)}
 _HELLO: dict[str, Any] = {
     "protocolVersion": DEFAULT_NEGOTIATED_VERSION,
     "capabilities": {},
@@ -88,17 +89,12 @@ class Front:
         if body is None:
             await _refused(send, 413)
             return
-        message = _decoded(body)
-        method = message.get("method")
-        legacy = headers.get(_VERSION, b"").decode("latin-1") in {
-            "",
-            *HANDSHAKE_PROTOCOL_VERSIONS,
-        }
-        streaming = _STREAM in headers.get(b"accept", b"").decode("latin-1")
-        if legacy:
-            streaming = streaming and method == "tools/call"
+        streaming = _STREAM in headers.get(b"accept", b"")
+        if headers.get(_VERSION, b"") in _OLDER:
+            message = _decoded(body)
+            streaming = streaming and message.get("method") == "tools/call"
             await self._of_session(scope, headers.get(_SESSION), message)
-            if method == "initialize":
+            if message.get("method") == "initialize":
                 send, body = _with_session(send), _complete(message)
         again = _replayed(body, receive)
         if streaming:
@@ -136,10 +132,8 @@ class Front:
             scope["caxton.call"] = key(message.get("id"))
         elif message.get("method") == "notifications/cancelled":
             params = _object(message.get("params"))
-            run_id = self._agents.under_way.get(key(params.get("requestId")))
-            if run_id is not None:
-                reason = str(params.get("reason") or _CANCELLED)[:_LONGEST]
-                await self._agents.calls.cancel(who, run_id, reason)
+            reason = str(params.get("reason") or _CANCELLED)[:_LONGEST]
+            await self._agents.stop(key(params.get("requestId")), who, reason)
 
 
 async def _body(receive: _Receive, most: int) -> bytes | None:

@@ -50,13 +50,14 @@ Schema: TypeAlias = Mapping[str, JSON]
 _ID: Schema = {"type": "string", "pattern": "^[0-9a-f-]{1,64}$"}
 _NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 200}
 _SEQ: Schema = {"type": "integer", "minimum": 1, "maximum": 2**53}
+_DIGEST: Schema = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 #: What stands in a path, by name. What cannot be one of these is not found.
 IN_PATH: Mapping[str, tuple[Schema, str]] = {
     "run": (_ID, "The id of a run."),
     "seq": (_SEQ, "The number of an event of the run."),
     "name": (_NAME, "The name of a server or an agent."),
+    "sha256": (_DIGEST, "The SHA-256 of the bytes, in hex."),
     "size": (_SEQ, "How many events a checkpoint has to cover."),
-    "sha256": ({"type": "string", "pattern": "^[0-9a-f]{64}$"}, "A digest, in hex."),
 }
 
 

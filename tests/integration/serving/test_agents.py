@@ -38,7 +38,7 @@ async def test_an_agent_is_listed_as_it_describes_itself(
     async with client(Office(tmp_path), mode) as served:
         (tool,) = (await served.list_tools()).tools
 
-    assert tool.name == "sky"
+    assert (tool.name, tool.title) == ("sky", "weather")
     assert tool.description == "Says what the sky is like."
     assert tool.input_schema == {"type": "object"}
     assert tool.annotations is None

@@ -19,6 +19,7 @@ from caxton_host.core.grants import Grant
 from caxton_host.mcp import changes
 from caxton_host.mcp.agent_tools import RUN_ID, STATE
 from caxton_host.ports import Progress, ToolRequest
+from tests.integration.mcp.conftest import until
 from tests.integration.serving.clients import ACCEPT, Mode, meta, serving
 from tests.office import ANN, BOSS, Office, Slow
 from tests.scene import rule
@@ -124,6 +125,23 @@ async def test_an_older_client_cancels_by_a_notification(tmp_path: Path) -> None
 
     assert result["isError"]
     assert result["_meta"] == {RUN_ID: row.run_id, STATE: "cancelled"}
+
+
+async def test_a_call_that_waits_is_cancelled_too(tmp_path: Path) -> None:
+    tools = Slow()
+    office = Office(tmp_path, tools=tools, places=1)
+    first = await office.start()
+    session = {**_JSON, "mcp-session-id": "mine"}
+    stop = rpc("notifications/cancelled", requestId=7)
+    async with serving(office.service) as url, httpx2.AsyncClient() as http:
+        call = rpc("tools/call", 7, name="sky", arguments={})
+        waiting = asyncio.create_task(http.post(url, json=call, headers=session))
+        await until(lambda: office.service.line.waiting == 1)
+        assert (await http.post(url, json=stop, headers=session)).status_code == 202
+        await office.service.cancel(ANN, first, "room for others")
+        result = (await waiting).json()["result"]
+
+    assert result["_meta"][STATE] == "cancelled"
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "PUT"])

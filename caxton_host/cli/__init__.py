@@ -54,7 +54,7 @@ COMMANDS = {
 
 
 #: Those that are for this machine alone.
-_HERE = {"db", "demo", "doctor", "init", "serve"}
+_HERE = {"db", "demo", "doctor", "init", "mcp", "serve"}
 
 #: What comes of a value that is not what it was taken for.
 _UNREADABLE = (AssertionError, AttributeError, LookupError, TypeError, ValueError)

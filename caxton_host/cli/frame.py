@@ -102,7 +102,6 @@ class Frame:
         """Return where keys and caches are."""
         from ..config import Paths
 
-        self.here()
         return Paths.of(os.environ)
 
     def look(self, *, traced: bool = False) -> Config:

@@ -23,7 +23,8 @@ __all__ = ["There", "unreadable"]
 
 #: What can be typed with ``--host``. The names that other texts give to it are these.
 _COMMAND = re.compile(
-    r"\bcaxton (?=(run|runs|events|approval|server|tool|agent|grant|config|audit) )"
+    r"\bcaxton (?=(run|runs|events|replay|approval|server|tool|agent|grant|config|"
+    r"audit) )"
 )
 
 

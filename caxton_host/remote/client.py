@@ -30,6 +30,7 @@ _MOST_NODES = 4_000_000
 #: What the log holds, and what is around it.
 _DEPTH = DEPTH + 8
 _SUCCESS = range(200, 300)
+_BYTES = "application/octet-stream"
 
 #: Seconds between two attempts to reach a host that was lost, and how many there are.
 _PAUSES = (0.2, 1.0, 3.0)
@@ -58,6 +59,9 @@ class Remote:
         token: What lets one in, or ``None``.
 
         tell: Is told why this waits.
+
+    Attributes:
+        received: How many bytes of answers were read.
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class Remote:
             self._headers["authorization"] = f"Bearer {token}"
         self._tell = tell
         self._client = Client()
+        self.received = 0
 
     async def __aenter__(self) -> Self:
         return self
@@ -92,6 +97,20 @@ class Remote:
         """
         url = self._url(where, query)
         return _json(await self._patiently("GET", url, self._headers, safe=True))
+
+    async def fetch(self, where: str) -> bytes:
+        """
+        Return the bytes of a resource that is no document.
+
+        Raises:
+            ServerUnavailable, CaxtonError: As of `get`.
+        """
+        headers = self._headers | {"accept": _BYTES}
+        url = self._url(where, {})
+        answer = await self._patiently("GET", url, headers, safe=True)
+        if not is_of(answer.headers, _BYTES):
+            raise stranger("its answer is not the bytes that were asked for")
+        return answer.body
 
     async def post(
         self,
@@ -175,6 +194,7 @@ class Remote:
                     content=content,
                     allow_private=True,
                 )
+                self.received += len(answer.body)
                 if answer.status in _SUCCESS:
                     return answer
                 raise problem(answer)

@@ -22,6 +22,8 @@ _IDLE = 60.0
 #: Seconds that a host may be away.
 _PATIENCE = 60.0
 _PAUSE = 0.2
+#: What may be otherwise the next time.
+_PASSING = {"timeout", "transport"}
 #: A connection that lasted for so many seconds was one.
 _LASTED = 5.0
 
@@ -49,7 +51,7 @@ async def follow(
         CaxtonError: What the host says.
     """
     clock = asyncio.get_running_loop().time
-    since = clock()
+    since, met = clock(), False
     while True:
         began = clock()
         try:
@@ -57,9 +59,10 @@ async def follow(
                 async for document, cursor in found:
                     yield document, cursor
                     after, since = cursor, clock()
-            lost = ToolError("transport", "yes", "it ends the connection")
+            lost, met = ToolError("transport", "yes", "it ends the connection"), True
         except ToolError as exc:
-            if exc.kind in {"protocol", "too_large"} and not isinstance(exc, Lost):
+            met = met or exc.sent != "no"
+            if not (met and (isinstance(exc, Lost) or exc.kind in _PASSING)):
                 raise unreached(exc, remote.address) from None
             lost = exc
         except OverloadedError as exc:

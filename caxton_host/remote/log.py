@@ -8,8 +8,9 @@ from contextlib import aclosing
 from dataclasses import fields
 
 from ..approving import Waiting
+from ..codec import sha256 as digest
 from ..core.calls import JSON
-from ..core.events import Recorded, RunErased
+from ..core.events import Recorded, RunErased, RunStarted
 from ..core.names import RUN, run_of, stream_of
 from ..core.runs import ENDS, GOING_ON
 from ..core.summary import RunSummary
@@ -24,6 +25,8 @@ __all__ = ["RemoteLog", "summary"]
 _PAGE = 100
 #: Events on a page. Fewer, if so many are too much for one answer.
 _EVENTS = (200, 10, 1)
+#: Of the events of a run, as they are sent.
+_MOST_BYTES = 1024 * 1024 * 1024
 _PREFIX = re.compile(r"[0-9a-f-]{1,64}")
 _MATCHES = 6
 
@@ -38,6 +41,7 @@ class RemoteLog:
 
     def __init__(self, remote: Remote) -> None:
         self.remote = remote
+        self._runs: dict[str, str] = {}
 
     async def summaries(
         self, limit: int, agent: str | None = None, state: str | None = None
@@ -75,9 +79,28 @@ class RemoteLog:
         return chosen(name, sorted(run.run_id for run in found))
 
     async def read(self, stream: str) -> list[Recorded]:
-        """Return all events of a run's stream, in order."""
+        """
+        Return all events of a run's stream, in order.
+
+        Raises:
+            ServerUnavailable: They are more than a run can have.
+        """
+        events: list[Recorded] = []
+        most = self.remote.received + _MOST_BYTES
         async with aclosing(self.tail(stream=stream, follow=False)) as found:
-            return [one async for one, _ in found]
+            async for one, _ in found:
+                events.append(one)
+                if isinstance(one.event, RunStarted):
+                    self._learn(run_of(stream), one.event)
+                if self.remote.received > most:
+                    raise stranger("a run has no end of events")
+        return events
+
+    def _learn(self, run_id: str, started: RunStarted) -> None:
+        self._runs[started.module_sha256] = run_id
+        for entry in started.catalogue.values():
+            if isinstance(entry, dict):
+                self._runs[str(entry.get("definition_sha256"))] = run_id
 
     async def follow(self, run_id: str) -> AsyncGenerator[Recorded]:
         """Yield each event of a run once, until it has ended."""
@@ -135,8 +158,19 @@ class RemoteLog:
                 return
 
     async def blob(self, sha256: str) -> bytes:
-        """Return the bytes with that digest."""
-        raise NotFoundError(f"the host gives no bytes with digest {sha256}")
+        """
+        Return the bytes with that digest, of a run that was read.
+
+        Raises:
+            NotFoundError: No such run speaks of them.
+        """
+        if sha256 not in self._runs:
+            raise NotFoundError(f"no run that was read has bytes with digest {sha256}")
+        where = path("runs", self._runs[sha256], "blobs", sha256)
+        data = await self.remote.fetch(where)
+        if digest(data) != sha256:
+            raise stranger("the bytes with a digest are others")
+        return data
 
     async def waiting(self, agent: str | None = None) -> list[Waiting]:
         """Return the calls that wait for a word, the oldest first."""

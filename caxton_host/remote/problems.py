@@ -48,10 +48,10 @@ def _suspend(message: str, fix: str) -> CaxtonError:
     return Suspend(0, message, fix=fix)
 
 
-def _unknown(message: str, fix: str) -> CaxtonError:
+def _unknown(message: str, _: str) -> CaxtonError:
     return UsageError(
         f"the host does not let you in: {message}",
-        fix=fix or f"put a valid token into ${TOKEN}, or name --token-file FILE",
+        fix=f"put a valid token into ${TOKEN}, or name --token-file FILE",
     )
 
 

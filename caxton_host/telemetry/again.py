@@ -33,7 +33,8 @@ from .attributes import error_of, raised_fields, server_fields
 
 if TYPE_CHECKING:
     from ..recording import Recording
-    from .tracer import Spans, Watched, WatchedCall, WatchedRun
+    from .tracer import Spans
+    from .watched import Watched, WatchedCall, WatchedRun
 
 __all__ = ["Again"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from starlette.responses import Response
-from starlette.routing import Mount, Route, Router
+from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..config import Serve
@@ -16,10 +16,12 @@ from ..core.calls import JSON
 from ..errors import ForbiddenError, StoreError
 from ..ports import ToolSource
 from ..service import Service
-from .edge import MCP, Crowd, Edge
+from .crowd import Crowd
+from .edge import MCP, Edge
 from .identity import Identity, metadata
 from .openapi import document
 from .operations import PREFIX, Desk, answer, routes
+from .pages import text_of
 from .problems import Refusal
 from .table import OPERATIONS
 
@@ -33,6 +35,8 @@ _OPENAPI = f"{PREFIX}/openapi.json"
 _STREAMS_EACH, _STREAMS = 32, 256
 #: Seconds that the log may take until the host is not ready.
 _PATIENCE = 5.0
+#: Seconds for which it is known whether the log can be read.
+_FRESH = 1.0
 
 
 def application(  # noqa: PLR0913 -- each may be left out
@@ -65,13 +69,12 @@ def application(  # noqa: PLR0913 -- each may be left out
     """
     desk = Desk(
         service=service,
-        serve=serve,
         tools=tools or service.host.tools,
         streams=Crowd(each=_STREAMS_EACH, all=_STREAMS, what="event streams"),
     )
     open_ = {_HEALTH, _READY}
-    found: list[Route | Mount] = [
-        Route(_HEALTH, _Fixed({"status": "ok"})),
+    found = [
+        Route(_HEALTH, _Fixed(text_of({"status": "ok"}))),
         Route(_READY, _Readiness(service, ready)),
     ]
     if scrape:
@@ -80,10 +83,13 @@ def application(  # noqa: PLR0913 -- each may be left out
     if about := metadata(serve.oauth):
         for path in ("", MCP):
             where = f"/.well-known/oauth-protected-resource{path}"
-            found.append(Route(where, _Fixed(about)))
+            found.append(Route(where, _Fixed(text_of({**about}))))
             open_.add(where)
     if serve.api:
-        found += [Route(_OPENAPI, _Fixed(document())), *routes(desk, OPERATIONS)]
+        found += [
+            Route(_OPENAPI, _Fixed(text_of(document()))),
+            *routes(desk, OPERATIONS),
+        ]
         open_.add(_OPENAPI)
     if mcp and serve.mcp:
         found.append(Route(MCP, _Whole(mcp)))
@@ -115,29 +121,45 @@ class _Whole:
 class _Fixed:
     """Always the same document."""
 
-    document: Mapping[str, JSON]
+    text: str
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await answer({**self.document})(scope, receive, send)
+        response = Response(self.text, media_type="application/json")
+        await response(scope, receive, send)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Readiness:
-    """Says whether a request for a run would be taken."""
+    """
+    Says whether a request for a run would be taken.
+
+    The log is not asked more than once a second, whoever wants to know.
+    """
 
     service: Service
     ready: Ready | None
+    _one: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _reads: bool = field(default=False, init=False)
+    _known_at: float | None = field(default=None, init=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         draining = self.service.line.closed
-        found: dict[str, JSON] = {"store": await self._reads()}
+        found: dict[str, JSON] = {"store": await self._store()}
         if self.ready:
             found |= await self.ready()
         is_ready = not draining and not any(value is False for value in found.values())
         document: dict[str, JSON] = {"ready": is_ready, "draining": draining, **found}
         await answer(document, 200 if is_ready else 503)(scope, receive, send)
 
-    async def _reads(self) -> JSON:
+    async def _store(self) -> bool:
+        async with self._one:
+            now = asyncio.get_running_loop().time()
+            if self._known_at is None or now - self._known_at >= _FRESH:
+                self._reads = await self._looked()
+                self._known_at = now
+            return self._reads
+
+    async def _looked(self) -> bool:
         try:
             async with asyncio.timeout(_PATIENCE):
                 await self.service.store.hosts()

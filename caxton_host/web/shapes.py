@@ -180,7 +180,7 @@ SHAPES: Mapping[str, dict[str, JSON]] = {
         effect=_TEXT,
         definition_sha256=_TEXT,
         accepted=_MAYBE_FLAG,
-        on_change=_TEXT,
+        on_change=_MAYBE_TEXT,
     ),
     "Tools": _document("tools", tools=_list("Tool")),
     "Agent": _document("agent", name=_TEXT, module=_MAYBE_TEXT, grants=_MAP),

@@ -16,6 +16,7 @@ from tests.served import Served, served
 from .guests import call, guest
 from .shell import SOON, Done, Shell, toml
 from .test_cli_process import until
+from .test_docs import ROOT, blocks, commands, type_in
 
 CANARY = "hunter2-hunter2"
 MODULES = {
@@ -96,7 +97,10 @@ def test_a_run_there_is_told_of_as_one_here(both: Both) -> None:
 
 def test_what_is_there_is_shown_as_here(both: Both) -> None:
     both.there("run", "a")
+    both.same("replay", "@last")
+    both.same("replay", "@last", "--until", "4", "--json")
     both.there("run", "traps", "-q")
+    both.same("replay", "@last", "--against", "a.wasm")
     assert both.there("run", "asks").code == 3
     for words in (
         ("runs", "list"),
@@ -163,7 +167,7 @@ def test_a_call_waits_for_a_word_and_the_printed_commands_say_it(both: Both) -> 
 
 
 def test_what_is_said_to_a_host_is_what_it_can_hear(both: Both) -> None:
-    for words in (
+    unheard: tuple[tuple[str, ...], ...] = (
         ("run", "a", "--allow", "demo/*"),
         ("run", "a", "--entry", "other"),
         ("approval", "approve", "@last", "--as", "boss"),
@@ -173,11 +177,12 @@ def test_what_is_said_to_a_host_is_what_it_can_hear(both: Both) -> None:
         ("runs", "fork", "@last", "--at", "1", "--agent", "a.wasm"),
         ("server", "test", "demo", "--wire-log", "x"),
         ("tool", "list", "--var", "k=v"),
-    ):
+    )
+    for words in unheard:
         done = both.there(*words)
         assert (done.code, done.out) == (2, ""), words
         assert "cannot be said to a host" in done.err
-    for words in (
+    elsewhere: tuple[tuple[str, ...], ...] = (
         ("init",),
         ("demo",),
         ("doctor",),
@@ -189,7 +194,8 @@ def test_what_is_said_to_a_host_is_what_it_can_hear(both: Both) -> None:
         ("server", "add", "x", "--", "y"),
         ("tool", "call", "demo/echo", "text=hi"),
         ("grant", "check"),
-    ):
+    )
+    for words in elsewhere:
         done = both.there(*words)
         assert (done.code, done.out) == (2, ""), words
         assert f"caxton {words[0]}" in done.err
@@ -271,13 +277,39 @@ def test_who_asks_is_who_the_token_says(both: Both) -> None:  # law 8
     assert told.document["actor"]["kind"] == "token"
     token.chmod(0o600)
     assert both.there(*named, "runs", "list").err == ""
-    for words, code in (("server", "list"), 2), (("approval", "deny", "@last"), 2):
-        assert both.there(*named, *words).code == code
+    for words in ("server", "list"), ("approval", "deny", "@last"), ("replay", "@last"):
+        assert both.there(*named, *words).code == 2
     token.write_text("caxton_wrong")
     wrong = both.there(*named, "runs", "list")
     assert wrong.code == 2
-    assert "$CAXTON_TOKEN" in wrong.fix or "Bearer" in wrong.fix
+    assert (
+        wrong.fix == "put a valid token into $CAXTON_TOKEN, or name --token-file FILE"
+    )
     assert "caxton_wrong" not in wrong.err
+
+
+def test_the_page_about_hosts(shell: Shell) -> None:
+    page = ROOT / "docs" / "how-to" / "remote.md"
+    lines = [line for b in blocks(page) for line in commands(b.language, b.text)]
+    begin = lines.index("caxton serve")
+    for line in lines[:begin]:
+        type_in(shell, line)
+    with served(shell.folder) as host:
+        told = [
+            type_in_there(shell, line.replace("http://127.0.0.1:8080", host.url))
+            for line in lines[begin + 1 :]
+        ]
+    assert any("Seattle: 12 °C, rain" in out for out in told)
+    assert any("verdict   not_granted" in out for out in told)
+
+
+def type_in_there(shell: Shell, line: str) -> str:
+    """Type a line; what it exports holds for those that follow."""
+    exported = re.fullmatch("export (.*)=(.*)", line)
+    if exported is None:
+        return type_in(shell, line)
+    shell.set(**{exported[1]: type_in(shell, f"printf %s {exported[2]}")})
+    return ""
 
 
 def test_a_host_is_named_once_and_not_beside_a_file(shell: Shell) -> None:

@@ -7,7 +7,9 @@ import json
 
 import pytest
 
+from caxton_host.codec import sha256
 from caxton_host.core.calls import JSON
+from caxton_host.core.documents import event_document
 from caxton_host.errors import (
     BusyError,
     CaxtonError,
@@ -21,11 +23,13 @@ from caxton_host.errors import (
     Suspend,
     UsageError,
 )
-from caxton_host.remote import client
+from caxton_host.remote import client, log
 from caxton_host.remote.address import Address
 from caxton_host.remote.client import Remote, TooMuch, path
 from caxton_host.remote.log import RemoteLog
 from tests.integration.webhooks.conftest import Server
+from tests.scene import Scene, calling
+from tests.unit.remote.test_documents import EVENT
 
 PROBLEM = "Content-Type: application/problem+json"
 OK = "Content-Type: application/json"
@@ -56,7 +60,6 @@ async def test_no_name_leaves_its_place_in_a_path(
     ("status", "kind", "error"),
     [
         ("400 No", "bad-request", UsageError),
-        ("401 No", "unauthenticated", UsageError),
         ("403 No", "forbidden", ForbiddenError),
         ("404 No", "not-found", NotFoundError),
         ("409 No", "conflict", BusyError),
@@ -86,7 +89,7 @@ async def test_a_problem_becomes_the_error_that_it_would_be_here(
 async def test_who_has_no_token_is_told_where_to_put_one(
     server: Server, remote: Remote
 ) -> None:
-    refuse(server, "401 No", "unauthenticated", fix="")
+    refuse(server, "401 No", "unauthenticated", fix="send a header")
     with pytest.raises(UsageError) as caught:
         await remote.get("/runs")
     assert "$CAXTON_TOKEN" in caught.value.fix
@@ -231,6 +234,53 @@ async def test_events_of_wrong_types_are_refused(
     server.answers(page, OK)
     with pytest.raises(ServerUnavailable):
         await RemoteLog(remote).read("run/1")
+
+
+async def test_bytes_are_those_of_their_digest(server: Server, remote: Remote) -> None:
+    known = RemoteLog(remote)
+    with pytest.raises(NotFoundError):
+        await known.blob("00")
+    scene = Scene(calling())
+    await scene.run()
+    (start, *_) = await scene.recorded()
+    page = {"events": [event_document(start) | {"cursor": "1"}], "more": False}
+    server.answers(json.dumps(page).encode(), OK)
+    await known.read(start.stream)
+    digest = sha256(scene.request.module)
+    server.answers(scene.request.module, "Content-Type: application/octet-stream")
+    assert await known.blob(digest) == scene.request.module
+    where = f"/api/v1/runs/{scene.run_id}/blobs/{digest} "
+    assert where in server.requests[-1][0]
+    for sent in (b"others", "application/octet-stream"), (b"{}", "application/json"):
+        server.answers(sent[0], f"Content-Type: {sent[1]}")
+        with pytest.raises(ServerUnavailable):
+            await known.blob(digest)
+
+
+async def test_a_run_without_end_is_not_read_to_its_end(
+    server: Server, remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "_MOST_BYTES", 5000)
+    page = {"events": [EVENT | {"cursor": "1"}], "more": True}
+    server.answers(json.dumps(page).encode(), OK)
+    with pytest.raises(ServerUnavailable, match="no end of events"):
+        await RemoteLog(remote).read("run/1")
+
+
+async def test_a_page_that_is_too_much_is_asked_for_in_parts(
+    server: Server, remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "MOST_BYTES", 1000)
+
+    async def script(writer: asyncio.StreamWriter) -> None:
+        most = int(server.requests[-1][0].partition("limit=")[2].split()[0])
+        page = {"events": [EVENT | {"cursor": "1"}] * most, "more": False}
+        body = json.dumps(page).encode()
+        head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n{OK}\r\n\r\n"
+        writer.write(head.encode() + body)
+
+    server.script = script
+    assert len(await RemoteLog(remote).read("run/1")) == 1
 
 
 async def test_a_host_that_says_more_and_sends_nothing_is_not_asked_for_ever(

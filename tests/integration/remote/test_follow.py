@@ -12,6 +12,7 @@ import pytest
 from caxton_host.core.calls import JSON
 from caxton_host.errors import NotFoundError, ServerUnavailable
 from caxton_host.remote import client, follow
+from caxton_host.remote.address import Address
 from caxton_host.remote.client import Remote
 from caxton_host.remote.log import RemoteLog
 from tests.integration.webhooks.conftest import Server
@@ -31,13 +32,22 @@ def event(n: int) -> bytes:
     return f"id: p-{n}\ndata: {json.dumps(document)}\n\n".encode()
 
 
-def cutting(server: Server, sizes: Iterator[int]) -> None:
+CHUNKED = HEAD[:-2] + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+def cutting(server: Server, sizes: Iterator[int], *, chunked: bool = False) -> None:
     """Serve the events behind the cursor, cut off after so many bytes."""
+    head, framed = (CHUNKED, chunk) if chunked else (HEAD, bytes)
 
     async def script(writer: asyncio.StreamWriter) -> None:
         after = int(server.sent_headers.get("last-event-id", "p-0")[2:])
-        data = b": caxton\n\n" + b"".join(map(event, range(after + 1, LAST + 1)))
-        writer.write((HEAD + data)[: next(sizes)])
+        behind = map(event, range(after + 1, LAST + 1))
+        data = b"".join(map(framed, (b": caxton\n\n", *behind)))
+        writer.write((head + data)[: next(sizes)])
         await writer.drain()
 
     server.script, server.close_after = script, True
@@ -48,11 +58,12 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "_PAUSE", 0.0)
 
 
+@pytest.mark.parametrize("chunked", [False, True])
 async def test_none_is_missed_and_none_comes_twice(
-    server: Server, remote: Remote
+    server: Server, remote: Remote, *, chunked: bool
 ) -> None:
     # Each connection breaks somewhere else: in a head, a line, an event, between two.
-    cutting(server, count(0, 37))
+    cutting(server, count(0, 37), chunked=chunked)
     found = [one.seq async for one in RemoteLog(remote).follow("1")]
     assert found == [*range(1, LAST + 1)]
     assert server.connections > 10
@@ -65,6 +76,12 @@ async def test_a_host_that_is_away_for_long_is_given_up(
     cutting(server, count(0, 0))
     with pytest.raises(ServerUnavailable):
         _ = [one async for one in RemoteLog(remote).follow("1")]
+
+
+async def test_a_host_that_is_not_there_is_not_waited_for() -> None:
+    async with Remote(Address.parse("http://127.0.0.1:1"), None, print) as remote:
+        with pytest.raises(ServerUnavailable, match="no host at"):
+            _ = [one async for one in RemoteLog(remote).follow("1")]
 
 
 async def test_a_host_that_says_nothing_is_asked_anew(

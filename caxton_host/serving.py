@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import resource
 import socket
@@ -257,10 +258,12 @@ async def serve_stdio(
             await asyncio.wait([talking, stopped], return_when=asyncio.FIRST_COMPLETED)
             stopped.cancel()
             left = await it.drain(config.serve.drain)
-        talking.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await talking
-        return left
+    if not talking.done():
+        # A thread reads stdin, and would hold this process until that ends.
+        logging.shutdown()
+        os._exit(0)
+    await talking
+    return left
 
 
 def _local() -> Principal:

@@ -38,7 +38,10 @@ _LARGE = 128 * 1024
 _ALL = 2048
 _OVERLOADED, _PARSE_ERROR, _INVALID = -32000, -32700, -32600
 
-_MAY_SEND = "authorization, content-type, idempotency-key, last-event-id"
+_MAY_SEND = (
+    "authorization, content-type, idempotency-key, last-event-id, "
+    "mcp-protocol-version, mcp-session-id, mcp-method, mcp-name"
+)
 _METHODS = "GET, POST, DELETE"
 _BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
 

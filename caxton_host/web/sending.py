@@ -49,7 +49,7 @@ class Answering:
         """Let pages of *origin* read the answer."""
         self.headers |= {
             "access-control-allow-origin": origin,
-            "access-control-expose-headers": "location, retry-after",
+            "access-control-expose-headers": "location, retry-after, mcp-session-id",
             "vary": "origin",
         }
         self.headers.pop("cross-origin-resource-policy")

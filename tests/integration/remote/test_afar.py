@@ -93,9 +93,7 @@ async def test_a_start_that_is_interrupted_is_cancelled_once_it_has_a_name(
     host.ready.clear()
     there = There(url=server.url)
     told = afar.told_there(Frame(there=there), quiet=True, as_json=True)
-    starting = asyncio.create_task(
-        afar._start(told, there, {"agent": "a"})
-    )
+    starting = asyncio.create_task(afar._start(told, there, {"agent": "a"}))
     while not host.asked:  # noqa: ASYNC110 -- of the client
         await asyncio.sleep(0.01)
     starting.cancel()

@@ -43,19 +43,21 @@ class RemoteLog:
         self.remote = remote
         self._runs: dict[str, str] = {}
 
-    async def summaries(
-        self, limit: int, agent: str | None = None, state: str | None = None
-    ) -> list[RunSummary]:
-        """Return what became of at most *limit* runs, newest first."""
-        return await self._summaries(limit, agent=agent, state=state)
+    async def summaries(self, limit: int, **only: str | None) -> list[RunSummary]:
+        """
+        Return what became of at most *limit* runs, newest first.
 
-    async def _summaries(self, limit: int, **query: str | None) -> list[RunSummary]:
+        Args:
+            limit: How many.
+
+            only: Those with this ``agent``, ``state`` or ``prefix``.
+        """
         found: list[RunSummary] = []
         cursor: str | None = None
         while True:
             most = min(_PAGE, limit - len(found))
             page = mapping(
-                await self.remote.get("/runs", limit=most, cursor=cursor, **query)
+                await self.remote.get("/runs", limit=most, cursor=cursor, **only)
             )
             runs = listed(page.get("runs"))[:most]
             found += map(summary, runs)
@@ -71,9 +73,9 @@ class RemoteLog:
             NotFoundError: It means none, or more than one.
         """
         if name == "@last":
-            found = await self._summaries(1)
+            found = await self.summaries(1)
         elif _PREFIX.fullmatch(prefix := name.removeprefix(RUN)):
-            name, found = prefix, await self._summaries(_MATCHES, prefix=prefix)
+            name, found = prefix, await self.summaries(_MATCHES, prefix=prefix)
         else:
             found = []
         return chosen(name, sorted(run.run_id for run in found))

@@ -150,7 +150,7 @@ SHAPES: Mapping[str, dict[str, JSON]] = {
         until=_MAYBE_NUMBER,
         expired=_FLAG,
     ),
-    "Approvals": _document("approvals", approvals=_list("Approval")),
+    "Approvals": _document("approvals", approvals=_list("Approval"), more=_FLAG),
     "Server": _SERVER,
     "Servers": _document("servers", servers=_list("Server")),
     "ServerTest": _document(

@@ -128,7 +128,8 @@ async def test_only_a_configured_origin_may_read_answers(tmp_path: Path) -> None
     assert told.headers["access-control-allow-origin"] == "https://ui.example"
     assert told.headers["vary"] == "origin"
     assert asked.status_code == 204
-    assert "authorization" in asked.headers["access-control-allow-headers"]
+    may = asked.headers["access-control-allow-headers"].split(", ")
+    assert {"authorization", "mcp-protocol-version", "mcp-session-id"} <= {*may}
     assert local.status_code == 200
     assert "access-control-allow-origin" not in local.headers
     assert refused.status_code == 403

@@ -341,13 +341,17 @@ class Service:
         Start a run that begins with what another did, up to event *seq*.
 
         Raises:
-            NotFoundError, ForbiddenError: It is not to be forked by *who*.
+            NotFoundError, ForbiddenError: It is not to be forked by *who*, or not with
+                an answer that no tool gave.
 
             UsageError: It cannot be forked there.
 
             OverloadedError: There is no room.
         """
         row = await self._own(who, run_id)
+        if edited is not None:
+            # It stands for what a tool said.
+            await self._allowed(who, "decide", run_id)
         agent = self.agent(who, row.agent)
         new = self.host.new_id()
         request = ForkRequest(

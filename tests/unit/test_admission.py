@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from random import Random
 
 import pytest
 
@@ -165,35 +164,3 @@ async def test_who_hangs_up_while_another_leaves_is_gone_and_nothing_else() -> N
 
     assert waiting.cancelled()
     assert (here.inside, here.present) == (0, 0)
-
-
-async def _visit(here: Line, who: str, random: Random) -> None:
-    with here.take(who) as ticket:
-        await asyncio.sleep(random.choice((0, 0, 0.001)))
-        if random.random() < 0.8:
-            await ticket.turn()
-            assert here.inside <= here.places
-            await asyncio.sleep(random.choice((0, 0, 0.001)))
-        if random.random() < 0.2:
-            raise LookupError
-
-
-@pytest.mark.parametrize("seed", range(20))
-async def test_whatever_becomes_of_visitors_every_place_is_given_back(
-    seed: int,
-) -> None:
-    random = Random(seed)
-    here, _ = line(places=random.randint(1, 3), queue=40, each=30)
-    visits: list[asyncio.Task[None]] = []
-    for _ in range(60):
-        visits.append(asyncio.create_task(_visit(here, random.choice("abc"), random)))
-        if random.random() < 0.4:
-            random.choice(visits).cancel()
-        if random.random() < 0.5:
-            await asyncio.sleep(0)
-
-    ends = await asyncio.gather(*visits, return_exceptions=True)
-
-    known = (LookupError, OverloadedError, asyncio.CancelledError)
-    assert all(end is None or isinstance(end, known) for end in ends)
-    assert (here.inside, here.present, here.waiting) == (0, 0, 0)

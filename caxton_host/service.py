@@ -221,7 +221,7 @@ class Service:
                     "the idempotency key was used for another request",
                     fix="make up a new key for each request",
                 )
-            if known != run_id and await self._has_begun(known):
+            if await self._has_begun(known):
                 return known
             run_id = known
 
@@ -236,9 +236,13 @@ class Service:
         return run_id
 
     async def _has_begun(self, run_id: str) -> bool:
-        if await self.background.begun(run_id):
-            return True
-        return await self.store.row(run_id) is not None
+        while True:
+            if await self.background.begun(run_id):
+                return True
+            if await self.store.row(run_id) is not None:
+                return True
+            if not self.background.has(run_id):
+                return False
 
     def _request(self, who: Principal, agent: Agent, wanted: Submission) -> RunRequest:
         context, private = run_variables(self.config(), wanted.variables)
@@ -337,13 +341,17 @@ class Service:
         Start a run that begins with what another did, up to event *seq*.
 
         Raises:
-            NotFoundError, ForbiddenError: It is not to be forked by *who*.
+            NotFoundError, ForbiddenError: It is not to be forked by *who*, or not with
+                an answer that no tool gave.
 
             UsageError: It cannot be forked there.
 
             OverloadedError: There is no room.
         """
         row = await self._own(who, run_id)
+        if edited is not None:
+            # It stands for what a tool said.
+            await self._allowed(who, "decide", run_id)
         agent = self.agent(who, row.agent)
         new = self.host.new_id()
         request = ForkRequest(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from .codec import load_json
 from .core.calls import JSON
 from .core.manifest import LIMIT, Manifest, find
@@ -32,6 +34,7 @@ def parse(content: bytes) -> Manifest:
     return manifest
 
 
+@lru_cache(maxsize=16)
 def read(module: bytes) -> Manifest | None:
     """
     Return the manifest of a core module or a component, or ``None`` without one.

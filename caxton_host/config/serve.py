@@ -125,6 +125,7 @@ _SERVE: f.Fields = {
     "port": ("port", _port),
     "mcp": ("mcp", f.flag),
     "api": ("api", f.flag),
+    "metrics": ("metrics", f.choice("read", "open")),
     "allowed_hosts": ("allowed_hosts", f.listed(_host_name)),
     "allowed_origins": ("allowed_origins", f.listed(_origin)),
     "runs": ("runs", _some),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from .calls import JSON
@@ -102,10 +102,12 @@ class Limits:
 
     def to_payload(self) -> dict[str, JSON]:
         """Return the limits as ``RunStarted.limits`` holds them."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in _NAMES}
 
     @classmethod
     def from_payload(cls, payload: Mapping[str, Any]) -> Limits:
         """Return recorded limits; one that a later version added has its default."""
-        names = {field.name for field in fields(cls)}
-        return cls(**{key: payload[key] for key in payload if key in names})
+        return cls(**{key: payload[key] for key in payload if key in _NAMES})
+
+
+_NAMES = tuple(field.name for field in fields(Limits))

@@ -42,6 +42,9 @@ _WORKER_SPACE = 1024 * _MIB
 #: four texts that wait with it.
 _GUEST_SPACE = 4 * _MIB
 _TEXT_SPACE = 12 * _MIB
+#: Bytes that are hashed sooner than a thread is woken.
+_SMALL = 64 * 1024
+
 _CLOSED = "the sandbox is closed"
 
 #: Is told what becomes of workers: of those that end as they should, nothing.
@@ -197,7 +200,10 @@ class WasmSandbox:
 
     async def prepare(self, module: bytes, limits: Limits, entry: str) -> Prepared:
         """Check and compile a module; see `ports.Sandbox.prepare`."""
-        digest = await asyncio.to_thread(hashlib.sha256, module)
+        if len(module) <= _SMALL:
+            digest = hashlib.sha256(module)
+        else:
+            digest = await asyncio.to_thread(hashlib.sha256, module)
         wanted = digest.digest(), limits, entry
         if wanted not in self._prepared:
             self._prepared[wanted] = await self._prepare(module, limits, entry)

@@ -30,7 +30,9 @@ async def show(asked: Asked) -> Response:
         card = asked.service.library.card(agent)
     except UsageError:
         card = None
-    return answer(_document(asked, agent) | {"card": _card(card) if card else None})
+    document = _document(asked, agent)
+    document["card"] = _card(card) if card else None
+    return answer(document)
 
 
 def _agents(asked: Asked) -> dict[str, Agent]:

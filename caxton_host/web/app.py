@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -12,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..config import Serve
 from ..core.calls import JSON
-from ..errors import ForbiddenError
+from ..errors import ForbiddenError, StoreError
 from ..ports import ToolSource
 from ..service import Service
 from .edge import MCP, Crowd, Edge
@@ -30,6 +31,8 @@ Ready: TypeAlias = Callable[[], Awaitable[Mapping[str, JSON]]]
 _HEALTH, _READY, _METRICS = "/healthz", "/readyz", "/metrics"
 _OPENAPI = f"{PREFIX}/openapi.json"
 _STREAMS_EACH, _STREAMS = 32, 256
+#: Seconds that the log may take until the host is not ready.
+_PATIENCE = 5.0
 
 
 def application(  # noqa: PLR0913 -- each may be left out
@@ -41,7 +44,7 @@ def application(  # noqa: PLR0913 -- each may be left out
     scrape: Scrape | None = None,
     ready: Ready | None = None,
     tools: ToolSource | None = None,
-) -> ASGIApp:
+) -> Edge:
     """
     Return what is served: the control API, agents as tools, health and metrics.
 
@@ -127,10 +130,20 @@ class _Readiness:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         draining = self.service.line.closed
-        found = dict(await self.ready()) if self.ready else {}
+        found: dict[str, JSON] = {"store": await self._reads()}
+        if self.ready:
+            found |= await self.ready()
         is_ready = not draining and not any(value is False for value in found.values())
         document: dict[str, JSON] = {"ready": is_ready, "draining": draining, **found}
         await answer(document, 200 if is_ready else 503)(scope, receive, send)
+
+    async def _reads(self) -> JSON:
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await self.service.store.hosts()
+        except (StoreError, TimeoutError):
+            return False
+        return True
 
 
 @dataclass(frozen=True, slots=True)

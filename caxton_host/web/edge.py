@@ -62,13 +62,15 @@ class Crowd:
         all: Most of everybody.
 
         what: What they do, for people.
+
+        present: How many are at it.
     """
 
     each: int
     all: int
     what: str = "requests"
+    present: int = field(default=0, init=False)
     _inside: Counter[str] = field(default_factory=Counter[str], init=False)
-    _total: int = field(default=0, init=False)
 
     @contextmanager
     def one(self, who: str) -> Generator[None]:
@@ -84,16 +86,16 @@ class Crowd:
                 retry_after=1,
                 whose="principal",
             )
-        if self._total >= self.all:
+        if self.present >= self.all:
             raise OverloadedError(
                 f"too many {self.what} are under way", retry_after=1, whose="host"
             )
         self._inside[who] += 1
-        self._total += 1
+        self.present += 1
         try:
             yield
         finally:
-            self._total -= 1
+            self.present -= 1
             self._inside[who] -= 1
             if not self._inside[who]:
                 del self._inside[who]

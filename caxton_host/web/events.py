@@ -60,7 +60,9 @@ async def of_all(asked: Asked) -> Response:
 
 
 def _wants_stream(asked: Asked) -> bool:
-    return _STREAM in asked.request.headers.get("accept", "")
+    request = asked.request
+    # Whoever wants to know the head alone would wait for ever.
+    return request.method == "GET" and _STREAM in request.headers.get("accept", "")
 
 
 def _after(asked: Asked) -> str | None:

@@ -15,6 +15,7 @@ import os
 import signal
 import socket
 import ssl
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,13 +26,16 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from ..errors import UsageError
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 __all__ = ["Certificate", "bind", "listening", "stopping"]
 
-#: Connections at a time, those that may wait to be taken, and how many are at once.
+_HEALTH = "/healthz"
+
+#: Connections at a time, and those that may wait to be taken.
 _MOST = 4096
 _BACKLOG = 2048
+#: Connections taken, and requests begun, in one turn of the event loop.
 _AT_ONCE = 8
 
 #: Seconds in which the head of a request must be there, and between two requests.
@@ -116,7 +120,7 @@ async def listening(
     """Serve *app* to whoever comes; in the end, see answers under way out."""
     server = _Server(
         Config(
-            app,
+            _Paced(app),
             http=_Bounded,
             ws="none",
             lifespan="off",
@@ -199,6 +203,46 @@ class _Bounded(H11Protocol):
         if self._late is not None:
             self._late.cancel()
             self._late = None
+
+
+class _Paced:
+    """
+    Begins a few requests in each turn of the loop.
+
+    When a thousand come at once, none of the others waits for all of them.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._begun = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Whether the host is well is answered at once.
+        if scope["path"] != _HEALTH:
+            await self._turn()
+        await self._app(scope, receive, send)
+
+    async def _turn(self) -> None:
+        loop = asyncio.get_running_loop()
+        if not self._begun:
+            loop.call_soon(self._next)
+        if self._begun < _AT_ONCE:
+            self._begun += 1
+            return
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(turn)
+        await turn
+
+    def _next(self) -> None:
+        self._begun = 0
+        while self._waiting and self._begun < _AT_ONCE:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                self._begun += 1
+        if self._begun:
+            asyncio.get_running_loop().call_soon(self._next)
 
 
 @contextlib.contextmanager

@@ -63,6 +63,7 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "overloaded": (503, "There is no room now"),
     "store": (503, "The log cannot be reached"),
     "sandbox": (503, "The sandbox cannot be used"),
+    "unusable": (503, "The agent cannot be run"),
 }
 
 #: Errors and their kinds: of the classes of one, the first that is here counts.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import re
 
 from starlette.responses import Response
@@ -14,6 +15,7 @@ from ..core.names import stream_of
 from ..core.payloads import to_payload
 from ..core.runs import GOING_ON, RunRow
 from ..core.summary import RunSummary
+from ..errors import UsageError
 from ..service import Submission
 from ..summaries import summary_of
 from ..watching import trace_of
@@ -22,6 +24,8 @@ from .pages import Page
 from .problems import Refusal
 
 __all__ = ["OPERATIONS", "STARTED", "WAIT", "going_on", "seen"]
+
+logger = logging.getLogger("caxton_host")
 
 _PAGE = 100
 #: Runs that are looked at for one page, whoever they are of.
@@ -77,6 +81,7 @@ async def start(asked: Asked) -> Response:
     """Start a run."""
     variables = asked.body.get("variables") or {}
     assert isinstance(variables, dict)  # noqa: S101 -- its schema says so
+    _check_module(asked, str(asked.body["agent"]))
     wanted = Submission(
         agent=str(asked.body["agent"]),
         input=asked.body.get("input"),
@@ -85,6 +90,18 @@ async def start(asked: Asked) -> Response:
         trace=trace_of(asked.request.headers),
     )
     return await going_on(asked, await asked.service.submit(asked.who, wanted))
+
+
+def _check_module(asked: Asked, name: str) -> None:
+    agent = asked.service.agent(asked.who, name)
+    try:
+        asked.service.library.module(agent)
+    except UsageError as exc:
+        # It names files of the host.
+        logger.warning("agent %s cannot be run: %s", name, exc)
+        raise Refusal(
+            "unusable", "the host has no module for it", fix="ask who runs the host"
+        ) from None
 
 
 async def list_(asked: Asked) -> Response:
@@ -219,7 +236,7 @@ OPERATIONS: tuple[Operation, ...] = (
             },
         },
         answers=STARTED,
-        problems=("not-found", "conflict", "refused", "server-unavailable", "sandbox"),
+        problems=("not-found", "conflict", "refused", "server-unavailable", "unusable"),
     ),
     Operation(
         id="listRuns",

@@ -502,8 +502,10 @@ async def test_runs_are_listed_newest_first_and_filtered(place: Place) -> None:
                 await log.append(RunFailed(kind="trap", message="", fuel=None))
         await store.create("host/1").append(line(1))
 
-        async def listed(limit: int, **only: str) -> list[str]:
-            return [row.run_id for row in await store.runs(limit, **only)]
+        async def listed(
+            limit: int, agent: str | None = None, state: str | None = None
+        ) -> list[str]:
+            return [row.run_id for row in await store.runs(limit, agent, state)]
 
         assert await listed(10) == ["2", "1", "0"]
         assert await listed(2) == ["2", "1"]

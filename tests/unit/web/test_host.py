@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from caxton_host.config import OAuth, Serve
 from caxton_host.core.calls import JSON
 from caxton_host.core.checkpoint import Checkpoint, Note, Signature
 from caxton_host.core.schemas import bounded
 from caxton_host.core.servers import ServerConfig
+from caxton_host.errors import StoreError
 from caxton_host.schemas import check
 from caxton_host.web.openapi import document
 from caxton_host.web.operations import IN_PATH
@@ -167,7 +170,7 @@ async def test_an_erased_run_says_who_erased_it(tmp_path: Path) -> None:
 
 
 async def test_health_waits_for_nothing_and_readiness_says_why(tmp_path: Path) -> None:
-    found: dict[str, JSON] = {"store": True, "running": 0}
+    found: dict[str, JSON] = {"sandbox": True, "running": 0}
 
     async def ready() -> Mapping[str, JSON]:
         return found
@@ -177,20 +180,38 @@ async def test_health_waits_for_nothing_and_readiness_says_why(tmp_path: Path) -
         client.headers.pop("authorization")
         healthy = await client.get("/healthz")
         is_ready = await client.get("/readyz")
-        found["store"] = False
-        no_store = await client.get("/readyz")
-        found["store"], office.service.line.closed = True, True
+        found["sandbox"] = False
+        no_sandbox = await client.get("/readyz")
+        found["sandbox"], office.service.line.closed = True, True
         draining = await client.get("/readyz")
 
     assert healthy.json() == {"status": "ok"}
     assert is_ready.status_code == 200
-    assert (no_store.status_code, draining.status_code) == (503, 503)
+    assert (no_sandbox.status_code, draining.status_code) == (503, 503)
     assert draining.json() == {
         "ready": False,
         "draining": True,
         "store": True,
+        "sandbox": True,
         "running": 0,
     }
+
+
+async def test_a_host_without_its_log_is_not_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hosts() -> list[str]:
+        raise StoreError("the database is away")
+
+    office = Office(tmp_path)
+    monkeypatch.setattr(office.scene.store, "hosts", hosts)
+    async with calling(office) as client:
+        not_ready = await client.get("/readyz")
+        healthy = await client.get("/healthz")
+
+    assert not_ready.status_code == 503
+    assert not_ready.json()["store"] is False
+    assert healthy.status_code == 200
 
 
 async def test_metrics_are_for_readers_unless_they_are_open(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from caxton_host.core.calls import JSON
 from tests.office import Office, Slow, calling
 
 BOB = {"authorization": "Bearer bob"}
@@ -114,12 +115,24 @@ async def test_what_is_not_as_it_has_to_be_is_refused(tmp_path: Path) -> None:
             refused = await client.get(f"/api/v1/runs{address}")
             assert refused.status_code == 400, address
             assert refused.headers["content-type"] == "application/problem+json"
-        for body in ({}, {"agent": 1}, {"agent": "weather", "x": 1}, []):
+        bodies: tuple[JSON, ...] = ({}, {"agent": 1}, {"agent": "weather", "x": 1}, [])
+        for body in bodies:
             refused = await client.post("/api/v1/runs", json=body)
             assert refused.status_code == 400, body
         nobody = await client.post("/api/v1/runs", json={"agent": "../weather"})
 
     assert nobody.status_code == 404
+
+
+async def test_a_module_that_is_gone_is_the_fault_of_the_host(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    (tmp_path / "weather.wasm").unlink()
+    async with calling(office) as client:
+        for name in ("weather", "broken"):
+            failed = await client.post("/api/v1/runs", json={"agent": name})
+            assert failed.status_code == 503
+            assert str(tmp_path) not in failed.text
+            assert ".wasm" not in failed.text
 
 
 async def test_who_may_only_look_starts_nothing(tmp_path: Path) -> None:

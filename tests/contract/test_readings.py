@@ -1,0 +1,135 @@
+"""What others read of a log. Each store passes all of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from caxton_host.core.events import RunCompleted
+from caxton_host.errors import UsageError
+from caxton_host.ports import Readings
+from caxton_host.store.memory import MemoryStore
+from caxton_host.store.sql import SqlStore
+from tests.unit.store.fakes import FakeClock, FakeEntropy, line, run_started, url
+
+Store = SqlStore | MemoryStore
+
+END = RunCompleted(output=None, output_sha256="00", fuel=None)
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "memory"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    clock, entropy = FakeClock(), FakeEntropy()
+    opened: Store = MemoryStore(clock=clock, entropy=entropy)
+    if request.param != "memory":
+        place = url(tmp_path)
+        if request.param == "postgresql":
+            place = request.getfixturevalue("postgres_url")
+        opened = SqlStore.open(place, clock=clock, entropy=entropy)
+    yield opened
+    await opened.aclose()
+
+
+async def begun(store: Store, *runs: str) -> None:
+    for run_id in runs:
+        await store.create(f"run/{run_id}").append(run_started())
+
+
+async def listed(store: Readings, prefix: str) -> list[str]:
+    return [row.run_id for row in await store.runs(10, prefix=prefix)]
+
+
+async def test_pages_of_runs_leave_none_out_though_they_began_at_once(
+    store: Store,
+) -> None:
+    await begun(store, "a1", "a2", "b1", "b2", "b3")
+
+    found: list[str] = []
+    before: tuple[int, str] | None = None
+    while rows := await store.runs(2, before=before):
+        found += [row.run_id for row in rows]
+        before = rows[-1].started_at, rows[-1].run_id
+
+    assert found == ["b3", "b2", "b1", "a2", "a1"]
+
+
+async def test_runs_are_found_by_how_their_ids_begin(store: Store) -> None:
+    await begun(store, "a1", "a2", "b1")
+
+    assert await listed(store, "a") == ["a2", "a1"]
+    assert await listed(store, "a_") == []
+    assert await listed(store, "%") == []
+
+
+async def test_newest_events_come_by_stream_from_its_end(store: Store) -> None:
+    for host in ("host/1", "host/2"):
+        log = store.create(host)
+        for n in (1, 2):
+            await log.append(line(n))
+    await begun(store, "a1")
+
+    found = await store.newest("host/", ["LogWritten", type(line(1)).__name__], 3)
+
+    assert [(e.stream, e.seq) for e in found] == [
+        ("host/2", 2),
+        ("host/2", 1),
+        ("host/1", 2),
+    ]
+
+
+async def test_events_go_on_behind_a_cursor(store: Store) -> None:
+    log = store.create("run/a1")
+    await log.append(run_started(), line(1))
+
+    async with aclosing(store.tail(stream="run/a1", follow=False)) as tail:
+        seen = [(event.seq, cursor) async for event, cursor in tail]
+    await log.append(END)
+    async with aclosing(store.tail(seen[-1][1], stream="run/a1", follow=False)) as tail:
+        rest = [event.seq async for event, _ in tail]
+
+    assert [seq for seq, _ in seen] == [1, 2]
+    assert rest == [3]
+
+
+async def test_who_follows_gets_what_comes_and_only_that(store: Store) -> None:
+    log = store.create("run/a1")
+    await log.append(run_started())
+
+    async with aclosing(store.tail("end", stream="run/a1", follow=True)) as tail:
+        coming = asyncio.create_task(anext(tail))
+        await asyncio.sleep(0.05)
+        assert not coming.done()
+        await log.append(END)
+        async with asyncio.timeout(20):
+            event, _ = await coming
+
+    assert event.event == END
+
+
+async def test_all_streams_are_followed_at_once(store: Store) -> None:
+    await begun(store, "a1", "b1")
+
+    async with aclosing(store.tail(follow=False)) as tail:
+        found = [(event.stream, cursor) async for event, cursor in tail]
+    async with aclosing(store.tail("end", follow=False)) as tail:
+        rest = [event async for event in tail]
+
+    assert [stream for stream, _ in found] == ["run/a1", "run/b1"]
+    assert len({cursor for _, cursor in found}) == 2
+    assert rest == []
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "n-", "q-1", "p-1-2-3", "n-1"])
+async def test_what_is_no_cursor_is_refused(store: Store, cursor: str) -> None:
+    with pytest.raises(UsageError, match="not a cursor"):
+        async with aclosing(store.tail(cursor, follow=False)) as tail:
+            await anext(tail, None)
+
+
+async def test_without_a_signer_there_is_no_checkpoint(store: Store) -> None:
+    assert await store.checkpoint() is None
+    assert await store.checkpoint(1) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -22,6 +23,7 @@ from .openapi import document
 from .operations import PREFIX, Desk, answer, routes
 from .problems import Refusal
 from .table import OPERATIONS
+from .ui import ui
 
 __all__ = ["application"]
 
@@ -44,9 +46,10 @@ def application(  # noqa: PLR0913 -- each may be left out
     scrape: Scrape | None = None,
     ready: Ready | None = None,
     tools: ToolSource | None = None,
+    environ: Mapping[str, str] = os.environ,
 ) -> Edge:
     """
-    Return what is served: the control API, agents as tools, health and metrics.
+    Return what is served: control API, admin page, agents as tools, health, metrics.
 
     Args:
         service: Serves runs.
@@ -62,11 +65,14 @@ def application(  # noqa: PLR0913 -- each may be left out
         ready: Returns what is ready; each value that is ``False`` is not.
 
         tools: What servers offer, whether it was accepted or not.
+
+        environ: Where variables of the configuration are looked up.
     """
     desk = Desk(
         service=service,
         serve=serve,
         tools=tools or service.host.tools,
+        environ=environ,
         streams=Crowd(each=_STREAMS_EACH, all=_STREAMS, what="event streams"),
     )
     open_ = {_HEALTH, _READY}
@@ -85,6 +91,10 @@ def application(  # noqa: PLR0913 -- each may be left out
     if serve.api:
         found += [Route(_OPENAPI, _Fixed(document())), *routes(desk, OPERATIONS)]
         open_.add(_OPENAPI)
+    if serve.api and serve.ui:
+        page = ui()
+        found += page
+        open_ |= {route.path for route in page}
     if mcp and serve.mcp:
         found.append(Route(MCP, _Whole(mcp)))
     return Edge.around(

@@ -47,7 +47,7 @@ _SECURITY: Mapping[str, str] = {
     "cross-origin-resource-policy": "same-origin",
 }
 _MAY_SEND = "authorization, content-type, idempotency-key, last-event-id"
-_METHODS = "GET, POST, DELETE"
+_METHODS = "GET, POST, PUT, DELETE"
 _BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 

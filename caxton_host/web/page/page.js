@@ -1,0 +1,542 @@
+// The admin page. Whatever it shows comes of the control API as text, and stays text.
+
+import * as t from "./text.js";
+
+const TOKEN = "caxton.token";
+const EVERY = 5000;
+const MOST_EVENTS = 500;
+const STATES = ["running", "suspended", "completed", "failed", "cancelled"];
+const GOING_ON = ["running", "suspended"];
+
+const at = (id) => document.getElementById(id);
+const shown = { caller: null, leave: new AbortController(), text: null, tested: new Map() };
+
+// -- asking the host ---------------------------------------------------------
+
+class Problem extends Error {
+  constructor(status, document) {
+    super(t.visible(t.words(status, document)));
+    this.status = status;
+  }
+}
+
+async function ask(path, { method = "GET", body, headers = {}, signal } = {}) {
+  const token = sessionStorage.getItem(TOKEN);
+  if (token) headers.authorization = `Bearer ${token}`;
+  if (body !== undefined) headers["content-type"] = "application/json";
+  const answer = await fetch(`/api/v1${path}`, {
+    method,
+    headers,
+    signal,
+    body: body === undefined ? undefined : JSON.stringify(body),
+    credentials: "omit",
+    redirect: "error",
+  });
+  if (answer.ok) return answer;
+  const text = await answer.text();
+  let problem = null;
+  try {
+    problem = JSON.parse(text);
+  } catch {
+    // Something between here and the host answered.
+  }
+  throw new Problem(answer.status, problem);
+}
+
+async function get(path, options) {
+  return t.parse(await (await ask(path, options)).text());
+}
+
+const post = (path, body, method = "POST") => get(path, { method, body });
+const part = encodeURIComponent;
+
+// -- making the page ---------------------------------------------------------
+
+function el(tag, options = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(options)) {
+    if (name === "on") made.addEventListener(tag === "form" ? "submit" : "click", value);
+    else if (name === "data") Object.assign(made.dataset, value);
+    else if (name.startsWith("aria-") || name === "role") made.setAttribute(name, value);
+    else made[name] = value;
+  }
+  made.append(...children.map((one) => (one instanceof Node ? one : t.visible(one))));
+  return made;
+}
+
+const text = (value) => el("pre", { tabIndex: 0, textContent: t.pretty(value) });
+
+function button(label, on, options = {}) {
+  const run = async () => {
+    try {
+      await on();
+    } catch (error) {
+      fail(error);
+    }
+  };
+  return el("button", { type: "button", on: run, ...options }, label);
+}
+
+// Keys let the focus stay where it was when a list is made anew.
+const keyed = (key) => ({ data: { key } });
+
+function table(caption, columns, rows) {
+  const body = rows.map((cells) =>
+    el(
+      "tr",
+      {},
+      ...cells.map((cell, n) => el("td", { data: { label: columns[n] } }, el("div", {}, ...[cell].flat()))),
+    ),
+  );
+  const head = el("tr", {}, ...columns.map((one) => el("th", { scope: "col" }, one)));
+  return el("table", { "aria-label": caption }, el("thead", {}, head), el("tbody", {}, ...body));
+}
+
+function facts(pairs) {
+  return el("dl", {}, ...pairs.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
+}
+
+function say(words, bad = false) {
+  at("said").className = bad ? "bad" : "";
+  at("said").textContent = words;
+}
+
+function fail(error) {
+  if (error.name === "AbortError") return;
+  if (error.status === 401) askForToken(error.message);
+  else say(error.message, true);
+}
+
+function show(...nodes) {
+  const key = document.activeElement?.dataset?.key;
+  at("main").replaceChildren(...nodes);
+  if (key) [...at("main").querySelectorAll("[data-key]")].find((one) => one.dataset.key === key)?.focus();
+}
+
+// Ask something in a dialog; return what was typed, or null.
+function dialog(title, action, fields = [], ...about) {
+  const box = at("dialog");
+  return new Promise((resolve) => {
+    let typed = null;
+    const inputs = fields.map((one) => field(one));
+    const done = (event) => {
+      event.preventDefault();
+      typed = Object.fromEntries(inputs.map((one) => [one.lastChild.name, one.lastChild.value]));
+      box.close();
+    };
+    const form = el(
+      "form",
+      { on: done, autocomplete: "off" },
+      el("h2", { id: "dialog-title" }, title),
+      ...about,
+      ...inputs,
+      el(
+        "div",
+        { className: "row" },
+        el("button", { type: "button", on: () => box.close() }, "Back"),
+        el("button", { type: "submit", className: "main" }, action),
+      ),
+    );
+    box.replaceChildren(form);
+    box.addEventListener("close", () => resolve(typed), { once: true });
+    box.showModal();
+  });
+}
+
+function field({ name, label, kind = "input", choices = [], ...options }) {
+  const input = el(kind, { name, ...options }, ...choices.map((one) => el("option", { value: one }, one || "as it goes without saying")));
+  return el("label", {}, label, input);
+}
+
+const REASON = { name: "reason", label: "Why (it is recorded)", maxLength: 2000 };
+
+// -- servers -----------------------------------------------------------------
+
+function servers({ servers: found }) {
+  const admin = t.may(shown.caller, "admin");
+  const rows = found.map((one) => {
+    const [kind, word] = t.light(one);
+    return [
+      one.name,
+      one.transport,
+      el("span", { className: `light ${kind}` }, word),
+      String(one.restarts ?? "-"),
+      t.took(one.latency_ms),
+      shown.tested.get(one.name) ?? "-",
+      el("div", { className: "row" }, ...(admin ? doings(one) : [])),
+    ];
+  });
+  const columns = ["Server", "Transport", "State", "Restarts", "Latency", "Tools", "Do"];
+  const list = rows.length ? table("Servers", columns, rows) : el("p", {}, "There is none.");
+  const add = button("Add a server", addServer, keyed("add"));
+  show(el("h1", {}, "Servers"), list, shown.caller.edit ? el("p", {}, add) : readOnly(admin));
+}
+
+function doings(server) {
+  const { name } = server;
+  const named = (label, on, key) =>
+    button(label, on, { ...keyed(`${key} ${name}`), "aria-label": `${label} ${t.visible(name)}` });
+  const found = [
+    named("Test", () => testServer(name), "test"),
+    named("Restart", () => restartServer(name), "restart"),
+  ];
+  if (shown.caller.edit)
+    found.push(
+      named("Change", () => changeServer(server), "change"),
+      named("Remove", () => removeServer(name), "remove"),
+    );
+  return found;
+}
+
+function readOnly(admin) {
+  return el(
+    "p",
+    {},
+    admin
+      ? "Servers are not changed here: write edit = true into [serve] of caxton.toml, start the host again, and use a token with the scope admin."
+      : "Your token may look, and not change anything: that needs the scope admin.",
+  );
+}
+
+async function testServer(name) {
+  say(`Asking ${t.visible(name)} ...`);
+  const told = await post(`/servers/${part(name)}/test`);
+  if (told.answers) shown.tested.set(name, String(told.tools.length));
+  say(
+    told.answers
+      ? `${t.visible(name)} answers, and has: ${t.visible(told.tools.join(", ")) || "no tools"}`
+      : `${t.visible(name)} does not answer: ${t.visible(told.problem)}`,
+    !told.answers,
+  );
+  await again();
+}
+
+async function restartServer(name) {
+  const typed = await dialog(`Restart ${name}?`, "Restart", [REASON], el("p", {}, "Calls under way there fail."));
+  if (!typed) return;
+  const { hosts } = await post(`/servers/${part(name)}/restart`, typed);
+  tellHosts(`${name}: restart asked for`, hosts, "restarted");
+}
+
+function serverFields(server) {
+  const keep = server ? " (empty: as it is)" : "";
+  const area = { kind: "textarea", rows: 3, spellcheck: false };
+  return [
+    ...(server ? [] : [{ name: "name", label: "Name", required: true, maxLength: 64 }]),
+    { name: "program", label: `Program, for a server that the host starts${keep}` },
+    { name: "words", label: "Its arguments, one a line", ...area },
+    { name: "url", label: `Or the address of a server${keep}`, placeholder: "https://" },
+    { name: "transport", label: "Transport", kind: "select", choices: ["", "stdio", "http", "sse"] },
+    { name: "env", label: `Variables of the program: NAME=VALUE, one a line${keep}`, ...area },
+    { name: "headers", label: `Headers: NAME: VALUE, one a line${keep}`, ...area },
+  ];
+}
+
+const SECRETS = "Secrets do not travel: write ${env:NAME} or ${file:PATH}, and set them on the host.";
+
+async function addServer() {
+  const typed = await dialog("Add a server", "Add", serverFields(null), el("p", {}, `It grants nothing. The program runs on the host. ${SECRETS}`));
+  if (typed) await edited(await post("/servers", t.described(typed)));
+}
+
+async function changeServer(server) {
+  const now = el("p", {}, "Now: ", el("code", {}, server.address));
+  const typed = await dialog(`Change ${server.name}`, "Change", serverFields(server), now, el("p", {}, SECRETS));
+  if (typed) await edited(await post(`/servers/${part(server.name)}`, t.described(typed), "PUT"));
+}
+
+async function removeServer(name) {
+  const typed = await dialog(`Remove ${name}?`, "Remove", [], el("p", {}, "Its table is taken out of caxton.toml, with the options of its tools."));
+  if (typed) await edited(await post(`/servers/${part(name)}`, undefined, "DELETE"));
+}
+
+async function edited({ change, name, hosts }) {
+  shown.tested.delete(name);
+  tellHosts(`${name} is ${change} in the file`, hosts, "reloaded");
+  await again();
+}
+
+function tellHosts(what, hosts, good) {
+  const told = hosts.map((one) => `${one.host}: ${one.outcome}`);
+  say(t.visible([what, ...told].join("; ")), hosts.some((one) => !one[good]));
+}
+
+// -- runs --------------------------------------------------------------------
+
+const filter = { state: "", pages: [null] };
+
+function runsPath() {
+  const query = new URLSearchParams({ limit: "20" });
+  if (filter.state) query.set("state", filter.state);
+  const cursor = filter.pages.at(-1);
+  if (cursor) query.set("cursor", cursor);
+  return `/runs?${query}`;
+}
+
+function runs({ runs: found, next }) {
+  const select = el("select", keyed("state"), ...["", ...STATES].map((one) => el("option", { value: one, selected: one === filter.state }, one || "all")));
+  select.addEventListener("change", () => turn(() => Object.assign(filter, { state: select.value, pages: [null] })));
+  const rows = found.map((one) => [
+    el("a", { href: `#runs/${part(one.run_id)}`, ...keyed(one.run_id) }, one.run_id),
+    one.agent,
+    state(one.state),
+    t.calls(one.calls),
+    t.time(one.started_at),
+    t.took(one.duration_ms),
+  ]);
+  const columns = ["Run", "Agent", "State", "Calls", "Started (UTC)", "Took"];
+  show(
+    el("h1", {}, "Runs"),
+    el("p", { className: "row" }, el("label", {}, "State", select)),
+    rows.length ? table("Runs", columns, rows) : el("p", {}, "There is none."),
+    el(
+      "p",
+      { className: "row" },
+      button("Newer", () => turn(() => filter.pages.pop()), { ...keyed("newer"), disabled: filter.pages.length < 2 }),
+      button("Older", () => turn(() => filter.pages.push(next)), { ...keyed("older"), disabled: !next }),
+    ),
+  );
+}
+
+async function turn(change) {
+  change();
+  await again();
+}
+
+function state(name) {
+  const kinds = { completed: "good", failed: "bad", broken: "bad", suspended: "warn" };
+  return el("span", { className: kinds[name] ?? "" }, name);
+}
+
+async function run(id, signal) {
+  const about = el("div");
+  const list = el("ol", { className: "events" });
+  const live = el("p", { role: "status" });
+  show(el("h1", {}, `Run ${id}`), about, el("h2", {}, "Events"), live, list);
+  const update = async () => {
+    const now = await get(`/runs/${part(id)}`, { signal });
+    about.replaceChildren(...summary(now, update));
+    return now;
+  };
+  let now = await update();
+  let cursor = null;
+  while (!signal.aborted) {
+    try {
+      live.textContent = "Live";
+      for await (const event of events(id, cursor, signal)) {
+        cursor = event.cursor;
+        list.append(eventLine(event));
+        if (list.children.length > MOST_EVENTS) list.firstChild.remove();
+        if (event.type.startsWith("Run")) await update();
+      }
+    } catch (error) {
+      if (error.name === "AbortError" || error.status) throw error;
+      live.textContent = "The connection is lost; trying again";
+    }
+    now = await update().catch(() => now);
+    if (!GOING_ON.includes(now.state)) break;
+    await new Promise((resolve) => setTimeout(resolve, 2000));
+  }
+  live.textContent = `That is all, up to the newest ${MOST_EVENTS}.`;
+}
+
+async function* events(id, cursor, signal) {
+  const query = cursor ? `?${new URLSearchParams({ after: cursor })}` : "";
+  const answer = await ask(`/runs/${part(id)}/events${query}`, { signal, headers: { accept: "text/event-stream" } });
+  if (answer.status === 204) return;
+  const parser = new t.EventParser();
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    for (const one of parser.push(value)) yield { ...t.parse(one.data), cursor: one.id };
+  }
+}
+
+function eventLine(event) {
+  const line = el("summary", {}, `${event.seq} ${event.type} `, el("small", {}, t.time(event.recorded_at)));
+  const folded = el("details", {}, line);
+  folded.addEventListener("toggle", () => folded.append(text(event.payload)), { once: true });
+  return el("li", {}, folded);
+}
+
+function summary(now, update) {
+  const id = now.run_id;
+  const act = (what, title) => async () => {
+    const typed = await dialog(title, title, what === "cancel" ? [REASON] : []);
+    if (typed) await post(`/runs/${part(id)}/${what}`, what === "cancel" ? typed : undefined);
+    if (typed) await update();
+  };
+  const found = [];
+  if (t.owns(shown.caller, now) && GOING_ON.includes(now.state)) {
+    found.push(button("Cancel", act("cancel", "Cancel the run"), { className: "bad" }));
+    if (now.state === "suspended") found.push(button("Resume", act("resume", "Resume the run")));
+  }
+  const nodes = [
+    facts([
+      ["Agent", now.agent],
+      ["State", state(now.state)],
+      ["Calls", t.calls(now.calls)],
+      ["Started", `${t.time(now.started_at)} UTC, by ${now.actor.kind} ${now.actor.id}`],
+      ["Took", t.took(now.duration_ms)],
+    ]),
+    el("div", { className: "row" }, ...found),
+  ];
+  if (now.output !== null) nodes.push(el("h2", {}, "Output"), text(now.output));
+  if (now.error !== null) nodes.push(el("h2", {}, "Error"), text(now.error));
+  return nodes;
+}
+
+// -- approvals ---------------------------------------------------------------
+
+function approvals({ approvals: found }) {
+  const asked = found.flatMap((one) => {
+    const name = `${one.server}/${one.tool}`;
+    const key = `${one.run_id} ${one.seq}`;
+    const choices = t.decides(shown.caller, one)
+      ? [
+          button("Approve", () => decide(one, "approve"), { ...keyed(`approve ${key}`), "aria-label": `Approve ${t.visible(name)}` }),
+          button("Deny", () => decide(one, "deny"), { ...keyed(`deny ${key}`), "aria-label": `Deny ${t.visible(name)}` }),
+        ]
+      : [one.expired ? "It is too late to decide." : "Your token may not decide this."];
+    return [el("h2", {}, name), ...question(one), el("div", { className: "row" }, ...choices)];
+  });
+  show(el("h1", {}, "Approvals"), ...(asked.length ? asked : [el("p", {}, "No call waits for a person.")]));
+}
+
+function question(one) {
+  return [
+    facts([
+      ["Agent", one.agent],
+      ["Run", el("a", { href: `#runs/${part(one.run_id)}` }, one.run_id)],
+      ["Rule", one.rule],
+      ["For", one.by.length ? one.by.join(", ") : "anybody who may decide"],
+      ["Asked", `${t.time(one.asked_at)} UTC`],
+      ["Until", one.until === null ? "no end" : `${t.time(one.until)} UTC`],
+      ["SHA-256", one.params_sha256],
+    ]),
+    text(one.params),
+  ];
+}
+
+async function decide(one, verdict) {
+  const title = verdict === "approve" ? "Approve this call" : "Deny this call";
+  const about = [el("p", {}, `${one.server}/${one.tool}`), ...question(one)];
+  const typed = await dialog(title, title, [REASON], ...about);
+  if (!typed) return;
+  await post(`/approvals/${part(one.run_id)}/${one.seq}/${verdict}`, typed);
+  say(`${verdict === "approve" ? "Approved" : "Denied"}: ${t.visible(one.server)}/${t.visible(one.tool)}`);
+  await again();
+}
+
+// -- agents ------------------------------------------------------------------
+
+function agents({ agents: found }) {
+  const parts = found.flatMap((one) => [
+    el("h2", {}, one.name),
+    ...(one.module ? [el("p", {}, el("code", {}, one.module))] : []),
+    el("details", {}, el("summary", {}, "What it may do"), text(one.grants)),
+  ]);
+  show(el("h1", {}, "Agents"), ...(parts.length ? parts : [el("p", {}, "There is none for your token.")]));
+}
+
+// -- which view --------------------------------------------------------------
+
+const VIEWS = {
+  servers: { title: "Servers", needs: "read", path: () => "/servers", draw: servers },
+  runs: { title: "Runs", path: runsPath, draw: runs },
+  approvals: { title: "Approvals", path: () => "/approvals", draw: approvals },
+  agents: { title: "Agents", path: () => "/agents", draw: agents },
+};
+
+const offered = () =>
+  Object.keys(VIEWS).filter((name) => !VIEWS[name].needs || t.may(shown.caller, VIEWS[name].needs));
+
+function where() {
+  const [name, id] = location.hash.slice(1).split("/");
+  return [offered().includes(name) ? name : offered()[0], id && decodeURIComponent(id)];
+}
+
+async function again() {
+  shown.leave.abort();
+  shown.leave = new AbortController();
+  shown.text = null;
+  const [name, id] = where();
+  const links = offered().map((one) =>
+    el("a", { href: `#${one}`, ...(one === name ? { "aria-current": "page" } : {}) }, VIEWS[one].title),
+  );
+  at("views").replaceChildren(...links);
+  document.title = `${VIEWS[name].title} - Caxton Host`;
+  try {
+    await (name === "runs" && id ? run(id, shown.leave.signal) : draw(VIEWS[name]));
+  } catch (error) {
+    fail(error);
+  }
+}
+
+// Draw a view, unless it would look as it does: somebody may be reading it.
+async function draw({ path, draw: drawn }) {
+  const { signal } = shown.leave;
+  const told = await (await ask(path(), { signal })).text();
+  if (signal.aborted || told === shown.text) return;
+  shown.text = told;
+  drawn(t.parse(told));
+}
+
+async function refresh() {
+  const [name, id] = shown.caller ? where() : [];
+  if (!name || id || document.hidden || at("dialog").open) return;
+  try {
+    await draw(VIEWS[name]);
+  } catch (error) {
+    fail(error);
+  }
+}
+
+function askForToken(why = "") {
+  shown.caller = null;
+  shown.leave.abort();
+  const use = (event) => {
+    event.preventDefault();
+    sessionStorage.setItem(TOKEN, event.target.elements.token.value.trim());
+    enter();
+  };
+  const input = field({ name: "token", label: "Token", type: "password", required: true, autocomplete: "off" });
+  at("views").replaceChildren();
+  at("caller").textContent = "";
+  at("forget").hidden = true;
+  say(sessionStorage.getItem(TOKEN) ? why : "", true);
+  show(
+    el("h1", {}, "Who are you?"),
+    el("p", {}, "Type a token that caxton serve token create printed. This tab keeps it until it is closed."),
+    el("form", { on: use }, input, el("p", {}, el("button", { type: "submit", className: "main" }, "Use it"))),
+  );
+  input.lastChild.focus();
+}
+
+async function enter() {
+  try {
+    shown.caller = await get("/me");
+  } catch (error) {
+    fail(error);
+    return;
+  }
+  say("");
+  at("caller").textContent = t.visible(`${shown.caller.kind} ${shown.caller.id}: ${shown.caller.scopes.join(", ")}`);
+  at("forget").hidden = !sessionStorage.getItem(TOKEN);
+  at("main").focus();
+  await again();
+}
+
+at("forget").addEventListener("click", () => {
+  sessionStorage.removeItem(TOKEN);
+  askForToken();
+});
+addEventListener("hashchange", () => {
+  if (!shown.caller) return;
+  say("");
+  at("main").focus();
+  again();
+});
+setInterval(refresh, EVERY);
+enter();

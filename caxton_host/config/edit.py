@@ -32,7 +32,8 @@ __all__ = [
 ]
 
 _NEW_FILE = "version = 1\n"
-_PLACE = frozenset({"command", "args", "url", "transport", "type"})
+_SPOKEN = frozenset({"transport", "type"})
+_PLACE = frozenset({"command", "args", "url"}) | _SPOKEN
 _OF_COMMAND, _OF_URL = frozenset({"env", "cwd"}), frozenset({"headers", "oauth"})
 
 
@@ -106,6 +107,8 @@ def change_server(  # noqa: PLR0913 -- as above
     }
     if command or url is not None:
         stale |= _PLACE | (_OF_URL if command else _OF_COMMAND)
+    elif transport is not None:
+        stale |= _SPOKEN
     before = table(described[name], _at(path, environ))
     expected = {k: v for k, v in before.items() if k not in stale} | keys
     where = ("servers", name)

@@ -113,34 +113,35 @@ function show(...nodes) {
   if (key) [...at("main").querySelectorAll("[data-key]")].find((one) => one.dataset.key === key)?.focus();
 }
 
-// Ask something in a dialog; return what was typed, or null.
-function dialog(title, action, fields = [], ...about) {
+// Ask something in a dialog, which stays until `act` did what was typed.
+function dialog(title, action, act, fields = [], ...about) {
   const box = at("dialog");
-  return new Promise((resolve) => {
-    let typed = null;
-    const inputs = fields.map((one) => field(one));
-    const done = (event) => {
-      event.preventDefault();
-      typed = Object.fromEntries(inputs.map((one) => [one.lastChild.name, one.lastChild.value]));
-      box.close();
-    };
-    const form = el(
+  const inputs = fields.map((one) => field(one));
+  const wrong = el("p", { className: "bad", role: "alert" });
+  const done = async (event) => {
+    event.preventDefault();
+    try {
+      await act(Object.fromEntries(inputs.map(({ lastChild: one }) => [one.name, one.value])));
+    } catch (error) {
+      wrong.textContent = error.message;
+      return;
+    }
+    box.close();
+  };
+  const back = button("Back", () => box.close());
+  const go = el("button", { type: "submit", className: "main" }, action);
+  box.replaceChildren(
+    el(
       "form",
       { on: done, autocomplete: "off" },
       el("h2", { id: "dialog-title" }, title),
       ...about,
       ...inputs,
-      el(
-        "div",
-        { className: "row" },
-        el("button", { type: "button", on: () => box.close() }, "Back"),
-        el("button", { type: "submit", className: "main" }, action),
-      ),
-    );
-    box.replaceChildren(form);
-    box.addEventListener("close", () => resolve(typed), { once: true });
-    box.showModal();
-  });
+      wrong,
+      el("div", { className: "row" }, back, go),
+    ),
+  );
+  box.showModal();
 }
 
 function field({ name, label, kind = "input", choices = [], ...options }) {
@@ -199,7 +200,7 @@ function readOnly(admin) {
 }
 
 async function testServer(name) {
-  say(`Asking ${t.visible(name)} ...`);
+  say(`Asking ${t.visible(name)}`);
   const told = await post(`/servers/${part(name)}/test`);
   if (told.answers) shown.tested.set(name, String(told.tools.length));
   say(
@@ -211,11 +212,12 @@ async function testServer(name) {
   await again();
 }
 
-async function restartServer(name) {
-  const typed = await dialog(`Restart ${name}?`, "Restart", [REASON], el("p", {}, "Calls under way there fail."));
-  if (!typed) return;
-  const { hosts } = await post(`/servers/${part(name)}/restart`, typed);
-  tellHosts(`${name}: restart asked for`, hosts, "restarted");
+function restartServer(name) {
+  const act = async (typed) => {
+    const { hosts } = await post(`/servers/${part(name)}/restart`, typed);
+    tellHosts(`${name}: restart asked for`, hosts, "restarted");
+  };
+  dialog(`Restart ${name}?`, "Restart", act, [REASON], el("p", {}, "Calls under way there fail."));
 }
 
 function serverFields(server) {
@@ -234,20 +236,23 @@ function serverFields(server) {
 
 const SECRETS = "Secrets do not travel: write ${env:NAME} or ${file:PATH}, and set them on the host.";
 
-async function addServer() {
-  const typed = await dialog("Add a server", "Add", serverFields(null), el("p", {}, `It grants nothing. The program runs on the host. ${SECRETS}`));
-  if (typed) await edited(await post("/servers", t.described(typed)));
+function addServer() {
+  const act = async (typed) => edited(await post("/servers", t.described(typed)));
+  const about = `It grants nothing. The program runs on the host. ${SECRETS}`;
+  dialog("Add a server", "Add", act, serverFields(null), el("p", {}, about));
 }
 
-async function changeServer(server) {
+function changeServer(server) {
+  const path = `/servers/${part(server.name)}`;
+  const act = async (typed) => edited(await post(path, t.described(typed), "PUT"));
   const now = el("p", {}, "Now: ", el("code", {}, server.address));
-  const typed = await dialog(`Change ${server.name}`, "Change", serverFields(server), now, el("p", {}, SECRETS));
-  if (typed) await edited(await post(`/servers/${part(server.name)}`, t.described(typed), "PUT"));
+  dialog(`Change ${server.name}`, "Change", act, serverFields(server), now, el("p", {}, SECRETS));
 }
 
-async function removeServer(name) {
-  const typed = await dialog(`Remove ${name}?`, "Remove", [], el("p", {}, "Its table is taken out of caxton.toml, with the options of its tools."));
-  if (typed) await edited(await post(`/servers/${part(name)}`, undefined, "DELETE"));
+function removeServer(name) {
+  const act = async () => edited(await post(`/servers/${part(name)}`, undefined, "DELETE"));
+  const about = "Its table is taken out of caxton.toml, with the options of its tools.";
+  dialog(`Remove ${name}?`, "Remove", act, [], el("p", {}, about));
 }
 
 async function edited({ change, name, hosts }) {
@@ -362,15 +367,16 @@ function eventLine(event) {
 
 function summary(now, update) {
   const id = now.run_id;
-  const act = (what, title) => async () => {
-    const typed = await dialog(title, title, what === "cancel" ? [REASON] : []);
-    if (typed) await post(`/runs/${part(id)}/${what}`, what === "cancel" ? typed : undefined);
-    if (typed) await update();
+  const act = async (what, body) => {
+    await post(`/runs/${part(id)}/${what}`, body);
+    await update();
   };
+  const cancel = (typed) => act("cancel", typed);
   const found = [];
   if (t.owns(shown.caller, now) && GOING_ON.includes(now.state)) {
-    found.push(button("Cancel", act("cancel", "Cancel the run"), { className: "bad" }));
-    if (now.state === "suspended") found.push(button("Resume", act("resume", "Resume the run")));
+    const ask = () => dialog("Cancel the run?", "Cancel it", cancel, [REASON]);
+    found.push(button("Cancel", ask, { className: "bad" }));
+    if (now.state === "suspended") found.push(button("Resume", () => act("resume")));
   }
   const nodes = [
     facts([
@@ -399,7 +405,8 @@ function approvals({ approvals: found }) {
           button("Deny", () => decide(one, "deny"), { ...keyed(`deny ${key}`), "aria-label": `Deny ${t.visible(name)}` }),
         ]
       : [one.expired ? "It is too late to decide." : "Your token may not decide this."];
-    return [el("h2", {}, name), ...question(one), el("div", { className: "row" }, ...choices)];
+    const run = el("a", { href: `#runs/${part(one.run_id)}`, ...keyed(key) }, `Run ${one.run_id}`);
+    return [el("h2", {}, name), ...question(one), el("div", { className: "row" }, ...choices, run)];
   });
   show(el("h1", {}, "Approvals"), ...(asked.length ? asked : [el("p", {}, "No call waits for a person.")]));
 }
@@ -408,7 +415,6 @@ function question(one) {
   return [
     facts([
       ["Agent", one.agent],
-      ["Run", el("a", { href: `#runs/${part(one.run_id)}` }, one.run_id)],
       ["Rule", one.rule],
       ["For", one.by.length ? one.by.join(", ") : "anybody who may decide"],
       ["Asked", `${t.time(one.asked_at)} UTC`],
@@ -419,14 +425,15 @@ function question(one) {
   ];
 }
 
-async function decide(one, verdict) {
-  const title = verdict === "approve" ? "Approve this call" : "Deny this call";
-  const about = [el("p", {}, `${one.server}/${one.tool}`), ...question(one)];
-  const typed = await dialog(title, title, [REASON], ...about);
-  if (!typed) return;
-  await post(`/approvals/${part(one.run_id)}/${one.seq}/${verdict}`, typed);
-  say(`${verdict === "approve" ? "Approved" : "Denied"}: ${t.visible(one.server)}/${t.visible(one.tool)}`);
-  await again();
+function decide(one, verdict) {
+  const [title, done] = verdict === "approve" ? ["Approve", "Approved"] : ["Deny", "Denied"];
+  const name = t.visible(`${one.server}/${one.tool}`);
+  const act = async (typed) => {
+    await post(`/approvals/${part(one.run_id)}/${one.seq}/${verdict}`, typed);
+    say(`${done}: ${name}`);
+    await again();
+  };
+  dialog(`${title} this call: ${name}`, title, act, [REASON], ...question(one));
 }
 
 // -- agents ------------------------------------------------------------------

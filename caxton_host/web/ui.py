@@ -20,8 +20,10 @@ _FOLDER = Path(__file__).with_name("page")
 _FILES = {
     "": ("index.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
-    "/page.js": ("page.js", "text/javascript"),
-    "/text.js": ("text.js", "text/javascript"),
+    **{
+        f"/{name}.js": (f"{name}.js", "text/javascript")
+        for name in ("ask", "make", "page", "text")
+    },
 }
 #: Text of agents and tools cannot become markup, let alone a script.
 _HEADERS = {

@@ -1,70 +1,17 @@
 // The admin page. Whatever it shows comes of the control API as text, and stays text.
 
+import { ask, get, part, post, TOKEN } from "./ask.js";
+import { at, dialog, el, facts, field, keyed, table, text } from "./make.js";
 import * as t from "./text.js";
 
-const TOKEN = "caxton.token";
 const EVERY = 5000;
 const MOST_EVENTS = 500;
 const STATES = ["running", "suspended", "completed", "failed", "cancelled"];
 const GOING_ON = ["running", "suspended"];
 
-const at = (id) => document.getElementById(id);
 const shown = { caller: null, leave: new AbortController(), text: null, tested: new Map() };
 
-// -- asking the host ---------------------------------------------------------
-
-class Problem extends Error {
-  constructor(status, document) {
-    super(t.visible(t.words(status, document)));
-    this.status = status;
-  }
-}
-
-async function ask(path, { method = "GET", body, headers = {}, signal } = {}) {
-  const token = sessionStorage.getItem(TOKEN);
-  if (token) headers.authorization = `Bearer ${token}`;
-  if (body !== undefined) headers["content-type"] = "application/json";
-  const answer = await fetch(`/api/v1${path}`, {
-    method,
-    headers,
-    signal,
-    body: body === undefined ? undefined : JSON.stringify(body),
-    credentials: "omit",
-    redirect: "error",
-  });
-  if (answer.ok) return answer;
-  const text = await answer.text();
-  let problem = null;
-  try {
-    problem = JSON.parse(text);
-  } catch {
-    // Something between here and the host answered.
-  }
-  throw new Problem(answer.status, problem);
-}
-
-async function get(path, options) {
-  return t.parse(await (await ask(path, options)).text());
-}
-
-const post = (path, body, method = "POST") => get(path, { method, body });
-const part = encodeURIComponent;
-
-// -- making the page ---------------------------------------------------------
-
-function el(tag, options = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(options)) {
-    if (name === "on") made.addEventListener(tag === "form" ? "submit" : "click", value);
-    else if (name === "data") Object.assign(made.dataset, value);
-    else if (name.startsWith("aria-") || name === "role") made.setAttribute(name, value);
-    else made[name] = value;
-  }
-  made.append(...children.map((one) => (one instanceof Node ? one : t.visible(one))));
-  return made;
-}
-
-const text = (value) => el("pre", { tabIndex: 0, textContent: t.pretty(value) });
+// -- telling and drawing -----------------------------------------------------
 
 function button(label, on, options = {}) {
   const run = async () => {
@@ -75,25 +22,6 @@ function button(label, on, options = {}) {
     }
   };
   return el("button", { type: "button", on: run, ...options }, label);
-}
-
-// Keys let the focus stay where it was when a list is made anew.
-const keyed = (key) => ({ data: { key } });
-
-function table(caption, columns, rows) {
-  const body = rows.map((cells) =>
-    el(
-      "tr",
-      {},
-      ...cells.map((cell, n) => el("td", { data: { label: columns[n] } }, el("div", {}, ...[cell].flat()))),
-    ),
-  );
-  const head = el("tr", {}, ...columns.map((one) => el("th", { scope: "col" }, one)));
-  return el("table", { "aria-label": caption }, el("thead", {}, head), el("tbody", {}, ...body));
-}
-
-function facts(pairs) {
-  return el("dl", {}, ...pairs.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
 }
 
 function say(words, bad = false) {
@@ -111,42 +39,6 @@ function show(...nodes) {
   const key = document.activeElement?.dataset?.key;
   at("main").replaceChildren(...nodes);
   if (key) [...at("main").querySelectorAll("[data-key]")].find((one) => one.dataset.key === key)?.focus();
-}
-
-// Ask something in a dialog, which stays until `act` did what was typed.
-function dialog(title, action, act, fields = [], ...about) {
-  const box = at("dialog");
-  const inputs = fields.map((one) => field(one));
-  const wrong = el("p", { className: "bad", role: "alert" });
-  const done = async (event) => {
-    event.preventDefault();
-    try {
-      await act(Object.fromEntries(inputs.map(({ lastChild: one }) => [one.name, one.value])));
-    } catch (error) {
-      wrong.textContent = error.message;
-      return;
-    }
-    box.close();
-  };
-  const back = button("Back", () => box.close());
-  const go = el("button", { type: "submit", className: "main" }, action);
-  box.replaceChildren(
-    el(
-      "form",
-      { on: done, autocomplete: "off" },
-      el("h2", { id: "dialog-title" }, title),
-      ...about,
-      ...inputs,
-      wrong,
-      el("div", { className: "row" }, back, go),
-    ),
-  );
-  box.showModal();
-}
-
-function field({ name, label, kind = "input", choices = [], ...options }) {
-  const input = el(kind, { name, ...options }, ...choices.map((one) => el("option", { value: one }, one || "as it goes without saying")));
-  return el("label", {}, label, input);
 }
 
 const REASON = { name: "reason", label: "Why (it is recorded)", maxLength: 2000 };
@@ -335,7 +227,7 @@ async function run(id, signal) {
         if (event.type.startsWith("Run")) await update();
       }
     } catch (error) {
-      if (error.name === "AbortError" || error.status) throw error;
+      if (error.name === "AbortError" || error.status < 500) throw error;
       live.textContent = "The connection is lost; trying again";
     }
     now = await update().catch(() => now);

@@ -14,7 +14,7 @@ from tests.office import Office, calling
 from tests.others import NODE
 
 FOLDER = Path(ui.__file__).with_name("page")
-FILES = ("", "/page.css", "/page.js", "/text.js")
+FILES = ("", "/page.css", "/ask.js", "/make.js", "/page.js", "/text.js")
 SCRIPTS = sorted(Path(__file__).with_name("page").glob("test_*.mjs"))
 #: What makes markup or a script of text.
 SINKS = re.compile(
@@ -40,7 +40,7 @@ async def test_the_page_is_there_for_anybody_and_may_load_only_its_own(
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["cache-control"] == "no-store"
     kinds = [answer.headers["content-type"].partition(";")[0] for answer in answers]
-    assert kinds == ["text/html", "text/css", "text/javascript", "text/javascript"]
+    assert kinds == ["text/html", "text/css", *["text/javascript"] * 4]
     assert nothing.status_code == 401
 
 
@@ -51,6 +51,13 @@ async def test_without_the_page_or_the_api_there_is_none(
     async with calling(Office(tmp_path), serve) as client:
         assert (await client.get("/ui")).status_code == 404
         assert (await client.get("/ui/page.js")).status_code == 404
+
+
+def test_each_file_of_the_page_is_served() -> None:
+    assert {file.name for file in FOLDER.iterdir()} == {
+        "index.html",
+        *(path[1:] for path in FILES if path),
+    }
 
 
 def test_the_page_names_nothing_elsewhere_and_has_no_inline_script() -> None:
@@ -64,7 +71,7 @@ def test_the_page_names_nothing_elsewhere_and_has_no_inline_script() -> None:
     assert not re.search(r'<style|\son[a-z]+=|\sstyle="', page)
 
 
-@pytest.mark.parametrize("name", ["page.js", "text.js"])
+@pytest.mark.parametrize("name", ["ask.js", "make.js", "page.js", "text.js"])
 def test_nothing_on_the_page_makes_markup_of_text(name: str) -> None:
     script = (FOLDER / name).read_text()
 

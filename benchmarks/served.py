@@ -64,7 +64,7 @@ def section(folder: Path, options: argparse.Namespace) -> Section:
         "whose handler does, and FastMCP's proxy before it. One client of the SDK, "
         f"one call after the other, then {_AT_ONCE} at a time.",
         [*_times(times), *_rates(rates)],
-        ["The served agent takes a token, runs in the sandbox, and is durable."],
+        ["The served agent takes a token, runs in the sandbox, is durable and logged."],
     )
 
 
@@ -199,13 +199,17 @@ def host(
     made = subprocess.run(
         [caxton, *words], cwd=folder, env=environ, capture_output=True, check=True
     )
-    with subprocess.Popen(
-        [caxton, "serve", "--port", "0", "--json"],
-        cwd=folder,
-        env=environ,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as program:
+    with (
+        (folder / "log").open("w") as log,
+        subprocess.Popen(
+            [caxton, "serve", "--port", "0", "--json"],
+            cwd=folder,
+            env=environ,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        ) as program,
+    ):
         try:
             assert program.stdout is not None  # noqa: S101 -- as asked for
             said = program.stdout.readline()

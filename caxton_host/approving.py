@@ -21,6 +21,7 @@ from .recording import Recording
 __all__ = [
     "Waiting",
     "Word",
+    "meant",
     "open_questions",
     "say",
     "still_waiting",
@@ -135,7 +136,7 @@ async def say(
     """
     recording = await Recording.load(run_id, store)
     recording.check_unended()
-    asked = _meant(run_id, seq, recording.journal().waiting)
+    asked = meant(run_id, seq, recording.journal().waiting)
     if asked.is_over(now):
         raise UsageError(
             f"nobody decided about event {asked.seq} of run {run_id} in time: it is "
@@ -161,7 +162,13 @@ async def say(
     return asked.requested
 
 
-def _meant(run_id: str, seq: int | None, waiting: Sequence[Asked]) -> Asked:
+def meant(run_id: str, seq: int | None, waiting: Sequence[Asked]) -> Asked:
+    """
+    Return the one of those that wait which event *seq* asked, or the only one.
+
+    Raises:
+        UsageError: There is none, or more than one.
+    """
     if seq is None and len(waiting) == 1:
         return waiting[0]
     for one in waiting:

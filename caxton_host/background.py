@@ -154,6 +154,10 @@ class Background:
             if self._jobs.get(job.run_id) is job:
                 del self._jobs[job.run_id]
 
+    def drives(self, run_id: str) -> bool:
+        """Return whether a run is driven here, or is about to be."""
+        return run_id in self._jobs
+
     async def begun(self, run_id: str) -> bool:
         """
         Return whether a run is driven here, once that has begun.

@@ -188,7 +188,9 @@ def _parts(data: bytes, most: int) -> list[bytes]:
     return [data[start:end] for start, end in pairwise(ends)]
 
 
-def load_json(data: bytes | str, *, limit: int, nodes: int = RESULT_NODES) -> JSON:
+def load_json(
+    data: bytes | str, *, limit: int, nodes: int = RESULT_NODES, depth: int = DEPTH
+) -> JSON:
     """
     Return the value of a JSON text, under the same rules as `decode`.
 
@@ -210,7 +212,7 @@ def load_json(data: bytes | str, *, limit: int, nodes: int = RESULT_NODES) -> JS
         raise
     except (ValueError, RecursionError) as exc:
         raise BadBytes(f"not JSON: {_reason(exc)}") from None
-    _bounded(value, nodes)
+    _bounded(value, nodes, depth)
     return cast("JSON", value)
 
 
@@ -308,14 +310,14 @@ def _no_constant(name: str) -> NoReturn:
     raise BadBytes(f"{name} is not a number")
 
 
-def _bounded(value: JSON, nodes: int) -> None:
+def _bounded(value: JSON, nodes: int, most: int = DEPTH) -> None:
     """Walk in levels: as deep as the value, and no deeper than allowed."""
     level, depth, seen = [value], 0, 0
     while level:
         depth += 1
         seen += len(level)
-        if depth > DEPTH:
-            raise BadBytes(f"deeper than {DEPTH}")
+        if depth > most:
+            raise BadBytes(f"deeper than {most}")
         if seen > nodes:
             raise BadBytes(f"more than {nodes} values")
         below: list[JSON] = []

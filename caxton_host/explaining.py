@@ -207,9 +207,11 @@ def document(found: Call) -> dict[str, JSON]:
         "name": call.name,
         "server": call.server,
         "tool": call.tool,
+        "effect": call.effect if isinstance(call, ToolInvoked) else None,
         "params": call.params,
         "verdict": found.verdict,
         "rule": found.rule,
+        "asks": _asks(found.explained),
         "considered": _considered(found.explained),
         "ended": found.ending,
         "remedy": found.remedy,
@@ -225,6 +227,16 @@ def _ending(outcome: Outcome | None) -> str:
         how = f"failed ({outcome.kind}, sent {outcome.sent})"
         return f"{how}: {outcome.message}"
     return f"denied: {outcome.message}"
+
+
+def _asks(explained: Explanation) -> list[JSON]:
+    """Return whose word is wanted, by which rule, for documents."""
+    if not isinstance(explained.verdict, Allowed):
+        return []
+    return [
+        {"rule": rule, "by": [*approve.by]}
+        for rule, approve in explained.verdict.approves
+    ]
 
 
 def _considered(explained: Explanation) -> list[JSON]:
@@ -279,6 +291,7 @@ class Judgement:
             "params": self.params,
             "verdict": self.explained.code,
             "rule": self.explained.rule,
+            "asks": _asks(self.explained),
             "considered": _considered(self.explained),
             "remedy": self.remedy,
         }

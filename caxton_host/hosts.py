@@ -12,7 +12,14 @@ from .core.outcomes import RESTARTED, is_failure
 from .errors import NotFoundError
 from .ports import Hosts
 
-__all__ = ["Answer", "ask_hosts", "asked_of", "reload_document", "restart_document"]
+__all__ = [
+    "Answer",
+    "answer_of",
+    "ask_hosts",
+    "asked_of",
+    "reload_document",
+    "restart_document",
+]
 
 _PAUSE = 0.1
 _MOST = 30.0
@@ -104,6 +111,19 @@ async def _answer(store: Hosts, host: str, number: int) -> Answer:
                 await asyncio.sleep(_PAUSE)
     except TimeoutError:
         return _SILENT
+    return answer_of(outcome)
+
+
+def answer_of(outcome: str) -> Answer:
+    """
+    Return what came of something, by the words for it.
+
+    >>> answer_of("has ended").state
+    'ended'
+    """
+    for known in (_SILENT, _ENDED):
+        if outcome == known.text:
+            return known
     return Answer("failed" if is_failure(outcome) else "done", outcome)
 
 

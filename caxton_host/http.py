@@ -16,7 +16,8 @@ import logging
 import re
 import socket
 import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -29,7 +30,7 @@ import httpx
 from .core.calls import Sent
 from .errors import ToolError
 
-__all__ = ["Client", "Response", "is_public"]
+__all__ = ["Client", "Lost", "Response", "Stream", "is_public"]
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
@@ -56,6 +57,51 @@ class Response:
     status: int
     headers: Mapping[str, str] = field(repr=False)
     body: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """
+    An answer that is read while it comes.
+
+    Attributes:
+        headers: By lower-case name.
+    """
+
+    status: int
+    headers: Mapping[str, str] = field(repr=False)
+    _response: httpx.Response = field(repr=False)
+
+    _progress: _Progress = field(repr=False)
+
+    async def read(self, *, timeout: float, max_bytes: int) -> bytes:  # noqa: ASYNC109 -- the bound that this module is about
+        """
+        Return all of it, under the bounds of `Client.request`.
+
+        Raises:
+            ToolError: As there.
+        """
+        with _bounded(timeout, f"no whole answer within {timeout:g} s", self._progress):
+            return await _read(self._response, max_bytes)
+
+    async def chunks(self, idle: float) -> AsyncGenerator[bytes]:
+        """
+        Yield its bytes as they come.
+
+        Args:
+            idle: Seconds that may pass between two of them.
+
+        Raises:
+            ToolError: ``timeout``, ``transport`` or ``protocol``.
+        """
+        _check_plain(self._response)
+        found = aiter(self._response.aiter_raw())
+        while True:
+            with _bounded(idle, f"nothing came for {idle:g} s", self._progress):
+                chunk = await anext(found, b"")
+            if not chunk:
+                return
+            yield chunk
 
 
 class Client:
@@ -114,26 +160,60 @@ class Client:
         """
         progress = _Progress()
         request = self._build(method, url, headers or {}, content, progress)
-        try:
-            with anyio.fail_after(timeout):
-                client = self._client(request.url, allow_private=allow_private)
-                response = await client.send(request, stream=True)
-                progress.sent = "yes"
-                try:
-                    body = await _read(response, max_bytes)
-                finally:
-                    await response.aclose()
-        except TimeoutError:
-            raise ToolError(
-                "timeout", progress.sent, f"no whole answer within {timeout:g} s"
-            ) from None
-        except httpx.HTTPError as exc:
-            raise _failure(exc, request.url.host, progress.sent) from None
+        with _bounded(timeout, f"no whole answer within {timeout:g} s", progress):
+            client = self._client(request.url, allow_private=allow_private)
+            response = await client.send(request, stream=True)
+            progress.sent = "yes"
+            try:
+                body = await _read(response, max_bytes)
+            finally:
+                await response.aclose()
         return Response(
-            status=response.status_code,
-            headers={name.lower(): text for name, text in response.headers.items()},
-            body=body,
+            status=response.status_code, headers=_headers(response), body=body
         )
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        url: str,
+        *,
+        timeout: float,  # noqa: ASYNC109 -- the bound that this module is about
+        headers: Mapping[str, str] | None = None,
+        allow_private: bool = False,
+    ) -> AsyncGenerator[Stream]:
+        """
+        Send one request, once, and give its answer to read while it comes.
+
+        Args:
+            method: In capitals.
+
+            url: With scheme and host; its query is kept as it is.
+
+            timeout: Seconds until the answer begins.
+
+            headers: Added to a few of its own.
+
+            allow_private: The host may have an address that is not public.
+
+        Raises:
+            ToolError: As of `request`.
+        """
+        progress = _Progress()
+        request = self._build(method, url, headers or {}, None, progress)
+        with _bounded(timeout, f"no answer within {timeout:g} s", progress):
+            client = self._client(request.url, allow_private=allow_private)
+            response = await client.send(request, stream=True)
+        progress.sent = "yes"
+        try:
+            yield Stream(
+                status=response.status_code,
+                headers=_headers(response),
+                _response=response,
+                _progress=progress,
+            )
+        finally:
+            await response.aclose()
 
     async def aclose(self) -> None:
         """Close every connection."""
@@ -162,6 +242,7 @@ class Client:
             address = httpx.URL()
         if address.scheme not in {"http", "https"} or not address.host:
             raise ToolError("protocol", "no", "the address cannot be used")
+        progress.host = address.host
         return httpx.Request(
             method,
             address,
@@ -190,23 +271,49 @@ class Client:
 
 
 class _Progress:
-    """Whether a byte of a request may have left the host."""
+    """
+    Whether a byte of a request may have left the host.
+
+    Attributes:
+        host: Where it goes.
+    """
 
     def __init__(self) -> None:
         self.sent: Sent = "no"
+        self.host = ""
 
     async def on_event(self, name: str, _: Mapping[str, Any]) -> None:
         if name == "http11.send_request_headers.started":
             self.sent = "unknown"
 
 
-async def _read(response: httpx.Response, max_bytes: int) -> bytes:
+@contextmanager
+def _bounded(seconds: float, late: str, progress: _Progress) -> Generator[None]:
+    """Give up after so many seconds, and say in our words what went wrong."""
+    try:
+        with anyio.fail_after(seconds):
+            yield
+    except TimeoutError:
+        raise ToolError("timeout", progress.sent, late) from None
+    except httpx.HTTPError as exc:
+        raise _failure(exc, progress.host, progress.sent) from None
+
+
+def _headers(response: httpx.Response) -> dict[str, str]:
+    return {name.lower(): text for name, text in response.headers.items()}
+
+
+def _check_plain(response: httpx.Response) -> None:
     if response.status_code in _REDIRECTS:
         raise ToolError(
             "protocol", "yes", f"a redirect ({response.status_code}) is not followed"
         )
     if response.headers.get("content-encoding", "identity").lower() != "identity":
         raise ToolError("protocol", "yes", "the answer is encoded, unasked")
+
+
+async def _read(response: httpx.Response, max_bytes: int) -> bytes:
+    _check_plain(response)
     body = bytearray()
     async for chunk in response.aiter_raw():
         body += chunk
@@ -217,6 +324,10 @@ async def _read(response: httpx.Response, max_bytes: int) -> bytes:
     return bytes(body)
 
 
+class Lost(ToolError):  # noqa: N818 -- says what became of it
+    """The connection ended before the answer did, whatever its kind says of it."""
+
+
 def _failure(exc: httpx.HTTPError, host: str, sent: Sent) -> ToolError:
     """Return what to say of *exc*, whose own text may hold anything."""
     if isinstance(exc, (httpx.ConnectError, httpx.ConnectTimeout)):
@@ -224,10 +335,10 @@ def _failure(exc: httpx.HTTPError, host: str, sent: Sent) -> ToolError:
     if isinstance(exc, httpx.ProxyError):
         return ToolError("transport", "no", "the proxy refuses")
     if isinstance(exc, httpx.RemoteProtocolError):
-        return ToolError("protocol", sent, f"{host} does not speak HTTP/1.1 as it must")
+        return Lost("protocol", sent, f"{host} does not speak HTTP/1.1 as it must")
     if isinstance(exc, (httpx.UnsupportedProtocol, httpx.LocalProtocolError)):
         return ToolError("protocol", sent, "the request cannot be sent")
-    return ToolError("transport", sent, f"the connection to {host} broke")
+    return Lost("transport", sent, f"the connection to {host} broke")
 
 
 def _is_address(host: str) -> bool:

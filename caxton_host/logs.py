@@ -42,19 +42,24 @@ _about: ContextVar[Mapping[str, JSON]] = ContextVar("_about", default=_NOTHING)
 _hosts: list[tuple[Redactor, Ids]] = []
 
 
-@contextlib.contextmanager
-def about(**fields: JSON) -> Generator[None]:
+class about:  # noqa: N801 -- reads as a function
     """
     Say what everything is about that is logged within.
 
     Some names have a meaning: ``run``, ``agent``, ``call``, ``server``, ``tool`` and
     ``principal``.
     """
-    token = _about.set({**_about.get(), **fields})
-    try:
-        yield
-    finally:
-        _about.reset(token)
+
+    __slots__ = ("_fields", "_token")
+
+    def __init__(self, **fields: JSON) -> None:
+        self._fields = fields
+
+    def __enter__(self) -> None:
+        self._token = _about.set({**_about.get(), **self._fields})
+
+    def __exit__(self, *_: object) -> None:
+        _about.reset(self._token)
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ from .core.limits import Limits
 from .core.names import run_of, stream_of
 from .core.runs import ENDS, GOING_ON
 from .errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
-from .ports import Guest, Store
+from .ports import Guest, Streams
 
 __all__ = ["Recording", "guest_for", "lacking", "schemas_of"]
 
@@ -62,7 +62,7 @@ class Recording:
     limits: Limits
 
     @classmethod
-    async def load(cls, run_id: str, store: Store) -> Recording:
+    async def load(cls, run_id: str, store: Streams) -> Recording:
         """
         Return the recording of a run.
 
@@ -187,7 +187,7 @@ class Recording:
             journal.apply(recorded.event, recorded.recorded_at, recorded.seq)
         return journal
 
-    async def guest(self, domain: str, store: Store) -> Guest:
+    async def guest(self, domain: str, store: Streams) -> Guest:
         """
         Return what the guest is given once more.
 
@@ -244,7 +244,7 @@ class _Stream:
         return int(str(self.started.forked_from["seq"]))
 
 
-async def _chain(run_id: str, store: Store) -> list[_Stream]:
+async def _chain(run_id: str, store: Streams) -> list[_Stream]:
     """Return the run and those that it was forked from, the oldest first."""
     last = await _stream(run_id, store)
     if last is None:
@@ -271,7 +271,7 @@ async def _chain(run_id: str, store: Store) -> list[_Stream]:
     return chain
 
 
-async def _stream(run_id: str, store: Store) -> _Stream | None:
+async def _stream(run_id: str, store: Streams) -> _Stream | None:
     events = await store.read(stream_of(run_id))
     if not events:
         return None
@@ -291,7 +291,7 @@ def _erased(recorded: Recorded) -> NotKeptError:
     )
 
 
-async def lacking(run_id: str, store: Store) -> NotKeptError | None:
+async def lacking(run_id: str, store: Streams) -> NotKeptError | None:
     """
     Return why a run cannot be executed again to its end, if the log was not to keep it.
 

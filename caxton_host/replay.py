@@ -46,7 +46,7 @@ from .ports import (
     Reservation,
     RunScope,
     Sandbox,
-    Store,
+    Streams,
     Telemetry,
     ToolRequest,
 )
@@ -215,7 +215,7 @@ class _NoTools:
 async def replay(
     run_id: str,
     *,
-    store: Store,
+    store: Streams,
     sandbox: Sandbox,
     telemetry: Telemetry,
     options: Options = _WHOLE,

@@ -106,7 +106,11 @@ class Submission:
 
         The key is not kept, so nobody can find out by trying what was asked.
         """
-        asked = {"agent": self.agent, "input": self.input, "vars": {**self.variables}}
+        asked: dict[str, JSON] = {
+            "agent": self.agent,
+            "input": self.input,
+            "vars": {**self.variables},
+        }
         return hmac.digest(self._key, codec.canonical(asked), "sha256").hex()
 
     @property
@@ -456,28 +460,32 @@ class Service:
 
         async def one(row: RunRow) -> bool:
             async with places:
-                return await self.go_on(row.run_id, row.agent, "host_started")
+                try:
+                    return await self.go_on(row.run_id, row.agent, "host_started")
+                except CaxtonError as exc:
+                    logger.warning("run %s is not taken over: %s", row.run_id, exc)
+                    return False
 
         return sum(await asyncio.gather(*map(one, rows)))
 
     async def go_on(self, run_id: str, agent: str, reason: str) -> bool:
         """
-        Go on with a run that no host drives; return once that is so, or not.
+        Go on with a run that no host drives; return whether it does.
 
         Args:
-            run_id: The run; what it waits for may have come.
+            run_id: The run. One that waits for a person goes on waiting.
 
             agent: What runs.
 
             reason: Recorded with it.
+
+        Raises:
+            CaxtonError: It cannot go on now.
         """
         try:
             ticket = self.line.admit(f"host/{agent}")
             await self._resume(run_id, {**_HOST}, ticket, reason)
         except Suspend:
-            return False
-        except CaxtonError as exc:
-            logger.warning("run %s does not go on: %s", run_id, exc)
             return False
         return True
 

@@ -7,7 +7,7 @@ from .core.names import stream_of
 from .core.runs import RunRow
 from .core.summary import RunSummary, summarise
 from .errors import LogBrokenError
-from .ports import Store
+from .ports import Streams
 
 __all__ = ["BROKEN", "summary_of"]
 
@@ -15,7 +15,7 @@ __all__ = ["BROKEN", "summary_of"]
 BROKEN = "broken"
 
 
-async def summary_of(store: Store, row: RunRow) -> RunSummary:
+async def summary_of(store: Streams, row: RunRow) -> RunSummary:
     """Return what became of a run. One whose log is damaged is "broken"."""
     try:
         run = summarise(row.run_id, await _history(store, stream_of(row.run_id)))
@@ -32,7 +32,7 @@ async def summary_of(store: Store, row: RunRow) -> RunSummary:
     return run
 
 
-async def _history(store: Store, stream: str) -> list[Recorded]:
+async def _history(store: Streams, stream: str) -> list[Recorded]:
     history = await store.read(stream)
     if not history:
         raise LogBrokenError(f"{stream} is listed, and its events are gone")

@@ -19,12 +19,13 @@ import click
 
 from .. import __version__
 from ..core.names import nearest
-from ..errors import CaxtonError
+from ..errors import CaxtonError, UsageError
 from ..logs import Style
 from . import interrupt
 from .exits import USAGE, exit_code, remedy
 from .frame import Frame
 from .screen import Notes, complain, logged, note
+from .there import There, unreadable
 
 __all__ = ["caxton", "execute", "main"]
 
@@ -52,6 +53,16 @@ COMMANDS = {
 }
 
 
+#: Those that are for this machine alone.
+_HERE = {"db", "demo", "doctor", "init", "mcp", "serve"}
+
+#: What comes of a value that is not what it was taken for.
+_UNREADABLE = (
+    *(ArithmeticError, AssertionError, AttributeError),
+    *(LookupError, TypeError, ValueError),
+)
+
+
 class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
@@ -77,6 +88,14 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError:  # Or else click exits, as if something had failed.
             return _cut_off()
+        except CaxtonError as exc:
+            if isinstance(ctx.obj, Frame):
+                exc.fix = ctx.obj.named(remedy(exc))
+            raise
+        except _UNREADABLE as exc:
+            if isinstance(ctx.obj, Frame) and ctx.obj.there is not None:
+                raise unreadable(exc) from exc
+            raise
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -97,6 +116,22 @@ class _Commands(click.Group):
 )
 @click.option("--db", metavar="URL", help="The event store, instead of the configured.")
 @click.option(
+    "--host",
+    metavar="URL",
+    envvar="CAXTON_HOST",
+    help="A host that serves, instead of this machine; or $CAXTON_HOST.",
+)
+@click.option(
+    "--token-file",
+    type=click.Path(dir_okay=False),
+    help="Has the token for --host, instead of $CAXTON_TOKEN.",
+)
+@click.option(
+    "--plain-http",
+    is_flag=True,
+    help="Send the token to --host unencrypted, over a network of your own.",
+)
+@click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
     help="Log in whole lines, or in a JSON document a line.",
@@ -112,6 +147,9 @@ def caxton(
     ctx: click.Context,
     config: str | None,
     db: str | None,
+    host: str | None,
+    token_file: str | None,
+    plain_http: bool,
     log_format: Style | None,
     log_level: str | None,
 ) -> None:
@@ -129,8 +167,17 @@ def caxton(
       caxton run weather -i '{"location": "Seattle"}'
       caxton runs explain @last 2
       caxton replay @last
+      caxton --host https://caxton.example --token-file token runs list
     """
-    ctx.obj = Frame(config=config, db=db)
+    there = There(url=host, token_file=token_file, plain=plain_http) if host else None
+    if there and (config or db):
+        raise UsageError(
+            "--host is for what a host has, --config and --db for what is here",
+            fix="leave one out; $CAXTON_HOST is --host too",
+        )
+    ctx.obj = frame = Frame(config=config, db=db, there=there)
+    if ctx.invoked_subcommand in _HERE:
+        frame.here(f"caxton {ctx.invoked_subcommand}")
     if log_format or log_level:
         ctx.with_resource(logged(log_format, log_level or "warning"))
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from . import inspect
-from .frame import Frame, as_json
+from .frame import Frame, as_json, wait
 from .screen import note, patience, say, show, table
+
+if TYPE_CHECKING:
+    from ..config import Config
+    from .there import There
 
 __all__ = ["command"]
 
@@ -20,7 +25,8 @@ _EVERY = 10.0
 
 
 @click.group("agent")
-def command() -> None:
+@click.pass_context
+def command(ctx: click.Context) -> None:
     """
     Make, build and inspect agents.
 
@@ -30,6 +36,9 @@ def command() -> None:
       caxton agent build hello
       caxton agent inspect hello.wasm
     """
+    frame: Frame = ctx.obj
+    if ctx.invoked_subcommand != "list":
+        frame.here(f"caxton agent {ctx.invoked_subcommand}")
 
 
 command.add_command(inspect.command)
@@ -157,28 +166,40 @@ def list_(frame: Frame, as_json: bool) -> None:
     Examples:
       caxton agent list
     """
-    agents = sorted(frame.load().agents.values(), key=lambda agent: agent.name)
+    agents = wait(_there(frame.there)) if frame.there else _here(frame.load())
     if as_json:
-        show(
-            [
-                {
-                    "$type": "caxton.agent/v1",
-                    "name": agent.name,
-                    "module": str(agent.module) if agent.module else None,
-                    "grants": agent.grant.to_payload(),
-                }
-                for agent in agents
-            ]
-        )
+        show([{**agent} for agent in agents])
         return
     table(
         ("agent", "module", "may call"),
         (
             (
-                agent.name,
-                str(agent.module or ""),
-                ", ".join(p.text for rule in agent.grant.allow for p in rule.tools),
+                agent["name"],
+                agent["module"],
+                ", ".join(
+                    tool for rule in agent["grants"]["allow"] for tool in rule["tools"]
+                ),
             )
             for agent in agents
         ),
     )
+
+
+def _here(config: Config) -> list[Mapping[str, Any]]:
+    return [
+        {
+            "$type": "caxton.agent/v1",
+            "name": agent.name,
+            "module": str(agent.module) if agent.module else None,
+            "grants": agent.grant.to_payload(),
+        }
+        for _, agent in sorted(config.agents.items())
+    ]
+
+
+async def _there(there: There) -> list[Mapping[str, Any]]:
+    from ..remote.documents import listed, mapping
+
+    async with there.reach() as remote:
+        page = mapping(await remote.get("/agents"))
+    return [mapping(agent) for agent in listed(page.get("agents"))]

@@ -9,13 +9,13 @@ from ..codec import load_json
 from ..core.calls import JSON, Completed
 from ..core.events import ToolInvoked
 from ..core.servers import ToolOptions
-from ..errors import BadBytes, ToolError, UsageError
+from ..errors import BadBytes, CaxtonError, ToolError, UsageError
 
 if TYPE_CHECKING:
     from ..config import Config
     from ..core.redact import Redactor
 
-__all__ = ["Answers"]
+__all__ = ["Answers", "read_answer"]
 
 _EXAMPLE = '{"content": [{"type": "text", "text": "done"}]}'
 
@@ -53,9 +53,8 @@ class Answers:
         """
         from ..results import completed
 
-        named = f"{option} {path.name}"
+        size, result = _answer(path, option, self._limit)
         try:
-            size, result = self._map(path)
             return completed(
                 result,
                 (invoked and invoked.tool) or "the tool",
@@ -63,14 +62,8 @@ class Answers:
                 self._redact,
                 size=size,
             )
-        except OSError as exc:
-            raise UsageError(
-                f"{named}: {exc.strerror}", fix="name a file that exists"
-            ) from None
-        except (BadBytes, ToolError) as exc:
-            raise UsageError(
-                f"{named}: {exc}", fix=f"write a CallToolResult, for example {_EXAMPLE}"
-            ) from None
+        except ToolError as exc:
+            raise _no_answer(path, option, exc) from None
 
     def _options(self, invoked: ToolInvoked | None) -> ToolOptions:
         options = ToolOptions()
@@ -78,11 +71,36 @@ class Answers:
             return server.tools.get(invoked.tool or "", options)
         return options
 
-    def _map(self, path: Path) -> tuple[int, dict[str, JSON]]:
-        """Return the size of a file of JSON, and the map that it holds."""
+
+def read_answer(path: Path, option: str, limit: int) -> dict[str, JSON]:
+    """
+    Return what is in a file of JSON, for somebody else to understand.
+
+    Raises:
+        UsageError: There is no such file, or it holds no map.
+    """
+    return _answer(path, option, limit)[1]
+
+
+def _answer(path: Path, option: str, limit: int) -> tuple[int, dict[str, JSON]]:
+    """Return the size of a file of JSON, and the map that it holds."""
+    try:
         with path.open("rb") as file:
-            raw = file.read(self._limit + 1)
-        value = load_json(raw, limit=self._limit)
-        if not isinstance(value, dict):
-            raise BadBytes("not a map")
-        return len(raw), value
+            raw = file.read(limit + 1)
+        value = load_json(raw, limit=limit)
+    except OSError as exc:
+        raise UsageError(
+            f"{option} {path.name}: {exc.strerror}", fix="name a file that exists"
+        ) from None
+    except BadBytes as exc:
+        raise _no_answer(path, option, exc) from None
+    if not isinstance(value, dict):
+        raise _no_answer(path, option, BadBytes("not a map"))
+    return len(raw), value
+
+
+def _no_answer(path: Path, option: str, exc: CaxtonError) -> UsageError:
+    return UsageError(
+        f"{option} {path.name}: {exc}",
+        fix=f"write a CallToolResult, for example {_EXAMPLE}",
+    )

@@ -15,19 +15,20 @@ from ..core.events import ApprovalRequested
 from ..core.redact import Redactor
 from ..core.summary import summarise
 from ..errors import StoreError, UsageError
-from . import completion
+from . import afar, completion
 from .frame import Frame, as_json, local_actor, wait
 from .interrupt import drive
 from .overrides import Overrides, check_text, overrides
 from .screen import clipped, note, plain, say, show, table, to_json
 from .show import moment
-from .told import Told, deciding, described
+from .told import Told, deciding, described, named
 from .variables import option, private_of
 
 if TYPE_CHECKING:
     from ..approving import Word
     from ..recording import Recording
     from ..store.sql import SqlStore
+    from .there import There
 
 __all__ = ["command"]
 
@@ -72,6 +73,9 @@ async def _all(store: SqlStore, agent: str | None = None) -> list[Waiting]:
 
 
 async def _listed(frame: Frame, agent: str | None) -> list[Waiting]:
+    if frame.there is not None:
+        async with frame.there.log() as log:
+            return await log.waiting(agent)
     async with frame.log() as store:
         return await _all(store, agent)
 
@@ -172,7 +176,7 @@ def _commands(frame: Frame, one: Waiting) -> list[str]:
 async def _found(frame: Frame, run: str, seq: int | None) -> list[Waiting]:
     from ..recording import Recording
 
-    async with frame.log() as store:
+    async with frame.history() as store:
         recording = await Recording.load(await store.find_run(run), store)
     waiting = waiting_in(recording, _now())
     found = [one for one in waiting if seq in {None, one.asked.seq}]
@@ -298,6 +302,8 @@ def _decide(ctx: click.Context, frame: Frame, verdict: Verdict, said: _Said) -> 
             "--var is for a run that goes on", fix="leave out --var, or --no-resume"
         )
     check_text("--reason", [said.reason, said.role])
+    if frame.there is not None:
+        ctx.exit(_decide_there(frame, frame.there, verdict, said))
     config = said.given.servers_in(frame.load())
     redact = Redactor(config.secrets)
     word = Word(
@@ -325,6 +331,14 @@ def _decide(ctx: click.Context, frame: Frame, verdict: Verdict, said: _Said) -> 
     ctx.exit(told.ending(recording))
 
 
+def _decide_there(frame: Frame, there: There, verdict: Verdict, said: _Said) -> int:
+    more = {"as": said.role, "no_resume": said.no_resume, "var": said.variables}
+    afar.refuse_options(said.given, **more)
+    told = afar.told_there(frame, quiet=said.as_json, as_json=said.as_json)
+    word = afar.decide(told, there, said.run, said.seq, verdict, said.reason)
+    return told.ending(drive(word, frame.command()))
+
+
 async def _recorded(told: Told, said: _Said, word: Word) -> Recording:
     """Record a word, and return what the run has by then."""
     from ..approving import say
@@ -338,8 +352,7 @@ async def _recorded(told: Told, said: _Said, word: Word) -> Recording:
         run_id = await store.find_run(said.run)
     async with open_store(told.config, write=True) as store:
         call = await say(store, run_id, said.seq, word, now=SystemClock().now())
-        asked = f"call {call.call}, {call.server}/{call.tool}"
-        note(f"{word.verdict} is recorded of {asked} {_short(call)}")
+        note(f"{word.verdict} is recorded of {named(call)}")
         if said.no_resume:
             await tell_hosts(store, run_id, word.actor, word.reason)
         return await Recording.load(run_id, store)

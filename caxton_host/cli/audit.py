@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from ..core.audit import Verdict
     from ..core.checkpoint import Note
     from ..errors import NotKeptError
+    from .there import There
 
 __all__ = ["command"]
 
@@ -228,31 +230,42 @@ def checkpoint(frame: Frame, output: Path | None, as_json: bool) -> None:
     Sign the log as it is now, and print the checkpoint.
 
     Keep it where nobody who can write the database can: caxton audit verify
-    --checkpoint finds whatever was changed before it.
+    --checkpoint finds whatever was changed before it. With --host it is the newest
+    one that was signed there.
 
     \b
     Examples:
       caxton audit checkpoint
       caxton audit checkpoint -o /mnt/elsewhere/checkpoints.txt
     """
-    signed = wait(_checkpoint(frame))
-    text = signed.text()
+    told = wait(_newest(frame.there) if frame.there else _signed(frame))
+    text = str(told["note"])
     if output is not None:
         with output.open("a", encoding="utf-8") as file:
             file.write(f"{text}\n")
     if as_json:
-        found = signed.checkpoint
-        show(
-            {
-                "$type": "caxton.checkpoint/v1",
-                "origin": found.origin,
-                "size": found.size,
-                "root": found.root.hex(),
-                "note": text,
-            }
-        )
+        show({**told})
     elif output is None:
         say(text.removesuffix("\n"))
+
+
+async def _newest(there: There) -> Mapping[str, JSON]:
+    from ..remote.documents import mapping
+
+    async with there.reach() as remote:
+        return mapping(await remote.get("/checkpoints/latest"))
+
+
+async def _signed(frame: Frame) -> Mapping[str, JSON]:
+    signed = await _checkpoint(frame)
+    found = signed.checkpoint
+    return {
+        "$type": "caxton.checkpoint/v1",
+        "origin": found.origin,
+        "size": found.size,
+        "root": found.root.hex(),
+        "note": signed.text(),
+    }
 
 
 async def _checkpoint(frame: Frame) -> Note:

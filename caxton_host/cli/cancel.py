@@ -13,6 +13,7 @@ from ..core.names import stream_of
 from ..core.redact import Redactor
 from ..core.summary import summarise
 from ..errors import BusyError, CaxtonError, UsageError
+from . import afar
 from .exits import FAILED
 from .frame import Frame, as_json, local_actor, wait
 from .overrides import check_text
@@ -51,7 +52,10 @@ def command(
       caxton runs cancel 0198 --reason "the wrong customer"
     """
     check_text("--reason", [reason])
-    run_id, history = wait(_cancel(frame, run, reason))
+    if frame.there is not None:
+        run_id, history = wait(afar.cancel(frame.there, run, reason))
+    else:
+        run_id, history = wait(_cancel(frame, run, reason))
     ended = summarise(run_id, history)
     if as_json:
         show(ended.to_document())

@@ -102,6 +102,8 @@ def _config(ctx: click.Context) -> Config | None:
     from ..config import load
 
     given = ctx.find_root().params
+    if given.get("host"):
+        return None  # Nobody far away is asked while somebody types.
     with suppress(CaxtonError, OSError):
         return load(
             Path(given["config"]) if given.get("config") else None,

@@ -53,7 +53,7 @@ def command(ctx: click.Context, frame: Frame, a: str, b: str, as_json: bool) -> 
 async def _diff(frame: Frame, a: str, b: str) -> Diff:
     from ..recording import Recording
 
-    async with frame.log() as store:
+    async with frame.history() as store:
         one, other = [
             await Recording.load(await store.find_run(run), store) for run in (a, b)
         ]

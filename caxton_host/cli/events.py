@@ -20,7 +20,7 @@ from .times import Moment
 from .tracing import send_trace
 
 if TYPE_CHECKING:
-    from ..store.sql import SqlStore
+    from ..ports import History
 
 __all__ = ["command", "history_of"]
 
@@ -185,11 +185,11 @@ async def _export(
 
 async def history_of(frame: Frame, run: str) -> list[Recorded]:
     """Return the events of the run that *run* names."""
-    async with frame.store() as store:
+    async with frame.history(whole=True) as store:
         return await read_run(store, await store.find_run(run))
 
 
-async def read_run(store: SqlStore, run_id: str) -> list[Recorded]:
+async def read_run(store: History, run_id: str) -> list[Recorded]:
     """Return the events of a run that *store* lists."""
     stream = stream_of(run_id)
     history = await store.read(stream)

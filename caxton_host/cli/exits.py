@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..errors import (
     CaxtonError,
+    ForbiddenError,
     LogBrokenError,
     NondeterminismError,
     ServerUnavailable,
@@ -27,6 +28,7 @@ FAILED, USAGE, SUSPENDED, DIVERGED, AUDIT, UNAVAILABLE = range(1, 7)
 #: The first that fits counts, so a kind stands before what it is a kind of.
 _KINDS: tuple[tuple[type[CaxtonError], int, str], ...] = (
     (UsageError, USAGE, "correct what is named, or see caxton --help"),
+    (ForbiddenError, USAGE, "use a token that may"),
     (Suspend, SUSPENDED, "caxton runs show @last"),
     (NondeterminismError, DIVERGED, "run the module that was recorded"),
     (LogBrokenError, AUDIT, "caxton audit verify; restore the database from a copy"),

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
-from ..core.events import ToolInvoked
 from ..errors import NotKeptError
 from .frame import Frame, as_json, wait
-from .judgement import tell_asked, tell_remedy, tell_rules
+from .judgement import tell_remedy, tell_verdict
 from .screen import plain, say, show
 
-if TYPE_CHECKING:
-    from ..explaining import Checks
-    from ..recording import Recording
-
 __all__ = ["of_run"]
+
+_NOWHERE = "no tool of this run"
 
 
 @click.command("explain")
@@ -36,36 +34,37 @@ def of_run(frame: Frame, run: str, seq: int, as_json: bool) -> None:
       caxton runs explain @last 2
       caxton runs explain 0198 7 --json
     """
-    from ..explaining import document, find
-
-    found = find(*wait(_recording(frame, run)), seq)
+    told = wait(_document(frame, run, seq))
     if as_json:
-        show(document(found))
+        show({**told})
         return
-    call = found.invoked
-    say(f"call {call.call} (event {found.seq})  {call.name}")
-    where = f"{call.server}/{call.tool}" if call.server else "no tool of this run"
-    effect = f", effect {call.effect}" if isinstance(call, ToolInvoked) else ""
+    say(f"call {told['call']} (event {told['seq']})  {plain(told['name'])}")
+    where = f"{told['server']}/{told['tool']}" if told["server"] else _NOWHERE
+    effect = f", effect {told['effect']}" if told["effect"] else ""
     say(f"leads to  {where}{effect}")
-    say(f"params    {plain(call.params)}")
-    say(f"verdict   {found.verdict}, rule {found.rule or 'none'}")
-    tell_asked(found.explained)
-    tell_rules(found.explained)
-    say(f"ended     {plain(found.ending)}")
-    tell_remedy(found.remedy)
+    say(f"params    {plain(told['params'])}")
+    tell_verdict(told)
+    say(f"ended     {plain(told['ended'])}")
+    tell_remedy(told["remedy"])
 
 
-async def _recording(frame: Frame, run: str) -> tuple[Recording, Checks]:
-    """Return a run, and what compares parameters with the tools that it could see."""
+async def _document(frame: Frame, run: str, seq: int) -> Mapping[str, Any]:
+    try:
+        if frame.there is not None:
+            async with frame.there.log() as log:
+                return await log.explanation(await log.find_run(run), seq)
+        return await _explained(frame, run, seq)
+    except NotKeptError as exc:
+        raise NotKeptError(str(exc), fix=f"caxton runs show {run}") from None
+
+
+async def _explained(frame: Frame, run: str, seq: int) -> Mapping[str, Any]:
     from ..bootstrap import open_store
-    from ..explaining import checks_of
+    from ..explaining import checks_of, document, find
     from ..recording import Recording
 
     config = frame.load()
     async with open_store(config, write=False) as store:
-        run_id = await store.find_run(run)
-        try:
-            recording = await Recording.load(run_id, store)
-        except NotKeptError as exc:
-            raise NotKeptError(str(exc), fix=f"caxton runs show {run}") from None
-        return recording, await checks_of(recording, store, config)
+        recording = await Recording.load(await store.find_run(run), store)
+        checks = await checks_of(recording, store, config)
+    return document(find(recording, checks, seq))

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..core.calls import JSON
 from ..core.forks import forking_point
+from ..core.limits import Limits
 from ..errors import ModuleRefused
 from ..modules import read_module
-from .answers import Answers
+from . import afar
+from .answers import Answers, read_answer
 from .frame import Frame, as_json, local_actor
 from .interrupt import began, drive
 from .overrides import Overrides, overrides
@@ -93,6 +96,14 @@ def command(
       caxton runs fork 0198 --at 6 --set-result storm.json
       caxton runs fork 0198 --at 7 --agent fixed.wasm --allow demo/echo
     """
+    if frame.there is not None:
+        afar.refuse_options(given, agent=module, var=variables)
+        told = afar.told_there(frame, quiet=as_json, as_json=as_json)
+        body: dict[str, JSON] = {"seq": seq}
+        if result is not None:
+            body["result"] = read_answer(result, "--set-result", Limits().result)
+        forking = afar.fork(told, frame.there, run, body)
+        ctx.exit(told.ending(drive(forking, frame.command())))
     config = given.servers_in(frame.load())
     told = Told(
         frame=frame,

@@ -16,11 +16,14 @@ import click
 
 from ..actor import local_actor
 from ..core.redact import MIN_LENGTH
+from ..errors import UsageError
 from .screen import note
 
 if TYPE_CHECKING:
     from ..config import Config, Paths
+    from ..ports import History
     from ..store.sql import SqlStore
+    from .there import There
 
 __all__ = ["Frame", "as_json", "local_actor", "wait"]
 
@@ -36,15 +39,38 @@ class Frame:
         config: The file that was asked for, or ``None``.
 
         db: The store that was asked for, or ``None``.
+
+        there: The host that was asked for, or ``None``: this machine.
     """
 
     config: str | None = None
     db: str | None = None
+    there: There | None = None
+
+    def here(self, command: str = "") -> None:
+        """
+        Return if this machine is meant.
+
+        Args:
+            command: What was typed; by default it is the one under way.
+
+        Raises:
+            UsageError: A host is meant, and the command does nothing there.
+        """
+        if self.there is None:
+            return
+        raise UsageError(
+            f"{command or click.get_current_context().command_path} does not work "
+            "with --host",
+            fix="type it on the machine of that host; leave out --host, and unset "
+            "CAXTON_HOST, for this one",
+        )
 
     def load(self) -> Config:
         """Return the configuration, with its warnings told."""
         from ..config import load
 
+        self.here()
         config = load(
             Path(self.config) if self.config else None,
             environ=os.environ,
@@ -59,12 +85,18 @@ class Frame:
         """Return how a command line begins that means the same, without passwords."""
         from ..config import passwords
 
+        if self.there is not None:
+            return self.there.command()
         db = self.db or ""
         for secret in passwords(db):
             db = db.replace(secret, "***")
         given = (("--config", self.config), ("--db", db))
         words = [f"{option} {shlex.quote(text)}" for option, text in given if text]
         return " ".join(["caxton", *words])
+
+    def named(self, text: str) -> str:
+        """Return *text* with the commands in it as they are typed for a host."""
+        return text if self.there is None else self.there.named(text)
 
     def paths(self) -> Paths:
         """Return where keys and caches are."""
@@ -81,6 +113,7 @@ class Frame:
         """
         from ..config import load_log
 
+        self.here()
         config = load_log(
             Path(self.config) if self.config else None,
             environ=os.environ,
@@ -112,6 +145,21 @@ class Frame:
 
         async with open_store(self.load(), write=False) as store:
             yield store
+
+    @contextlib.asynccontextmanager
+    async def history(self, *, whole: bool = False) -> AsyncGenerator[History]:
+        """
+        Open the log to read, here or there.
+
+        Args:
+            whole: Read all of the configuration for it.
+        """
+        if self.there is None:
+            async with self.store() if whole else self.log() as store:
+                yield store
+        else:
+            async with self.there.log() as log:
+                yield log
 
 
 def wait(work: Coroutine[Any, Any, _T]) -> _T:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from ..core.decisions import Allowed, Refusal
-from ..core.judging import Explanation
+from ..core.calls import JSON
 from ..core.toml_text import value_text
 from .screen import plain, say
 from .tools import check_known
@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "agent_of",
-    "tell_asked",
     "tell_remedy",
-    "tell_rules",
+    "tell_verdict",
 ]
 
 
@@ -33,31 +32,33 @@ def agent_of(config: Config, name: str) -> Agent:
     return config.agents[name]
 
 
-def tell_asked(explained: Explanation) -> None:
-    """Print whose word is wanted, if any."""
-    if isinstance(explained.verdict, Allowed):
-        for rule, approve in explained.verdict.approves:
-            say(f"asks      {plain(' or '.join(approve.by)) or 'anybody'}, for {rule}")
+def tell_verdict(told: Mapping[str, Any]) -> None:
+    """Print what a document says of a call: by which rule, and whose word it wants."""
+    say(f"verdict   {plain(told['verdict'])}, rule {plain(told['rule']) or 'none'}")
+    for one in told["asks"]:
+        who = plain(" or ".join(one["by"])) or "anybody"
+        say(f"asks      {who}, for {plain(one['rule'])}")
+    for one in told["considered"]:
+        say(_considered(one))
 
 
-def tell_rules(explained: Explanation) -> None:
-    """Print what each rule says."""
-    for one in explained.considered:
-        rule = one.rule
-        patterns = ", ".join(pattern.text for pattern in rule.tools)
-        sign = "fits" if one.speaks else "does not fit"
-        if one.refusal:
-            does = "refuses" if one.kind == "allow" else "does not apply"
-            sign = f"fits, and {does} ({one.refusal.code}): {_why(one.refusal)}"
-        source = f"  ({rule.source})" if rule.source else ""
-        say(f"  {rule.id}  {one.kind} {patterns}: {sign}{source}")
+def _considered(rule: Mapping[str, Any]) -> str:
+    sign = "fits" if rule["fits"] else "does not fit"
+    if refusal := rule["refusal"]:
+        does = "refuses" if rule["kind"] == "allow" else "does not apply"
+        sign = f"fits, and {does} ({refusal['code']}): {_why(refusal)}"
+    source = f"  ({rule['source']})" if rule.get("source") else ""
+    patterns = ", ".join(rule["tools"])
+    return f"  {rule['id']}  {rule['kind']} {patterns}: {sign}{source}"
 
 
-def _why(refusal: Refusal) -> str:
-    failure = refusal.failure
-    if failure is None or failure.wanted is None:
-        return refusal.message
-    return f"{refusal.message}: {failure.kind} = {value_text(failure.wanted)}"
+def _why(refusal: Mapping[str, Any]) -> str:
+    message: str = refusal["message"]
+    constraint: Mapping[str, JSON] = refusal["wanted"] or {}
+    for kind, wanted in constraint.items():
+        if wanted is not None:
+            return f"{message}: {kind} = {value_text(wanted)}"
+    return message
 
 
 def tell_remedy(text: str | None) -> None:

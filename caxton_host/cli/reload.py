@@ -15,8 +15,9 @@ from .screen import complain, note, patience, plain, say, show
 
 if TYPE_CHECKING:
     from ..config import Config
+    from .there import There
 
-__all__ = ["ask", "command"]
+__all__ = ["ask", "ask_there", "command"]
 
 
 @click.command("reload")
@@ -46,7 +47,10 @@ def command(
     check_text("--reason", [reason])
     with patience("asking the hosts"):
         # Nobody is asked to load what is broken.
-        answers = wait(ask(frame.load(), host, "reload", reason))
+        if frame.there is not None:
+            answers = wait(ask_there(frame.there, host, "config/reload", reason))
+        else:
+            answers = wait(ask(frame.load(), host, "reload", reason))
     if as_json:
         show([reload_document(name, answer) for name, answer in answers.items()])
     else:
@@ -96,3 +100,27 @@ async def ask(
         return await ask_hosts(
             store, kind, local_actor(), reason, subject=subject, only=only
         )
+
+
+async def ask_there(
+    there: There, only: str | None, where: str, reason: str
+) -> dict[str, Answer]:
+    """
+    Have a host ask all that share its log; see `ask`.
+
+    Args:
+        there: The host.
+
+        only: The one to be asked, or ``None`` for all.
+
+        where: The path of what is asked.
+
+        reason: Why; it is recorded.
+    """
+    from ..hosts import answer_of
+    from ..remote.documents import listed, mapping, text
+
+    async with there.reach() as remote:
+        page = mapping(await remote.post(f"/{where}", {"reason": reason}, host=only))
+    hosts = [mapping(one) for one in listed(page.get("hosts"))]
+    return {text(one, "host"): answer_of(text(one, "outcome")) for one in hosts}

@@ -21,7 +21,7 @@ from .verdict import of_bundle, refuse, trusted
 if TYPE_CHECKING:
     from ..config import Config
     from ..core.bundle import Bundle
-    from ..ports import Store
+    from ..ports import Streams
     from ..replay import Replayed
 
 __all__ = ["command"]
@@ -119,7 +119,7 @@ def command(
     if found.divergence:
         complain(
             f"diverged at {found.divergence}",
-            f"compare it with caxton events list {found.run_id}",
+            frame.named(f"compare it with caxton events list {found.run_id}"),
         )
         ctx.exit(DIVERGED)
     if found.not_kept:
@@ -139,6 +139,12 @@ def _tell(found: Replayed) -> None:
 async def _replay(frame: Frame, wanted: _Wanted) -> Replayed:
     from ..bootstrap import open_store
 
+    if frame.there is not None:
+        from ..config import Config
+
+        async with frame.there.log() as log:
+            run_id = await log.find_run(wanted.run)
+            return await _execute(frame, Config(store_url=""), run_id, log, wanted)
     config = frame.look(traced=True)
     async with open_store(config, write=False) as store:
         run_id = await store.find_run(wanted.run)
@@ -168,7 +174,7 @@ def _believed(frame: Frame, path: Path, keys: tuple[str, ...]) -> Bundle | None:
 
 
 async def _execute(
-    frame: Frame, config: Config, run_id: str, store: Store, wanted: _Wanted
+    frame: Frame, config: Config, run_id: str, store: Streams, wanted: _Wanted
 ) -> Replayed:
     from ..bootstrap import open_sandbox
     from ..recording import Recording

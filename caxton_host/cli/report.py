@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from ..core.calls import JSON, Completed, Denied, Outcome
 from ..core.contexts import BUILT_IN
@@ -57,7 +57,7 @@ def report(
     )
 
 
-def failure(run: RunSummary) -> None:
+def failure(run: RunSummary, named: Callable[[str], str] = str) -> None:
     """Tell on stderr why a run did not complete, and what can be done."""
     if run.error is None:
         return
@@ -65,7 +65,7 @@ def failure(run: RunSummary) -> None:
     see = f"caxton events list {run.run_id} shows what led to it"
     if kind == "limit":
         see = f"raise limits.{message.partition(':')[0]} of the agent; {see}"
-    complain(f"{kind}: {message}", see)
+    complain(f"{kind}: {message}", named(see))
 
 
 def call_lines(history: Sequence[Recorded]) -> list[str]:

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..core.calls import JSON
 from ..core.events import ToolInvoked
+from ..core.limits import Limits
 from ..core.resolution import Abort, Fail, GiveResult, Resolution, Retry
 from ..core.summary import summarise
 from ..errors import UsageError
-from .answers import Answers
+from . import afar
+from .answers import Answers, read_answer
 from .asking import see_through
 from .frame import Frame, as_json, local_actor
 from .interrupt import drive
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..core.redact import Redactor
     from ..recording import Recording
+    from .there import There
 
 __all__ = ["command"]
 
@@ -88,6 +92,15 @@ def command(
             fix="caxton runs resolve --help",
         )
     check_text("--reason", [reason])
+    if frame.there is not None:
+        afar.refuse_options(given, var=variables, no_resume=no_resume)
+        chosen = {"retry": retry, "fail": fail, "abort": abort}
+        choice = next((name for name, is_it in chosen.items() if is_it), "result")
+        body: dict[str, JSON] = {"seq": seq, "choice": choice, "reason": reason}
+        if file is not None:
+            body["result"] = read_answer(file, "--result", Limits().result)
+        told = afar.told_there(frame, quiet=as_json, as_json=as_json)
+        ctx.exit(drive(_resolve_there(told, frame.there, run, body), frame.command()))
     config = given.servers_in(frame.load())
     resumes = not (no_resume or abort)
     if variables and not resumes:
@@ -146,12 +159,24 @@ async def _resolve(told: Told, wanted: _Wanted) -> int:
             reason = up.redact.text(wanted.reason)
             await tell_hosts(up.store, run_id, local_actor(), reason)
             recording = await Recording.load(run_id, up.store)
-    if wanted.resumes:
+    return told.ending(recording) if wanted.resumes else _recorded(told, recording)
+
+
+async def _resolve_there(
+    told: Told, there: There, run: str, body: dict[str, JSON]
+) -> int:
+    recording = await afar.resolve(told, there, run, body)
+    if body["choice"] != "abort":
         return told.ending(recording)
-    run = summarise(run_id, recording.own)
+    return _recorded(told, recording)
+
+
+def _recorded(told: Told, recording: Recording) -> int:
+    """Tell of a run that does not go on."""
+    run = summarise(recording.run_id, recording.own)
     if told.as_json:
         show(run.to_document())
-    note(f"recorded; run {run_id} is {run.state}")
+    note(f"recorded; run {recording.run_id} is {run.state}")
     return 0
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import click
 
 from ..hosts import restart_document
@@ -9,7 +11,7 @@ from . import completion
 from .exits import FAILED
 from .frame import Frame, as_json, wait
 from .overrides import check_text
-from .reload import ask
+from .reload import ask, ask_there
 from .screen import complain, note, patience, plain, say, show
 
 __all__ = ["restart"]
@@ -47,10 +49,14 @@ def restart(
     from .server import check
 
     check_text("--reason", [reason])
-    config = frame.load()
-    check(config, name)
     with patience("asking the hosts"):
-        answers = wait(ask(config, host, "restart", reason, name))
+        if frame.there is not None:
+            where = f"servers/{quote(name, safe='')}/restart"
+            answers = wait(ask_there(frame.there, host, where, reason))
+        else:
+            config = frame.load()
+            check(config, name)
+            answers = wait(ask(config, host, "restart", reason, name))
     if as_json:
         show([restart_document(name, *answer) for answer in answers.items()])
     else:

@@ -12,6 +12,7 @@ from ..core.approvals import Unapproved
 from ..core.grants import Grant
 from ..core.summary import RunSummary, summarise
 from ..errors import CaxtonError, Suspend, UsageError
+from .afar import refuse_options, resume, told_there
 from .exits import exit_code, remedy
 from .frame import Frame, as_json, local_actor
 from .interrupt import began, drive
@@ -70,6 +71,11 @@ def command(
         raise UsageError(
             "name a run, or say --all", fix="caxton runs list shows the runs"
         )
+    if frame.there is not None:
+        refuse_options(given, var=variables, all=all_)
+        told = told_there(frame, quiet=as_json, as_json=as_json)
+        going_on = resume(told, frame.there, str(run))
+        ctx.exit(told.ending(drive(going_on, frame.command())))
     config = given.servers_in(frame.load())
     told = Told(
         frame=frame,

@@ -18,6 +18,7 @@ from ..core.names import is_server_name, nearest
 from ..core.summary import summarise
 from ..errors import BadBytes, ModuleRefused, NotFoundError, UsageError
 from ..modules import located, read_module, shown
+from .afar import refuse_options, start, told_there, variables_there
 from .exits import FAILED
 from .frame import Frame, as_json, local_actor
 from .interrupt import began, drive
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ..config import Agent, Config
     from ..host import RunRequest
     from ..recording import Recording
+    from .there import There
 
 __all__ = ["command"]
 
@@ -97,11 +99,26 @@ def command(
         given=given,
         entry=entry,
     )
+    if frame.there is None:
+        code, recording = _here(frame, wanted, quiet=quiet, as_json=as_json)
+    else:
+        code, recording = _there(
+            frame, frame.there, wanted, quiet=quiet, as_json=as_json
+        )
+    calls = summarise(recording.run_id, recording.own).calls
+    if code == 0 and fail_on_denied and calls["denied"]:
+        code = FAILED
+    ctx.exit(code)
+
+
+def _here(
+    frame: Frame, wanted: _Wanted, *, quiet: bool, as_json: bool
+) -> tuple[int, Recording]:
     config, request = _request(frame.load(), wanted)
     told = Told(
         frame=frame,
         config=config,
-        given=given,
+        given=wanted.given,
         private=request.private,
         quiet=quiet or as_json,
         as_json=as_json,
@@ -109,15 +126,22 @@ def command(
     try:
         recording = drive(_run(told, request), frame.command())
     except ModuleRefused as exc:
-        named = shown(_agent(config, target).module or Path(target))
+        named = shown(_agent(config, wanted.target).module or Path(wanted.target))
         raise ModuleRefused(f"{named}: {exc}", fix=exc.fix) from None
     code = told.ending(recording)
     if not told.quiet:
         _warn_of_output(request.module, recording)
-    calls = summarise(recording.run_id, recording.own).calls
-    if code == 0 and fail_on_denied and calls["denied"]:
-        code = FAILED
-    ctx.exit(code)
+    return code, recording
+
+
+def _there(
+    frame: Frame, there: There, wanted: _Wanted, *, quiet: bool, as_json: bool
+) -> tuple[int, Recording]:
+    refuse_options(wanted.given, entry=wanted.entry)
+    told = told_there(frame, quiet=quiet or as_json, as_json=as_json)
+    variables = variables_there(wanted.variables)
+    recording = start(told, there, wanted.target, _input(wanted.input), variables)
+    return told.ending(recording), recording
 
 
 async def _run(told: Told, request: RunRequest) -> Recording:

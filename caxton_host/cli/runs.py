@@ -93,7 +93,7 @@ def list_(
         complain(
             f"run {broken[0]} is broken"
             + (f", and {len(broken) - 1} more" if broken[1:] else ""),
-            "caxton audit verify; restore the database from a copy",
+            frame.named("caxton audit verify; restore the database from a copy"),
         )
         ctx.exit(AUDIT)
 
@@ -137,6 +137,9 @@ def shortened(names: Sequence[str]) -> list[str]:
 async def _list(
     frame: Frame, agent: str | None, state: str | None, limit: int
 ) -> list[RunSummary]:
+    if frame.there is not None:
+        async with frame.there.log() as log:
+            return await log.summaries(limit, agent=agent, state=state)
     async with frame.store() as store:
         known = await store.runs(limit=limit, agent=agent, state=state)
         return [await summary_of(store, row) for row in known]
@@ -185,7 +188,7 @@ async def _commands(frame: Frame, run_id: str) -> list[str]:
     from ..clock import SystemClock
     from ..recording import Recording
 
-    async with frame.store() as store:
+    async with frame.history(whole=True) as store:
         recording = await Recording.load(run_id, store)
     going_on = f"{frame.command()} runs resume {run_id}"
     if stopped(recording):
@@ -198,6 +201,9 @@ async def _commands(frame: Frame, run_id: str) -> list[str]:
 
 
 async def _erasure(frame: Frame, run: RunSummary) -> RunErased | None:
+    if frame.there is not None:
+        async with frame.there.log() as log:
+            return await log.erasure(run.run_id)
     async with frame.store() as store:
         return (await store.erased()).get(stream_of(run.run_id))
 

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..clock import SystemClock
 from ..core.calls import JSON
-from ..core.documents import server_document, server_test_document
+from ..core.documents import server_document, server_test_document, tool_document
 from ..errors import NotFoundError, ServerUnavailable, UsageError
 from . import completion, variables
+from .afar import refuse_options
 from .frame import Frame, as_json, wait
 from .login import login, logout
 from .logs import logs
-from .overrides import tapped, wire_log
+from .overrides import Overrides, tapped, wire_log
 from .reach import reached
 from .restart import restart
 from .screen import counted, note, patience, say, show, table
 from .state import seen
 from .times import ago
-from .tools import check_known, headline, of_server, tell_changed
+from .tools import Document, check_known, headline, of_server, tell_changed
 from .variables import by_hand
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from ..core.catalogue import Offered
     from ..core.contexts import ServerResource
     from ..ports import RunScope
+    from .there import There
 
 __all__ = ["check", "command"]
 
@@ -96,18 +98,12 @@ def list_(frame: Frame, as_json: bool) -> None:
       caxton server list
       caxton server list --json
     """
-    from ..config import describe
-
-    config = frame.load()
-    described = describe(config)["servers"]
-    assert isinstance(described, dict)  # noqa: S101 -- a table
-    known = seen(config)
-    servers = [
-        server_document(name, server) | known[name].document()
-        for name, server in sorted(described.items())
-    ]
+    if frame.there is not None:
+        servers = wait(_there(frame.there))
+    else:
+        servers = _here(frame.load())
     if as_json:
-        show([*servers])
+        show([{**server} for server in servers])
         return
     table(
         ("server", "transport", "address", *_STATE, "as of"),
@@ -122,6 +118,26 @@ def list_(frame: Frame, as_json: bool) -> None:
     )
     if not servers:
         note("no servers; caxton server add NAME -- COMMAND adds one")
+
+
+def _here(config: Config) -> Sequence[Mapping[str, JSON]]:
+    from ..config import describe
+
+    described = describe(config)["servers"]
+    assert isinstance(described, dict)  # noqa: S101 -- a table
+    known = seen(config)
+    return [
+        server_document(name, server) | known[name].document()
+        for name, server in sorted(described.items())
+    ]
+
+
+async def _there(there: There) -> Sequence[Mapping[str, JSON]]:
+    from ..remote.documents import listed, mapping
+
+    async with there.reach() as remote:
+        page = mapping(await remote.get("/servers"))
+    return [mapping(server) for server in listed(page.get("servers"))]
 
 
 def _known_of(live: JSON, as_of: JSON) -> str:
@@ -254,37 +270,64 @@ def test(
       caxton server test time
       caxton server test time --wire-log
     """
-    config = frame.load()
-    check(config, name)
-    config = tapped(config, wire_log)
-    scope = by_hand(config, variables)
     started = time.monotonic()
     with patience(f"starting {name}"):
         try:
-            offered, found = wait(_asked(config, name, scope))
+            if frame.there is not None:
+                refuse_options(Overrides(wire_log=wire_log), var=variables)
+                facts, tools = wait(_tested_there(frame.there, name))
+            else:
+                config = frame.load()
+                check(config, name)
+                facts, tools = _tested(tapped(config, wire_log), name, variables)
         except ServerUnavailable as exc:
             if as_json:
                 show(server_test_document(name, {}, [], [], problem=str(exc)))
             raise
-    facts = offered.servers[name]
-    tell_changed(offered.offers, offered.accepted)
+    tell_changed(tools)
     if as_json:
-        show(
-            server_test_document(
-                name, facts, [offer.tool for offer in offered.offers], found
-            )
-        )
-        return
-    took = (time.monotonic() - started) * 1000
+        show({**facts})
+    else:
+        _tell_test(facts, tools, (time.monotonic() - started) * 1000)
+
+
+def _tell_test(
+    facts: Mapping[str, Any], tools: Sequence[Document], took: float
+) -> None:
+    name = facts["server"]
     say(
         f"{name}: {facts['name']} {facts['version']}, protocol {facts['protocol']}, "
-        f"{counted(len(offered.offers), 'tool')}, {took:.0f} ms"
+        f"{counted(len(tools), 'tool')}, {took:.0f} ms"
     )
-    for offer in offered.offers:
-        say(f"  {name}/{offer.tool}  {headline(offer.description)}")
-    for one in found:
-        if one.error is None:
-            say(f"  {one.uri}  {one.key}, {counted(one.size, 'byte')}")
+    for tool in tools:
+        say(f"  {name}/{tool['tool']}  {headline(str(tool['description']))}")
+    for one in facts["resources"]:
+        if one["error"] is None:
+            say(f"  {one['uri']}  {one['key']}, {counted(one['bytes'], 'byte')}")
+
+
+async def _tested_there(
+    there: There, name: str
+) -> tuple[Mapping[str, Any], Sequence[Document]]:
+    from ..remote.client import path
+    from ..remote.documents import listed, mapping
+
+    async with there.reach() as remote:
+        facts = mapping(await remote.post(path("servers", name, "test")))
+        if facts["problem"] is not None:
+            raise ServerUnavailable(str(facts["problem"]))
+        page = mapping(await remote.get("/tools", server=name))
+    return facts, [mapping(tool) for tool in listed(page.get("tools"))]
+
+
+def _tested(
+    config: Config, name: str, variables: Sequence[str]
+) -> tuple[Mapping[str, Any], Sequence[Document]]:
+    offered, found = wait(_asked(config, name, by_hand(config, variables)))
+    facts = offered.servers[name]
+    names = [offer.tool for offer in offered.offers]
+    tools = [tool_document(offer, offered.accepted) for offer in offered.offers]
+    return server_test_document(name, facts, names, found), tools
 
 
 async def _asked(

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from ..core.calls import JSON
 from ..core.judging import ALLOWED, ASKS
 from .exits import FAILED, SUSPENDED
-from .frame import Frame, as_json
-from .judgement import agent_of, tell_asked, tell_remedy, tell_rules
+from .frame import Frame, as_json, wait
+from .judgement import agent_of, tell_remedy, tell_verdict
 from .params import Words
-from .screen import say, show
+from .screen import show
 from .tools import split
+
+if TYPE_CHECKING:
+    from .there import There
 
 __all__ = ["command"]
 
@@ -54,16 +60,35 @@ def command(
       caxton grant explain weather demo/get_weather '{"location": "Oslo"}'
       caxton grant explain weather demo/echo text=hi --after demo/get_weather
     """
+    if frame.there is not None:
+        told = wait(_there(frame.there, agent, tool, params, after))
+    else:
+        told = _here(frame, agent, tool, params, after)
+    if as_json:
+        show({**told})
+    else:
+        tell_verdict(told)
+        tell_remedy(told["remedy"])
+    if told["verdict"] == ASKS:
+        ctx.exit(SUSPENDED)
+    if told["verdict"] != ALLOWED:
+        ctx.exit(FAILED)
+
+
+def _here(
+    frame: Frame, agent: str, tool: str, params: Sequence[str], after: Sequence[str]
+) -> Mapping[str, Any]:
     from ..clock import SystemClock
     from ..explaining import as_sent, judge
     from ..schemas import input_check
     from .offered import known
 
     config = frame.load()
+    one = agent_of(config, agent)
     server, name = split(tool)
     schema = (known(config, start=False).get(server) or {}).get(name)
-    judgement = judge(
-        agent_of(config, agent),
+    return judge(
+        one,
         (server, name),
         Words.read(params).params(_loosened(schema)),
         after=map(split, after),
@@ -71,19 +96,7 @@ def command(
         if isinstance(schema, dict)
         else None,
         now=SystemClock().now(),
-    )
-    explained = judgement.explained
-    if as_json:
-        show(judgement.to_document())
-    else:
-        say(f"verdict   {explained.code}, rule {explained.rule or 'none'}")
-        tell_asked(explained)
-        tell_rules(explained)
-        tell_remedy(judgement.remedy)
-    if explained.code == ASKS:
-        ctx.exit(SUSPENDED)
-    if explained.code != ALLOWED:
-        ctx.exit(FAILED)
+    ).to_document()
 
 
 def _loosened(schema: JSON) -> dict[str, JSON]:
@@ -91,3 +104,15 @@ def _loosened(schema: JSON) -> dict[str, JSON]:
     known = schema if isinstance(schema, dict) else {}
     strict = ("required", "additionalProperties")
     return {key: value for key, value in known.items() if key not in strict}
+
+
+async def _there(
+    there: There, agent: str, tool: str, params: Sequence[str], after: Sequence[str]
+) -> Mapping[str, Any]:
+    from ..remote.documents import mapping
+
+    body: dict[str, JSON] = {"agent": agent, "tool": "/".join(split(tool))}
+    # What the tool wants is known there: a word is JSON if it reads as JSON.
+    body |= {"params": Words.read(params).params({}), "after": [*after]}
+    async with there.reach() as remote:
+        return mapping(await remote.post("/grants/explain", body))

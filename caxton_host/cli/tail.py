@@ -18,7 +18,7 @@ from .screen import clipped, plain, to_json
 from .show import event_document, moment, remark
 
 if TYPE_CHECKING:
-    from ..store.sql import SqlStore
+    from ..ports import History
 
 __all__ = ["PATIENCE", "tail"]
 
@@ -78,7 +78,7 @@ async def _until_stopped(
     with contextlib.suppress(asyncio.CancelledError):
         if task := asyncio.current_task():
             asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
-        async with frame.store() as store:
+        async with frame.history(whole=True) as store:
             stream = stream_of(await store.find_run(run)) if run else None
             if stream and await _is_over(store, stream):
                 follow = False
@@ -93,7 +93,7 @@ async def _until_stopped(
                         return
 
 
-async def _is_over(store: SqlStore, stream: str) -> bool:
+async def _is_over(store: History, stream: str) -> bool:
     history = await store.read(stream)
     return bool(history) and history[-1].type in _LAST
 

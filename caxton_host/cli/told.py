@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..core.approvals import VERDICTS, Asked, Verdict
 from ..core.calls import JSON
-from ..core.events import RunSuspended, ToolProgress
+from ..core.events import ApprovalRequested, RunSuspended, ToolProgress
 from ..core.grants import Grant
 from ..core.summary import RunSummary, summarise
 from .exits import FAILED, SUSPENDED
@@ -27,12 +28,13 @@ __all__ = [
     "code_of",
     "deciding",
     "described",
+    "named",
     "progressed",
     "resolving",
     "stopped",
 ]
 
-_WIDTH = 200
+_WIDTH, _SHORT = 200, 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,24 +72,28 @@ class Told:
 
     def ending(self, recording: Recording) -> int:
         """Tell how a run went, and return the exit code that stands for it."""
-        from ..tooling import server_names
-
         run = summarise(recording.run_id, recording.own)
         if not self.quiet:
-            report(
-                run,
-                recording.own,
-                configured=run.agent in self.config.agents,
-                servers=server_names(self.config),
-            )
+            self._report(run, recording)
         if self.as_json:
             show(run.to_document())
         elif run.state == "completed" and run.output is not None:
             say(to_json(run.output))
         if run.state == "suspended":
             self.suspension(recording)
-        failure(run)
+        failure(run, self.frame.named)
         return code_of(run)
+
+    def _report(self, run: RunSummary, recording: Recording) -> None:
+        from ..tooling import server_names
+
+        there = self.frame.there is not None
+        report(
+            run,
+            recording.own,
+            configured=there or run.agent in self.config.agents,
+            servers=recording.started.servers if there else server_names(self.config),
+        )
 
     def todays(self, name: str) -> Grant:
         """Return what the operator grants an agent now."""
@@ -176,9 +182,16 @@ def deciding(
 ) -> str:
     """Return the command that says a word about a call."""
     words = [frame.command(), "approval", verdict, run_id, str(asked.seq)]
-    words += [f"--as {role}" for role in asked.requested.by[:1]]
+    if frame.there is None:  # A host knows it by the token.
+        words += [f"--as {shlex.quote(str(role))}" for role in asked.requested.by[:1]]
     words += ['--reason "..."', given.options() if given else ""]
     return " ".join(filter(None, words))
+
+
+def named(call: ApprovalRequested) -> str:
+    """Return a call that somebody is asked about, in a line."""
+    params = clipped(plain(to_json(call.params)), _SHORT)
+    return f"call {call.call}, {call.server}/{call.tool} {params}"
 
 
 def described(asked: Asked) -> list[str]:

@@ -15,9 +15,9 @@ from .exits import FAILED
 from .frame import Frame, as_json, wait
 from .overrides import tapped, wire_log
 from .params import Words
-from .reach import offers, reached
+from .reach import reached
 from .screen import complain, patience, pour, show, to_json
-from .tools import check_known, split, tell, tool_show
+from .tools import check_known, here, split, tell, there, tool_show
 from .variables import by_hand
 
 if TYPE_CHECKING:
@@ -67,6 +67,9 @@ def list_(
     """
     from ..tooling import server_names
 
+    if frame.there is not None:
+        tell(there(frame.there, server, variables), as_json=as_json)
+        return
     config = frame.load()
     names = server_names(config)
     if server is not None:
@@ -74,10 +77,8 @@ def list_(
             server, names, f"there is no server {server!r}", "caxton server list"
         )
         names = (server,)
-    scope = by_hand(config, variables)
-    with patience("asking the servers"):
-        offered = wait(offers(config, names, scope, required=server is not None))
-    tell(offered, as_json=as_json)
+    found = here(config, names, variables, required=server is not None)
+    tell(found, as_json=as_json)
 
 
 @command.command("call")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import click
@@ -19,20 +19,23 @@ from .screen import note, patience, say, show, table
 from .variables import by_hand
 
 if TYPE_CHECKING:
-    from ..core.catalogue import Offer, Offered
+    from ..config import Config
+    from .there import There
 
 __all__ = [
     "check_known",
     "headline",
+    "here",
     "of_server",
     "split",
     "tell",
     "tell_changed",
+    "there",
     "tool_show",
 ]
 
-#: Digests of definitions that were accepted, by server and tool.
-Accepted: TypeAlias = Mapping[tuple[str, str], str]
+#: The ``caxton.tool/v1`` document of a tool.
+Document: TypeAlias = Mapping[str, JSON]
 
 _HEADLINE = 80
 
@@ -58,43 +61,46 @@ def check_known(name: str, known: Collection[str], otherwise: str, see: str) -> 
         raise NotFoundError(otherwise, fix=fix)
 
 
-def tell_changed(offers: Sequence[Offer], accepted: Accepted) -> None:
+def tell_changed(tools: Iterable[Document]) -> None:
     """Warn of each tool that runs do not see, for it was accepted otherwise."""
-    for offer in offers:
-        before = accepted.get((offer.server, offer.tool), offer.definition_sha256)
-        if offer.on_change == "refuse" and before != offer.definition_sha256:
-            note(f"warning: {unaccepted(offer.server, offer.tool)}")
+    for tool in tools:
+        if tool["on_change"] == "refuse" and tool["accepted"] is False:
+            note(f"warning: {unaccepted(str(tool['server']), str(tool['tool']))}")
 
 
-def tell(offered: Offered, *, as_json: bool) -> None:
+def tell(tools: Sequence[Document], *, as_json: bool) -> None:
     """Print tools, one a line."""
-    offers = offered.offers
-    tell_changed(offers, offered.accepted)
+    tell_changed(tools)
     if as_json:
-        show([tool_document(offer, offered.accepted) for offer in offers])
+        show([{**tool} for tool in tools])
         return
     table(
         ("tool", "exposed as", "effect", "description"),
         (
-            (f"{o.server}/{o.tool}", o.exposed, o.effect, headline(o.description))
-            for o in offers
+            (_name(t), t["exposed"], t["effect"], headline(str(t["description"])))
+            for t in tools
         ),
     )
 
 
-def _page(offer: Offer, accepted: Accepted, *, as_json: bool) -> None:
+def _name(tool: Document) -> str:
+    return f"{tool['server']}/{tool['tool']}"
+
+
+def _page(tool: Document, *, as_json: bool) -> None:
     """Print all that there is to know of a tool before it is called."""
-    tell_changed([offer], accepted)
+    tell_changed([tool])
     if as_json:
-        show(tool_document(offer, accepted))
+        show({**tool})
         return
-    say(f"{offer.server}/{offer.tool}  {offer.effect}, exposed as {offer.exposed}")
-    if offer.description:
-        say(offer.description.strip())
-    rows = [*_parameters(offer.parameters)]
+    say(f"{_name(tool)}  {tool['effect']}, exposed as {tool['exposed']}")
+    if description := str(tool["description"]).strip():
+        say(description)
+    schema = tool["input_schema"]
+    rows = [*_parameters(schema if isinstance(schema, dict) else {})]
     if rows:
         table(("parameter", "type", "", "description"), rows)
-    say(f"definition {offer.definition_sha256}")
+    say(f"definition {tool['definition_sha256']}")
 
 
 def _parameters(schema: Mapping[str, JSON]) -> list[tuple[str, str, str, str]]:
@@ -112,6 +118,39 @@ def _parameters(schema: Mapping[str, JSON]) -> list[tuple[str, str, str, str]]:
             )
         )
     return rows
+
+
+def here(
+    config: Config,
+    servers: Collection[str],
+    variables: Sequence[str],
+    *,
+    required: bool = True,
+) -> list[Document]:
+    """Return the tools of servers, which are started for it."""
+    from .reach import offers
+
+    asked = f"asking {', '.join(servers)}" if required else "asking the servers"
+    with patience(asked):
+        scope = by_hand(config, variables)
+        offered = wait(offers(config, servers, scope, required=required))
+    return [tool_document(offer, offered.accepted) for offer in offered.offers]
+
+
+def there(host: There, server: str | None, variables: Sequence[str]) -> list[Document]:
+    """Return the tools of a server of a host, or of all that it has."""
+    if variables:
+        raise UsageError("--var cannot be said to a host", fix="leave it out")
+    with patience("asking the host"):
+        return wait(_there(host, server))
+
+
+async def _there(host: There, server: str | None) -> list[Document]:
+    from ..remote.documents import listed, mapping
+
+    async with host.reach() as remote:
+        page = mapping(await remote.get("/tools", server=server))
+    return [mapping(tool) for tool in listed(page.get("tools"))]
 
 
 @click.command("show")
@@ -134,18 +173,20 @@ def tool_show(
       caxton tool show crm/search --json
     """
     from ..tooling import server_names
-    from .reach import offers
 
     server, name = split(tool)
-    config = frame.load()
-    names = server_names(config)
-    check_known(server, names, f"there is no server {server!r}", "caxton server list")
-    with patience(f"asking {server}"):
-        offered = wait(offers(config, [server], by_hand(config, variables)))
-    known = {offer.tool: offer for offer in offered.offers}
+    if frame.there is not None:
+        found = there(frame.there, server, variables)
+    else:
+        config = frame.load()
+        names = server_names(config)
+        otherwise = f"there is no server {server!r}"
+        check_known(server, names, otherwise, "caxton server list")
+        found = here(config, [server], variables)
+    known = {str(one["tool"]): one for one in found}
     see = f"caxton tool list --server {server}"
     check_known(name, known, f"{server} has no tool {name!r}", see)
-    _page(known[name], offered.accepted, as_json=as_json)
+    _page(known[name], as_json=as_json)
 
 
 @click.command("tools")
@@ -167,11 +208,12 @@ def of_server(
       caxton server tools time
       caxton server tools time --json
     """
-    from .reach import offers
     from .server import check
 
-    config = frame.load()
-    check(config, name)
-    with patience(f"asking {name}"):
-        offered = wait(offers(config, [name], by_hand(config, variables)))
-    tell(offered, as_json=as_json)
+    if frame.there is not None:
+        found = there(frame.there, name, variables)
+    else:
+        config = frame.load()
+        check(config, name)
+        found = here(config, [name], variables)
+    tell(found, as_json=as_json)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from ..core.calls import JSON
 from ..errors import UsageError
@@ -129,8 +130,7 @@ def install(path: Path, new: Mapping[str, JSON], *, force: bool) -> Path | None:
         backup = None
         if before is not None:
             backup = path.with_name(f"{path.name}.bak")
-            replace_file(backup, before)
-            backup.chmod(path.stat().st_mode & 0o777)
+            replace_file(backup, before, path.stat().st_mode & 0o777)
         replace_file(path, after)
     except OSError as exc:
         raise UsageError(
@@ -158,7 +158,7 @@ def _tree(data: bytes | None) -> dict[str, JSON]:
         raise _unusable("it is no JSON, or JSON with comments") from None
     if not isinstance(tree, dict):
         raise _unusable("it is no JSON object")
-    return tree
+    return cast("dict[str, JSON]", tree)
 
 
 def _unique(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:

@@ -168,7 +168,7 @@ def from_environment(given: Serve, environ: Mapping[str, str]) -> Serve:
     Raises:
         ConfigError: It says what cannot be.
     """
-    found: dict[str, bool] = {}
+    said: dict[str, bool] = {}
     for key, name in _VARIABLES.items():
         if text := environ.get(name):
             if text.lower() not in _FLAGS:
@@ -176,8 +176,9 @@ def from_environment(given: Serve, environ: Mapping[str, str]) -> Serve:
                     f"the variable {name} is neither true nor false",
                     fix="set it to one of them, or unset it",
                 )
-            found[key] = _FLAGS[text.lower()]
-    return replace(given, **found)
+            said[key] = _FLAGS[text.lower()]
+    mcp, api = said.get("mcp", given.mcp), said.get("api", given.api)
+    return replace(given, mcp=mcp, api=api, ui=said.get("ui", given.ui))
 
 
 def _object_schema(value: object, at: At) -> Mapping[str, JSON]:

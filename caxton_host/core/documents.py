@@ -52,6 +52,7 @@ def tool_document(
         "effect": offer.effect,
         "definition_sha256": offer.definition_sha256,
         "accepted": None if before is None else before == offer.definition_sha256,
+        "on_change": offer.on_change,
     }
 
 

@@ -62,8 +62,9 @@ class AgentResources:
         ctx: ServerRequestContext[Any, Any],
         params: types.PaginatedRequestParams | None,
     ) -> types.ListResourcesResult:
-        """Return the agents that somebody may start."""
-        cards = {card.name: card for card in self.service.agents(self.principal(ctx))}
+        """Return the agents that somebody may call."""
+        offered = self.service.agents(self.principal(ctx))
+        cards = {card.name: card for card in offered if card.tool}
         names, cursor = page(sorted(cards), params)
         return types.ListResourcesResult(
             resources=[
@@ -128,6 +129,8 @@ class AgentResources:
             raise NotFoundError("there is no such resource")
         if name := found["agent"]:
             agent = self.service.agent(who, unquote(name))
+            if agent.tool is None:
+                raise NotFoundError(f"no agent {agent.name!r}")
             return _of_agent(self.service.library.card(agent))
         row = await self.service.row(who, unquote(found["run"]))
         if not found["events"]:

@@ -56,6 +56,7 @@ class AgentTool:
         """Return what clients are told of it."""
         return types.Tool(
             name=self.name,
+            title=None if self.card.name == self.name else self.card.name,
             description=self.card.description or None,
             input_schema=self.input_schema,
             output_schema=self.output_schema,

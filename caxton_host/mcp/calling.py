@@ -22,7 +22,9 @@ from mcp.shared.exceptions import MCPError
 from ..admission import Ticket
 from ..core.calls import JSON
 from ..core.events import Event, RunSuspended, ToolProgress
+from ..core.names import stream_of
 from ..core.principals import Principal
+from ..core.runs import ENDS
 from ..errors import (
     BusyError,
     CaxtonError,
@@ -30,6 +32,7 @@ from ..errors import (
     NotFoundError,
     OverloadedError,
     ServerUnavailable,
+    StoreError,
     Suspend,
     UsageError,
 )
@@ -38,7 +41,7 @@ from ..service import Service, Submission
 from ..watching import trace_of
 from .agent_tools import IDEMPOTENCY_KEY, RUN_ID, AgentTool, ended, refused, told
 
-__all__ = ["Call", "Calls", "Tell"]
+__all__ = ["Call", "Calls", "Held", "Tell"]
 
 logger = logging.getLogger("caxton_host")
 
@@ -52,6 +55,21 @@ _REPORTS = 100
 _LONGEST_KEY = 256
 _OVERLOADED = -32000
 _HUNG_UP = "the client hung up"
+
+
+@dataclass(slots=True)
+class Held:
+    """
+    A call under way.
+
+    Attributes:
+        run_id: Its run, once that has begun.
+
+        reason: Why it is to end, if it is.
+    """
+
+    run_id: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +88,7 @@ class Call:
 
         tell: Is told how far the run is, or ``None``: nobody wants to know.
 
-        began: Called with the run once it has begun.
+        held: What others need to end it.
     """
 
     who: Principal
@@ -79,7 +97,7 @@ class Call:
     meta: Mapping[str, object]
     ticket: Ticket | None
     tell: Tell | None
-    began: Callable[[str], None]
+    held: Held = field(default_factory=Held)
 
 
 @dataclass(slots=True)
@@ -97,6 +115,8 @@ class Calls:
 
         Raises:
             MCPError: There is no room, or no such run.
+
+            StoreError: It could not be recorded.
         """
         try:
             run_id = await self._begun(call)
@@ -110,11 +130,13 @@ class Calls:
             return refused(f"The agent was not started: {exc}")
         except ServerUnavailable:
             return refused("The agent was not started: a tool that it needs is down.")
-        call.began(run_id)
+        call.held.run_id = run_id
+        if call.held.reason:
+            self._end(call.who, run_id, call.held.reason)
         async with self._told(call, run_id), self._cancelling(call, run_id):
             end = await self._over(run_id)
-        if end is None or isinstance(end, RunSuspended):
-            return await self._result(call.tool, run_id)
+        if isinstance(end, RunSuspended):
+            return await self._suspended(call.tool, run_id)
         return ended(call.tool, run_id, end)
 
     async def _begun(self, call: Call) -> str:
@@ -139,18 +161,25 @@ class Calls:
         if row.agent != call.tool.card.name:
             raise NotFoundError(f"no run {run_id} of this agent")
         if row.state == "suspended":
-            with contextlib.suppress(Suspend):
+            try:
                 await self.service.resume(call.who, run_id)
+            except OverloadedError:
+                raise
+            except (Suspend, BusyError):
+                pass  # It waits on, or goes on already.
         return run_id
 
     async def _over(self, run_id: str) -> Event | None:
-        """Return once no host drives the run: its end, if it was driven here."""
+        """Return how the run ended, or ``None`` if that was erased."""
         while True:
             if end := await self.service.background.over(run_id):
                 return end
-            row = await self.service.store.row(run_id)
-            if row is None or row.state != "running":
-                return None
+            history = await self.service.store.read(stream_of(run_id))
+            last = next((one for one in reversed(history) if one.type in ENDS), None)
+            if last is None:
+                raise StoreError(f"the start of run {run_id} could not be stored")
+            if ENDS[last.type] != "running":
+                return last.event
             await asyncio.sleep(_EVERY)
 
     # -- while it lasts --------------------------------------------------------
@@ -186,10 +215,13 @@ class Calls:
         except asyncio.CancelledError:
             if RUN_ID not in call.meta and IDEMPOTENCY_KEY not in call.meta:
                 # The task itself is cancelled, so somebody else has to.
-                end = asyncio.create_task(self.cancel(call.who, run_id, _HUNG_UP))
-                self._ends.add(end)
-                end.add_done_callback(self._ends.discard)
+                self._end(call.who, run_id, _HUNG_UP)
             raise
+
+    def _end(self, who: Principal, run_id: str, reason: str) -> None:
+        end = asyncio.create_task(self.cancel(who, run_id, reason))
+        self._ends.add(end)
+        end.add_done_callback(self._ends.discard)
 
     async def cancel(self, who: Principal, run_id: str, reason: str) -> None:
         """Cancel a run in the name of *who*, if it goes on."""
@@ -205,13 +237,11 @@ class Calls:
 
     # -- when it is over -------------------------------------------------------
 
-    async def _result(self, tool: AgentTool, run_id: str) -> types.CallToolResult:
+    async def _suspended(self, tool: AgentTool, run_id: str) -> types.CallToolResult:
         recording = await Recording.load(run_id, self.service.store)
-        if recording.state == "suspended":
-            # A tool that promises a structured result would break its word.
-            error = tool.output_schema is not None
-            return told(run_id, "suspended", _suspension(recording), error=error)
-        return ended(tool, run_id, recording.latest.event)
+        # A tool that promises a structured result would break its word.
+        error = tool.output_schema is not None
+        return told(run_id, "suspended", _suspension(recording), error=error)
 
 
 async def _tell(reports: MemoryObjectReceiveStream[str], tell: Tell) -> None:
@@ -247,7 +277,7 @@ def _suspension(recording: Recording) -> str:
             f"Call {wanted.call} ({wanted.server}/{wanted.tool}) waits for the "
             f"approval of {by}."
         )
-    if len(lines) == 1 and isinstance(recording.latest.event, RunSuspended):
+    if len(lines) == 1:
         lines.append("It goes on when the host does.")
     lines.append(f'Then a call with {{"{RUN_ID}": "{run_id}"}} in _meta goes on.')
     return "\n".join(lines)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import anyio
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types import DEFAULT_NEGOTIATED_VERSION
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from ..core.principals import Principal
@@ -40,7 +41,13 @@ ASKING: ContextVar[Principal] = ContextVar("asking")
 
 _SESSION = b"mcp-session-id"
 _VERSION = b"mcp-protocol-version"
-_STREAM = "text/event-stream"
+_STREAM = b"text/event-stream"
+_OLDER = {b"", *(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)}
+_HELLO: dict[str, Any] = {
+    "protocolVersion": DEFAULT_NEGOTIATED_VERSION,
+    "capabilities": {},
+    "clientInfo": {"name": "", "version": ""},
+}
 _CANCELLED = "the client cancelled the call"
 _LONGEST = 500
 
@@ -82,18 +89,13 @@ class Front:
         if body is None:
             await _refused(send, 413)
             return
-        message = _decoded(body)
-        method = message.get("method")
-        legacy = headers.get(_VERSION, b"").decode("latin-1") in {
-            "",
-            *HANDSHAKE_PROTOCOL_VERSIONS,
-        }
-        streaming = _STREAM in headers.get(b"accept", b"").decode("latin-1")
-        if legacy:
-            streaming = streaming and method == "tools/call"
+        streaming = _STREAM in headers.get(b"accept", b"")
+        if headers.get(_VERSION, b"") in _OLDER:
+            message = _decoded(body)
+            streaming = streaming and message.get("method") == "tools/call"
             await self._of_session(scope, headers.get(_SESSION), message)
-            if method == "initialize":
-                send = _with_session(send)
+            if message.get("method") == "initialize":
+                send, body = _with_session(send), _complete(message)
         again = _replayed(body, receive)
         if streaming:
             await self._streaming.handle_request(scope, again, send)
@@ -130,10 +132,8 @@ class Front:
             scope["caxton.call"] = key(message.get("id"))
         elif message.get("method") == "notifications/cancelled":
             params = _object(message.get("params"))
-            run_id = self._agents.under_way.get(key(params.get("requestId")))
-            if run_id is not None:
-                reason = str(params.get("reason") or _CANCELLED)[:_LONGEST]
-                await self._agents.calls.cancel(who, run_id, reason)
+            reason = str(params.get("reason") or _CANCELLED)[:_LONGEST]
+            await self._agents.stop(key(params.get("requestId")), who, reason)
 
 
 async def _body(receive: _Receive, most: int) -> bytes | None:
@@ -167,6 +167,12 @@ def _decoded(body: bytes) -> dict[str, Any]:
 
 def _object(value: object) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _complete(message: dict[str, Any]) -> bytes:
+    """Return a first message with all that it has to say. Some clients say nothing."""
+    said = _HELLO | _object(message.get("params"))
+    return json.dumps({**message, "params": said}).encode()
 
 
 def _with_session(send: _Send) -> _Send:

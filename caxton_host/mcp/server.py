@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -22,13 +22,14 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from .. import __version__
+from ..config import Agent
 from ..core.calls import JSON
 from ..core.principals import Principal
-from ..errors import CaxtonError
+from ..errors import CaxtonError, UsageError
 from ..service import Service
 from .agent_resources import AgentResources
 from .agent_tools import AgentTool
-from .calling import Call, Calls, Tell
+from .calling import Call, Calls, Held, Tell
 from .changes import Changes
 from .front import ASKING, Front
 from .paging import TTL, page
@@ -43,6 +44,9 @@ _INSTRUCTIONS = (
     "until a person has decided something: the result says so. Do not call the tool "
     "again for the same then."
 )
+
+#: Names a call of one client: who, which session, which request.
+Key: TypeAlias = tuple[str, ...]
 
 _Context: TypeAlias = ServerRequestContext[Any, Any]
 
@@ -71,14 +75,11 @@ class AgentServer:
 
         principal: Returns who makes a request.
 
-        under_way: The runs of calls that may be cancelled by their key.
     """
 
     service: Service
     principal: Callable[[_Context], Principal]
-    under_way: dict[tuple[str, ...], str] = field(
-        default_factory=dict[tuple[str, ...], str]
-    )
+    _held: dict[Key, Held] = field(default_factory=dict[Key, Held], init=False)
     calls: Calls = field(init=False)
     changes: Changes = field(init=False)
     server: Server[Any] = field(init=False)
@@ -115,18 +116,26 @@ class AgentServer:
     def tools(self, who: Principal) -> dict[str, AgentTool]:
         """Return the agents that *who* may call, by their names as tools, in order."""
         found: dict[str, AgentTool] = {}
-        for card in self.service.agents(who):
-            if card.tool is not None:
-                found.setdefault(card.tool, AgentTool(card))
+        for agent in self._offered(who):
+            try:
+                tool = AgentTool(self.service.library.card(agent))
+            except UsageError as exc:
+                logger.warning("agent %s cannot be offered: %s", agent.name, exc)
+            else:
+                found[tool.name] = tool
         return dict(sorted(found.items()))
 
     def tool(self, who: Principal, name: str) -> AgentTool | None:
         """Return the agent that *who* may call by that name, if there is one."""
-        service = self.service
-        for agent in service.config().agents.values():
-            if agent.tool == name and who.may("run", agent.name):
-                return AgentTool(service.library.card(agent))
+        for agent in self._offered(who):
+            if agent.tool == name:
+                return AgentTool(self.service.library.card(agent))
         return None
+
+    def _offered(self, who: Principal) -> Iterator[Agent]:
+        for agent in self.service.config().agents.values():
+            if agent.tool is not None and who.may("run", agent.name):
+                yield agent
 
     def _input_schema(self, name: str) -> dict[str, JSON] | None:
         who = ASKING.get(None)
@@ -153,26 +162,31 @@ class AgentServer:
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"no tool {params.name[:128]!r}")
         scope = _scope(ctx)
-        key = scope.get("caxton.call")
-
-        def began(run_id: str) -> None:
-            if key is not None:
-                self.under_way[key] = run_id
-
+        call = Call(
+            who=who,
+            tool=tool,
+            arguments=params.arguments or {},
+            meta=ctx.meta or {},
+            ticket=scope.get("caxton.ticket"),
+            tell=_telling(ctx),
+        )
+        key: Key | None = scope.get("caxton.call")
+        if key is None:
+            return await self.calls.make(call)
+        held = self._held[key] = call.held
         try:
-            return await self.calls.make(
-                Call(
-                    who=who,
-                    tool=tool,
-                    arguments=params.arguments or {},
-                    meta=ctx.meta or {},
-                    ticket=scope.get("caxton.ticket"),
-                    tell=_telling(ctx),
-                    began=began,
-                )
-            )
+            return await self.calls.make(call)
         finally:
-            self.under_way.pop(key, None) if key is not None else None
+            if self._held.get(key) is held:
+                del self._held[key]
+
+    async def stop(self, key: Key, who: Principal, reason: str) -> None:
+        """Cancel the call with that key, if it is under way."""
+        if (held := self._held.get(key)) is None:
+            return
+        held.reason = reason
+        if held.run_id:
+            await self.calls.cancel(who, held.run_id, reason)
 
 
 def _scope(ctx: _Context) -> Mapping[str, Any]:
@@ -181,7 +195,7 @@ def _scope(ctx: _Context) -> Mapping[str, Any]:
 
 
 def _telling(ctx: _Context) -> Tell | None:
-    if "progressToken" not in (ctx.params or {}).get("_meta", {}):
+    if "progressToken" not in ((ctx.params or {}).get("_meta") or {}):
         return None
 
     async def tell(number: float, said: str) -> None:

@@ -25,9 +25,7 @@ from ..core.events import (
     ServerDisabled,
     ServerLost,
     ServerRestarted,
-    ToolsChanged,
 )
-from ..core.names import nearest
 from ..core.redact import Redactor
 from ..core.servers import ServerConfig, ToolOptions
 from ..errors import CaxtonError, ServerUnavailable, ToolError
@@ -37,6 +35,7 @@ from .connection import Connection
 from .gate import Gate, by
 from .health import watch
 from .memory import Memory
+from .news import tell_news
 from .oauth import Access
 from .opening import connect
 from .reports import slow
@@ -419,35 +418,11 @@ class Server:
 
     def _learn(self, connection: Connection) -> None:
         """Tell what is new about the tools of the server."""
-        for why in connection.left_out:
-            logger.warning("MCP: %s: left out %s", self.config.name, why)
         old, new = self._known, dict(connection.offers)
         self._known = new
-        for tool in () if old else sorted(self.config.tools.keys() - new.keys()):
-            meant = nearest(tool, [*new])
-            logger.warning(
-                "MCP: %s offers no tool '%s', which is configured%s",
-                *(self.config.name, tool, f"; did you mean {meant}?" if meant else ""),
-            )
         self._generation += old != new or not self._generation
-        for tool in sorted(new.keys() - old.keys()):
-            exposed, name = new[tool].exposed, self.config.name
-            logger.info("MCP: registered tool %s (%s/%s)", exposed, name, tool)
-        if old and old != new:
-            self._emit(
-                ToolsChanged(
-                    server=self.config.name,
-                    added=tuple(sorted(new.keys() - old.keys())),
-                    removed=tuple(sorted(old.keys() - new.keys())),
-                    changed=tuple(
-                        sorted(
-                            name
-                            for name in new.keys() & old.keys()
-                            if new[name] != old[name]
-                        )
-                    ),
-                )
-            )
+        if changed := tell_news(self.config, old, new, connection.left_out):
+            self._emit(changed)
 
 
 def _place(url: str) -> str:

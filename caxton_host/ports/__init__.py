@@ -9,6 +9,7 @@ Each is shipped twice: for real (`store`, `mcp` and `webhooks`, `sandbox`,
 from __future__ import annotations
 
 from ..core.runs import Request, RunRow
+from .history import History, Streams
 from .log import (
     Definitions,
     Era,
@@ -55,6 +56,7 @@ __all__ = [
     "EventLog",
     "Execution",
     "Guest",
+    "History",
     "Hosts",
     "Origin",
     "Prepared",
@@ -71,6 +73,7 @@ __all__ = [
     "SharedStore",
     "Span",
     "Store",
+    "Streams",
     "Submissions",
     "Telemetry",
     "TokenRow",

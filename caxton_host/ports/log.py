@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from ..core.calls import JSON
-from ..core.events import Event, Recorded
+from ..core.events import Event
 from ..core.periods import Period
 from ..core.runs import Request, RunRow
+from .history import Streams
 
 __all__ = [
     "Definitions",
@@ -135,7 +136,7 @@ class EventLog(Protocol):
         ...
 
 
-class Store(Protocol):
+class Store(Streams, Protocol):
     """Where streams are kept."""
 
     def create(self, stream: str, trace: Trace | None = None) -> EventLog:
@@ -164,19 +165,6 @@ class Store(Protocol):
             NotFoundError: It has no events.
 
             StoreError: They could not be stored.
-        """
-        ...
-
-    async def read(self, stream: str) -> list[Recorded]:
-        """Return all events of a stream, in order; none if there is no such."""
-        ...
-
-    async def blob(self, sha256: str) -> bytes:
-        """
-        Return the bytes with that digest.
-
-        Raises:
-            NotFoundError: They were never kept.
         """
         ...
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections import namedtuple
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import sqlalchemy as sa
@@ -33,16 +33,19 @@ class Near:
     def __init__(self, engine: sa.Engine, query: sa.Select[Any]) -> None:
         self._engine = engine
         self._text = str(query.compile(dialect=sqlite.dialect()))
-        self._row = namedtuple("Row", query.selected_columns.keys())  # noqa: PYI024 -- of any query
+        self._names = query.selected_columns.keys()
         self._connection: sa.Connection | None = None
 
-    def rows(self, value: str) -> Sequence[Any] | None:
+    def rows(self, value: str) -> Sequence[SimpleNamespace] | None:
         """Return the rows, or ``None``: look for them elsewhere, for it would wait."""
         if self._engine.dialect.name != "sqlite":
             return None
         try:
             found = self._driver().execute(self._text, (value,))
-            return [*map(self._row._make, found)]
+            return [
+                SimpleNamespace(**dict(zip(self._names, row, strict=True)))
+                for row in found
+            ]
         except (DBAPIError, sqlite3.Error):
             self.close()
             return None

@@ -193,8 +193,9 @@ class Writer:
     def _tell(
         self, batch: Sequence[Group], outcomes: Sequence[Outcome], took: float
     ) -> None:
-        both = zip(batch, outcomes, strict=True)
-        stored = sum(len(group.drafts) for group, failed in both if failed is None)
+        stored = 0
+        for group, failed in zip(batch, outcomes, strict=True):
+            stored += 0 if failed else len(group.drafts)
         self._on_commit(took, stored, len(self._pending))
 
     def _waive(self, group: Group) -> None:

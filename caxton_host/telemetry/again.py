@@ -33,7 +33,8 @@ from .attributes import error_of, raised_fields, server_fields
 
 if TYPE_CHECKING:
     from ..recording import Recording
-    from .tracer import Ids, Spans, Watched, WatchedCall, WatchedRun
+    from .tracer import Spans
+    from .watched import Watched, WatchedCall, WatchedRun
 
 __all__ = ["Again"]
 
@@ -54,13 +55,10 @@ class Again:
     Makes the spans of a recorded run once more.
 
     Attributes:
-        ids: What the tracer of the spans gets its ids from.
-
         now: When the event was recorded that is looked at.
     """
 
     recording: Recording
-    ids: Ids
     now: int = 0
     _spans: Spans = field(init=False)
     _run: WatchedRun = field(init=False)
@@ -96,9 +94,11 @@ class Again:
         first, self._served = events[0], resolved_calls(before)
         self._waiting.clear()
         self.now = first.recorded_at * 1000
-        self.ids.trace = _id(first, first.trace_id, 16)
-        self.ids.span = _id(first, first.span_id, 8)
-        self._run = self._spans.run(self._described(resumed=bool(before)))
+        self._run = self._spans.run(
+            self._described(resumed=bool(before)),
+            trace_id=_id(first, first.trace_id, 16),
+            span_id=_id(first, first.span_id, 8),
+        )
         for number, served in self._served.items():
             if served.by == "resolution":
                 self._begin(number)

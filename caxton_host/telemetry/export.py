@@ -54,10 +54,10 @@ def connect(
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    from .tracer import Ids, Spans
+    from .tracer import Spans
 
-    own, ids = resource(environ), Ids()
-    provider = TracerProvider(resource=own, shutdown_on_exit=False, id_generator=ids)
+    own = resource(environ)
+    provider = TracerProvider(resource=own, shutdown_on_exit=False)
     hushed()
     exporter = OTLPSpanExporter(endpoint=url)
     warn = _once(f"telemetry: {host(url)} does not take spans; they are lost")
@@ -67,9 +67,10 @@ def connect(
         warn()
 
     reporting(exporter, lost)
-    provider.add_span_processor(BatchSpanProcessor(exporter))
-    tracer = provider.get_tracer("caxton_host")
-    spans = Spans(tracer, ids, content=with_content(environ))
+    batches = BatchSpanProcessor(exporter)
+    provider.add_span_processor(batches)
+    content = with_content(environ)
+    spans = Spans(batches.on_end, provider.sampler, own, content=content)
     return OtelTelemetry(spans, provider, exporter, warn)
 
 

@@ -8,7 +8,7 @@ trace of some of them, as exemplars.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from . import instruments as i
@@ -21,6 +21,9 @@ __all__ = ["OTHER", "Metrics", "ServerState"]
 #: How many points an instrument may have; the labels of what comes then are this.
 MOST = 1_000
 OTHER = "other"
+
+#: Characters of a label. Servers choose the names of their tools.
+_LONGEST = 200
 
 _BREAKER: Mapping[str, int] = {"closed": 0, "half_open": 1, "open": 2}
 
@@ -75,8 +78,8 @@ class Metrics:
     def add(self, what: i.Instrument, *labels: str, by: float = 1) -> None:
         """Count *by* more, or less."""
         points = self._points[what.name]
-        if labels not in points and len(points) >= MOST:
-            labels = _others(what)
+        if labels not in points:
+            labels = _room(points, labels)
         points[labels] = points.get(labels, 0) + by
 
     def put(self, what: i.Instrument, value: float) -> None:
@@ -88,8 +91,7 @@ class Metrics:
         known = self._attributes[what.name]
         attributes = known.get(labels)
         if attributes is None:
-            if len(known) >= MOST:
-                labels = _others(what)
+            labels = _room(known, labels)
             named = zip(what.labels, labels, strict=True)
             known[labels] = attributes = {key: text for key, text in named if text}
         self._timed[what.name].record(seconds, attributes)
@@ -139,5 +141,12 @@ class Metrics:
         self._points[one.name] = points
 
 
-def _others(what: i.Instrument) -> _Labels:
-    return (OTHER,) * len(what.labels)
+def _room(points: Collection[_Labels], labels: _Labels) -> _Labels:
+    """Return labels that can be written down, of a point that there is room for."""
+    # Half a character would be an error for every reader, and for ever.
+    clean = tuple(
+        text[:_LONGEST].encode(errors="backslashreplace").decode() for text in labels
+    )
+    if clean in points or len(points) < MOST:
+        return clean
+    return (OTHER,) * len(labels)

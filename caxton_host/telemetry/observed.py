@@ -13,8 +13,10 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
 
 from ..core.approvals import Unapproved
 from ..core.attribution import how
@@ -54,10 +56,9 @@ class Observer(Protocol):
         ...
 
 
-@dataclass(slots=True)
 class OneCall:
     """
-    A call, while it is watched.
+    A call that is watched while this is entered.
 
     Attributes:
         route: Where it leads, or ``None``: nowhere.
@@ -73,14 +74,42 @@ class OneCall:
         seconds: What it took.
     """
 
-    call: ToolCall
-    route: Route | None
-    span: Span
-    status: str = ""
-    code: str = ""
-    sent: str = ""
-    asked: bool = False
-    seconds: float = 0.0
+    def __init__(
+        self,
+        run: OneRun,
+        call: ToolCall,
+        route: Route | None,
+        watch: AbstractContextManager[Span],
+    ) -> None:
+        self.call = call
+        self.route = route
+        self.status = self.code = self.sent = ""
+        self.asked = False
+        self.seconds = 0.0
+        self._run = run
+        self._watch = watch
+        self._about = about(call=call.number)
+
+    def __enter__(self) -> Self:
+        self._span = self._watch.__enter__()
+        self._about.__enter__()
+        self._began = time.perf_counter()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        self.seconds = time.perf_counter() - self._began
+        if exc is not None:
+            self._stopped(exc)
+        if self._run.execution.mode != "replay":
+            for each in self._run.observers:
+                each.settled(self)
+        self._about.__exit__()
+        return self._watch.__exit__(kind, exc, trace)
 
     def settled(self, outcome: Outcome, route: Route | None) -> None:
         """Note how it ended."""
@@ -89,13 +118,13 @@ class OneCall:
             self.code = outcome.code
         elif isinstance(outcome, Failed):
             self.code, self.sent = outcome.kind, outcome.sent
-        self.span.settled(outcome, route)
+        self._span.settled(outcome, route)
 
     def stored(self, seq: int, digest: bytes) -> None:
         """Pass it on."""
-        self.span.stored(seq, digest)
+        self._span.stored(seq, digest)
 
-    def stopped(self, exc: BaseException) -> None:
+    def _stopped(self, exc: BaseException) -> None:
         """Note why it did not end as calls do."""
         match exc:
             case Unapproved():
@@ -133,27 +162,11 @@ class OneRun:
     verdict: str = ""
     seconds: float = 0.0
 
-    @contextlib.contextmanager
     def call(
         self, call: ToolCall, route: Route | None, served: Served | None = None
-    ) -> Generator[OneCall]:
+    ) -> OneCall:
         """Watch one call of it."""
-        with (
-            self.span.call(call, route, served) as span,
-            about(call=call.number),
-        ):
-            one = OneCall(call, route, span)
-            began = time.perf_counter()
-            try:
-                yield one
-            except BaseException as exc:
-                one.stopped(exc)
-                raise
-            finally:
-                one.seconds = time.perf_counter() - began
-                if self.execution.mode != "replay":
-                    for each in self.observers:
-                        each.settled(one)
+        return OneCall(self, call, route, self.span.call(call, route, served))
 
     def recorded(
         self, seq: int, events: Sequence[Event]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -10,7 +11,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Scrape", "nothing_to_read", "reader"]
 
-#: Returns the type and the bytes of all metrics as they are now.
+#: Returns the type and the bytes of all metrics as they are now. It may take a while,
+#: and may be called in any thread.
 Scrape: TypeAlias = Callable[[], tuple[str, bytes]]
 
 _TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -30,7 +32,10 @@ def reader() -> tuple[MetricReader, Scrape]:
     registry = CollectorRegistry()
     made = PrometheusMetricReader(scope_info_enabled=False, registry=registry)
 
+    alone = threading.Lock()  # or two would get each other's metrics
+
     def scrape() -> tuple[str, bytes]:
-        return _TYPE, generate_latest(registry)
+        with alone:
+            return _TYPE, generate_latest(registry)
 
     return made, scrape

@@ -31,7 +31,7 @@ class OtlpHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Hand over one record."""
         fields = fields_of(record)
-        body = str(fields.pop("message"))
+        body = _plain(str(fields.pop("message")))
         self._logger.emit(
             timestamp=int(record.created * 1e9),
             severity_text=record.levelname,
@@ -56,7 +56,10 @@ _NAMES = {
 
 
 def _plain(value: object) -> str | int | float | bool:
-    return value if isinstance(value, (str, int, float, bool)) else str(value)
+    if isinstance(value, (int, float, bool)):
+        return value
+    # Half a character would be an error for all records of its batch.
+    return str(value).encode(errors="backslashreplace").decode()
 
 
 def _severity(level: int) -> SeverityNumber:

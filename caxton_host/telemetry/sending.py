@@ -6,14 +6,13 @@ import logging
 from typing import TYPE_CHECKING
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from ..errors import CaxtonError
 from .again import Again
 from .export import host, resource, with_content
-from .tracer import Ids, Spans
+from .tracer import Spans
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +27,7 @@ _AT_ONCE = 512
 _PATIENCE = 5.0  # seconds for each request, with what is tried again
 
 
-class _Sending(SpanProcessor):
+class _Sending:
     """
     Sends spans many at a time, as they end.
 
@@ -44,7 +43,7 @@ class _Sending(SpanProcessor):
         self._exporter = exporter
         self._waiting: list[ReadableSpan] = []
 
-    def on_end(self, span: ReadableSpan) -> None:
+    def take(self, span: ReadableSpan) -> None:
         """Take a span that has ended."""
         self._waiting.append(span)
         if len(self._waiting) >= _AT_ONCE:
@@ -77,14 +76,17 @@ def send_again(recording: Recording, url: str, environ: Mapping[str, str]) -> in
     """
     # It tells of failures with tracebacks; here they are told once, as an error.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
-    ids, sending = Ids(), _Sending(OTLPSpanExporter(endpoint=url, timeout=_PATIENCE))
-    provider = TracerProvider(
-        ALWAYS_ON, resource(environ), shutdown_on_exit=False, id_generator=ids
+    sending = _Sending(OTLPSpanExporter(endpoint=url, timeout=_PATIENCE))
+    again = Again(recording)
+    again.make(
+        Spans(
+            sending.take,
+            ALWAYS_ON,
+            resource(environ),
+            content=with_content(environ),
+            clock=again.clock,
+        )
     )
-    provider.add_span_processor(sending)
-    again = Again(recording, ids)
-    tracer = provider.get_tracer("caxton_host")
-    again.make(Spans(tracer, ids, content=with_content(environ), clock=again.clock))
     sending.flush()
     if sending.failed:
         raise CaxtonError(

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
 
     from ..ports import Execution, ToolService
-    from .tracer import Spans, WatchedRun
+    from .tracer import Spans
+    from .watched import WatchedRun
 
 __all__ = ["OtelTelemetry"]
 

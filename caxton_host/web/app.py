@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from starlette.responses import Response
-from starlette.routing import Mount, Route, Router
+from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..config import Serve
@@ -17,10 +17,12 @@ from ..core.calls import JSON
 from ..errors import ForbiddenError, StoreError
 from ..ports import ToolSource
 from ..service import Service
-from .edge import MCP, Crowd, Edge
+from .crowd import Crowd
+from .edge import MCP, Edge
 from .identity import Identity, metadata
 from .openapi import document
 from .operations import PREFIX, Desk, answer, routes
+from .pages import text_of
 from .problems import Refusal
 from .table import OPERATIONS
 from .ui import ui
@@ -31,10 +33,13 @@ Scrape: TypeAlias = Callable[[], tuple[str, bytes]]
 Ready: TypeAlias = Callable[[], Awaitable[Mapping[str, JSON]]]
 
 _HEALTH, _READY, _METRICS = "/healthz", "/readyz", "/metrics"
+_WHOSE = "/.well-known/oauth-protected-resource"
 _OPENAPI = f"{PREFIX}/openapi.json"
 _STREAMS_EACH, _STREAMS = 32, 256
 #: Seconds that the log may take until the host is not ready.
 _PATIENCE = 5.0
+#: Seconds for which it is known whether the log can be read.
+_FRESH = 1.0
 
 
 def application(  # noqa: PLR0913 -- each may be left out
@@ -70,40 +75,38 @@ def application(  # noqa: PLR0913 -- each may be left out
     """
     desk = Desk(
         service=service,
-        serve=serve,
         tools=tools or service.host.tools,
         environ=environ,
+        edit=serve.edit,
         streams=Crowd(each=_STREAMS_EACH, all=_STREAMS, what="event streams"),
     )
-    open_ = {_HEALTH, _READY}
-    found: list[Route | Mount] = [
-        Route(_HEALTH, _Fixed({"status": "ok"})),
-        Route(_READY, _Readiness(service, ready)),
-    ]
-    if scrape:
-        found.append(Route(_METRICS, _Metrics(scrape, open=serve.metrics == "open")))
-        open_ |= {_METRICS} if serve.metrics == "open" else set()
-    if about := metadata(serve.oauth):
-        for path in ("", MCP):
-            where = f"/.well-known/oauth-protected-resource{path}"
-            found.append(Route(where, _Fixed(about)))
-            open_.add(where)
+    open_ = _open(serve, ready=_Readiness(service, ready))
+    behind = [] if scrape is None else [Route(_METRICS, _Metrics(scrape, serve))]
     if serve.api:
-        found += [Route(_OPENAPI, _Fixed(document())), *routes(desk, OPERATIONS)]
-        open_.add(_OPENAPI)
-    if serve.api and serve.ui:
-        page = ui()
-        found += page
-        open_ |= {route.path for route in page}
+        behind += routes(desk, OPERATIONS)
     if mcp and serve.mcp:
-        found.append(Route(MCP, _Whole(mcp)))
+        behind.append(Route(MCP, _Whole(mcp)))
+    to_all = {_METRICS} if serve.metrics == "open" else set[str]()
     return Edge.around(
-        Router(found, redirect_slashes=False, default=_nothing),
+        Router([*open_, *behind], redirect_slashes=False, default=_nothing),
         identity=identity,
         line=service.line,
         serve=serve,
-        open=frozenset(open_),
+        open=frozenset({route.path for route in open_} | to_all),
     )
+
+
+def _open(serve: Serve, *, ready: _Readiness) -> list[Route]:
+    """Return what is there for everybody."""
+    found = [Route(_HEALTH, _Fixed(text_of({"status": "ok"}))), Route(_READY, ready)]
+    if about := metadata(serve.oauth):
+        told = _Fixed(text_of({**about}))
+        found += [Route(f"{_WHOSE}{path}", told) for path in ("", MCP)]
+    if serve.api:
+        found.append(Route(_OPENAPI, _Fixed(text_of(document()))))
+    if serve.api and serve.ui:
+        found += ui()
+    return found
 
 
 async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
@@ -125,29 +128,45 @@ class _Whole:
 class _Fixed:
     """Always the same document."""
 
-    document: Mapping[str, JSON]
+    text: str
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await answer({**self.document})(scope, receive, send)
+        response = Response(self.text, media_type="application/json")
+        await response(scope, receive, send)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Readiness:
-    """Says whether a request for a run would be taken."""
+    """
+    Says whether a request for a run would be taken.
+
+    The log is not asked more than once a second, whoever wants to know.
+    """
 
     service: Service
     ready: Ready | None
+    _one: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _reads: bool = field(default=False, init=False)
+    _known_at: float | None = field(default=None, init=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         draining = self.service.line.closed
-        found: dict[str, JSON] = {"store": await self._reads()}
+        found: dict[str, JSON] = {"store": await self._store()}
         if self.ready:
             found |= await self.ready()
         is_ready = not draining and not any(value is False for value in found.values())
         document: dict[str, JSON] = {"ready": is_ready, "draining": draining, **found}
         await answer(document, 200 if is_ready else 503)(scope, receive, send)
 
-    async def _reads(self) -> JSON:
+    async def _store(self) -> bool:
+        async with self._one:
+            now = asyncio.get_running_loop().time()
+            if self._known_at is None or now - self._known_at >= _FRESH:
+                self._reads = await self._looked()
+                self._known_at = now
+            return self._reads
+
+    async def _looked(self) -> bool:
         try:
             async with asyncio.timeout(_PATIENCE):
                 await self.service.store.hosts()
@@ -161,10 +180,11 @@ class _Metrics:
     """What is measured, for who may look at everything."""
 
     scrape: Scrape
-    open: bool
+    serve: Serve
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not self.open and not scope["caxton.principal"].may("read"):
+        is_open = self.serve.metrics == "open"
+        if not (is_open or scope["caxton.principal"].may("read")):
             raise ForbiddenError("this needs the scope read")
-        media, text = self.scrape()
+        media, text = await asyncio.to_thread(self.scrape)
         await Response(text, media_type=media)(scope, receive, send)

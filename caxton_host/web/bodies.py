@@ -12,11 +12,15 @@ from starlette.types import Message, Receive, Scope
 from ..errors import OverloadedError
 from .problems import Refusal
 
-__all__ = ["Bodies", "headers_of", "replayed"]
+__all__ = ["Bodies", "GoneError", "headers_of", "replayed"]
 
 _HEADERS = 100
 _HEADER_BYTES = 32 * 1024
 _TARGET = 8 * 1024
+
+
+class GoneError(Exception):
+    """Whoever asked is gone, or does not read."""
 
 
 def headers_of(scope: Scope) -> dict[str, list[str]]:
@@ -89,7 +93,7 @@ class Bodies:
 
             OverloadedError: There is no room for it now.
 
-            ConnectionError: Whoever sent it is gone.
+            GoneError: Whoever sent it is gone.
         """
         chunks: list[bytes] = []
         try:
@@ -120,7 +124,7 @@ async def _chunks(receive: Receive) -> AsyncGenerator[bytes]:
     while True:
         message = await receive()
         if message["type"] != "http.request":
-            raise ConnectionResetError
+            raise GoneError
         yield message.get("body", b"")
         if not message.get("more_body"):
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+from ..core.calls import JSON
 from .editing import may_edit
 from .operations import Answer, Asked, Operation, answer
 
@@ -13,11 +14,12 @@ __all__ = ["OPERATIONS"]
 async def show(asked: Asked) -> Response:
     """Return who asks, and what for."""
     who = asked.who
+    scopes: list[JSON] = [*sorted(who.scopes)]
     return answer(
         {
             "$type": "caxton.caller/v1",
             **who.actor,
-            "scopes": sorted(who.scopes),
+            "scopes": scopes,
             "agents": [*who.agents],
             "roles": [*who.roles],
             "edit": may_edit(asked),

@@ -50,7 +50,7 @@ _NAMED: dict[str, JSON] = {"name": {"type": "string", "minLength": 1, "maxLength
 def may_edit(asked: Asked) -> bool:
     """Return whether who asks may change servers."""
     who = asked.who
-    return asked.desk.serve.edit and who.authenticated and who.may("admin")
+    return asked.desk.edit and who.authenticated and who.may("admin")
 
 
 async def add(asked: Asked) -> Response:

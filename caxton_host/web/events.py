@@ -10,15 +10,13 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 from ..core.documents import event_document
 from ..core.events import Recorded
 from ..core.names import RUN, run_of, stream_of
 from ..core.principals import Principal
 from ..core.runs import ENDS, GOING_ON
-from ..service import Service
-from .edge import Crowd
+from ..ports import Readings
 from .operations import Answer, Asked, Operation, Parameter
 from .pages import Page
 from .streams import EventStream
@@ -31,6 +29,8 @@ Found: TypeAlias = AsyncGenerator[tuple[Recorded, str]]
 _PATIENCE = 60.0
 _LAST = {kind for kind, state in ENDS.items() if state not in GOING_ON}
 _STREAM = "text/event-stream"
+#: Events that are looked at for one page, whoever they are for.
+_LOOKED_AT = 5_000
 #: Agents of so many runs are remembered by who follows all.
 _REMEMBERED = 1_000
 
@@ -38,25 +38,27 @@ _REMEMBERED = 1_000
 async def of_run(asked: Asked) -> Response:
     """Return events of a run."""
     row = await asked.service.row(asked.who, asked.path["run"])
-    stream, after = stream_of(row.run_id), _after(asked)
+    store, stream, after = asked.service.store, stream_of(row.run_id), _after(asked)
     if not _wants_stream(asked):
-        return await _page(
-            asked, asked.service.store.tail(after, stream=stream, follow=False)
-        )
-    is_over = row.state not in GOING_ON
-    if is_over and await _nothing_behind(asked.service, stream, after):
+        return await _page(asked, store.tail(after, stream=stream, follow=False))
+    goes_on = row.state in GOING_ON
+    is_done = after is not None and await _nothing_behind(store, stream, after)
+    if is_done and not goes_on:
         return Response(status_code=204)
-    return _follow(asked, _to_its_end(asked.service, stream, after, is_over=is_over))
+    found = store.tail(after, stream=stream, follow=goes_on, patience=_PATIENCE)
+    return _follow(asked, _to_its_end(found))
 
 
 async def of_all(asked: Asked) -> Response:
     """Return events of all streams that who asks may see."""
-    follow = _wants_stream(asked)
-    found = asked.service.store.tail(
-        _after(asked), follow=follow, patience=_PATIENCE if follow else 0.0
-    )
-    seen = _Seen(asked.who, asked.service).of(found)
-    return _follow(asked, seen) if follow else await _page(asked, seen)
+    store, after = asked.service.store, _after(asked)
+    seen = _Seen(asked.who, store)
+    if not _wants_stream(asked):
+        return await _page(asked, store.tail(after, follow=False), seen)
+    if after is not None:
+        await _nothing_behind(store, None, after)
+    found = store.tail(after, follow=True, patience=_PATIENCE)
+    return _follow(asked, seen.of(found))
 
 
 def _wants_stream(asked: Asked) -> bool:
@@ -69,58 +71,36 @@ def _after(asked: Asked) -> str | None:
     return asked.text("last-event-id") or asked.text("after")
 
 
-async def _page(asked: Asked, found: Found) -> Response:
+async def _page(asked: Asked, found: Found, seen: _Seen | None = None) -> Response:
     events = Page()
-    limit, cursor, more = asked.number("limit"), _after(asked), False
+    limit, cursor, more, left = asked.number("limit"), _after(asked), False, _LOOKED_AT
     async with aclosing(found) as coming:
         async for recorded, place in coming:
-            if len(events) == limit or events.is_full:
+            if len(events) == limit or events.is_full or not left:
                 more = True
                 break
-            cursor = place
-            events.add(event_document(recorded) | {"cursor": cursor})
+            cursor, left = place, left - 1
+            if seen is None or await seen.may(recorded.stream):
+                events.add(event_document(recorded) | {"cursor": cursor})
     about = {"$type": "caxton.events/v1", "cursor": cursor, "more": more}
     return events.answer(about, "events")
 
 
 def _follow(asked: Asked, found: Found) -> Response:
-    who, streams = asked.who, asked.desk.streams
-    line = asked.service.line
-    return _Counted(
-        EventStream(found, lambda: line.closed), streams, f"{who.kind}/{who.id}"
-    )
+    who, line = asked.who, asked.service.line
+    place = asked.desk.streams.one(f"{who.kind}/{who.id}")
+    return EventStream(found, stops=lambda: line.closed, place=place)
 
 
-class _Counted(Response):
-    """A response that has its place among the streams."""
-
-    def __init__(self, inner: EventStream, streams: Crowd, who: str) -> None:
-        super().__init__()
-        self._inner = inner
-        self._streams = streams
-        self._who = who
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it, if there is a place."""
-        with self._streams.one(self._who):
-            await self._inner(scope, receive, send)
-
-
-async def _nothing_behind(service: Service, stream: str, after: str | None) -> bool:
-    async with aclosing(
-        service.store.tail(after, stream=stream, follow=False)
-    ) as found:
+async def _nothing_behind(store: Readings, stream: str | None, after: str) -> bool:
+    """Return whether a cursor is at the end; it is refused if it is none."""
+    async with aclosing(store.tail(after, stream=stream, follow=False)) as found:
         async for _ in found:
             return False
     return True
 
 
-async def _to_its_end(
-    service: Service, stream: str, after: str | None, *, is_over: bool
-) -> Found:
-    found = service.store.tail(
-        after, stream=stream, follow=not is_over, patience=0.0 if is_over else _PATIENCE
-    )
+async def _to_its_end(found: Found) -> Found:
     async with aclosing(found) as events:
         async for recorded, cursor in events:
             yield recorded, cursor
@@ -133,22 +113,24 @@ class _Seen:
     """Leaves out the events that are not for a principal."""
 
     who: Principal
-    service: Service
+    store: Readings
     _runs: OrderedDict[str, bool] = field(
         default_factory=OrderedDict[str, bool], init=False
     )
 
     async def of(self, found: Found) -> Found:
+        """Yield those that are for it."""
         async with aclosing(found) as events:
             async for recorded, cursor in events:
-                if await self._may(recorded.stream):
+                if await self.may(recorded.stream):
                     yield recorded, cursor
 
-    async def _may(self, stream: str) -> bool:
+    async def may(self, stream: str) -> bool:
+        """Return whether its events are for that principal."""
         if not stream.startswith(RUN):
             return self.who.may("admin")
         if stream not in self._runs:
-            row = await self.service.store.row(run_of(stream))
+            row = await self.store.row(run_of(stream))
             self._runs[stream] = row is not None and self.who.sees(
                 row.agent, json.loads(row.actor)
             )

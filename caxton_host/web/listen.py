@@ -16,9 +16,9 @@ import signal
 import socket
 import ssl
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
@@ -185,7 +185,7 @@ class _Bounded(H11Protocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         # There is none before the first request.
-        cycle: RequestResponseCycle | None = self.cycle
+        cycle = cast("RequestResponseCycle | None", self.cycle)
         if cycle is None or cycle.response_complete:
             self._await_head()
         else:
@@ -246,7 +246,7 @@ class _Paced:
 
 
 @contextlib.contextmanager
-def stopping(told: Callable[[], None]) -> Iterator[asyncio.Event]:
+def stopping(told: Callable[[], None]) -> Generator[asyncio.Event]:
     """
     Give an event that the first SIGTERM or SIGINT sets; a second one ends at once.
 

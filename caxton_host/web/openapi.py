@@ -127,6 +127,8 @@ def _answer(one: Answer) -> dict[str, JSON]:
             name: {"description": about, "schema": {"type": "string"}}
             for name, about in one.headers.items()
         }
+    if one.binary:
+        found["content"] = {"application/octet-stream": {}}
     if one.schema:
         schema: dict[str, JSON] = {"$ref": f"#/components/schemas/{one.schema}"}
         content: dict[str, JSON] = {"application/json": {"schema": schema}}

@@ -43,8 +43,16 @@ WAIT = Parameter(
     schema={"type": "integer", "minimum": 0, "maximum": _LONGEST_WAIT, "default": 0},
 )
 STARTED = {
-    200: Answer(about="The run has ended.", schema="Run", headers={"Location": "Its."}),
-    202: Answer(about="The run goes on.", schema="Run", headers={"Location": "Its."}),
+    200: Answer(
+        about="The run has ended.",
+        schema="Run",
+        headers={"Location": "Where the run is."},
+    ),
+    202: Answer(
+        about="The run goes on.",
+        schema="Run",
+        headers={"Location": "Where the run is."},
+    ),
 }
 
 

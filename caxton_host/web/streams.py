@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from ..core.documents import event_document
 from ..core.events import Recorded
+from ..errors import CaxtonError
 
 __all__ = ["EventStream"]
+
+logger = logging.getLogger("caxton_host")
 
 #: Seconds between two looks at whether to go on, and between two signs of life.
 _TICK = 1.0
@@ -36,20 +40,29 @@ class EventStream(Response):
         events: Each with the cursor behind it.
 
         stops: Returns whether the host is about to stop.
+
+        place: Is held while they are sent.
     """
 
     def __init__(
         self,
         events: AsyncGenerator[tuple[Recorded, str]],
+        *,
         stops: Callable[[], bool],
+        place: AbstractContextManager[None],
     ) -> None:
         super().__init__(media_type="text/event-stream")
         self._events = events
         self._stops = stops
+        self._place = place
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send them."""
         del scope
+        with self._place:
+            await self._until_gone(receive, send)
+
+    async def _until_gone(self, receive: Receive, send: Send) -> None:
         tasks = {
             asyncio.create_task(self._send(send)),
             asyncio.create_task(_gone(receive)),
@@ -65,16 +78,18 @@ class EventStream(Response):
 
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": _HEAD})
-        async with aclosing(self._events) as events:
-            async for text in _ticking(events, self._stops):
-                await send(
-                    {
-                        "type": "http.response.body",
-                        "body": text.encode(),
-                        "more_body": True,
-                    }
-                )
+        try:
+            async with aclosing(self._events) as events:
+                async for text in _ticking(events, self._stops):
+                    await send(_part(text))
+        except CaxtonError as exc:
+            # Whoever follows comes back with the cursor that it has.
+            logger.warning("a stream of events ends early: %s", exc)
         await send({"type": "http.response.body", "body": b""})
+
+
+def _part(text: str) -> Message:
+    return {"type": "http.response.body", "body": text.encode(), "more_body": True}
 
 
 async def _gone(receive: Receive) -> None:

@@ -6,6 +6,7 @@ from . import (
     acts,
     agents,
     approvals,
+    blobs,
     caller,
     editing,
     events,
@@ -22,6 +23,7 @@ OPERATIONS: tuple[Operation, ...] = tuple(
     for part in (
         runs,
         events,
+        blobs,
         acts,
         approvals,
         servers,

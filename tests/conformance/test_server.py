@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
+import yaml
 
 from tests.others import Programs
 
@@ -42,3 +43,12 @@ def test_the_server_passes_the_official_suite_but_for_what_is_listed(
         : 1 + (revision > "2026")
     ]:
         assert re.search(f"^✓ {more}:", told, re.MULTILINE), told
+
+
+def test_the_documents_name_each_scenario_that_fails() -> None:
+    expected = yaml.safe_load((HERE / "expected-failures.yml").read_text())
+    page = (HERE.parents[1] / "docs" / "reference" / "mcp-server.md").read_text()
+    *_, told = page.partition("Those that do not.")
+
+    named = re.findall(r"`([a-z0-9-]+)`", told)
+    assert sorted(named) == sorted(expected["server"])

@@ -170,3 +170,17 @@ async def test_of_two_hosts_both_are_told_of_one_run_and_one_token(
 
         assert all(len({told[n] for n in range(k, 20, 5)}) == 1 for k in range(5))
         assert await one.token(ROW.id) == replace(ROW, revoked_at=8)
+
+
+async def test_token_is_found_though_the_nearest_way_to_it_is_gone(
+    tmp_path: Path,
+) -> None:
+    async with SqlStore.open(
+        f"sqlite:///{tmp_path}/a.db", clock=FakeClock(), entropy=FakeEntropy()
+    ) as store:
+        await store.add_token(ROW, "host/1", CREATED)
+        assert await store.token(ROW.id) == ROW
+        store._near._driver().close()
+
+        assert await store.token(ROW.id) == ROW
+        assert await store.token(ROW.id) == ROW

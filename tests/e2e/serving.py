@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any
 
 import httpx
@@ -25,11 +26,14 @@ class Host:
     Attributes:
         said: Its document.
 
+        log: The file that it writes on.
+
         token: One that may do everything.
     """
 
     child: subprocess.Popen[bytes]
     said: dict[str, Any]
+    log: Path
     token: str
 
     @property
@@ -65,8 +69,7 @@ class Host:
     def stop(self, number: int) -> tuple[int, str]:
         """Send a signal, and return the exit code and what was said at the end."""
         self.child.send_signal(number)
-        _, err = self.child.communicate(timeout=SOON)
-        return self.child.returncode, err.decode()
+        return self.child.wait(timeout=SOON), self.log.read_text()
 
 
 def token(shell: Shell, *words: str) -> str:
@@ -80,8 +83,10 @@ def served(shell: Shell, *words: str, good: str = "") -> Generator[Host]:
     """Serve until the block is left, at any port that is free."""
     good = good or token(shell)
     command = ("serve", "--port", "0", "--json", *words)
-    with shell.started(*command) as child:
-        yield Host(child=child, said=document(child.stdout), token=good)
+    # A file, for who writes on a pipe that nobody reads waits for ever.
+    log = shell.folder / "host.log"
+    with log.open("wb") as stderr, shell.started(*command, stderr=stderr) as child:
+        yield Host(child=child, said=document(child.stdout), log=log, token=good)
 
 
 def document(out: IO[bytes] | None) -> dict[str, Any]:

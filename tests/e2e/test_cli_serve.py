@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import subprocess
 
 import httpx
 import pytest
 from mcp import Client, StdioServerParameters
+
+from tests.load.storm import storm
 
 from .guests import call, guest
 from .serving import Host, client, served, token
@@ -71,7 +74,9 @@ def good(desk: Shell) -> str:
     return token(desk)
 
 
-async def test_an_agent_is_called_as_a_tool_and_its_run_is_seen(desk: Shell, good: str):
+async def test_an_agent_is_called_as_a_tool_and_its_run_is_seen(
+    desk: Shell, good: str
+) -> None:
     with served(desk, good=good) as host:
         assert host.said["agents"] == ["asks", "brief", "lapses", "quick", "slow"]
         async with client(host) as mcp:
@@ -97,7 +102,7 @@ async def test_an_agent_is_called_as_a_tool_and_its_run_is_seen(desk: Shell, goo
     until(lambda: not [*processes(str(desk.folder))])
 
 
-def test_a_run_has_time_to_end_when_the_host_stops(desk: Shell):
+def test_a_run_has_time_to_end_when_the_host_stops(desk: Shell) -> None:
     # law 10
     with served(desk) as host:
         run_id = host.start("brief")
@@ -116,7 +121,7 @@ def test_a_run_has_time_to_end_when_the_host_stops(desk: Shell):
     assert types(desk, run_id)[-1] == "RunCompleted"
 
 
-def test_a_run_that_takes_longer_is_suspended_and_taken_over(desk: Shell):
+def test_a_run_that_takes_longer_is_suspended_and_taken_over(desk: Shell) -> None:
     # law 10
     with served(desk, "--drain", "100ms") as host:
         run_id = host.start("slow")
@@ -143,7 +148,7 @@ def test_a_run_that_takes_longer_is_suspended_and_taken_over(desk: Shell):
         assert types(desk, run_id)[-1] == "RunCancelled"
 
 
-def test_a_second_signal_ends_it_at_once(desk: Shell):
+def test_a_second_signal_ends_it_at_once(desk: Shell) -> None:
     with served(desk) as host:
         run_id = host.start("slow")
         until(lambda: "ToolInvoked" in types(desk, run_id))
@@ -157,7 +162,7 @@ def test_a_second_signal_ends_it_at_once(desk: Shell):
     assert types(desk, run_id)[-1] == "ToolInvoked"
 
 
-def test_a_run_goes_on_when_somebody_decides_or_nobody_does(desk: Shell):
+def test_a_run_goes_on_when_somebody_decides_or_nobody_does(desk: Shell) -> None:
     with served(desk) as host:
         run_id, lapses = host.start("asks"), host.start("lapses")
         until(lambda: state(host, run_id) == "suspended")
@@ -167,11 +172,20 @@ def test_a_run_goes_on_when_somebody_decides_or_nobody_does(desk: Shell):
         until(lambda: state(host, run_id) == "completed")
         until(lambda: state(host, lapses) == "completed")
 
+        other = host.start("asks")
+        until(lambda: state(host, other) == "suspended")
+        ops = token(desk, "--scope", "decide", "--role", "ops")
+        (asked,) = host.get("/api/v1/approvals", token=ops).json()["approvals"]
+        path = f"/api/v1/approvals/{other}/{asked['seq']}/approve"
+        said = host.ask("POST", path, token=ops, json={"reason": "fine"})
+        assert said.is_success, said.text
+        until(lambda: state(host, other) == "completed")
+
     assert "ToolCompleted" in types(desk, run_id)
     assert "ToolDenied" in types(desk, lapses)
 
 
-def test_a_token_that_is_revoked_is_good_for_nothing_at_once(desk: Shell):
+def test_a_token_that_is_revoked_is_good_for_nothing_at_once(desk: Shell) -> None:
     with served(desk) as host:
         other = token(desk)
         (row,) = desk.rows("SELECT id FROM tokens ORDER BY created_at DESC LIMIT 1")
@@ -184,7 +198,22 @@ def test_a_token_that_is_revoked_is_good_for_nothing_at_once(desk: Shell):
         assert "www-authenticate" in answer.headers
 
 
-async def test_a_client_on_stdio_is_the_user_of_the_machine(desk: Shell):
+async def test_of_many_calls_at_once_each_is_answered(desk: Shell, good: str) -> None:
+    config = desk.folder / "caxton.toml"
+    config.write_text(config.read_text() + "[serve]\nruns = 4\nqueue = 4\n")
+    with served(desk, good=good) as host:
+        answers = await storm(host.said["mcp"], [good], "quick", {}, calls=60)
+
+    assert answers.wrong == []
+    assert sum(answers.kinds.values()) == 60
+    assert answers.kinds["503"] > 0
+    # law 3: whoever was answered was recorded first
+    ended = desk.rows("SELECT run_id FROM runs WHERE state = 'completed'")
+    assert {run for (run,) in ended} == {*answers.runs}
+    assert desk.rows("SELECT count(*) FROM runs") == [(len(answers.runs),)]
+
+
+async def test_a_client_on_stdio_is_the_user_of_the_machine(desk: Shell) -> None:
     program = StdioServerParameters(
         command=CAXTON, args=["serve", "--stdio"], env=desk.environ, cwd=desk.folder
     )
@@ -196,13 +225,25 @@ async def test_a_client_on_stdio_is_the_user_of_the_machine(desk: Shell):
     assert '"kind": "local"' in row[0]
 
 
-def test_a_user_of_the_machine_needs_no_token_if_it_is_said(desk: Shell):
+def test_a_host_on_stdio_stops_though_its_client_does_not_hang_up(desk: Shell) -> None:
+    with desk.started("serve", "--stdio", stdin=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+        child.stdin.flush()
+        assert json.loads(child.stdout.readline())["id"] == 1
+        child.send_signal(signal.SIGTERM)
+
+        assert child.wait(SOON) == 0
+
+
+def test_a_user_of_the_machine_needs_no_token_if_it_is_said(desk: Shell) -> None:
     with served(desk, "--allow-unauthenticated", "--mcp-only", good="none") as host:
         assert host.said["api"] is None
         assert httpx.get(f"{host.url}/api/v1/runs").status_code == httpx.codes.NOT_FOUND
 
 
-def test_systemd_is_told_when_it_is_ready_and_when_it_stops(desk: Shell):
+def test_systemd_is_told_when_it_is_ready_and_when_it_stops(desk: Shell) -> None:
     good = token(desk)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(desk.folder / "notify"))
@@ -215,7 +256,7 @@ def test_systemd_is_told_when_it_is_ready_and_when_it_stops(desk: Shell):
             host.child.communicate(timeout=SOON)
 
 
-def test_what_cannot_be_served_is_told(desk: Shell):
+def test_what_cannot_be_served_is_told(desk: Shell) -> None:
     none = desk("serve", "--port", "0")
     assert (none.code, none.fix.startswith("caxton serve token create")) == (2, True)
     assert not desk.runs()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import NamedTuple
 import pytest
 import yaml
 
+from .serving import served
 from .shell import SOON, Shell, toml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,15 +92,22 @@ def add(shell: Shell, text: str) -> None:
 
 def test_the_readme(shell: Shell) -> None:
     typed: list[str] = []
-    for language, _, text in blocks(README):
-        if language == "toml":
-            add(shell, text)
-        shown = dict(transcript(text))
-        for line in commands(language, text):
-            out = type_in(shell, line)
-            assert shown.get(line, out) == out
-            typed.append(line)
-    assert {"caxton audit verify", "caxton run abroad"} <= {*typed}
+    here = "http://127.0.0.1:8080"
+    with contextlib.ExitStack() as stack:
+        for language, _, text in blocks(README):
+            if language == "toml":
+                add(shell, text)
+            shown = dict(transcript(text))
+            for line in commands(language, text):
+                typed.append(line)
+                if line == "caxton serve &":
+                    token = (shell.folder / "token.txt").read_text().strip()
+                    here = stack.enter_context(served(shell, good=token)).url
+                    continue
+                out = type_in(shell, line.replace("http://127.0.0.1:8080", here))
+                assert shown.get(line, out) == out
+    assert {"caxton audit verify", "caxton run abroad", "caxton serve &"} <= {*typed}
+    assert "hello" in out
 
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)

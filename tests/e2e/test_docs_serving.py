@@ -6,12 +6,13 @@ import json
 import shlex
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
 from tests.others import Programs
 
 from .serving import Host, served
-from .shell import Shell
+from .shell import SOON, Shell
 from .test_docs import ROOT, add, blocks, commands, type_in
 
 PAGE = ROOT / "docs" / "how-to" / "serve-agents.md"
@@ -49,7 +50,12 @@ def test_the_page_about_serving(shell: Shell, host: Host, programs: Programs) ->
             told[line] = type_in(shell, typed)
 
     curled = [json.loads(out) for line, out in told.items() if "-d @" in line]
-    assert [tool["name"] for tool in curled[0]["result"]["tools"]] == ["weather"]
+    stranger = httpx.post(host.said["mcp"], json={}, timeout=SOON)
+    assert stranger.status_code == httpx.codes.UNAUTHORIZED
+    (tool,) = curled[0]["result"]["tools"]
+    assert tool["name"] == "weather"
+    assert tool["description"].startswith("Asks for the weather")
+    assert tool["inputSchema"]["type"] == "object"
     assert "Seattle" in curled[1]["result"]["structuredContent"]["summary"]
     assert curled[2]["result"]["serverInfo"]["name"] == "caxton"
     assert any(out == "202\n" for out in told.values())

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,8 @@ from caxton_host.config import Config, Paths
 from caxton_host.config.model import Audit
 from caxton_host.core.approvals import Approve
 from caxton_host.core.attribution import how
-from caxton_host.core.calls import Completed
+from caxton_host.core.calls import Completed, Retry
+from caxton_host.core.catalogue import Offered
 from caxton_host.core.events import (
     ApprovalRequested,
     LogWritten,
@@ -143,16 +144,34 @@ async def test_name_that_an_agent_made_up_is_in_no_label(served: Observed) -> No
     assert b"made_up" not in served.scrape()[1]
 
 
-async def test_each_send_of_a_call_is_timed(served: Observed) -> None:
-    lost = ToolError("transport", "no", "gone")
-    scene = scene_of(served, calling("weather"), get_weather=lost)
-    again = replace(rule("demo/*"))
-    scene.request = replace(scene.request, grant=Grant(allow=(again,)))
-    events = await scene.run()
+class Flaky(FakeTools):
+    """Tools that are sent again, and hang up the first time."""
 
-    sends = sum(isinstance(event, (ToolInvoked, ToolRetried)) for event in events)
-    found = read(served, "mcp_client_operation_duration_seconds_count")
-    assert found == {("demo", "transport", "get_weather", "tools/call"): sends}
+    async def offered(self, servers: Collection[str]) -> Offered:
+        offered = await super().offered(servers)
+        retry = Retry(attempts=2, backoff=0.0)
+        offers = tuple(replace(o, effect="read", retry=retry) for o in offered.offers)
+        return replace(offered, offers=offers)
+
+    async def call_tool(self, request: ToolRequest) -> Completed:
+        if request.attempt == 1:
+            raise ToolError("transport", "unknown", "it hung up")
+        return await super().call_tool(request)
+
+
+async def test_each_send_of_a_call_is_timed_and_the_call_is_one(
+    served: Observed,
+) -> None:
+    tools = served.traced(Flaky(ANSWERS))
+    events = await Scene(calling("weather"), telemetry=served, tools=tools).run()
+
+    retries = sum(isinstance(event, ToolRetried) for event in events)
+    assert read(served, "mcp_client_operation_duration_seconds_count") == {
+        ("demo", "transport", "get_weather", "tools/call"): retries,
+        ("demo", "", "get_weather", "tools/call"): 1,
+    }
+    assert retries == 1
+    assert read(served, "caxton_calls_total") == {("demo", "ok", "get_weather"): 1}
 
 
 async def test_call_of_which_nobody_knows_the_effect_is_in_doubt(
@@ -298,7 +317,7 @@ async def test_log_records_name_the_span_that_they_were_logged_in(
     telemetry = sent_to(receiver)
     scene = scene_of(telemetry, calling("weather", "rm"))
     await scene.run()
-    logging.getLogger("caxton_host.x").warning("apart")
+    logging.getLogger("caxton_host.x").warning("apart %s", "\ud800")
     telemetry.close()
     logging.getLogger("caxton_host.activity").info("too late")
 
@@ -309,7 +328,7 @@ async def test_log_records_name_the_span_that_they_were_logged_in(
         ("call settled", "execute_tool weather"),
         ("call settled", "execute_tool rm"),
         ("run ended", "invoke_agent weather"),
-        ("apart", None),
+        ("apart \\ud800", None),
     ]
     assert {r.trace_id for r in receiver.logs[:4]} == {receiver.spans[0].trace_id}
     assert receiver.logs[1].severity_text == "INFO"

@@ -22,7 +22,7 @@ from caxton_host.core.catalogue import Offered
 from caxton_host.core.events import Recorded
 from caxton_host.core.grants import Grant
 from caxton_host.core.resolution import Fail, GiveResult, Resolution, Retry
-from caxton_host.errors import StoreError, ToolError
+from caxton_host.errors import CaxtonError, StoreError, ToolError
 from caxton_host.host import ForkRequest
 from caxton_host.ports import Door, Ending, Guest, ToolRequest
 from caxton_host.recording import Recording
@@ -653,6 +653,41 @@ def compared(span: Span) -> tuple[object, ...]:
         {key: value for key, value in said.items() if key not in _BESIDE},
         [decision(span)] if span.events else [],
     )
+
+
+async def test_long_run_is_sent_in_parts_until_one_is_refused(
+    collector: Collector,
+) -> None:
+    scene = Scene(calling(*["rm"] * 1100))
+    scene.limit(host_calls=2000, total_calls=2000)
+    await scene.run()
+    recording = await Recording.load(scene.run_id, scene.store)
+    url = f"{collector.url}/v1/traces"
+
+    assert await asyncio.to_thread(send_again, recording, url, {}) == 1101
+    assert len(collector.paths) == 3
+
+    collector.status = 400
+    with pytest.raises(CaxtonError, match="did not take"):
+        await asyncio.to_thread(send_again, recording, url, {})
+    assert len(collector.paths) == 4
+
+
+async def test_run_without_ids_in_its_log_gets_the_same_each_time(
+    collector: Collector,
+) -> None:
+    scene = Scene(calling("weather"))
+    await scene.run()
+    recording = await Recording.load(scene.run_id, scene.store)
+    url = f"{collector.url}/v1/traces"
+
+    await asyncio.to_thread(send_again, recording, url, {})
+    await asyncio.to_thread(send_again, recording, url, {})
+
+    assert len(collector.spans) == 6
+    assert len({span.span_id for span in collector.spans}) == 3
+    (trace_id,) = {span.trace_id.hex() for span in collector.spans}
+    assert trace_id == recording.own[0].trace_id
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,6 +117,24 @@ def test_names_that_a_server_chose_cannot_forge_a_line(read: Read) -> None:
     read.metrics.add(CALLS, "demo", evil, "ok")
     assert read.points("caxton_calls") == {("demo", "ok", evil): 1}
     assert read.points("caxton_runs") == {(): 0}
+
+
+def test_name_that_cannot_be_written_down_stops_no_reader(read: Read) -> None:
+    for _ in range(2):
+        read.metrics.add(CALLS, "demo", "half \ud800", "ok")
+        read.metrics.time(CALL_SECONDS, 0.1, "execute_tool", "demo", "x" * 9_999, "")
+
+    assert read.points("caxton_calls") == {("demo", "ok", "half \\ud800"): 2}
+    [labels] = read.points("gen_ai_execute_tool_duration_seconds")
+    assert max(map(len, labels)) == 200
+
+
+def test_readers_at_the_same_time_get_whole_answers(read: Read) -> None:
+    for n in range(200):
+        read.metrics.add(CALLS, "demo", f"tool{n}", "ok")
+    with ThreadPoolExecutor(4) as threads:
+        texts = [*threads.map(lambda _: read.text(), range(12))]
+    assert {text.count("caxton_calls_total{") for text in texts} == {200}
 
 
 def test_gauge_goes_down_again(read: Read) -> None:

@@ -143,6 +143,25 @@ async def test_who_hangs_up_before_its_run_has_begun_starts_none(
     assert office.service.line.present == 0
 
 
+async def test_a_run_that_is_waited_for_begins_before_its_start_is_durable(
+    tmp_path: Path,
+) -> None:
+    # law 3: its calls wait for that all the same
+    tools = Slow()
+    office = Office(tmp_path, tools=tools)
+    wanted = Submission(agent="weather", ahead=True)
+
+    run_id = await office.service.submit(ANN, wanted)
+
+    assert (await office.service.row(ANN, run_id)).state == "running"
+    await tools.reached.wait()
+    assert (await office.types(run_id)) == ["RunStarted", "ToolInvoked"]
+    tools.let.set()
+    end = await office.service.background.over(run_id)
+    assert end == (await office.scene.store.read(f"run/{run_id}"))[-1].event
+    assert await office.service.background.over(run_id) is None
+
+
 async def test_a_run_is_cancelled_by_who_started_it(tmp_path: Path) -> None:
     tools = Slow()
     office = Office(tmp_path, tools=tools)

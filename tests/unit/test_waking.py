@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -21,6 +22,9 @@ from caxton_host.errors import StoreError
 from caxton_host.waking import Waker
 from tests.office import ANN, BOSS, Office, Slow, who
 from tests.scene import DEMO
+
+if TYPE_CHECKING:
+    from caxton_host.service import Served
 
 BOB: dict[str, JSON] = {"kind": "local", "id": "bob", "authenticated": False}
 NEVER = 3600.0
@@ -60,7 +64,7 @@ async def said(office: Office, run_id: str) -> None:
     await say(office.scene.store, run_id, None, word, now=now)
 
 
-async def test_a_run_goes_on_with_a_word_that_is_said_here(tmp_path: Path):
+async def test_a_run_goes_on_with_a_word_that_is_said_here(tmp_path: Path) -> None:
     office = asks(folder=tmp_path)
     async with waking(office):
         run_id = await office.start()
@@ -72,7 +76,7 @@ async def test_a_run_goes_on_with_a_word_that_is_said_here(tmp_path: Path):
         await until(office, run_id, "completed")
 
 
-async def test_a_run_goes_on_with_a_word_that_is_said_elsewhere(tmp_path: Path):
+async def test_a_run_goes_on_with_a_word_that_is_said_elsewhere(tmp_path: Path) -> None:
     office = asks(folder=tmp_path)
     async with waking(office) as waker:
         run_id = await office.start()
@@ -87,7 +91,7 @@ async def test_a_run_goes_on_with_a_word_that_is_said_elsewhere(tmp_path: Path):
         await until(office, run_id, "completed")
 
 
-async def test_a_run_goes_on_when_nobody_said_a_word_in_time(tmp_path: Path):
+async def test_a_run_goes_on_when_nobody_said_a_word_in_time(tmp_path: Path) -> None:
     # law 4: no word is never a yes
     office = asks(within=60, folder=tmp_path)
     async with waking(office, every=0.005):
@@ -107,7 +111,7 @@ async def test_a_run_goes_on_when_nobody_said_a_word_in_time(tmp_path: Path):
     assert "ToolDenied" in types
 
 
-async def test_the_time_of_a_word_needs_no_look_at_all_runs(tmp_path: Path):
+async def test_the_time_of_a_word_needs_no_look_at_all_runs(tmp_path: Path) -> None:
     office = asks(within=0.05, folder=tmp_path)
     async with waking(office):
         run_id = await office.start()
@@ -120,7 +124,7 @@ async def test_the_time_of_a_word_needs_no_look_at_all_runs(tmp_path: Path):
         await until(office, run_id, "completed")
 
 
-async def test_one_that_waits_for_ever_is_left_alone(tmp_path: Path):
+async def test_one_that_waits_for_ever_is_left_alone(tmp_path: Path) -> None:
     office = asks(folder=tmp_path)
     async with waking(office, every=0.005):
         run_id = await office.start()
@@ -131,7 +135,7 @@ async def test_one_that_waits_for_ever_is_left_alone(tmp_path: Path):
         assert await office.done(run_id) == "suspended"
 
 
-async def test_what_another_host_let_go_of_goes_on(tmp_path: Path):
+async def test_what_another_host_let_go_of_goes_on(tmp_path: Path) -> None:
     # law 10
     tools = Slow()
     office = Office(tmp_path, tools=tools)
@@ -153,24 +157,42 @@ async def test_what_another_host_let_go_of_goes_on(tmp_path: Path):
         await until(office, run_id, "completed")
 
 
+async def test_a_run_of_a_host_that_died_goes_on(tmp_path: Path) -> None:
+    # law 10
+    tools = Slow()
+    dead, other = Office(tmp_path, tools=tools), Office(tmp_path)
+    run_id = await dead.start()
+    await tools.reached.wait()
+    other.service.store = dead.scene.store
+    other.service.host = replace(other.scene.host, store=dead.scene.store)
+
+    async with waking(other, every=0.005):
+        await until(dead, run_id, "suspended")
+
+    # law 7: its call is unsafe, and may have happened
+    assert (await dead.types(run_id))[-2:] == ["RunResumed", "RunSuspended"]
+    tools.let.set()
+    await dead.service.background.over(run_id)
+
+
 async def test_a_store_that_cannot_be_read_is_asked_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+) -> None:
     office = asks(folder=tmp_path)
     run_id = await office.start()
     await office.done(run_id)
     await said(office, run_id)
-    office.service.store = Broken(office.scene.store)
+    office.service.store = cast("Served", Broken(office.scene.store))
 
     with caplog.at_level(logging.WARNING):
         async with waking(office, every=0.005):
             await until(office, run_id, "completed")
 
-    assert "suspended runs cannot be read" in caplog.text
-    assert f"run {run_id} cannot be read" in caplog.text
+    assert "runs that wait cannot be read" in caplog.text
+    assert f"run {run_id} does not go on: the disk is away" in caplog.text
 
 
-async def test_a_run_that_has_ended_is_not_looked_after(tmp_path: Path):
+async def test_a_run_that_has_ended_is_not_looked_after(tmp_path: Path) -> None:
     office = Office(tmp_path)
     run_id = await office.start()
     await office.done(run_id)

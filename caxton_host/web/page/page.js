@@ -46,7 +46,6 @@ const REASON = { name: "reason", label: "Why (it is recorded)", maxLength: 2000 
 // -- servers -----------------------------------------------------------------
 
 function servers({ servers: found }) {
-  const admin = t.may(shown.caller, "admin");
   const rows = found.map((one) => {
     const [kind, word] = t.light(one);
     return [
@@ -56,13 +55,13 @@ function servers({ servers: found }) {
       String(one.restarts ?? "-"),
       t.took(one.latency_ms),
       shown.tested.get(one.name) ?? "-",
-      el("div", { className: "row" }, ...(admin ? doings(one) : [])),
+      el("div", { className: "row" }, ...doings(one)),
     ];
   });
   const columns = ["Server", "Transport", "State", "Restarts", "Latency", "Tools", "Do"];
   const list = rows.length ? table("Servers", columns, rows) : el("p", {}, "There is none.");
   const add = button("Add a server", addServer, keyed("add"));
-  show(el("h1", {}, "Servers"), list, shown.caller.edit ? el("p", {}, add) : readOnly(admin));
+  show(el("h1", {}, "Servers"), list, shown.caller.edit ? el("p", {}, add) : el("p", {}, READ_ONLY));
 }
 
 function doings(server) {
@@ -81,15 +80,8 @@ function doings(server) {
   return found;
 }
 
-function readOnly(admin) {
-  return el(
-    "p",
-    {},
-    admin
-      ? "Servers are not changed here: write edit = true into [serve] of caxton.toml, start the host again, and use a token with the scope admin."
-      : "Your token may look, and not change anything: that needs the scope admin.",
-  );
-}
+const READ_ONLY =
+  "Servers are not changed here: write edit = true into [serve] of caxton.toml, start the host again, and use a token.";
 
 async function testServer(name) {
   say(`Asking ${t.visible(name)}`);
@@ -342,7 +334,7 @@ function agents({ agents: found }) {
 // -- which view --------------------------------------------------------------
 
 const VIEWS = {
-  servers: { title: "Servers", needs: "read", path: () => "/servers", draw: servers },
+  servers: { title: "Servers", needs: "admin", path: () => "/servers", draw: servers },
   runs: { title: "Runs", path: runsPath, draw: runs },
   approvals: { title: "Approvals", path: () => "/approvals", draw: approvals },
   agents: { title: "Agents", path: () => "/agents", draw: agents },

@@ -38,7 +38,7 @@ async def test_an_agent_is_listed_as_it_describes_itself(
     async with client(Office(tmp_path), mode) as served:
         (tool,) = (await served.list_tools()).tools
 
-    assert tool.name == "sky"
+    assert (tool.name, tool.title) == ("sky", "weather")
     assert tool.description == "Says what the sky is like."
     assert tool.input_schema == {"type": "object"}
     assert tool.annotations is None
@@ -192,3 +192,13 @@ async def test_a_run_of_somebody_else_is_not_gone_on_with(
 
     assert run_of(result) == mine
     assert result.structured_content == {"sky": "clear"}
+
+
+@pytest.mark.parametrize("key", ["", "k" * 257])
+async def test_a_key_has_its_bounds(tmp_path: Path, mode: Mode, key: str) -> None:
+    office = Office(tmp_path)
+    async with client(office, mode) as served:
+        result = await served.call_tool("sky", {}, meta=meta(**{IDEMPOTENCY_KEY: key}))
+
+    assert result.is_error
+    assert await office.scene.store.runs(10) == []

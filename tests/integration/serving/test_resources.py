@@ -86,6 +86,7 @@ async def test_what_others_did_and_what_is_not_there_look_alike(
             f"caxton://runs/{foreign}/events",
             "caxton://runs/nothing/events?after=x",
             "caxton://agents/nothing",
+            "caxton://agents/broken",
             "caxton://tools/x",
             "file:///etc/passwd",
         ):

@@ -10,14 +10,16 @@ from pathlib import Path
 import httpx2
 import pytest
 from mcp import Client
+from mcp.shared.exceptions import MCPError
 
 from caxton_host.core.approvals import Approve
 from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.events import RunCancelled
 from caxton_host.core.grants import Grant
 from caxton_host.mcp import changes
-from caxton_host.mcp.agent_tools import RUN_ID, STATE
+from caxton_host.mcp.agent_tools import IDEMPOTENCY_KEY, RUN_ID, STATE
 from caxton_host.ports import Progress, ToolRequest
+from tests.integration.mcp.conftest import until
 from tests.integration.serving.clients import ACCEPT, Mode, meta, serving
 from tests.office import ANN, BOSS, Office, Slow
 from tests.scene import rule
@@ -125,6 +127,23 @@ async def test_an_older_client_cancels_by_a_notification(tmp_path: Path) -> None
     assert result["_meta"] == {RUN_ID: row.run_id, STATE: "cancelled"}
 
 
+async def test_a_call_that_waits_is_cancelled_too(tmp_path: Path) -> None:
+    tools = Slow()
+    office = Office(tmp_path, tools=tools, places=1)
+    first = await office.start()
+    session = {**_JSON, "mcp-session-id": "mine"}
+    stop = rpc("notifications/cancelled", requestId=7)
+    async with serving(office.service) as url, httpx2.AsyncClient() as http:
+        call = rpc("tools/call", 7, name="sky", arguments={})
+        waiting = asyncio.create_task(http.post(url, json=call, headers=session))
+        await until(lambda: office.service.line.waiting == 1)
+        assert (await http.post(url, json=stop, headers=session)).status_code == 202
+        await office.service.cancel(ANN, first, "room for others")
+        result = (await waiting).json()["result"]
+
+    assert result["_meta"][STATE] == "cancelled"
+
+
 @pytest.mark.parametrize("method", ["GET", "DELETE", "PUT"])
 async def test_nothing_is_sent_unasked_and_no_session_ended(
     tmp_path: Path, method: str
@@ -211,3 +230,64 @@ async def test_a_run_that_waits_for_a_person_is_gone_on_with(
         assert "demo/get_weather) waits for the approval of anybody" in content.text
         assert json.dumps({RUN_ID: run_id}) in content.text
     assert result.structured_content == {"sky": "clear"}
+
+
+@pytest.mark.parametrize("promises", [False, True])
+async def test_a_host_that_stops_says_that_the_run_is_not_over(
+    tmp_path: Path, *, promises: bool
+) -> None:
+    tools = Slow()
+    office = Office(tmp_path, tools=tools)
+    if promises:
+        agent = office.config.agents["weather"]
+        expose = replace(agent.expose, output_schema={"type": "object"})
+        office.config = replace(
+            office.config, agents={"weather": replace(agent, expose=expose)}
+        )
+    async with serving(office.service) as url, Client(url) as served:
+        call = asyncio.create_task(served.call_tool("sky", {}))
+        await tools.reached.wait()
+        await office.service.background.drain(0)
+        result = await call
+
+    assert result.meta
+    assert result.meta[STATE] == "suspended"
+    assert "whether it happened is unknown" in str(result.content)
+    # Clients hold an answer against what was promised, unless it is an error.
+    assert result.is_error is promises
+
+
+async def test_one_caller_has_so_many_streams(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "_STREAMS", 1)
+    async with (
+        serving(Office(tmp_path).service) as url,
+        Client(url) as served,
+        served.listen(tools_list_changed=True),
+    ):
+        with pytest.raises(MCPError, match="1 streams are open"):
+            async with served.listen(tools_list_changed=True):
+                pass
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_run_with_a_key_goes_on_when_the_connection_is_lost(
+    tmp_path: Path, mode: Mode
+) -> None:
+    tools = Slow()
+    office = Office(tmp_path, tools=tools)
+    key = meta(**{IDEMPOTENCY_KEY: "k1"})
+    async with serving(office.service) as url:
+        async with Client(url, mode=mode) as served:
+            call = asyncio.create_task(served.call_tool("sky", {}, meta=key))
+            await tools.reached.wait()
+            (row,) = await office.scene.store.runs(10)
+        call.cancel()
+        await asyncio.wait([call])
+        tools.let.set()
+        async with Client(url, mode=mode) as served:
+            result = await served.call_tool("sky", {}, meta=key)
+
+    assert result.meta
+    assert (result.meta[RUN_ID], result.meta[STATE]) == (row.run_id, "completed")

@@ -10,10 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
+from caxton_host.config import Serve
 from caxton_host.core.calls import JSON
-from caxton_host.web import streams
-from tests.office import Office, Slow, on_a_port
+from caxton_host.errors import StoreError
+from caxton_host.store.memory import MemoryStore
+from caxton_host.web import events, streams
+from caxton_host.web.app import application
+from tests.office import BOB, EVE, Names, Office, Slow, on_a_port, who
 
 LIVE = {"accept": "text/event-stream"}
 
@@ -49,11 +54,14 @@ async def test_events_come_page_by_page(tmp_path: Path) -> None:
                 break
             params["after"] = page["cursor"]
         wrong = await client.get(f"/api/v1/runs/{run_id}/events?after=p-1")
+        live = await client.get(f"/api/v1/runs/{run_id}/events?after=x", headers=LIVE)
+        head = await client.head(f"/api/v1/runs/{run_id}/events", headers=LIVE)
 
     assert [event["type"] for event in found] == [one.type for one in stored]
     assert [event["hash"] for event in found] == [one.hash.hex() for one in stored]
     assert all(event["$type"] == "caxton.event/v1" for event in found)
-    assert wrong.status_code == 422
+    assert (wrong.status_code, live.status_code) == (422, 422)
+    assert head.status_code == 200
 
 
 async def test_events_come_as_they_happen_until_the_run_ends(tmp_path: Path) -> None:
@@ -114,6 +122,74 @@ async def test_everything_is_for_who_may_read_it(tmp_path: Path) -> None:
     assert len(all_["events"]) >= len(of_runs["events"])
 
 
+async def test_all_runs_are_followed_at_once(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    first = await office.start()
+    await office.done(first)
+    boss = {**LIVE, "authorization": "Bearer boss"}
+    runs: list[str] = []
+    second = ""
+
+    async with on_a_port(office) as client:
+        wrong = await client.get("/api/v1/events?after=n-1", headers=boss)
+        async with client.stream("GET", "/api/v1/events", headers=boss) as response:
+            async for _, kind, event in received(response):
+                if kind == "RunCompleted":
+                    runs.append(event["stream"])
+                    if len(runs) == 2:
+                        break
+                    second = await office.start()
+
+    assert wrong.status_code == 422
+    assert runs == [f"run/{first}", f"run/{second}"]
+
+
+async def test_a_page_looks_at_so_many_events_and_says_where_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "_LOOKED_AT", 3)
+    office = Office(tmp_path)
+    for _ in range(2):
+        await office.done(await office.start(BOB))
+    mine = await office.start()
+    await office.done(mine)
+    nobody = who("dan", "read", agents=("bank*",))
+    names = Names({"dan": nobody, "eve": EVE})
+
+    app = application(office.service, names, Serve())
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://127.0.0.1"
+    ) as client:
+        client.headers["authorization"] = "Bearer dan"
+        page = (await client.get("/api/v1/events")).json()
+        client.headers["authorization"] = "Bearer eve"
+        seen = (await client.get("/api/v1/events")).json()
+
+    assert (page["events"], page["more"]) == ([], True)
+    assert page["cursor"] == seen["cursor"]
+    assert len(seen["events"]) == 3
+
+
+async def test_a_log_that_is_away_ends_the_stream(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Away(MemoryStore):
+        async def tail(self, *_: object, **__: object) -> Any:  # noqa: ANN401 -- as it is
+            raise StoreError("the database is away")
+            yield
+
+    office = Office(tmp_path)
+    run_id = await office.start()
+    await office.done(run_id)
+    office.scene.store.__class__ = Away
+
+    async with on_a_port(office) as client:
+        found = await client.get(f"/api/v1/runs/{run_id}/events", headers=LIVE)
+
+    assert found.status_code == 200
+    assert "ends early: the database is away" in caplog.text
+
+
 async def test_who_hangs_up_leaves_nothing_behind(tmp_path: Path) -> None:
     tools = Slow()
     office = Office(tmp_path, tools=tools)
@@ -158,14 +234,14 @@ async def test_who_does_not_read_has_nothing_kept_for_it(tmp_path: Path) -> None
     read = 0
     stored = await office.scene.store.read(f"run/{run_id}")
 
-    class Endless(type(office.scene.store)):  # type: ignore[misc]
+    class Endless(MemoryStore):
         async def tail(self, *_: object, **__: object) -> Any:  # noqa: ANN401 -- as it is
             nonlocal read
             while True:
                 read += 1
                 yield stored[0], f"n-{read}"
 
-    office.service.store.__class__ = Endless
+    office.scene.store.__class__ = Endless
     async with on_a_port(office) as client:
         request = (
             f"GET /api/v1/runs/{run_id}/events HTTP/1.1\r\nHost: localhost\r\n"
@@ -186,7 +262,9 @@ async def test_who_does_not_read_has_nothing_kept_for_it(tmp_path: Path) -> None
     assert read < 20_000
 
 
-async def test_silence_is_not_the_end(tmp_path: Path, monkeypatch: Any) -> None:  # noqa: ANN401
+async def test_silence_is_not_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(streams, "_TICK", 0.01)
     monkeypatch.setattr(streams, "_HEARTBEAT", 0.03)
     tools = Slow()

@@ -59,7 +59,7 @@ async def closed(reader: asyncio.StreamReader) -> bool:
             return True
 
 
-async def test_it_answers_as_soon_as_it_listens():
+async def test_it_answers_as_soon_as_it_listens() -> None:
     async with up() as port, httpx.AsyncClient() as client:
         answer = await client.get(f"http://127.0.0.1:{port}/")
 
@@ -69,7 +69,7 @@ async def test_it_answers_as_soon_as_it_listens():
 
 async def test_who_does_not_say_what_they_want_does_not_stay(
     monkeypatch: pytest.MonkeyPatch,
-):
+) -> None:
     monkeypatch.setattr(listen, "_HEAD", 0.05)
     async with (
         up() as port,
@@ -80,9 +80,31 @@ async def test_who_does_not_say_what_they_want_does_not_stay(
         assert await closed(slow)
 
 
+async def test_many_at_once_are_all_answered_and_health_waits_for_none() -> None:
+    inside, let = asyncio.Semaphore(0), asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 -- ASGI
+        if scope["path"] != "/healthz":
+            inside.release()
+            await let.wait()
+        await hello(scope, receive, send)
+
+    with bind("127.0.0.1", 0) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        async with listening(app, listener), httpx.AsyncClient(base_url=url) as client:
+            waiting = [asyncio.create_task(client.get(f"/{n}")) for n in range(40)]
+            for _ in waiting:
+                await inside.acquire()
+            assert (await client.get("/healthz")).text == "hello"
+            let.set()
+            answers = await asyncio.gather(*waiting)
+
+    assert {answer.text for answer in answers} == {"hello"}
+
+
 async def test_a_second_request_may_not_take_longer_than_the_first(
     monkeypatch: pytest.MonkeyPatch,
-):
+) -> None:
     async with up() as port, visit(port, _WHOLE) as (reader, to):
         await reader.readuntil(b"hello")
         monkeypatch.setattr(listen, "_HEAD", 0.05)
@@ -93,7 +115,7 @@ async def test_a_second_request_may_not_take_longer_than_the_first(
 
 async def test_one_more_than_there_is_room_for_is_hung_up_on(
     monkeypatch: pytest.MonkeyPatch,
-):
+) -> None:
     monkeypatch.setattr(listen, "_MOST", 1)
     async with up() as port, visit(port, _WHOLE) as (first, _):
         await first.readuntil(b"hello")
@@ -101,7 +123,7 @@ async def test_one_more_than_there_is_room_for_is_hung_up_on(
             assert await closed(second)
 
 
-def test_a_port_in_use_is_told():
+def test_a_port_in_use_is_told() -> None:
     with bind("127.0.0.1", 0) as first:
         port = first.getsockname()[1]
         with pytest.raises(UsageError, match=f"port {port}") as caught:
@@ -110,12 +132,12 @@ def test_a_port_in_use_is_told():
     assert "--port" in caught.value.fix
 
 
-def test_an_address_that_is_none_is_told():
+def test_an_address_that_is_none_is_told() -> None:
     with pytest.raises(UsageError, match="no address"):
         bind("nowhere.invalid", 0)
 
 
-async def test_https_with_a_certificate(tmp_path: Path):
+async def test_https_with_a_certificate(tmp_path: Path) -> None:
     certificate, trust = certified(tmp_path)
     certificate.check()
     async with (
@@ -127,7 +149,7 @@ async def test_https_with_a_certificate(tmp_path: Path):
     assert answer.text == "hello"
 
 
-def test_a_certificate_that_is_none_is_told(tmp_path: Path):
+def test_a_certificate_that_is_none_is_told(tmp_path: Path) -> None:
     broken = tmp_path / "broken.pem"
     broken.write_text("no certificate")
 
@@ -137,7 +159,7 @@ def test_a_certificate_that_is_none_is_told(tmp_path: Path):
         Certificate(chain=str(tmp_path / "none.pem")).check()
 
 
-async def test_the_first_signal_asks_to_stop_and_says_so():
+async def test_the_first_signal_asks_to_stop_and_says_so() -> None:
     before = signal.getsignal(signal.SIGTERM)
     told: list[bool] = []
 

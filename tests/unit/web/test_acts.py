@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from caxton_host.core.approvals import Approve
 from caxton_host.core.grants import Grant, Rule
 from caxton_host.core.patterns import Pattern
 from caxton_host.testing import FakeTools
+from caxton_host.web import approvals
 from tests.office import Office, Slow, calling
 from tests.scene import ANSWERS
 
@@ -135,7 +138,9 @@ async def test_a_call_is_explained_as_things_stood(tmp_path: Path) -> None:
     assert unsaid.status_code == 400
 
 
-async def test_a_call_waits_until_somebody_approves_it(tmp_path: Path) -> None:
+async def test_a_call_waits_until_somebody_approves_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # law 4: nothing is sent before
     office = Office(tmp_path, grant=ASKING, tools=FakeTools(ANSWERS))
     run_id = await office.start()
@@ -149,6 +154,8 @@ async def test_a_call_waits_until_somebody_approves_it(tmp_path: Path) -> None:
         shown = await client.get(where)
         foreign = await client.get(where, headers=BOB)
         other = await client.get("/api/v1/approvals", headers=BOB)
+        monkeypatch.setattr(approvals, "_LOOKED_AT", 1)
+        cut = await client.get("/api/v1/approvals", headers=BOB)
         mine = await client.post(f"{where}/approve")
         said = await client.post(
             f"{where}/approve", json={"reason": "she asked"}, headers=BOSS
@@ -160,7 +167,8 @@ async def test_a_call_waits_until_somebody_approves_it(tmp_path: Path) -> None:
     assert asked["params"] == {"city": "Oslo"}
     assert shown.json() == asked
     assert (foreign.status_code, mine.status_code) == (404, 403)
-    assert other.json()["approvals"] == []
+    assert (other.json()["approvals"], other.json()["more"]) == ([], False)
+    assert cut.json()["more"] is True
     assert said.status_code == 202
     assert waiting == [run_id]
     assert again.status_code == 422

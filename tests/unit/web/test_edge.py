@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from caxton_host.config import Serve
 from caxton_host.core.principals import Principal
+from caxton_host.web import sending
 from caxton_host.web.edge import Edge
 from tests.office import Names, Office, calling
 
@@ -126,7 +128,8 @@ async def test_only_a_configured_origin_may_read_answers(tmp_path: Path) -> None
     assert told.headers["access-control-allow-origin"] == "https://ui.example"
     assert told.headers["vary"] == "origin"
     assert asked.status_code == 204
-    assert "authorization" in asked.headers["access-control-allow-headers"]
+    may = asked.headers["access-control-allow-headers"].split(", ")
+    assert {"authorization", "mcp-protocol-version", "mcp-session-id"} <= {*may}
     assert local.status_code == 200
     assert "access-control-allow-origin" not in local.headers
     assert refused.status_code == 403
@@ -360,3 +363,67 @@ async def test_a_path_that_is_there_says_what_can_be_done(tmp_path: Path) -> Non
     assert refused.status_code == 405
     assert refused.headers["allow"] == "POST, GET"
     assert head.status_code == 200
+
+
+async def test_who_does_not_read_is_not_waited_for_forever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "_PATIENCE", 0.01)
+    behind = Behind()
+    app = Edge.around(
+        behind,
+        identity=Names(),
+        line=Office(tmp_path).service.line,
+        serve=Serve(),
+        open=frozenset({"/healthz"}),
+    )
+
+    async def unread(_: object) -> None:
+        await asyncio.Event().wait()
+
+    async def receive() -> Any:  # noqa: ANN401 -- ASGI
+        pytest.fail("there is nothing to receive")
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/healthz",
+        "query_string": b"",
+        "headers": [(b"host", b"localhost")],
+        "server": ("127.0.0.1", 1),
+    }
+    async with asyncio.timeout(20):
+        await app(scope, receive, unread)
+
+    assert len(behind.scopes) == 1
+
+
+async def test_a_websocket_is_closed_at_once(tmp_path: Path) -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:  # noqa: ANN401 -- ASGI
+        sent.append(message)
+
+    async def receive() -> Any:  # noqa: ANN401 -- ASGI
+        return {"type": "websocket.connect"}
+
+    line = Office(tmp_path).service.line
+    app = Edge.around(
+        Behind(), identity=Names(), line=line, serve=Serve(), open=frozenset()
+    )
+    await app({"type": "websocket"}, receive, send)
+
+    assert [message["type"] for message in sent] == ["websocket.close"]
+
+
+async def test_a_large_body_is_read_like_a_small_one(tmp_path: Path) -> None:
+    kind = {"content-type": "application/json"}
+    behind = Behind()
+    async with edge_of(Office(tmp_path), behind) as client:
+        text = b'{"a": "' + b"x" * 200_000 + b'"}'
+        read = await client.post(RUNS, headers=kind, content=text)
+        refused = await client.post(RUNS, headers=kind, content=text[:-1])
+
+    assert (read.status_code, refused.status_code) == (200, 400)
+    assert len(behind.scopes[0]["caxton.body"]["a"]) == 200_000
+    assert "connection" not in refused.headers

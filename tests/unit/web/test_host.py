@@ -39,10 +39,10 @@ async def test_servers_are_told_without_their_secrets(tmp_path: Path) -> None:
     office = Office(tmp_path)
     with_server(office)
     async with calling(office) as client:
-        refused = await client.get("/api/v1/servers")
-        listed = await client.get("/api/v1/servers", headers=EVE)
-        one = await client.get("/api/v1/servers/demo", headers=EVE)
-        none = await client.get("/api/v1/servers/demon", headers=EVE)
+        refused = await client.get("/api/v1/servers", headers=EVE)
+        listed = await client.get("/api/v1/servers", headers=BOSS)
+        one = await client.get("/api/v1/servers/demo", headers=BOSS)
+        none = await client.get("/api/v1/servers/demon", headers=BOSS)
 
     assert refused.status_code == 403
     assert listed.json()["servers"] == [one.json()]
@@ -141,10 +141,10 @@ async def test_checkpoints_are_there_for_who_keeps_them_elsewhere(
         office.scene.store.notes[size] = Note.of(signed, [line]).text()
 
     async with calling(office) as client:
-        newest = (await client.get("/api/v1/checkpoints/latest", headers=EVE)).json()
-        covering = (await client.get("/api/v1/checkpoints/2", headers=EVE)).json()
-        none = await client.get("/api/v1/checkpoints/10", headers=EVE)
-        odd = await client.get("/api/v1/checkpoints/x", headers=EVE)
+        newest = (await client.get("/api/v1/checkpoints/latest", headers=BOSS)).json()
+        covering = (await client.get("/api/v1/checkpoints/2", headers=BOSS)).json()
+        none = await client.get("/api/v1/checkpoints/10", headers=BOSS)
+        odd = await client.get("/api/v1/checkpoints/x", headers=BOSS)
 
     assert (newest["size"], covering["size"]) == (9, 3)
     assert newest["note"] == office.scene.store.notes[9]

@@ -152,10 +152,6 @@ test("what the token may not do is not offered", async () => {
   assert.equal(page.at("views").textContent, "RunsApprovalsAgents");
   await page.go("approvals");
   assert.equal(page.button("Approve"), undefined);
-  await again({ scopes: ["read"], edit: false });
-  await page.go("servers");
-  assert.equal(page.button("Test"), undefined);
-  assert.match(page.at("main").textContent, /needs the scope admin/u);
   await again({ scopes: ["admin"], edit: false });
   await page.go("servers");
   assert.ok(page.button("Restart"));

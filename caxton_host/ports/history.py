@@ -1,0 +1,51 @@
+"""What is read of a log, wherever that is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Protocol
+
+from ..core.events import Recorded
+
+__all__ = ["History", "Streams"]
+
+
+class Streams(Protocol):
+    """What runs left behind."""
+
+    async def read(self, stream: str) -> list[Recorded]:
+        """Return all events of a stream, in order; none if there is no such."""
+        ...
+
+    async def blob(self, sha256: str) -> bytes:
+        """
+        Return the bytes with that digest.
+
+        Raises:
+            NotFoundError: They were never kept.
+        """
+        ...
+
+
+class History(Streams, Protocol):
+    """A log, as the commands that only look at it see it."""
+
+    async def find_run(self, name: str) -> str:
+        """
+        Return the id of the run that *name* means.
+
+        Raises:
+            NotFoundError: It means none, or more than one.
+        """
+        ...
+
+    def tail(
+        self,
+        after: str | None = None,
+        *,
+        stream: str | None = None,
+        follow: bool,
+        patience: float = 0.0,
+    ) -> AsyncGenerator[tuple[Recorded, str]]:
+        """Yield each event once, with the cursor behind it, and miss none."""
+        ...

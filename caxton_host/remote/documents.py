@@ -1,0 +1,199 @@
+"""Documents of a host that may be hostile, as the values that they are of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from types import NoneType
+
+from ..approving import Waiting
+from ..core.approvals import Asked
+from ..core.calls import JSON
+from ..core.catalogue import routes_from_payload
+from ..core.events import ApprovalRequested, Event, Recorded, RunErased, RunStarted
+from ..core.grants import Grant
+from ..core.limits import Limits
+from ..core.payloads import from_payload
+from ..core.summary import RunSummary
+from ..errors import CaxtonError
+from .problems import stranger
+
+__all__ = [
+    "KINDS",
+    "check",
+    "erased",
+    "listed",
+    "mapping",
+    "number",
+    "recorded",
+    "run_id",
+    "text",
+    "waiting",
+]
+
+_RUN_ID = re.compile(r"[0-9a-f-]{1,64}")
+_ASKED = {field.name for field in fields(ApprovalRequested)} - {"fuel"}
+
+#: What a field may hold, by its annotation; all of JSON, if that is not here.
+KINDS: Mapping[str, tuple[type, ...]] = {
+    "str": (str,),
+    "str | None": (str, NoneType),
+    "int": (int,),
+    "int | None": (int, NoneType),
+    "float | None": (int, float, NoneType),
+    "bool": (bool,),
+    "Payload": (dict,),
+    "Payload | None": (dict, NoneType),
+    "tuple[JSON, ...]": (tuple,),
+    "float": (int, float),
+    "dict[str, JSON]": (dict,),
+    "dict[str, JSON] | None": (dict, NoneType),
+    "dict[str, int]": (dict,),
+}
+
+
+def mapping(document: JSON) -> Mapping[str, JSON]:
+    """Return a document that has to be a map."""
+    if not isinstance(document, dict):
+        raise stranger("a document is no map")
+    return document
+
+
+def listed(document: JSON) -> list[JSON]:
+    """Return a document that has to be a list."""
+    if not isinstance(document, list):
+        raise stranger("a document is no list")
+    return document
+
+
+def text(document: Mapping[str, JSON], key: str) -> str:
+    """Return a text that has to be there."""
+    value = document.get(key)
+    if not isinstance(value, str):
+        raise stranger(f"{key} is no text")
+    return value
+
+
+def number(document: Mapping[str, JSON], key: str) -> int:
+    """Return a whole number that has to be there."""
+    value = document.get(key)
+    if type(value) is not int:
+        raise stranger(f"{key} is no whole number")
+    return value
+
+
+def recorded(document: JSON) -> Recorded:
+    """
+    Return the event of a ``caxton.event/v1`` document.
+
+    Raises:
+        ServerUnavailable: It is none.
+    """
+    told = mapping(document)
+    type_, version = text(told, "type"), number(told, "schema_version")
+    payload = told.get("payload")
+    try:
+        hash_ = bytes.fromhex(text(told, "hash"))
+    except ValueError:
+        raise stranger("the hash of an event is none") from None
+    event = None if payload is None else _read(type_, version, mapping(payload))
+    return Recorded(
+        position=number(told, "position"),
+        stream=text(told, "stream"),
+        seq=number(told, "seq"),
+        type=type_,
+        schema_version=version,
+        recorded_at=number(told, "recorded_at"),
+        trace_id=_optional(told, "trace_id"),
+        span_id=_optional(told, "span_id"),
+        hash=hash_,
+        event=event,
+    )
+
+
+def erased(payload: JSON) -> RunErased:
+    """
+    Return who erased a run, and why.
+
+    Raises:
+        ServerUnavailable: That is not said.
+    """
+    event = _read("RunErased", 1, mapping(payload))
+    assert isinstance(event, RunErased)  # noqa: S101 -- its type says so
+    return event
+
+
+def waiting(document: JSON) -> Waiting:
+    """
+    Return the call of a ``caxton.approval/v1`` document.
+
+    Raises:
+        ServerUnavailable: It is none.
+    """
+    told = mapping(document)
+    keys = [key for key in _ASKED if key in told]
+    asked = _read(
+        "ApprovalRequested", 1, {**{key: told[key] for key in keys}, "fuel": 0}
+    )
+    assert isinstance(asked, ApprovalRequested)  # noqa: S101 -- its type says so
+    return Waiting(
+        run_id=run_id(told),
+        agent=text(told, "agent"),
+        asked=Asked(requested=asked, seq=number(told, "seq")),
+        asked_at=number(told, "asked_at"),
+        is_over=told.get("expired") is True,
+    )
+
+
+def run_id(document: Mapping[str, JSON]) -> str:
+    """Return the id of a run, which can be a word of a command line."""
+    found = text(document, "run_id")
+    if not _RUN_ID.fullmatch(found):
+        raise stranger("the id of a run is none")
+    return found
+
+
+def _optional(document: Mapping[str, JSON], key: str) -> str | None:
+    return None if document.get(key) is None else text(document, key)
+
+
+def _read(type_: str, version: int, payload: Mapping[str, JSON]) -> Event:
+    try:
+        event = from_payload(type_, version, dict(payload))
+        check(event)
+        if isinstance(event, RunStarted):
+            _check_start(event)
+    except (ValueError, CaxtonError):
+        raise stranger(f"an event of type {type_!r} is not one") from None
+    return event
+
+
+def check(value: Event | RunSummary) -> None:
+    """
+    Return if each field of a value is of its kind.
+
+    Raises:
+        ValueError: One is not.
+    """
+    for field in fields(value):
+        kinds = KINDS.get(str(field.type))
+        if kinds and type(getattr(value, field.name)) not in kinds:
+            raise ValueError(field.name)
+
+
+def _check_start(event: RunStarted) -> None:
+    """Read what is read of it later."""
+    if not all(
+        isinstance(value, int | float | None) for value in event.limits.values()
+    ):
+        raise ValueError("limits")
+    try:
+        Grant.from_payload(event.grants)
+        Limits.from_payload(event.limits)
+        routes_from_payload(event.catalogue)
+        bytes.fromhex(event.seed)
+        if fork := event.forked_from:
+            _ = fork["run"], fork["hash"], int(str(fork["seq"]))
+    except (AssertionError, AttributeError, LookupError, TypeError) as exc:
+        raise ValueError from exc

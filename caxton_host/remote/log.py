@@ -1,0 +1,203 @@
+"""The log of a host, read through its control API as a log here is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import fields
+
+from ..approving import Waiting
+from ..codec import sha256 as digest
+from ..core.calls import JSON
+from ..core.events import Recorded, RunErased, RunStarted
+from ..core.names import RUN, run_of, stream_of
+from ..core.runs import ENDS, GOING_ON
+from ..core.summary import RunSummary
+from ..errors import NotFoundError
+from ..store.entries import chosen
+from .client import Remote, TooMuch, path
+from .documents import check, erased, listed, mapping, recorded, run_id, text, waiting
+from .problems import stranger
+
+__all__ = ["RemoteLog", "summary"]
+
+_PAGE = 100
+#: Events on a page. Fewer, if so many are too much for one answer.
+_EVENTS = (200, 10, 1)
+#: Of the events of a run, as they are sent.
+_MOST_BYTES = 1024 * 1024 * 1024
+_PREFIX = re.compile(r"[0-9a-f-]{1,64}")
+_MATCHES = 6
+
+
+class RemoteLog:
+    """
+    See `caxton_host.ports.History`.
+
+    Attributes:
+        remote: The host.
+    """
+
+    def __init__(self, remote: Remote) -> None:
+        self.remote = remote
+        self._runs: dict[str, str] = {}
+
+    async def summaries(self, limit: int, **only: str | None) -> list[RunSummary]:
+        """
+        Return what became of at most *limit* runs, newest first.
+
+        Args:
+            limit: How many.
+
+            only: Those with this ``agent``, ``state`` or ``prefix``.
+        """
+        found: list[RunSummary] = []
+        cursor: str | None = None
+        while True:
+            most = min(_PAGE, limit - len(found))
+            page = mapping(
+                await self.remote.get("/runs", limit=most, cursor=cursor, **only)
+            )
+            runs = listed(page.get("runs"))[:most]
+            found += map(summary, runs)
+            cursor = text(page, "next") if page.get("next") is not None else None
+            if cursor is None or len(found) >= limit:
+                return found
+
+    async def find_run(self, name: str) -> str:
+        """
+        Return the id of the run that *name* means.
+
+        Raises:
+            NotFoundError: It means none, or more than one.
+        """
+        if name == "@last":
+            found = await self.summaries(1)
+        elif _PREFIX.fullmatch(prefix := name.removeprefix(RUN)):
+            name, found = prefix, await self.summaries(_MATCHES, prefix=prefix)
+        else:
+            found = []
+        return chosen(name, sorted(run.run_id for run in found))
+
+    async def read(self, stream: str) -> list[Recorded]:
+        """
+        Return all events of a run's stream, in order.
+
+        Raises:
+            ServerUnavailable: They are more than a run can have.
+        """
+        events: list[Recorded] = []
+        most = self.remote.received + _MOST_BYTES
+        async with aclosing(self.tail(stream=stream, follow=False)) as found:
+            async for one, _ in found:
+                events.append(one)
+                if isinstance(one.event, RunStarted):
+                    self._learn(run_of(stream), one.event)
+                if self.remote.received > most:
+                    raise stranger("a run has no end of events")
+        return events
+
+    def _learn(self, run_id: str, started: RunStarted) -> None:
+        self._runs[started.module_sha256] = run_id
+        for entry in started.catalogue.values():
+            if isinstance(entry, dict):
+                self._runs[str(entry.get("definition_sha256"))] = run_id
+
+    async def follow(self, run_id: str) -> AsyncGenerator[Recorded]:
+        """Yield each event of a run once, until it has ended."""
+        stream = stream_of(run_id)
+        async with aclosing(self.tail(stream=stream, follow=True)) as found:
+            async for one, _ in found:
+                yield one
+                if ENDS.get(one.type, "running") not in GOING_ON:
+                    return
+
+    async def tail(
+        self,
+        after: str | None = None,
+        *,
+        stream: str | None = None,
+        follow: bool,
+        patience: float = 0.0,
+    ) -> AsyncGenerator[tuple[Recorded, str]]:
+        """Yield each event once, with the cursor behind it, and miss none."""
+        del patience  # It is that of the host, and of `follow`.
+        where = path("runs", run_of(stream), "events") if stream else "/events"
+        events = self._follow(where, after) if follow else self._pages(where, after)
+        async with aclosing(events) as found:
+            async for document, cursor in found:
+                one = recorded(document)
+                if stream not in {None, one.stream}:
+                    raise stranger("it sends events of another run")
+                yield one, cursor
+
+    def _follow(
+        self, where: str, after: str | None
+    ) -> AsyncGenerator[tuple[JSON, str]]:
+        from .follow import follow  # noqa: PLC0415 -- imports what speaks MCP
+
+        return follow(self.remote, where, after)
+
+    async def _pages(
+        self, where: str, after: str | None
+    ) -> AsyncGenerator[tuple[JSON, str]]:
+        sizes = list(_EVENTS)
+        while True:
+            try:
+                page = mapping(
+                    await self.remote.get(where, after=after, limit=sizes[0])
+                )
+            except TooMuch:
+                if len(sizes) == 1:
+                    raise
+                del sizes[0]
+                continue
+            for document in listed(page.get("events")):
+                after = text(mapping(document), "cursor")
+                yield document, after
+            if page.get("more") is not True or not page.get("events"):
+                return
+
+    async def blob(self, sha256: str) -> bytes:
+        """
+        Return the bytes with that digest, of a run that was read.
+
+        Raises:
+            NotFoundError: No such run speaks of them.
+        """
+        if sha256 not in self._runs:
+            raise NotFoundError(f"no run that was read has bytes with digest {sha256}")
+        where = path("runs", self._runs[sha256], "blobs", sha256)
+        data = await self.remote.fetch(where)
+        if digest(data) != sha256:
+            raise stranger("the bytes with a digest are others")
+        return data
+
+    async def waiting(self, agent: str | None = None) -> list[Waiting]:
+        """Return the calls that wait for a word, the oldest first."""
+        page = mapping(await self.remote.get("/approvals", agent=agent))
+        return [waiting(document) for document in listed(page.get("approvals"))]
+
+    async def explanation(self, run_id: str, seq: int) -> Mapping[str, JSON]:
+        """Return the ``caxton.explanation/v1`` document of a call."""
+        where = path("runs", run_id, "explain")
+        return mapping(await self.remote.get(where, seq=seq))
+
+    async def erasure(self, run_id: str) -> RunErased | None:
+        """Return what is known of who erased a run."""
+        told = mapping(await self.remote.get(path("runs", run_id))).get("erasure")
+        return None if told is None else erased(told)
+
+
+def summary(document: JSON) -> RunSummary:
+    """Return what a ``caxton.run/v1`` document says."""
+    told = mapping(document)
+    run_id(told)
+    known = {field.name for field in fields(RunSummary)}
+    try:
+        run = RunSummary(**{key: told[key] for key in told if key in known})  # type: ignore[arg-type]  # checked below
+        check(run)
+    except (TypeError, ValueError):
+        raise stranger("a run is not one") from None
+    return run

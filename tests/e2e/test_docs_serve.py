@@ -1,0 +1,84 @@
+"""The pages about a host that is served: what they show is typed, and holds."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+from configparser import ConfigParser
+
+from caxton_host.cli import caxton
+from caxton_host.config import Serve
+
+from .serving import served
+from .shell import SOON, Shell
+from .test_docs import ROOT, blocks, commands, type_in
+
+PAGE = ROOT / "docs" / "how-to" / "serve.md"
+FILES = ROOT / "docs" / "how-to" / "deploy"
+SHOWN = "http://127.0.0.1:8080"
+
+
+def test_the_page_about_a_host_that_is_served(shell: Shell) -> None:
+    lines = [line for block in blocks(PAGE) for line in commands(*block[::2])]
+    before = lines.index("caxton serve")
+    for line in lines[:before]:
+        type_in(shell, line)
+    token = (shell.folder / "token.txt").read_text().strip()
+    with served(shell, good=token) as host:
+        told = [
+            type_in(shell, line.replace(SHOWN, host.url))
+            for line in lines[before + 1 :]
+        ]
+        code, err = host.stop(signal.SIGTERM)
+
+    assert (code, "stopping" in err) == (0, True)
+    assert json.loads(told[0])["state"] == "completed"
+    assert "actor   token" in told[1]
+    assert "nothing has changed" in told[2]
+
+
+def test_what_a_host_prints_is_what_the_page_shows(shell: Shell) -> None:
+    shown = next(text for _, _, text in blocks(PAGE) if text.startswith("listening on"))
+    assert shell("init").code == 0
+    assert shell("serve", "token", "create", "--scope", "run").code == 0
+    with shell.started("serve", "--port", "0") as child:
+        assert child.stderr is not None
+        lines = [child.stderr.readline().decode() for _ in shown.splitlines()]
+        url = lines[0].removeprefix("listening on ").strip()
+        child.send_signal(signal.SIGTERM)
+        child.communicate(timeout=SOON)
+
+    assert "".join(lines).replace(url, SHOWN) == shown
+
+
+def test_the_unit_starts_what_there_is_and_waits_for_runs_to_end() -> None:
+    unit = ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]  # as it documents
+    unit.read(FILES / "caxton.service")
+    service = unit["Service"]
+
+    _, *words = shlex.split(service["ExecStart"])
+    assert _parses(words)
+    assert service["Type"] == "notify"
+    assert "-HUP" in service["ExecReload"]
+    assert float(service["TimeoutStopSec"].removesuffix("s")) > Serve().drain
+
+
+def test_the_container_starts_what_there_is() -> None:
+    lines = (FILES / "Containerfile").read_text("utf-8").splitlines()
+    found = dict(line.split(" ", 1) for line in lines if line and line[0] != " ")
+
+    assert json.loads(found["ENTRYPOINT"]) == ["caxton"]
+    assert _parses(json.loads(found["CMD"]))
+    assert found["STOPSIGNAL"] == "SIGTERM"
+    assert found["USER"] == "caxton"
+
+
+def _parses(words: list[str]) -> bool:
+    """Return whether *words* are a command line of ``caxton serve``."""
+    context = caxton.make_context("caxton", [*words])
+    name, command, rest = caxton.resolve_command(context, context._protected_args)
+    assert command is not None
+    command.make_context(name, [*rest, *context.args], parent=context)
+    return name == "serve"

@@ -42,7 +42,7 @@ _MAY_SEND = (
     "authorization, content-type, idempotency-key, last-event-id, "
     "mcp-protocol-version, mcp-session-id, mcp-method, mcp-name"
 )
-_METHODS = "GET, POST, DELETE"
+_METHODS = "GET, POST, PUT, DELETE"
 _BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 

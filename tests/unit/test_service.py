@@ -295,3 +295,44 @@ async def test_who_waits_in_a_host_that_stops_is_told_to_come_again(
     with pytest.raises(OverloadedError, match="stop"):
         await waiting
     assert office.service.line.present == 0
+
+
+async def test_a_run_of_an_agent_that_is_gone_is_left_as_it_is(tmp_path: Path) -> None:
+    # law 4: nothing is granted to it now, and its log is not to say so call by call
+    tools = Slow()
+    office = Office(tmp_path, tools=tools)
+    run_id = await office.start()
+    await tools.reached.wait()
+    await office.service.background.drain(0)
+    before = await office.types(run_id)
+    office.service.line.closed = False
+    office.config = replace(office.config, agents={})
+
+    assert await office.service.take_over() == 0
+    with pytest.raises(UsageError, match="nothing is granted to it now"):
+        await office.service.resume(ANN, run_id)
+
+    assert await office.types(run_id) == before
+    assert office.service.line.present == 0
+
+
+async def test_a_run_goes_on_with_private_variables_of_the_configuration(
+    tmp_path: Path,
+) -> None:
+    tools = Slow()
+    office = Office(tmp_path, tools=tools, context={"key": ContextVar(private=True)})
+    run_id = await office.service.submit(
+        ANN, Submission(agent="weather", variables={"key": "a secret word"})
+    )
+    await tools.reached.wait()
+    await office.service.background.drain(0)
+    office.service.line.closed = False
+    required = {"key": ContextVar(private=True, required=True)}
+    office.config = replace(office.config, context=required)
+
+    with pytest.raises(UsageError, match="'key' is required"):
+        await office.service.resume(ANN, run_id)
+
+    known = {"key": ContextVar(private=True, default="another word")}
+    office.config = replace(office.config, context=known)
+    assert await office.service.take_over() == 1

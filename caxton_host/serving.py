@@ -224,6 +224,7 @@ async def serve_http(
             scrape=it.up.telemetry.scrape,
             ready=it.ready,
             tools=it.up.tools,
+            environ=environ,
         )
         await stack.enter_async_context(listening(app, listener, certificate))
         with stopping(web.stops) as asked:

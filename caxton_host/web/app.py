@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -24,6 +25,7 @@ from .operations import PREFIX, Desk, answer, routes
 from .pages import text_of
 from .problems import Refusal
 from .table import OPERATIONS
+from .ui import ui
 
 __all__ = ["application"]
 
@@ -49,9 +51,10 @@ def application(  # noqa: PLR0913 -- each may be left out
     scrape: Scrape | None = None,
     ready: Ready | None = None,
     tools: ToolSource | None = None,
+    environ: Mapping[str, str] = os.environ,
 ) -> Edge:
     """
-    Return what is served: the control API, agents as tools, health and metrics.
+    Return what is served: control API, admin page, agents as tools, health, metrics.
 
     Args:
         service: Serves runs.
@@ -67,10 +70,14 @@ def application(  # noqa: PLR0913 -- each may be left out
         ready: Returns what is ready; each value that is ``False`` is not.
 
         tools: What servers offer, whether it was accepted or not.
+
+        environ: Where variables of the configuration are looked up.
     """
     desk = Desk(
         service=service,
         tools=tools or service.host.tools,
+        environ=environ,
+        edit=serve.edit,
         streams=Crowd(each=_STREAMS_EACH, all=_STREAMS, what="event streams"),
     )
     open_ = _open(serve, ready=_Readiness(service, ready))
@@ -97,6 +104,8 @@ def _open(serve: Serve, *, ready: _Readiness) -> list[Route]:
         found += [Route(f"{_WHOSE}{path}", told) for path in ("", MCP)]
     if serve.api:
         found.append(Route(_OPENAPI, _Fixed(text_of(document()))))
+    if serve.api and serve.ui:
+        found += ui()
     return found
 
 

@@ -14,7 +14,7 @@ import asyncio
 import hmac
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -314,21 +314,33 @@ class Service:
             await cancel_idle(self.store, run_id, who.actor, end.reason)
         return (await self.row(who, run_id)).state
 
-    async def resume(self, who: Principal, run_id: str) -> None:
+    async def resume(
+        self, who: Principal, run_id: str, ticket: Ticket | None = None
+    ) -> None:
         """
         Let a run go on in the background; return once it does.
+
+        Args:
+            who: Asks for it, and is recorded as the one who did.
+
+            run_id: The run.
+
+            ticket: Its place in the line, if it was taken before.
 
         Raises:
             NotFoundError, ForbiddenError: It is not to be resumed by *who*.
 
-            UsageError: It has ended, or its agent is not configured any more.
+            UsageError: It has ended.
 
             Suspend: It waits for a person.
 
             BusyError: A host drives it, or there is no room.
         """
-        await self._own(who, run_id)
-        await self._resume(run_id, who.actor, self.line.take(_key(who)), "requested")
+        row = await self._own(who, run_id)
+        if not who.reaches(row.agent):
+            raise _forbidden("the agent of this run is not one of yours")
+        ticket = ticket or self.line.take(_key(who))
+        await self._resume(run_id, who.actor, ticket, "requested")
 
     async def fork(
         self,
@@ -460,15 +472,22 @@ class Service:
 
         Those that wait for a person go on waiting.
         """
-        rows = [
-            *await self.store.idle(),
-            *await self.store.runs(_MOST, state="suspended"),
-        ]
+        idle = await self.store.idle()
+        suspended = await self.store.runs(_MOST, state="suspended")
+        return await self._go_on([*idle, *suspended], "host_started")
+
+    async def pick_up(self) -> int:
+        """Go on with the runs whose host is gone, or whose log failed for a while."""
+        rows = await self.store.idle()
+        left = [row for row in rows if not self.background.has(row.run_id)]
+        return await self._go_on(left, "host_lost")
+
+    async def _go_on(self, rows: Iterable[RunRow], reason: str) -> int:
         places = asyncio.Semaphore(_AT_ONCE)
 
         async def one(row: RunRow) -> bool:
             async with places:
-                return await self.go_on(row.run_id, row.agent, "host_started")
+                return await self.go_on(row.run_id, row.agent, reason)
 
         return sum(await asyncio.gather(*map(one, rows)))
 

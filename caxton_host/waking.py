@@ -5,6 +5,7 @@ Has suspended runs go on when what they wait for has come.
     a word, said elsewhere  -> a request to this host
     nobody in time          -> the earliest such time
     a host that has stopped -> a look at all of them, now and then
+    a host that is gone     -> the same; its runs were not suspended
 """
 
 from __future__ import annotations
@@ -82,6 +83,7 @@ class Waker:
 
     async def _look_at_all(self) -> None:
         try:
+            await self.service.pick_up()
             rows = await self.service.store.runs(_MOST, state="suspended")
         except StoreError as exc:
             logger.warning("suspended runs cannot be read: %s", exc)

@@ -295,3 +295,19 @@ async def test_who_waits_in_a_host_that_stops_is_told_to_come_again(
     with pytest.raises(OverloadedError, match="stop"):
         await waiting
     assert office.service.line.present == 0
+
+
+async def test_a_run_of_an_agent_that_is_not_ones_own_any_more_stays(
+    tmp_path: Path,
+) -> None:
+    # law 4
+    office = Office(tmp_path, tools=Slow())
+    run_id = await office.start()
+    await office.service.background.drain(0)
+    office.service.line.closed = False
+
+    with pytest.raises(ForbiddenError, match="agent"):
+        await office.service.resume(who("ann", agents=("bank*",)), run_id)
+
+    assert await office.done(run_id) == "suspended"
+    assert office.service.line.present == 0

@@ -336,3 +336,19 @@ async def test_a_run_goes_on_with_private_variables_of_the_configuration(
     known = {"key": ContextVar(private=True, default="another word")}
     office.config = replace(office.config, context=known)
     assert await office.service.take_over() == 1
+
+
+async def test_a_run_of_an_agent_that_is_not_ones_own_any_more_stays(
+    tmp_path: Path,
+) -> None:
+    # law 4
+    office = Office(tmp_path, tools=Slow())
+    run_id = await office.start()
+    await office.service.background.drain(0)
+    office.service.line.closed = False
+
+    with pytest.raises(ForbiddenError, match="agent"):
+        await office.service.resume(who("ann", agents=("bank*",)), run_id)
+
+    assert await office.done(run_id) == "suspended"
+    assert office.service.line.present == 0

@@ -104,7 +104,9 @@ def application(  # noqa: PLR0913 -- each may be left out
 
 async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
     del scope, receive, send
-    raise Refusal("not-found", "nothing is at that address")
+    raise Refusal(
+        "not-found", "nothing is at that address", fix=f"see {_OPENAPI} for what is"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,6 +133,8 @@ def install(path: Path, new: Mapping[str, JSON], *, force: bool) -> Path | None:
             replace_file(backup, before)
             backup.chmod(path.stat().st_mode & 0o777)
         replace_file(path, after)
+    except UsageError as exc:
+        raise UsageError(f"{path}: {exc}", fix=exc.fix) from None
     except OSError as exc:
         raise UsageError(
             f"cannot change {path}: {exc.strerror}",
@@ -171,6 +173,6 @@ def _unique(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
 
 def _unusable(why: str) -> UsageError:
     return UsageError(
-        f"the file of the client stays as it is: {why}",
+        f"it stays as it is: {why}",
         fix="correct it; or use --print, and add the entry by hand",
     )

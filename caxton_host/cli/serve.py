@@ -164,7 +164,8 @@ def _http(
         )
     )
     if left:
-        note(f"{counted(left, 'run')} suspended; the next host goes on with them")
+        them = "it" if left == 1 else "them"
+        note(f"{counted(left, 'run')} suspended; the next host goes on with {them}")
 
 
 def _document(it: Serving, url: str) -> JSON:

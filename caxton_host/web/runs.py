@@ -158,7 +158,11 @@ def _place(cursor: str | None) -> tuple[int, str] | None:
         return None
     match = _CURSOR.fullmatch(cursor)
     if match is None:
-        raise Refusal("bad-request", "cursor: it is none of a list of runs")
+        raise Refusal(
+            "bad-request",
+            "cursor: it is none of a list of runs",
+            fix="send what a page has as next",
+        )
     return int(match[1]), match[2]
 
 

@@ -124,6 +124,32 @@ async def test_what_is_not_as_it_has_to_be_is_refused(tmp_path: Path) -> None:
     assert nobody.status_code == 404
 
 
+async def test_every_refusal_says_what_to_do_about_it(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    run = f"/api/v1/runs/{await office.start()}"
+    json = {"content-type": "application/json"}
+    async with calling(office) as client:
+        refused = [
+            await client.get("/api/v1/nothing"),
+            await client.delete("/api/v1/runs"),
+            await client.get("/api/v1/runs/x"),
+            await client.get("/api/v1/runs?cursor=x"),
+            await client.get("/api/v1/checkpoints/latest", headers=BOSS),
+            await client.get(f"/api/v1/approvals/{run[13:]}/1", headers=BOSS),
+            await client.post("/api/v1/runs", content=b"{}"),
+            await client.post("/api/v1/runs", content=b"{", headers=json),
+            await client.post("/api/v1/runs", content=b" " * 2**23, headers=json),
+            await client.get(f"/api/v1/runs?{'x' * 9000}"),
+            await client.get("/api/v1/runs", headers=[("x", "x")] * 101),
+            await client.options("/api/v1/runs", headers={"origin": "https://a.b"}),
+        ]
+
+    found = [(one.json()["status"], one.json()["fix"]) for one in refused]
+    statuses = [404, 405, 404, 400, 404, 404, 415, 400, 413, 414, 431, 403]
+    assert [status for status, _ in found] == statuses
+    assert all(fix for _, fix in found), found
+
+
 async def test_a_module_that_is_gone_is_the_fault_of_the_host(tmp_path: Path) -> None:
     office = Office(tmp_path)
     (tmp_path / "weather.wasm").unlink()

@@ -15,7 +15,7 @@ import logging
 from dataclasses import dataclass, field
 
 from .core.runs import Request
-from .errors import BusyError, CaxtonError, StoreError
+from .errors import BusyError, CaxtonError, StoreError, UsageError
 from .recording import Recording
 from .service import Service
 
@@ -104,6 +104,8 @@ class Waker:
                 await self._go_on(recording)
         except BusyError:
             pass  # Another was faster.
+        except UsageError as exc:
+            logger.warning("run %s does not go on: %s", run_id, exc)
         except CaxtonError as exc:
             logger.warning("run %s does not go on: %s", run_id, exc)
             self._seen.pop(run_id, None)  # It is tried again with the next look.

@@ -29,7 +29,7 @@ def command() -> None:
 
 
 @command.command("install")
-@click.argument("client", type=click.Choice([*CLIENTS]))
+@click.argument("client", metavar="CLIENT", type=click.Choice([*CLIENTS]))
 @click.option("--name", default="caxton", show_default=True, help="Of the entry.")
 @click.option("--print", "only_print", is_flag=True, help="Print it, change nothing.")
 @click.option("--force", is_flag=True, help="Replace another server of that name.")

@@ -22,7 +22,7 @@ from .load import load, load_log, passwords
 from .model import Agent, Audit, Config, ContextVar, Expose, OAuth, Serve
 from .paths import Paths
 from .show import describe
-from .variables import known_variables, run_variables
+from .variables import known_variables, private_variables, run_variables
 
 __all__ = [
     "Agent",
@@ -45,6 +45,7 @@ __all__ = [
     "load",
     "load_log",
     "passwords",
+    "private_variables",
     "remove_server",
     "run_variables",
 ]

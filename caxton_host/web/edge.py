@@ -114,7 +114,8 @@ class Edge:
         except GoneError:
             logger.debug("a client is gone")
         except Exception as exc:
-            problem = problem_of(exc)
+            who: Principal | None = scope.get("caxton.principal")
+            problem = problem_of(exc, inside=who is not None and who.may("admin"))
             if answering.started:
                 raise
             await respond(answering, problem, scope["path"])

@@ -101,6 +101,7 @@ async def test_an_answer_may_be_given_for_a_call_in_doubt(tmp_path: Path) -> Non
 
 
 async def test_a_fork_begins_with_what_the_run_did(tmp_path: Path) -> None:
+    # law 9: who may not decide of a call does not say either what it answered
     office = Office(tmp_path)
     run_id = await office.start()
     await office.done(run_id)
@@ -109,11 +110,16 @@ async def test_a_fork_begins_with_what_the_run_did(tmp_path: Path) -> None:
 
     async with calling(office) as client:
         same = await client.post(where, json={"seq": 3})
-        edited = await client.post(where, json={"seq": 3, "result": answer})
+        forged = await client.post(where, json={"seq": 3, "result": answer})
+        edited = await client.post(
+            where, json={"seq": 3, "result": answer}, headers=BOSS
+        )
         nowhere = await client.post(where, json={"seq": 99})
         foreign = await client.post(where, json={"seq": 3}, headers=BOB)
 
     assert (same.status_code, edited.status_code) == (200, 200)
+    assert forged.status_code == 403
+    assert "decide" in forged.json()["detail"]
     assert same.json()["forked_from"]["run"] == run_id
     assert same.headers["location"] != edited.headers["location"]
     assert nowhere.status_code == 422

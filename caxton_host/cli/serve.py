@@ -72,7 +72,7 @@ def command(
     as_json: bool,
 ) -> None:
     """
-    Serve agents as MCP tools at /mcp, and a control API at /api/v1.
+    Serve agents as MCP tools at /mcp, a control API at /api/v1, and a page at /ui.
 
     Runs go on in the background, and those that another host left are taken over.
     SIGTERM or Ctrl-C lets nobody in any more, gives runs their time, and suspends the

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests import standin
 from tests.served import Served, served
 
 from .guests import call, guest
@@ -40,8 +41,7 @@ RULES = (
 
 def configure(shell: Shell) -> None:
     server: dict[str, object] = {
-        "command": "python",
-        "args": ["-m", "caxton_host.demo_server"],
+        **standin.command(),
         "env": {"SESSION_TOKEN": CANARY},
     }
     tables: dict[str, dict[str, object]] = {"servers.demo": server}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import resource
 import socket
@@ -223,6 +224,7 @@ async def serve_http(
             scrape=it.up.telemetry.scrape,
             ready=it.ready,
             tools=it.up.tools,
+            environ=environ,
         )
         await stack.enter_async_context(listening(app, listener, certificate))
         with stopping(web.stops) as asked:
@@ -257,10 +259,12 @@ async def serve_stdio(
             await asyncio.wait([talking, stopped], return_when=asyncio.FIRST_COMPLETED)
             stopped.cancel()
             left = await it.drain(config.serve.drain)
-        talking.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await talking
-        return left
+    if not talking.done():
+        # A thread reads stdin, and would hold this process until that ends.
+        logging.shutdown()
+        os._exit(0)
+    await talking
+    return left
 
 
 def _local() -> Principal:
@@ -307,9 +311,10 @@ def notify(state: str) -> None:
     """Tell systemd how this service is, if that started it."""
     if not (where := os.environ.get("NOTIFY_SOCKET")):
         return
-    # A name that begins with @ is no file: Linux spells that with a zero.
+    if where.startswith("@"):  # No file: Linux spells that with a zero.
+        where = f"\0{where[1:]}"
     with (
         contextlib.suppress(OSError),
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to,
     ):
-        to.sendto(state.encode(), where.replace("@", "\0", 1))
+        to.sendto(state.encode(), where)

@@ -57,7 +57,10 @@ COMMANDS = {
 _HERE = {"db", "demo", "doctor", "init", "mcp", "serve"}
 
 #: What comes of a value that is not what it was taken for.
-_UNREADABLE = (AssertionError, AttributeError, LookupError, TypeError, ValueError)
+_UNREADABLE = (
+    *(ArithmeticError, AssertionError, AttributeError),
+    *(LookupError, TypeError, ValueError),
+)
 
 
 class _Commands(click.Group):
@@ -166,7 +169,9 @@ def caxton(
       caxton replay @last
       caxton --host https://caxton.example --token-file token runs list
     """
-    there = There(url=host, token_file=token_file, plain=plain_http) if host else None
+    there = None
+    if host is not None:  # One that is empty was meant to name a host.
+        there = There(url=host, token_file=token_file, plain=plain_http)
     if there and (config or db):
         raise UsageError(
             "--host is for what a host has, --config and --db for what is here",
@@ -222,7 +227,8 @@ def _misused(exc: click.ClickException) -> int:
         click.echo(exc.format_message(), err=True)
     else:
         path = where.command_path if where else "caxton"
-        complain(exc.format_message(), f"see {path} --help")
+        # Choices come on lines of their own, behind tabs.
+        complain(exc.format_message().replace("\n\t", " "), f"see {path} --help")
     return USAGE
 
 

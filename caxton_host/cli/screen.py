@@ -43,6 +43,7 @@ __all__ = [
 #: Seconds after which a person wonders whether anything happens.
 PATIENCE = 2.0
 _LEAST_WIDTH = 24
+_ENDLESS = 1_000_000
 
 
 def plain(value: object) -> str:
@@ -192,19 +193,24 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
         return
     from rich import box
     from rich.console import Console
+    from rich.measure import Measurement
     from rich.table import Table
     from rich.text import Text
 
     cells = [[plain(cell) for cell in row] for row in rows]
     first = max((len(row[0]) for row in cells), default=0)
     shown = Table(box=box.SIMPLE, pad_edge=False)
-    for number, column in enumerate(columns):
-        least = None if number else min(first, _LEAST_WIDTH)
-        shown.add_column(column, overflow="fold", min_width=least)
+    for column in columns:
+        shown.add_column(column, overflow="fold")
     for row in cells:
         shown.add_row(*map(Text, row))
+    console = Console()
+    endless = console.options.update(max_width=_ENDLESS)
+    # A least width would be added to what the other columns were given.
+    if Measurement.get(console, endless, shown).maximum > console.width:
+        shown.columns[0].width = min(first, _LEAST_WIDTH)
     if cells:
-        Console().print(shown)
+        console.print(shown)
 
 
 @contextlib.contextmanager

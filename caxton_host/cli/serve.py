@@ -174,6 +174,7 @@ def _document(it: Serving, url: str) -> JSON:
         "url": url,
         "mcp": f"{url}/mcp" if limits.mcp else None,
         "api": f"{url}/api/v1" if limits.api else None,
+        "ui": f"{url}/ui" if limits.api and limits.ui else None,
         "agents": [card.name for card in it.offered()],
         "host": it.up.host.stream,
     }
@@ -187,6 +188,8 @@ def _tell(it: Serving, url: str) -> None:
         note(f"  /mcp      {names or 'no agent: add expose.mcp = true to one'}")
     if limits.api:
         note("  /api/v1   the control API; /api/v1/openapi.json describes it")
+    if limits.api and limits.ui:
+        note("  /ui       a page for people")
     note("  /metrics  /healthz  /readyz")
     token = (
         ""

@@ -32,6 +32,7 @@ from ..errors import (
     NotFoundError,
     OverloadedError,
     ServerUnavailable,
+    StoreError,
     Suspend,
     UsageError,
 )
@@ -114,6 +115,8 @@ class Calls:
 
         Raises:
             MCPError: There is no room, or no such run.
+
+            StoreError: It could not be recorded.
         """
         try:
             run_id = await self._begun(call)
@@ -172,7 +175,9 @@ class Calls:
             if end := await self.service.background.over(run_id):
                 return end
             history = await self.service.store.read(stream_of(run_id))
-            last = next(one for one in reversed(history) if one.type in ENDS)
+            last = next((one for one in reversed(history) if one.type in ENDS), None)
+            if last is None:
+                raise StoreError(f"the start of run {run_id} could not be stored")
             if ENDS[last.type] != "running":
                 return last.event
             await asyncio.sleep(_EVERY)

@@ -29,7 +29,7 @@ _LASTED = 5.0
 
 
 async def follow(
-    remote: Remote, where: str, after: str | None, **query: str | None
+    remote: Remote, where: str, after: str | None
 ) -> AsyncGenerator[tuple[JSON, str]]:
     """
     Yield each event behind a cursor once, with its own cursor, and miss none.
@@ -43,8 +43,6 @@ async def follow(
 
         after: The cursor, or ``None``: from the first one on.
 
-        query: What more is asked.
-
     Raises:
         ServerUnavailable: The host is away for too long, or is none.
 
@@ -55,7 +53,7 @@ async def follow(
     while True:
         began = clock()
         try:
-            async with aclosing(_connection(remote, where, after, query)) as found:
+            async with aclosing(_connection(remote, where, after)) as found:
                 async for document, cursor in found:
                     yield document, cursor
                     after, since = cursor, clock()
@@ -76,13 +74,13 @@ async def follow(
 
 
 async def _connection(
-    remote: Remote, where: str, after: str | None, query: dict[str, str | None]
+    remote: Remote, where: str, after: str | None
 ) -> AsyncGenerator[tuple[JSON, str]]:
     headers = {"accept": _SSE}
     if after is not None:
         headers["last-event-id"] = after
     events = Events(MOST_BYTES)
-    async with remote.stream(where, headers, **query) as stream:
+    async with remote.stream(where, headers) as stream:
         if not is_of(stream.headers, _SSE):
             raise stranger("it does not send events")
         async with aclosing(stream.chunks(_IDLE)) as chunks:

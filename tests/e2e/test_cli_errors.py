@@ -235,11 +235,17 @@ REFUSED: dict[str, tuple[Arranged, tuple[str, ...], tuple[str, ...]]] = {
     ),
     "a pattern without a slash": (_nothing, (*RUN, "--allow", "echo"), ("--allow",)),
     "a pattern of all servers": (_nothing, (*RUN, "--allow", "*/echo"), ("--allow",)),
+    "a host without a name": (_nothing, ("--host", "", "runs", "list"), ("--host",)),
     # -- names
     "an unknown command": (_nothing, ("rnus",), ("'rnus'", "'runs'")),
     "an unknown subcommand": (_nothing, ("runs", "lst"), ("'lst'", "'list'")),
     "an unknown option": (_nothing, ("run", "x", "--jsn"), ("'--jsn'", "'--json'")),
     "a missing argument": (_nothing, ("replay",), ("RUN", "caxton replay --help")),
+    "a choice that is missing": (
+        _nothing,
+        ("mcp", "install"),
+        ("'CLIENT'. Choose from: claude-desktop, claude-code,",),
+    ),
     "a number that is none": (_nothing, ("runs", "list", "-n", "0"), ("--limit",)),
     "a shell that nobody has": (_nothing, ("completion", "tcsh"), ("tcsh",)),
     "an unknown server": (

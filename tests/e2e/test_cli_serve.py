@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import subprocess
 
 import httpx
 import pytest
@@ -222,6 +223,18 @@ async def test_a_client_on_stdio_is_the_user_of_the_machine(desk: Shell) -> None
     assert done.structured_content == {"sky": "clear"}
     (row,) = desk.rows("SELECT actor FROM runs")
     assert '"kind": "local"' in row[0]
+
+
+def test_a_host_on_stdio_stops_though_its_client_does_not_hang_up(desk: Shell) -> None:
+    with desk.started("serve", "--stdio", stdin=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+        child.stdin.flush()
+        assert json.loads(child.stdout.readline())["id"] == 1
+        child.send_signal(signal.SIGTERM)
+
+        assert child.wait(SOON) == 0
 
 
 def test_a_user_of_the_machine_needs_no_token_if_it_is_said(desk: Shell) -> None:

@@ -157,6 +157,24 @@ async def test_what_another_host_let_go_of_goes_on(tmp_path: Path) -> None:
         await until(office, run_id, "completed")
 
 
+async def test_a_run_of_a_host_that_died_goes_on(tmp_path: Path) -> None:
+    # law 10
+    tools = Slow()
+    dead, other = Office(tmp_path, tools=tools), Office(tmp_path)
+    run_id = await dead.start()
+    await tools.reached.wait()
+    other.service.store = dead.scene.store
+    other.service.host = replace(other.scene.host, store=dead.scene.store)
+
+    async with waking(other, every=0.005):
+        await until(dead, run_id, "suspended")
+
+    # law 7: its call is unsafe, and may have happened
+    assert (await dead.types(run_id))[-2:] == ["RunResumed", "RunSuspended"]
+    tools.let.set()
+    await dead.service.background.over(run_id)
+
+
 async def test_a_store_that_cannot_be_read_is_asked_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -170,8 +188,8 @@ async def test_a_store_that_cannot_be_read_is_asked_again(
         async with waking(office, every=0.005):
             await until(office, run_id, "completed")
 
-    assert "suspended runs cannot be read" in caplog.text
-    assert f"run {run_id} cannot be read" in caplog.text
+    assert "runs that wait cannot be read" in caplog.text
+    assert f"run {run_id} does not go on: the disk is away" in caplog.text
 
 
 async def test_a_run_that_has_ended_is_not_looked_after(tmp_path: Path) -> None:

@@ -188,6 +188,18 @@ async def test_what_was_lost_is_asked_again_with_its_key(
     assert all("idempotency-key: k" in head.lower() for head, _ in server.requests)
 
 
+async def test_a_start_that_waits_for_its_turn_is_asked_again(
+    server: Server, remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_DEADLINE", 0.2)
+    asking = asyncio.create_task(remote.post("/runs", {}, key="k"))
+    while not server.requests:  # noqa: ASYNC110 -- of the client
+        await asyncio.sleep(0.01)
+    server.answers(b"{}", OK)
+    assert await asking == {}
+    assert len(server.requests) == 2
+
+
 async def test_what_was_lost_without_a_key_is_not_asked_again(  # law 3
     server: Server, remote: Remote
 ) -> None:

@@ -126,6 +126,23 @@ async def test_what_are_no_events_end_it(
     assert server.connections == 1
 
 
+async def test_a_host_that_has_no_room_is_asked_again(
+    server: Server, remote: Remote
+) -> None:
+    full = True
+
+    async def script(writer: asyncio.StreamWriter) -> None:
+        nonlocal full
+        busy = b"HTTP/1.1 503 X\r\nRetry-After: 0\r\nContent-Length: 2\r\n"
+        kind = b"Content-Type: application/problem+json\r\n\r\n{}"
+        writer.write(busy + kind if full else HEAD + event(LAST))
+        full = False
+
+    server.script, server.close_after = script, True
+    found = [one.seq async for one in RemoteLog(remote).follow("1")]
+    assert found == [LAST]
+
+
 async def test_a_refusal_is_told_at_once(server: Server, remote: Remote) -> None:
     body = b'{"type": "/problems/not-found", "detail": "no run 1"}'
     server.answers(

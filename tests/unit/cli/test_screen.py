@@ -105,6 +105,24 @@ def test_a_terminal_gets_a_table_that_fits(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.usefixtures("terminal")
+@pytest.mark.parametrize("width", ["60", "70", "76", "80", "85"])
+@pytest.mark.parametrize("first", ["0" * 16, "0" * 36])
+def test_no_column_of_a_table_is_cut(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    width: str,
+    first: str,
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    cells = (first, "old", "run read", "*", "", "2026-11-22 00:48:31", "expired")
+    table(("id", "name", "scopes", "agents", "roles", "expires", "state"), [cells])
+    out = capsys.readouterr().out
+    assert sorted(filter(str.isalnum, out.rpartition("─")[2])) == sorted(
+        filter(str.isalnum, "".join(cells))
+    )
+
+
+@pytest.mark.usefixtures("terminal")
 def test_data_on_a_terminal_is_made_harmless(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

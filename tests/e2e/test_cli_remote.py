@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from tests import standin
 from tests.served import Served, served
 
 from .guests import call, guest
@@ -42,8 +43,7 @@ RULES = (
 
 def configure(shell: Shell) -> None:
     server: dict[str, object] = {
-        "command": "python",
-        "args": ["-m", "caxton_host.demo_server"],
+        **standin.command(),
         "env": {"SESSION_TOKEN": CANARY},
     }
     tables: dict[str, dict[str, object]] = {"servers.demo": server}

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from mcp import Client, StdioServerParameters
 
+from tests import standin
 from tests.load.storm import storm
 
 from .guests import call, guest
@@ -21,8 +22,7 @@ from .test_cli_cancel import until
 CONFIG = """\
 version = 1
 [servers.demo]
-command = "python"
-args = ["-X", "of={folder}", "-m", "caxton_host.demo_server"]
+{demo}
 tools.slow.effect = "read"
 [agents.quick]
 module = "quick.wasm"
@@ -46,7 +46,7 @@ NEW = '[agents.new]\nmodule = "quick.wasm"\nexpose = { mcp = true }\n'
 
 @pytest.fixture
 def desk(shell: Shell) -> Shell:
-    shell.write("caxton.toml", CONFIG.format(folder=shell.folder))
+    shell.write("caxton.toml", CONFIG.format(demo=standin.toml(f"of={shell.folder}")))
     weather = call("mcp__demo__get_weather", location="Oslo")
     shell.write("quick.wasm", guest(weather, output={"sky": "clear"}))
     shell.write("brief.wasm", guest(call("mcp__demo__slow", seconds=0.3)))

@@ -240,7 +240,7 @@ class Service:
                 return True
             if await self.store.row(run_id) is not None:
                 return True
-            if not self.background.has(run_id):
+            if not self.background.drives(run_id):
                 return False
 
     def _request(self, who: Principal, agent: Agent, wanted: Submission) -> RunRequest:

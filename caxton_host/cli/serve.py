@@ -185,7 +185,7 @@ def _tell(it: Serving, url: str) -> None:
     note(f"listening on {url}")
     if limits.mcp:
         names = ", ".join(card.tool for card in it.offered() if card.tool)
-        note(f"  /mcp      {names or 'no agent: add expose.mcp = true to one'}")
+        note(f"  /mcp      {names or _none(it.service.config())}")
     if limits.api:
         note("  /api/v1   the control API; /api/v1/openapi.json describes it")
     note("  /metrics  /healthz  /readyz")
@@ -195,3 +195,10 @@ def _tell(it: Serving, url: str) -> None:
         else ' -H "Authorization: Bearer $CAXTON_TOKEN"'
     )
     note(f"try: curl{token} {url}{'/api/v1/agents' if limits.api else '/healthz'}")
+
+
+def _none(config: Config) -> str:
+    """Return why there is no agent at ``/mcp``."""
+    if any(agent.expose.mcp for agent in config.agents.values()):
+        return "no agent that can be run; see above"
+    return "no agent: add expose.mcp = true to one"

@@ -262,6 +262,16 @@ def test_what_cannot_be_served_is_told(desk: Shell) -> None:
     assert desk("serve", "--stdio", "--port", "1").code == 2
 
 
+def test_an_agent_without_a_module_is_not_said_to_lack_a_key(desk: Shell) -> None:
+    token(desk)
+    (desk.folder / "quick.wasm").unlink()
+    with desk.started("serve", "--port", "0") as child:
+        assert child.stderr is not None
+        told = next(line for line in child.stderr if b"  /mcp " in line)
+
+    assert told == b"  /mcp      no agent that can be run; see above\n"
+
+
 def test_what_a_host_does_is_counted_and_logged(desk: Shell, good: str) -> None:
     with served(desk, "--log-format=json", good=good) as host:
         started = host.post("/api/v1/runs", {"agent": "quick"}).json()

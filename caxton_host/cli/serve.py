@@ -201,4 +201,6 @@ def _none(config: Config) -> str:
     """Return why there is no agent at ``/mcp``."""
     if any(agent.expose.mcp for agent in config.agents.values()):
         return "no agent that can be run; see above"
-    return "no agent: add expose.mcp = true to one"
+    if config.agents:
+        return "no agent: add expose.mcp = true to one"
+    return "no agent: caxton init writes a configuration with one"

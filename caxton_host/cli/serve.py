@@ -80,7 +80,7 @@ def command(
     again. What stands under [serve] holds where no option says otherwise.
 
     \b
-    Exit codes: 0 stopped; 2 usage or configuration.
+    Exit codes: 0 stopped; 2 usage or configuration; 130 or 143 a second signal.
 
     \b
     Examples:

@@ -18,11 +18,18 @@ from typing import Self
 from .core.places import Places
 from .errors import BusyError, OverloadedError
 
-__all__ = ["Admission", "Line", "Ticket"]
+__all__ = ["Admission", "Line", "Ticket", "about_to_stop"]
 
 #: Seconds after which it is worth to come again, when nothing says more.
 _SOON = 1.0
 _MINUTE = 60.0
+
+
+def about_to_stop() -> OverloadedError:
+    """Return what is told to whoever comes when nobody is let in any more."""
+    return OverloadedError(
+        "the host is about to stop", retry_after=5 * _SOON, whose="host"
+    )
 
 
 @dataclass(slots=True)
@@ -155,9 +162,7 @@ class Line:
             OverloadedError: There is no room for it now, or it takes too many.
         """
         if self.closed:
-            raise OverloadedError(
-                "the host is about to stop", retry_after=5 * _SOON, whose="host"
-            )
+            raise about_to_stop()
         if self.present >= self.places + self.queue:
             raise OverloadedError(
                 f"{self.inside} runs are under way and {self.waiting} wait",
@@ -210,7 +215,7 @@ class Line:
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self._next()
-            else:
+            elif turn in visitor.waiting:
                 visitor.waiting.remove(turn)
             raise
 

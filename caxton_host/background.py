@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from .admission import Line, Ticket
+from .admission import Line, Ticket, about_to_stop
 from .core.events import Event, RunSuspended, ToolProgress
 from .requests import UnderWay
 
@@ -154,6 +154,10 @@ class Background:
             if self._jobs.get(job.run_id) is job:
                 del self._jobs[job.run_id]
 
+    def drives(self, run_id: str) -> bool:
+        """Return whether a run is driven here, or is about to be."""
+        return run_id in self._jobs
+
     async def begun(self, run_id: str) -> bool:
         """
         Return whether a run is driven here, once that has begun.
@@ -161,10 +165,13 @@ class Background:
         Raises:
             CaxtonError: It could not begin.
         """
-        job = self._jobs.get(run_id)
-        if job:
-            await asyncio.shield(job.started)
-        return job is not None
+        while job := self._jobs.get(run_id):
+            await asyncio.wait([job.started])
+            # Or else whoever asked for it hung up before.
+            if not job.started.cancelled():
+                job.started.result()
+                return True
+        return False
 
     async def over(self, run_id: str) -> Event | None:
         """
@@ -203,5 +210,7 @@ class Background:
 
     async def _let_go(self, job: _Job, end: RunSuspended) -> None:
         if await self.under_way.stop(job.run_id, end) is None and job.task:
+            if not job.started.done():
+                job.failed(about_to_stop())
             job.task.cancel()  # It has not begun.
         await job.over.wait()

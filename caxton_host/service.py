@@ -21,12 +21,11 @@ from typing import Protocol
 from . import codec
 from .admission import Line, Ticket
 from .approving import Word, say
-from .background import Background, Watchers
-from .config import Agent, Config, run_variables
+from .background import Background, Driving, Watchers
+from .config import Agent, Config, private_variables, run_variables
 from .core.approvals import Verdict
 from .core.calls import JSON, Completed
 from .core.events import RunCancelled
-from .core.grants import Grant
 from .core.names import nearest
 from .core.principals import Principal, Scope
 from .core.resolution import Resolution
@@ -221,7 +220,7 @@ class Service:
                     "the idempotency key was used for another request",
                     fix="make up a new key for each request",
                 )
-            if known != run_id and await self._has_begun(known):
+            if await self._has_begun(known):
                 return known
             run_id = known
 
@@ -236,9 +235,13 @@ class Service:
         return run_id
 
     async def _has_begun(self, run_id: str) -> bool:
-        if await self.background.begun(run_id):
-            return True
-        return await self.store.row(run_id) is not None
+        while True:
+            if await self.background.begun(run_id):
+                return True
+            if await self.store.row(run_id) is not None:
+                return True
+            if not self.background.drives(run_id):
+                return False
 
     def _request(self, who: Principal, agent: Agent, wanted: Submission) -> RunRequest:
         context, private = run_variables(self.config(), wanted.variables)
@@ -310,21 +313,34 @@ class Service:
             await cancel_idle(self.store, run_id, who.actor, end.reason)
         return (await self.row(who, run_id)).state
 
-    async def resume(self, who: Principal, run_id: str) -> None:
+    async def resume(
+        self, who: Principal, run_id: str, ticket: Ticket | None = None
+    ) -> None:
         """
         Let a run go on in the background; return once it does.
+
+        Args:
+            who: Asks for it, and is recorded as the one who did.
+
+            run_id: The run.
+
+            ticket: Its place in the line, if it was taken before.
 
         Raises:
             NotFoundError, ForbiddenError: It is not to be resumed by *who*.
 
-            UsageError: It has ended, or its agent is not configured any more.
+            UsageError: It has ended.
 
             Suspend: It waits for a person.
 
             BusyError: A host drives it, or there is no room.
         """
-        await self._own(who, run_id)
-        await self._resume(run_id, who.actor, self.line.take(_key(who)), "requested")
+        row = await self._own(who, run_id)
+        if not who.reaches(row.agent):
+            raise _forbidden("the agent of this run is not one of yours")
+        driving = self._resuming(row.run_id, row.agent, who.actor, "requested")
+        ticket = ticket or self.line.take(_key(who))
+        await self.background.begin(run_id, ticket, driving)
 
     async def fork(
         self,
@@ -337,13 +353,17 @@ class Service:
         Start a run that begins with what another did, up to event *seq*.
 
         Raises:
-            NotFoundError, ForbiddenError: It is not to be forked by *who*.
+            NotFoundError, ForbiddenError: It is not to be forked by *who*, or not with
+                an answer that no tool gave.
 
             UsageError: It cannot be forked there.
 
             OverloadedError: There is no room.
         """
         row = await self._own(who, run_id)
+        if edited is not None:
+            # It stands for what a tool said.
+            await self._allowed(who, "decide", run_id)
         agent = self.agent(who, row.agent)
         new = self.host.new_id()
         request = ForkRequest(
@@ -352,6 +372,7 @@ class Service:
             actor=who.actor,
             grant=agent.grant,
             edited=edited,
+            private=private_variables(self.config()),
         )
 
         async def driving(begun: Callable[[str], None]) -> None:
@@ -452,52 +473,65 @@ class Service:
 
         Those that wait for a person go on waiting.
         """
-        rows = [
-            *await self.store.idle(),
-            *await self.store.runs(_MOST, state="suspended"),
-        ]
+        rows = await self.store.idle()
+        rows += await self.store.runs(_MOST, state="suspended")
         places = asyncio.Semaphore(_AT_ONCE)
 
         async def one(row: RunRow) -> bool:
             async with places:
-                return await self.go_on(row.run_id, row.agent, "host_started")
+                try:
+                    return await self.go_on(row.run_id, row.agent, "host_started")
+                except CaxtonError as exc:
+                    logger.warning("run %s is not taken over: %s", row.run_id, exc)
+                    return False
 
         return sum(await asyncio.gather(*map(one, rows)))
 
     async def go_on(self, run_id: str, agent: str, reason: str) -> bool:
         """
-        Go on with a run that no host drives; return once that is so, or not.
+        Go on with a run that no host drives; return whether it does.
 
         Args:
-            run_id: The run; what it waits for may have come.
+            run_id: The run. One that waits for a person goes on waiting.
 
             agent: What runs.
 
             reason: Recorded with it.
+
+        Raises:
+            CaxtonError: It cannot go on now.
         """
+        driving = self._resuming(run_id, agent, {**_HOST}, reason)
         try:
-            ticket = self.line.admit(f"host/{agent}")
-            await self._resume(run_id, {**_HOST}, ticket, reason)
+            await self.background.begin(
+                run_id, self.line.admit(f"host/{agent}"), driving
+            )
         except Suspend:
-            return False
-        except CaxtonError as exc:
-            logger.warning("run %s does not go on: %s", run_id, exc)
             return False
         return True
 
-    async def _resume(
-        self, run_id: str, actor: dict[str, JSON], ticket: Ticket, reason: str
-    ) -> None:
-        row = await self.store.row(run_id)
-        agent = self.config().agents.get(row.agent if row else "")
-        grant = agent.grant if agent else Grant()
+    def _resuming(
+        self, run_id: str, name: str, actor: dict[str, JSON], reason: str
+    ) -> Driving:
+        agent = self.config().agents.get(name)
+        if agent is None:
+            raise UsageError(
+                f"no agent {name!r} in the configuration: nothing is granted to it now",
+                fix="configure it again, or resume the run where it was started",
+            )
+        private = private_variables(self.config())
 
         async def driving(begun: Callable[[str], None]) -> None:
             await self.host.resume(
-                run_id, actor=actor, grant=grant, reason=reason, on_started=begun
+                run_id,
+                actor=actor,
+                grant=agent.grant,
+                reason=reason,
+                private=private,
+                on_started=begun,
             )
 
-        await self.background.begin(run_id, ticket, driving)
+        return driving
 
 
 def _key(who: Principal) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import resource
 import socket
@@ -25,7 +26,7 @@ from .config import Config, Paths, Serve
 from .core.calls import JSON
 from .core.principals import Principal
 from .core.runs import Request
-from .errors import UsageError
+from .errors import StoreError, UsageError
 from .library import Card
 from .requests import GO_ON
 from .service import Service
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from .web.listen import Certificate
 
 __all__ = ["Serving", "Web", "notify", "serve_http", "serve_stdio", "serving"]
+
+logger = logging.getLogger("caxton_host")
 
 #: Descriptors that a host may want: connections, servers, workers, the database.
 _FILES = 16_384
@@ -64,7 +67,11 @@ class Serving:
         self._taking.append(asyncio.create_task(self._take_over()))
 
     async def _take_over(self) -> None:
-        await self.service.take_over()
+        try:
+            await self.service.take_over()
+        except StoreError as exc:
+            # Whoever looks after them comes by again.
+            logger.warning("the runs of before are not taken over yet: %s", exc)
         await self.waker.watch()
 
     async def drain(self, seconds: float) -> int:
@@ -223,6 +230,7 @@ async def serve_http(
             scrape=it.up.telemetry.scrape,
             ready=it.ready,
             tools=it.up.tools,
+            environ=environ,
         )
         await stack.enter_async_context(listening(app, listener, certificate))
         with stopping(web.stops) as asked:
@@ -257,10 +265,12 @@ async def serve_stdio(
             await asyncio.wait([talking, stopped], return_when=asyncio.FIRST_COMPLETED)
             stopped.cancel()
             left = await it.drain(config.serve.drain)
-        talking.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await talking
-        return left
+    if not talking.done():
+        # A thread reads stdin, and would hold this process until that ends.
+        logging.shutdown()
+        os._exit(0)
+    await talking
+    return left
 
 
 def _local() -> Principal:
@@ -307,9 +317,10 @@ def notify(state: str) -> None:
     """Tell systemd how this service is, if that started it."""
     if not (where := os.environ.get("NOTIFY_SOCKET")):
         return
-    # A name that begins with @ is no file: Linux spells that with a zero.
+    if where.startswith("@"):  # No file: Linux spells that with a zero.
+        where = f"\0{where[1:]}"
     with (
         contextlib.suppress(OSError),
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to,
     ):
-        to.sendto(state.encode(), where.replace("@", "\0", 1))
+        to.sendto(state.encode(), where)

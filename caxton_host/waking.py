@@ -1,10 +1,10 @@
 """
-Has suspended runs go on when what they wait for has come.
+Has runs go on that no host drives, when what they wait for has come.
 
     a word, said here       -> `Service.decided`
     a word, said elsewhere  -> a request to this host
     nobody in time          -> the earliest such time
-    a host that has stopped -> a look at all of them, now and then
+    another host has stopped, or died -> a look at all of them, now and then
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import logging
 from dataclasses import dataclass, field
 
 from .core.runs import Request
-from .errors import CaxtonError, StoreError
+from .errors import BusyError, CaxtonError, StoreError, UsageError
 from .recording import Recording
 from .service import Service
 
@@ -23,7 +23,7 @@ __all__ = ["Waker"]
 
 logger = logging.getLogger("caxton_host")
 
-#: Seconds between two looks at all suspended runs, and how many are looked at.
+#: Seconds between two looks at all of them, and how many suspended ones there may be.
 _EVERY = 60.0
 _MOST = 10_000
 
@@ -33,7 +33,7 @@ _SECOND = 1_000_000
 @dataclass(slots=True, kw_only=True, eq=False)
 class Waker:
     """
-    Looks after the suspended runs of a service.
+    Looks after the runs of a service that are suspended, or whose host is gone.
 
     Attributes:
         every: Seconds between two looks at all of them.
@@ -83,12 +83,16 @@ class Waker:
     async def _look_at_all(self) -> None:
         try:
             rows = await self.service.store.runs(_MOST, state="suspended")
+            rows += await self.service.store.idle()
         except StoreError as exc:
-            logger.warning("suspended runs cannot be read: %s", exc)
+            logger.warning("runs that wait cannot be read: %s", exc)
             return
         # Who was driven anew since, waits for something else.
         self._fresh |= {
-            row.run_id for row in rows if self._seen.get(row.run_id) != row.epoch
+            row.run_id
+            for row in rows
+            if self._seen.get(row.run_id) != row.epoch
+            and not self.service.background.drives(row.run_id)
         }
         self._seen = {row.run_id: row.epoch for row in rows}
 
@@ -96,17 +100,24 @@ class Waker:
         self._due.pop(run_id, None)
         try:
             recording = await Recording.load(run_id, self.service.store)
-            if recording.state != "suspended":
-                return
-            waiting = recording.journal().waiting
+            if recording.end is None:
+                await self._go_on(recording)
+        except BusyError:
+            pass  # Another was faster.
+        except UsageError as exc:
+            logger.warning("run %s does not go on: %s", run_id, exc)
         except CaxtonError as exc:
-            logger.warning("run %s cannot be read: %s", run_id, exc)
-            self._seen.pop(run_id, None)
-            return
+            logger.warning("run %s does not go on: %s", run_id, exc)
+            self._seen.pop(run_id, None)  # It is tried again with the next look.
+
+    async def _go_on(self, recording: Recording) -> None:
+        """Have a run go on, or note until when people may say a word."""
         now = self.service.host.clock.now()
-        if all(asked.is_over(now) for asked in waiting):
-            await self.service.go_on(run_id, recording.started.agent, "decided")
-            return
+        waiting = recording.journal().waiting
         ends = [asked.requested.until or 0 for asked in waiting]
-        if all(ends):  # Or else one waits for ever.
-            self._due[run_id] = max(ends)
+        if all(asked.is_over(now) for asked in waiting):
+            reason = "decided" if recording.state == "suspended" else "host_lost"
+            agent = recording.started.agent
+            await self.service.go_on(recording.run_id, agent, reason)
+        elif all(ends):  # Or else one waits for ever.
+            self._due[recording.run_id] = max(ends)

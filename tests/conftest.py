@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -16,6 +16,23 @@ def pytest_configure() -> None:
     # Whoever starts the tests in the background may have them ignore it, and so would
     # every process that they start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, object, object]:
+    # What one process cannot tell the other ends all tests, passed or not: half a
+    # surrogate pair that somebody logged.
+    return _encodable((yield))
+
+
+def _encodable(it: object) -> object:
+    if isinstance(it, str):
+        return it.encode("utf-8", "backslashreplace").decode()
+    if isinstance(it, dict):
+        return {key: _encodable(value) for key, value in it.items()}
+    if isinstance(it, list | tuple):
+        return type(it)(_encodable(value) for value in it)
+    return it
 
 
 @pytest.fixture

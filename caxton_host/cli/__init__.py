@@ -57,7 +57,10 @@ COMMANDS = {
 _HERE = {"db", "demo", "doctor", "init", "mcp", "serve"}
 
 #: What comes of a value that is not what it was taken for.
-_UNREADABLE = (AssertionError, AttributeError, LookupError, TypeError, ValueError)
+_UNREADABLE = (
+    *(ArithmeticError, AssertionError, AttributeError),
+    *(LookupError, TypeError, ValueError),
+)
 
 
 class _Commands(click.Group):

@@ -39,6 +39,8 @@ __all__ = [
 ]
 
 _KEY_BYTES = 16
+#: Seconds that a start which nobody wants any more has to say what it started.
+_SOON = 10.0
 
 
 def refuse_options(given: Overrides, **more: object) -> None:
@@ -99,8 +101,9 @@ async def _start(told: Told, there: There, body: JSON) -> Recording:
             run = summary(await asyncio.shield(starting))
         except asyncio.CancelledError:
             # It may have begun, though nobody knows its name here yet.
-            with suppress(CaxtonError):
-                await _cancel(log.remote, summary(await starting).run_id)
+            with suppress(CaxtonError, TimeoutError):
+                async with asyncio.timeout(_SOON):
+                    await _cancel(log.remote, summary(await starting).run_id)
             raise
         return await _see_out(told, log, run.run_id, f"run {run.run_id}  {run.agent}")
 

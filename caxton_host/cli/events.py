@@ -170,7 +170,7 @@ async def _export(
 ) -> None:
     from ..store.lines import lines
 
-    async with frame.store() as store:
+    async with frame.there.log() if frame.there else frame.store() as store:
         if run:
             wanted = replace(wanted, stream=stream_of(await store.find_run(run)))
         between = "["

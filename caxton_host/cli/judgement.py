@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..core.calls import JSON
 from ..core.toml_text import value_text
 from .screen import plain, say
 from .tools import check_known
@@ -53,7 +54,8 @@ def _considered(rule: Mapping[str, Any]) -> str:
 
 def _why(refusal: Mapping[str, Any]) -> str:
     message: str = refusal["message"]
-    for kind, wanted in (refusal["wanted"] or {}).items():
+    constraint: Mapping[str, JSON] = refusal["wanted"] or {}
+    for kind, wanted in constraint.items():
         if wanted is not None:
             return f"{message}: {kind} = {value_text(wanted)}"
     return message

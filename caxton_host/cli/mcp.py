@@ -10,8 +10,8 @@ import click
 
 from ..config.clients import CLIENTS
 from ..errors import UsageError
-from .frame import Frame
-from .screen import note, say, to_json
+from .frame import Frame, as_json
+from .screen import note, say, show, to_json
 
 __all__ = ["command"]
 
@@ -33,9 +33,10 @@ def command() -> None:
 @click.option("--name", default="caxton", show_default=True, help="Of the entry.")
 @click.option("--print", "only_print", is_flag=True, help="Print it, change nothing.")
 @click.option("--force", is_flag=True, help="Replace another server of that name.")
+@as_json
 @click.pass_obj
 def install(
-    frame: Frame, client: str, name: str, only_print: bool, force: bool
+    frame: Frame, client: str, name: str, only_print: bool, force: bool, as_json: bool
 ) -> None:
     """
     Write an entry for caxton serve --stdio into the file of a client.
@@ -57,15 +58,27 @@ def install(
 
     chosen = CLIENTS[client]
     new = clients.entry(chosen, name, _command(frame))
-    if only_print or client == "generic":
+    path, backup = None, None
+    if not only_print and client != "generic":
+        path = chosen.path(os.environ, Path.cwd())
+        backup = clients.install(path, new, force=force)
+    if as_json:
+        show(
+            {
+                "$type": "caxton.mcp-entry/v1",
+                "client": client,
+                "file": str(path) if path else None,
+                "backup": str(backup) if backup else None,
+                "entry": new,
+            }
+        )
+    elif path is None:
         say(to_json(new, indent=2))
-        return
-    path = chosen.path(os.environ, Path.cwd())
-    backup = clients.install(path, new, force=force)
-    note(f"{chosen.title} has {name} in {path}")
-    if backup:
-        note(f"what was there is in {backup}")
-    note(f"start {chosen.title} again")
+    else:
+        note(f"{chosen.title} has {name} in {path}")
+        if backup:
+            note(f"what was there is in {backup}")
+        note(f"start {chosen.title} again")
 
 
 def _command(frame: Frame) -> list[str]:

@@ -141,7 +141,7 @@ async def _list(
 ) -> list[RunSummary]:
     if frame.there is not None:
         async with frame.there.log() as log:
-            return await log.summaries(limit, agent, state)
+            return await log.summaries(limit, agent=agent, state=state)
     async with frame.store() as store:
         known = await store.runs(limit=limit, agent=agent, state=state)
         return [await summary_of(store, row) for row in known]

@@ -72,7 +72,7 @@ def command(
     as_json: bool,
 ) -> None:
     """
-    Serve agents as MCP tools at /mcp, and a control API at /api/v1.
+    Serve agents as MCP tools at /mcp, a control API at /api/v1, and a page at /ui.
 
     Runs go on in the background, and those that another host left are taken over.
     SIGTERM or Ctrl-C lets nobody in any more, gives runs their time, and suspends the
@@ -175,6 +175,7 @@ def _document(it: Serving, url: str) -> JSON:
         "url": url,
         "mcp": f"{url}/mcp" if limits.mcp else None,
         "api": f"{url}/api/v1" if limits.api else None,
+        "ui": f"{url}/ui" if limits.api and limits.ui else None,
         "agents": [card.name for card in it.offered()],
         "host": it.up.host.stream,
     }
@@ -188,6 +189,8 @@ def _tell(it: Serving, url: str) -> None:
         note(f"  /mcp      {names or _none(it.service.config())}")
     if limits.api:
         note("  /api/v1   the control API; /api/v1/openapi.json describes it")
+    if limits.api and limits.ui:
+        note("  /ui       a page for people")
     note("  /metrics  /healthz  /readyz")
     token = (
         ""

@@ -40,12 +40,7 @@ def variables_of(
     from ..config import run_variables
 
     given, private = run_variables(config, _given(config, variables))
-    for key, value in private.items():
-        if any(len(text.encode()) < MIN_LENGTH for text in texts(value)):
-            note(
-                f"warning: {key} is shorter than {MIN_LENGTH} bytes, so it is not "
-                "looked for in what servers answer"
-            )
+    _warn_of_short(private)
     return given, private
 
 
@@ -56,16 +51,20 @@ def private_of(config: Config, variables: Sequence[str]) -> Variables:
     Raises:
         UsageError: One of *variables* is another: those are recorded, and stay.
     """
-    for key in _given(config, variables):
-        if key not in config.context or not config.context[key].private:
-            raise UsageError(
-                f"the run variable {key!r} is recorded, and stays what it is",
-                fix="name private ones alone",
-            )
-    hidden = {k: variable for k, variable in config.context.items() if variable.private}
-    from dataclasses import replace
+    from ..config import private_variables
 
-    return variables_of(replace(config, context=hidden), variables)[1]
+    private = private_variables(config, _given(config, variables))
+    _warn_of_short(private)
+    return private
+
+
+def _warn_of_short(private: Variables) -> None:
+    for key, value in private.items():
+        if any(len(text.encode()) < MIN_LENGTH for text in texts(value)):
+            note(
+                f"warning: {key} is shorter than {MIN_LENGTH} bytes, so it is not "
+                "looked for in what servers answer"
+            )
 
 
 def by_hand(config: Config, variables: Sequence[str]) -> RunScope:

@@ -9,13 +9,20 @@ key, shows no value, and says how to go on.
 
 from __future__ import annotations
 
-from .edit import add_server, append_servers, init_text, remove_server
+from .edit import (
+    add_server,
+    append_servers,
+    change_server,
+    check_references,
+    init_text,
+    remove_server,
+)
 from .foreign import Foreign, import_foreign
 from .load import load, load_log, passwords
 from .model import Agent, Audit, Config, ContextVar, Expose, OAuth, Serve
 from .paths import Paths
 from .show import describe
-from .variables import known_variables, run_variables
+from .variables import known_variables, private_variables, run_variables
 
 __all__ = [
     "Agent",
@@ -29,6 +36,8 @@ __all__ = [
     "Serve",
     "add_server",
     "append_servers",
+    "change_server",
+    "check_references",
     "describe",
     "import_foreign",
     "init_text",
@@ -36,6 +45,7 @@ __all__ = [
     "load",
     "load_log",
     "passwords",
+    "private_variables",
     "remove_server",
     "run_variables",
 ]

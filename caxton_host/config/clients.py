@@ -130,8 +130,7 @@ def install(path: Path, new: Mapping[str, JSON], *, force: bool) -> Path | None:
         backup = None
         if before is not None:
             backup = path.with_name(f"{path.name}.bak")
-            replace_file(backup, before)
-            backup.chmod(path.stat().st_mode & 0o777)
+            replace_file(backup, before, path.stat().st_mode & 0o777)
         replace_file(path, after)
     except UsageError as exc:
         raise UsageError(f"{path}: {exc}", fix=exc.fix) from None

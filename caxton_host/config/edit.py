@@ -7,23 +7,34 @@ loaded before it replaces the file, in one step.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..core.names import nearest
 from ..core.toml_text import key_text, quoted, value_text
 from ..errors import ConfigError, NotFoundError
-from .fields import table
+from .fields import PLAIN_HEADERS, table
 from .files import replace_file
 from .headers import header
-from .load import load_bytes
+from .load import load_bytes, passwords
 from .paths import home_folder
-from .secrets import Secrets
+from .secrets import Secrets, is_reference, sounds_secret
 from .source import At, Source, parse_toml, read_bytes
 
-__all__ = ["add_server", "append_servers", "init_text", "remove_server"]
+__all__ = [
+    "add_server",
+    "append_servers",
+    "change_server",
+    "check_references",
+    "init_text",
+    "remove_server",
+]
 
 _NEW_FILE = "version = 1\n"
+_SPOKEN = frozenset({"transport", "type"})
+_PLACE = frozenset({"command", "args", "url"}) | _SPOKEN
+_OF_COMMAND, _OF_URL = frozenset({"env", "cwd"}), frozenset({"headers", "oauth"})
 
 
 def add_server(  # noqa: PLR0913 -- each is a part of what is written
@@ -60,19 +71,100 @@ def add_server(  # noqa: PLR0913 -- each is a part of what is written
     Raises:
         ConfigError: The result would not load; the file is as it was.
     """
-    lines = ["", f"[servers.{key_text(name)}]"]
+    keys = _keys(command, url, transport, env, headers)
+    text = f"\n[servers.{key_text(name)}]\n{_lines(keys)}"
+    append_servers(path, [name], text, environ=environ)
+
+
+def change_server(  # noqa: PLR0913 -- as above
+    path: Path,
+    name: str,
+    *,
+    command: Sequence[str] = (),
+    url: str | None = None,
+    transport: str | None = None,
+    env: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+    environ: Mapping[str, str],
+) -> None:
+    """
+    Change how a server in *path* is reached; what is not given stays as it is.
+
+    What belongs to a command goes with the command, and to an address with that.
+
+    Raises:
+        NotFoundError: The file describes no such server.
+
+        ConfigError: It is not a table of its own, or the result would not load;
+            the file is as it was.
+    """
+    text = _read(path, environ)
+    described = _servers(text, path, environ)
+    _check_there(path, name, described)
+    keys = _keys(command, url, transport, env, headers)
+    stale = {
+        key for key, given in (("env", env), ("headers", headers)) if given is not None
+    }
+    if command or url is not None:
+        stale |= _PLACE | (_OF_URL if command else _OF_COMMAND)
+    elif transport is not None:
+        stale |= _SPOKEN
+    before = table(described[name], _at(path, environ))
+    expected = {k: v for k, v in before.items() if k not in stale} | keys
+    where = ("servers", name)
+    for key in stale:
+        text = _without(text, (*where, key))
+    text = _with(text, where, stale, _lines(keys))
+    if _servers(text, path, environ) != {**described, name: expected}:
+        raise _entangled(path, name)
+    _replace(path, text, environ)
+
+
+def check_references(
+    url: str | None, env: Mapping[str, str] | None, headers: Mapping[str, str] | None
+) -> None:
+    """
+    Refuse a secret in what somebody wants written, who may only name where it is.
+
+    Raises:
+        ConfigError: There is one, as far as names tell; it is not shown.
+    """
+    held = [
+        *((f"env.{k}", v) for k, v in (env or {}).items() if sounds_secret(k)),
+        *(
+            (f"headers.{k}", v)
+            for k, v in (headers or {}).items()
+            if k.lower() not in PLAIN_HEADERS
+        ),
+        *(("url", value) for value in sorted(passwords(url or ""))),
+    ]
+    for where, value in held:
+        if not is_reference(value):
+            raise ConfigError(
+                f"{where} may hold a secret, which does not travel",
+                fix="write ${env:NAME} or ${file:PATH}, and set it on the host",
+            )
+
+
+def _keys(
+    command: Sequence[str],
+    url: str | None,
+    transport: str | None,
+    env: Mapping[str, str] | None,
+    headers: Mapping[str, str] | None,
+) -> dict[str, object]:
+    found: dict[str, object] = {}
     if command:
-        lines.append(f"command = {quoted(command[0])}")
+        found["command"] = command[0]
     if command[1:]:
-        lines.append(f"args = {value_text([*command[1:]])}")
-    if url is not None:
-        lines.append(f"url = {quoted(url)}")
-    if transport is not None:
-        lines.append(f"transport = {quoted(transport)}")
-    for key, values in (("env", env), ("headers", headers)):
-        if values:
-            lines.append(f"{key} = {value_text({**values})}")
-    append_servers(path, [name], "\n".join(lines) + "\n", environ=environ)
+        found["args"] = [*command[1:]]
+    found |= {"url": url, "transport": transport}
+    found |= {"env": {**(env or {})}, "headers": {**(headers or {})}}
+    return {key: value for key, value in found.items() if value not in (None, {})}
+
+
+def _lines(keys: Mapping[str, object]) -> str:
+    return "".join(f"{key} = {value_text(value)}\n" for key, value in keys.items())
 
 
 def append_servers(
@@ -118,6 +210,15 @@ def remove_server(path: Path, name: str, *, environ: Mapping[str, str]) -> None:
     """
     text = _read(path, environ)
     described = _servers(text, path, environ)
+    _check_there(path, name, described)
+    left = _without(text, ("servers", name))
+    expected = {key: value for key, value in described.items() if key != name}
+    if _servers(left, path, environ) != expected:
+        raise _entangled(path, name)
+    _replace(path, left, environ)
+
+
+def _check_there(path: Path, name: str, described: Mapping[str, object]) -> None:
     if name not in described:
         close = nearest(name, list(described))
         raise NotFoundError(
@@ -127,14 +228,13 @@ def remove_server(path: Path, name: str, *, environ: Mapping[str, str]) -> None:
             else "see: caxton server list; an imported "
             "server is removed where it was written",
         )
-    left = _without(text, ("servers", name))
-    expected = {key: value for key, value in described.items() if key != name}
-    if _servers(left, path, environ) != expected:
-        raise ConfigError(
-            f"{path.name}: servers.{name} is not a table of its own",
-            fix="remove it with an editor",
-        )
-    _replace(path, left, environ)
+
+
+def _entangled(path: Path, name: str) -> ConfigError:
+    return ConfigError(
+        f"{path.name}: servers.{name} is not a table of its own",
+        fix="change it with an editor",
+    )
 
 
 def _without(text: str, keys: tuple[str, ...]) -> str:
@@ -157,6 +257,32 @@ def _without(text: str, keys: tuple[str, ...]) -> str:
         else:
             waiting = []
     return "".join(kept + waiting)
+
+
+def _with(text: str, keys: tuple[str, ...], stale: set[str], lines: str) -> str:
+    """Return *text* with *lines* in the table of *keys*, and without *stale* ones."""
+    found: list[str] = []
+    inside, statement = False, ""
+    for line in text.splitlines(keepends=True):
+        if not statement and (begun := header(line)) is not None:
+            inside = begun == keys
+            found.append(f"{line.rstrip()}\n{lines}" if inside else line)
+            continue
+        statement += line
+        told = _told(statement) if inside else set[str]()
+        if told is not None:
+            if not told & stale:
+                found.append(statement)
+            statement = ""
+    return "".join(found)
+
+
+def _told(statement: str) -> set[str] | None:
+    """Return the keys that lines give a value, or ``None``: there are more lines."""
+    try:
+        return {*tomllib.loads(statement)}
+    except tomllib.TOMLDecodeError:
+        return None
 
 
 def _read(path: Path, environ: Mapping[str, str]) -> str:

@@ -311,7 +311,7 @@ def header_map(value: object, at: At) -> dict[str, str]:
                 "holds a character that no header may have",
                 fix="use printable ASCII characters in one line",
             )
-        if name.lower() not in _PLAIN_HEADERS:
+        if name.lower() not in PLAIN_HEADERS:
             note = at.source.secrets.note
             note(content, name, at)
             # A server that tells what it was sent may leave the scheme out.
@@ -332,7 +332,7 @@ def _basic(credentials: str) -> tuple[str, ...]:
     return said, said.partition(":")[2]
 
 
-_PLAIN_HEADERS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
+PLAIN_HEADERS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
 _OUR_HEADERS = frozenset(
     {
         "accept-encoding",

@@ -141,6 +141,10 @@ class Serve:
 
         api: Offer the control API at ``/api/v1``.
 
+        ui: Offer the admin page at ``/ui``, where the control API is.
+
+        edit: Let who has the scope admin change servers over the control API.
+
         metrics: Who may look at ``/metrics``: ``read``, who has that scope; or
             ``open``, everybody.
 
@@ -169,6 +173,8 @@ class Serve:
     port: int = 8080
     mcp: bool = True
     api: bool = True
+    ui: bool = True
+    edit: bool = False
     metrics: Literal["read", "open"] = "read"
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()

@@ -24,12 +24,15 @@ from ..core.redact import MIN_LENGTH
 if TYPE_CHECKING:
     from .source import At
 
-__all__ = ["Secrets", "input_variable", "sounds_secret"]
+__all__ = ["Secrets", "input_variable", "is_reference", "sounds_secret"]
 
 _MAX_FILE = 64 * 1024
 _REFERENCE = re.compile(r"\$?\$\{([^{}]*\}?)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ENV = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?:(?::-|\|)(.*))?", re.DOTALL)
+_REFERENCED = re.compile(
+    r"(?:[A-Za-z]{1,20} )?(?:\$\{(?:env:[A-Za-z_][A-Za-z0-9_]*|file:[^{}]+)\})+"
+)
 _SECRET_NAME = re.compile(
     r"token|key|secret|passw|credential|cookie|auth(?!or(?!i))", re.IGNORECASE
 )
@@ -157,3 +160,13 @@ def sounds_secret(name: str) -> bool:
     (True, False)
     """
     return name not in _NEVER and _SECRET_NAME.search(name) is not None
+
+
+def is_reference(value: str) -> bool:
+    """
+    Return whether a value is found elsewhere, but for the scheme of a header.
+
+    >>> is_reference("Bearer ${env:CRM_TOKEN}"), is_reference("${env:A:-hunter2}")
+    (True, False)
+    """
+    return _REFERENCED.fullmatch(value) is not None

@@ -27,7 +27,11 @@ _NAME = re.compile(r"(?:[a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?
 _ORIGIN = re.compile(rf"https?://{_NAME.pattern}")
 _AUDIENCE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,1024}")
 #: Variables of the environment that come before the file, by their keys.
-_VARIABLES = {"mcp": "CAXTON_SERVE_MCP", "api": "CAXTON_SERVE_API"}
+_VARIABLES = {
+    "mcp": "CAXTON_SERVE_MCP",
+    "api": "CAXTON_SERVE_API",
+    "ui": "CAXTON_SERVE_UI",
+}
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -125,6 +129,8 @@ _SERVE: f.Fields = {
     "port": ("port", _port),
     "mcp": ("mcp", f.flag),
     "api": ("api", f.flag),
+    "ui": ("ui", f.flag),
+    "edit": ("edit", f.flag),
     "metrics": ("metrics", f.choice("read", "open")),
     "allowed_hosts": ("allowed_hosts", f.listed(_host_name)),
     "allowed_origins": ("allowed_origins", f.listed(_origin)),
@@ -172,7 +178,7 @@ def from_environment(given: Serve, environ: Mapping[str, str]) -> Serve:
                 )
             said[key] = _FLAGS[text.lower()]
     mcp, api = said.get("mcp", given.mcp), said.get("api", given.api)
-    return replace(given, mcp=mcp, api=api)
+    return replace(given, mcp=mcp, api=api, ui=said.get("ui", given.ui))
 
 
 def _object_schema(value: object, at: At) -> Mapping[str, JSON]:

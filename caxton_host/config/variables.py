@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ..core.calls import JSON
 from ..core.contexts import RESERVED
@@ -10,7 +11,9 @@ from ..core.names import nearest
 from ..errors import UsageError
 from .model import Config
 
-__all__ = ["known_variables", "run_variables"]
+__all__ = ["known_variables", "private_variables", "run_variables"]
+
+_NONE: Mapping[str, JSON] = {}
 
 
 def run_variables(
@@ -37,6 +40,27 @@ def run_variables(
     hidden = {key for key, variable in config.context.items() if variable.private}
     private = {key: whole.pop(key) for key in hidden & whole.keys()}
     return whole, private
+
+
+def private_variables(
+    config: Config, given: Mapping[str, JSON] = _NONE
+) -> dict[str, JSON]:
+    """
+    Return what only the servers of a run get to see, of one that has begun.
+
+    Raises:
+        UsageError: One of *given* is another: those are recorded, and stay. Or one
+            that is required is missing.
+    """
+    known_variables(config, given)
+    hidden = {key: one for key, one in config.context.items() if one.private}
+    for key in given:
+        if key not in hidden:
+            raise UsageError(
+                f"the run variable {key!r} is recorded, and stays what it is",
+                fix="name private ones alone",
+            )
+    return run_variables(replace(config, context=hidden), given)[1]
 
 
 def known_variables(config: Config, given: Mapping[str, JSON]) -> None:

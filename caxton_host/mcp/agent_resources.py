@@ -7,6 +7,7 @@ Who asks gets what it may see, and nothing else exists for it.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable
 from contextlib import aclosing
@@ -30,8 +31,11 @@ from .paging import TTL, page
 
 __all__ = ["AgentResources"]
 
-#: Events that are read at a time.
+logger = logging.getLogger("caxton_host")
+
+#: Events that are read at a time, and so many bytes of them; the last may be longer.
 _EVENTS = 200
+_BYTES = 4 * 1024 * 1024
 _JSON = "application/json"
 _AGENT = "caxton://agents/"
 
@@ -62,8 +66,9 @@ class AgentResources:
         ctx: ServerRequestContext[Any, Any],
         params: types.PaginatedRequestParams | None,
     ) -> types.ListResourcesResult:
-        """Return the agents that somebody may start."""
-        cards = {card.name: card for card in self.service.agents(self.principal(ctx))}
+        """Return the agents that somebody may call."""
+        offered = self.service.agents(self.principal(ctx))
+        cards = {card.name: card for card in offered if card.tool}
         names, cursor = page(sorted(cards), params)
         return types.ListResourcesResult(
             resources=[
@@ -127,23 +132,35 @@ class AgentResources:
         if (found := _URI.fullmatch(uri)) is None:
             raise NotFoundError("there is no such resource")
         if name := found["agent"]:
-            agent = self.service.agent(who, unquote(name))
-            return _of_agent(self.service.library.card(agent))
+            return self._agent(who, unquote(name))
         row = await self.service.row(who, unquote(found["run"]))
         if not found["events"]:
             return (await summary_of(self.service.store, row)).to_document()
         return await self._events(row.run_id, found["after"])
 
+    def _agent(self, who: Principal, name: str) -> dict[str, JSON]:
+        agent = self.service.agent(who, name)
+        if agent.tool is None:
+            raise NotFoundError(f"no agent {agent.name!r}")
+        try:
+            return _of_agent(self.service.library.card(agent))
+        except UsageError as exc:
+            # It names files of the host.
+            logger.warning("agent %s cannot be shown: %s", name, exc)
+            raise NotFoundError("the host has no module for that agent") from None
+
     async def _events(self, run_id: str, after: str | None) -> dict[str, JSON]:
         cursor = after and unquote(after)
         events: list[JSON] = []
         tail = self.service.store.tail(cursor, stream=stream_of(run_id), follow=False)
-        more = False
+        more, size = False, 0
         async with aclosing(tail) as found:
             async for recorded, place in found:
-                if more := len(events) == _EVENTS:
+                if more := len(events) == _EVENTS or size >= _BYTES:
                     break
-                events.append(event_document(recorded))
+                event = event_document(recorded)
+                events.append(event)
+                size += len(json.dumps(event))
                 cursor = place
         return {
             "$type": "caxton.events/v1",

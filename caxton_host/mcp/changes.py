@@ -45,6 +45,7 @@ class Changes:
     service: Service
     principal: Callable[[ServerRequestContext[Any, Any]], Principal]
     bus: InMemorySubscriptionBus = field(default_factory=InMemorySubscriptionBus)
+    _piped: bool = field(default=False, init=False)
     _listeners: Counter[str] = field(default_factory=Counter[str], init=False)
     _telling: set[asyncio.Task[None]] = field(
         default_factory=set[asyncio.Task[None]], init=False
@@ -80,7 +81,7 @@ class Changes:
         self, ctx: ServerRequestContext[Any, Any], call_next: CallNext
     ) -> HandlerResult:
         """Tell the one client of a pipe, as protocols before 2026-07-28 have it."""
-        if ctx.method == "notifications/initialized":
+        if ctx.method == "notifications/initialized" and not self._piped:
 
             def tell(event: ServerEvent) -> None:
                 if not isinstance(event, ToolsListChanged):
@@ -89,6 +90,7 @@ class Changes:
                 self._telling.add(task)
                 task.add_done_callback(self._telling.discard)
 
+            self._piped = True
             self.bus.subscribe(tell)
         return await call_next(ctx)
 
@@ -99,6 +101,8 @@ class Changes:
             await asyncio.sleep(EVERY)
             if self.service.line.closed:
                 self._handler.close()
+            if not self._listeners and not self._piped:
+                continue
             now = self._cards()
             if now != before:
                 before = now

@@ -148,7 +148,7 @@ class Remote:
 
     @asynccontextmanager
     async def stream(
-        self, where: str, headers: dict[str, str], **query: str | int | None
+        self, where: str, headers: dict[str, str]
     ) -> AsyncGenerator[Stream]:
         """
         Give the answer to a request while it comes.
@@ -160,7 +160,7 @@ class Remote:
         """
         async with self._client.stream(
             "GET",
-            self._url(where, query),
+            self._url(where, {}),
             timeout=_DEADLINE,
             headers=self._headers | headers,
             allow_private=True,
@@ -205,8 +205,10 @@ class Remote:
                 left -= wait
                 self._tell(f"{exc}; asking again in {wait:g} s")
             except ToolError as exc:
-                pause = next(pauses, None)
-                if not isinstance(exc, Lost) or not safe or pause is None:
+                # A start is answered once the run has its turn, which may take long.
+                late = method == "POST" and exc.kind == "timeout" and exc.sent != "no"
+                pause = next(pauses, None) if safe else None
+                if not (isinstance(exc, Lost) or late) or pause is None:
                     raise unreached(exc, self.address) from None
                 wait = pause
             await asyncio.sleep(wait)
@@ -233,7 +235,7 @@ def unreached(exc: ToolError, address: Address) -> CaxtonError:
         )
     return ServerUnavailable(
         f"the host at {address.url} was asked, and its answer is lost: {exc}",
-        fix="look at what became of it, with caxton --host URL runs list",
+        fix="caxton runs list shows what became of it",
     )
 
 

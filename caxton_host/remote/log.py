@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
@@ -43,19 +45,21 @@ class RemoteLog:
         self.remote = remote
         self._runs: dict[str, str] = {}
 
-    async def summaries(
-        self, limit: int, agent: str | None = None, state: str | None = None
-    ) -> list[RunSummary]:
-        """Return what became of at most *limit* runs, newest first."""
-        return await self._summaries(limit, agent=agent, state=state)
+    async def summaries(self, limit: int, **only: str | None) -> list[RunSummary]:
+        """
+        Return what became of at most *limit* runs, newest first.
 
-    async def _summaries(self, limit: int, **query: str | None) -> list[RunSummary]:
+        Args:
+            limit: How many.
+
+            only: Those with this ``agent``, ``state`` or ``prefix``.
+        """
         found: list[RunSummary] = []
         cursor: str | None = None
         while True:
             most = min(_PAGE, limit - len(found))
             page = mapping(
-                await self.remote.get("/runs", limit=most, cursor=cursor, **query)
+                await self.remote.get("/runs", limit=most, cursor=cursor, **only)
             )
             runs = listed(page.get("runs"))[:most]
             found += map(summary, runs)
@@ -71,9 +75,9 @@ class RemoteLog:
             NotFoundError: It means none, or more than one.
         """
         if name == "@last":
-            found = await self._summaries(1)
+            found = await self.summaries(1)
         elif _PREFIX.fullmatch(prefix := name.removeprefix(RUN)):
-            name, found = prefix, await self._summaries(_MATCHES, prefix=prefix)
+            name, found = prefix, await self.summaries(_MATCHES, prefix=prefix)
         else:
             found = []
         return chosen(name, sorted(run.run_id for run in found))
@@ -130,6 +134,37 @@ class RemoteLog:
                     raise stranger("it sends events of another run")
                 yield one, cursor
 
+    async def attributed(
+        self,
+        stream: str | None = None,
+        *,
+        since: int | None = None,
+        until: int | None = None,
+        agent: str | None = None,
+    ) -> AsyncGenerator[tuple[Recorded, str | None, str | None]]:
+        """Yield events with agent and actor of their run, as `Reader` does."""
+        runs: dict[str, tuple[str | None, str | None]] = {"": (None, None)}
+        async with aclosing(self.tail(stream=stream, follow=False)) as found:
+            async for one, _ in found:
+                if not (since or 0) <= one.recorded_at < (until or math.inf):
+                    continue
+                run = run_of(one.stream)
+                if run not in runs:
+                    known = summary(await self.remote.get(path("runs", run)))
+                    actor = json.dumps(known.actor, sort_keys=True)
+                    runs[run] = known.agent, actor
+                if agent in {None, runs[run][0]}:
+                    yield one, *runs[run]
+
+    async def stream_events(
+        self, stream: str | None = None, *, after: int = 0
+    ) -> AsyncGenerator[Recorded]:
+        """Yield the events of a stream behind a position."""
+        async with aclosing(self.tail(stream=stream, follow=False)) as found:
+            async for one, _ in found:
+                if one.position > after:
+                    yield one
+
     def _follow(
         self, where: str, after: str | None
     ) -> AsyncGenerator[tuple[JSON, str]]:
@@ -152,9 +187,10 @@ class RemoteLog:
                 del sizes[0]
                 continue
             for document in listed(page.get("events")):
-                after = text(mapping(document), "cursor")
-                yield document, after
-            if page.get("more") is not True or not page.get("events"):
+                yield document, text(mapping(document), "cursor")
+            # A page may be empty, where none that was looked at is for us.
+            before, after = after, text(page, "cursor") if page.get("more") else None
+            if after in {before, None}:
                 return
 
     async def blob(self, sha256: str) -> bytes:

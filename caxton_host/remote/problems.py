@@ -31,7 +31,6 @@ PROBLEM = "application/problem+json"
 
 _LONGEST = 64 * 1024
 _SHOWN = 1000
-_SOON = 1.0
 _SECONDS = re.compile(r"\d{1,6}")
 
 _Error = Callable[[str, str], CaxtonError]

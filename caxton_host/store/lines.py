@@ -5,19 +5,39 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import cast
+from typing import Protocol, cast
 
 from ..core.attribution import NAMING, Calls, Line, Wanted, call_of, how
 from ..core.calls import JSON
 from ..core.events import Recorded, ToolInvoked
 from ..core.names import run_of
 from ..core.payloads import outcome_of
-from .reader import Reader
 
-__all__ = ["lines"]
+__all__ = ["Source", "lines"]
 
 
-async def lines(reader: Reader, wanted: Wanted) -> AsyncGenerator[Line]:
+class Source(Protocol):
+    """A log that is exported; see `Reader`."""
+
+    def attributed(
+        self,
+        stream: str | None = None,
+        *,
+        since: int | None = None,
+        until: int | None = None,
+        agent: str | None = None,
+    ) -> AsyncGenerator[tuple[Recorded, str | None, str | None]]:
+        """Yield events with agent and actor of their run."""
+        ...
+
+    def stream_events(
+        self, stream: str | None = None, *, after: int = 0
+    ) -> AsyncGenerator[Recorded]:
+        """Yield events."""
+        ...
+
+
+async def lines(reader: Source, wanted: Wanted) -> AsyncGenerator[Line]:
     """
     Yield the wanted lines, in the order of positions; calls in doubt at the end.
 
@@ -68,7 +88,7 @@ def _line(
     )
 
 
-async def _look_up(reader: Reader, calls: Calls, wanted: Recorded) -> None:
+async def _look_up(reader: Source, calls: Calls, wanted: Recorded) -> None:
     """Learn the tool of a call that began before what is read."""
     number = call_of(wanted)
     async with aclosing(reader.stream_events(wanted.stream)) as events:

@@ -182,7 +182,8 @@ OPERATIONS: tuple[Operation, ...] = (
         method="POST",
         path="/runs/{run}/fork",
         about="Start a run that begins with what another did, up to event `seq`. With "
-        "`result`, the call of that event answers something else.",
+        "`result`, the call of that event answers something else; that needs the scope "
+        "`decide` too.",
         scopes=("run",),
         handler=fork,
         parameters=(WAIT,),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -24,6 +25,7 @@ from .operations import PREFIX, Desk, answer, routes
 from .pages import text_of
 from .problems import Refusal
 from .table import OPERATIONS
+from .ui import ui
 
 __all__ = ["application"]
 
@@ -31,6 +33,7 @@ Scrape: TypeAlias = Callable[[], tuple[str, bytes]]
 Ready: TypeAlias = Callable[[], Awaitable[Mapping[str, JSON]]]
 
 _HEALTH, _READY, _METRICS = "/healthz", "/readyz", "/metrics"
+_WHOSE = "/.well-known/oauth-protected-resource"
 _OPENAPI = f"{PREFIX}/openapi.json"
 _STREAMS_EACH, _STREAMS = 32, 256
 #: Seconds that the log may take until the host is not ready.
@@ -48,9 +51,10 @@ def application(  # noqa: PLR0913 -- each may be left out
     scrape: Scrape | None = None,
     ready: Ready | None = None,
     tools: ToolSource | None = None,
+    environ: Mapping[str, str] = os.environ,
 ) -> Edge:
     """
-    Return what is served: the control API, agents as tools, health and metrics.
+    Return what is served: control API, admin page, agents as tools, health, metrics.
 
     Args:
         service: Serves runs.
@@ -66,40 +70,43 @@ def application(  # noqa: PLR0913 -- each may be left out
         ready: Returns what is ready; each value that is ``False`` is not.
 
         tools: What servers offer, whether it was accepted or not.
+
+        environ: Where variables of the configuration are looked up.
     """
     desk = Desk(
         service=service,
         tools=tools or service.host.tools,
+        environ=environ,
+        edit=serve.edit,
         streams=Crowd(each=_STREAMS_EACH, all=_STREAMS, what="event streams"),
     )
-    open_ = {_HEALTH, _READY}
-    found = [
-        Route(_HEALTH, _Fixed(text_of({"status": "ok"}))),
-        Route(_READY, _Readiness(service, ready)),
-    ]
-    if scrape:
-        found.append(Route(_METRICS, _Metrics(scrape, open=serve.metrics == "open")))
-        open_ |= {_METRICS} if serve.metrics == "open" else set()
-    if about := metadata(serve.oauth):
-        for path in ("", MCP):
-            where = f"/.well-known/oauth-protected-resource{path}"
-            found.append(Route(where, _Fixed(text_of({**about}))))
-            open_.add(where)
+    open_ = _open(serve, ready=_Readiness(service, ready))
+    behind = [] if scrape is None else [Route(_METRICS, _Metrics(scrape, serve))]
     if serve.api:
-        found += [
-            Route(_OPENAPI, _Fixed(text_of(document()))),
-            *routes(desk, OPERATIONS),
-        ]
-        open_.add(_OPENAPI)
+        behind += routes(desk, OPERATIONS)
     if mcp and serve.mcp:
-        found.append(Route(MCP, _Whole(mcp)))
+        behind.append(Route(MCP, _Whole(mcp)))
+    to_all = {_METRICS} if serve.metrics == "open" else set[str]()
     return Edge.around(
-        Router(found, redirect_slashes=False, default=_nothing),
+        Router([*open_, *behind], redirect_slashes=False, default=_nothing),
         identity=identity,
         line=service.line,
         serve=serve,
-        open=frozenset(open_),
+        open=frozenset({route.path for route in open_} | to_all),
     )
+
+
+def _open(serve: Serve, *, ready: _Readiness) -> list[Route]:
+    """Return what is there for everybody."""
+    found = [Route(_HEALTH, _Fixed(text_of({"status": "ok"}))), Route(_READY, ready)]
+    if about := metadata(serve.oauth):
+        told = _Fixed(text_of({**about}))
+        found += [Route(f"{_WHOSE}{path}", told) for path in ("", MCP)]
+    if serve.api:
+        found.append(Route(_OPENAPI, _Fixed(text_of(document()))))
+    if serve.api and serve.ui:
+        found += ui()
+    return found
 
 
 async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
@@ -175,10 +182,11 @@ class _Metrics:
     """What is measured, for who may look at everything."""
 
     scrape: Scrape
-    open: bool
+    serve: Serve
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not self.open and not scope["caxton.principal"].may("read"):
+        is_open = self.serve.metrics == "open"
+        if not (is_open or scope["caxton.principal"].may("read")):
             raise ForbiddenError("this needs the scope read")
         media, text = await asyncio.to_thread(self.scrape)
         await Response(text, media_type=media)(scope, receive, send)

@@ -41,6 +41,7 @@ async def list_(asked: Asked) -> Response:
         {
             "$type": "caxton.approvals/v1",
             "approvals": [one.to_document() for one in found],
+            "more": len(rows) == _LOOKED_AT,
         }
     )
 
@@ -100,7 +101,8 @@ OPERATIONS: tuple[Operation, ...] = (
         id="listApprovals",
         method="GET",
         path="/approvals",
-        about="The calls that wait for a person, the oldest first.",
+        about="The calls that wait for a person, the oldest first: of the newest "
+        "runs that are suspended. `more` says that others may wait.",
         scopes=("run", "read", "decide"),
         handler=list_,
         parameters=(

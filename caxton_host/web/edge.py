@@ -38,8 +38,11 @@ _LARGE = 128 * 1024
 _ALL = 2048
 _OVERLOADED, _PARSE_ERROR, _INVALID = -32000, -32700, -32600
 
-_MAY_SEND = "authorization, content-type, idempotency-key, last-event-id"
-_METHODS = "GET, POST, DELETE"
+_MAY_SEND = (
+    "authorization, content-type, idempotency-key, last-event-id, "
+    "mcp-protocol-version, mcp-session-id, mcp-method, mcp-name"
+)
+_METHODS = "GET, POST, PUT, DELETE"
 _BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -111,7 +114,8 @@ class Edge:
         except GoneError:
             logger.debug("a client is gone")
         except Exception as exc:
-            problem = problem_of(exc)
+            who: Principal | None = scope.get("caxton.principal")
+            problem = problem_of(exc, inside=who is not None and who.may("admin"))
             if answering.started:
                 raise
             await respond(answering, problem, scope["path"])
@@ -120,16 +124,9 @@ class Edge:
         self, scope: Scope, receive: Receive, answering: Answering
     ) -> None:
         headers = headers_of(scope)
-        local = (scope.get("server") or ("", None))[0]
-        self.names.check_host(headers.get("host", []), local)
-        origin = self.names.check_origin(headers.get("origin", []), local)
+        origin = self._origin(scope, headers)
         if origin:
-            answering.headers |= {
-                "access-control-allow-origin": origin,
-                "access-control-expose-headers": "location, retry-after",
-                "vary": "origin",
-            }
-            answering.headers.pop("cross-origin-resource-policy")
+            answering.readable_by(origin)
         self.bodies.check(headers)
         if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
             await _preflight(answering, allowed=origin is not None)
@@ -154,6 +151,12 @@ class Edge:
                     return
                 scope["caxton.body"] = await self._value(headers, body)
                 await self.app(scope, again, send)
+
+    def _origin(self, scope: Scope, headers: Mapping[str, Sequence[str]]) -> str | None:
+        """Return the origin whose pages may read the answer; refuse other names."""
+        local = (scope.get("server") or ("", None))[0]
+        self.names.check_host(headers.get("host", []), local)
+        return self.names.check_origin(headers.get("origin", []), local)
 
     async def _value(self, headers: Mapping[str, Sequence[str]], body: bytes) -> JSON:
         """Return what the body of a request holds; ``None`` if it has none."""

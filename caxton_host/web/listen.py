@@ -129,7 +129,8 @@ async def listening(
             server_header=False,
             access_log=False,
             log_config=None,
-            log_level="warning",
+            # What is no HTTP is answered, and not worth a line.
+            log_level="error",
             # asyncio takes in as many before it does anything else.
             backlog=_AT_ONCE,
             timeout_keep_alive=_IDLE,

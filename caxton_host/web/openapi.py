@@ -139,7 +139,7 @@ def _answer(one: Answer) -> dict[str, JSON]:
 
 
 def _problems(one: Operation) -> dict[str, JSON]:
-    kinds = [*_ALWAYS, *one.problems, *(_WITH_BODY if one.method == "POST" else ())]
+    kinds = [*_ALWAYS, *one.problems, *(_WITH_BODY if one.method != "GET" else ())]
     return {
         str(status): {"$ref": f"#/components/responses/Problem{status}"}
         for status in sorted({KINDS[kind][0] for kind in kinds})

@@ -6,6 +6,7 @@ What can be asked of a host, as a table: the routes and their document are made 
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -71,12 +72,21 @@ class Desk:
 
         tools: What all servers offer, accepted or not.
 
+        environ: Where variables of the configuration are looked up.
+
+        edit: Servers may be changed.
+
         streams: Who follows events.
+
+        editing: Held by who changes the configuration.
     """
 
     service: Service
     tools: ToolSource
+    environ: Mapping[str, str] = field(repr=False)
+    edit: bool
     streams: Crowd
+    editing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,6 +96,10 @@ _ERRORS: Mapping[type[BaseException], str] = {
 }
 
 
+#: Kinds whose details say how a host is built: files, addresses, commands.
+_INNER = frozenset({"store", "broken-log", "sandbox", "server-unavailable", "internal"})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """
@@ -149,8 +153,15 @@ class Refusal(Exception):  # noqa: N818 -- a verdict, not a fault
         self.problem = Problem(kind=kind, detail=detail, fix=fix, headers=headers)
 
 
-def problem_of(exc: Exception) -> Problem:
-    """Return what to tell of an error. One that nobody meant to raise is logged."""
+def problem_of(exc: Exception, *, inside: bool = False) -> Problem:
+    """
+    Return what to tell of an error. One that nobody meant to raise is logged.
+
+    Args:
+        exc: The error.
+
+        inside: Whoever asks may know how the host is built.
+    """
     match exc:
         case Refusal():
             return exc.problem
@@ -171,8 +182,10 @@ def problem_of(exc: Exception) -> Problem:
             )
         case CaxtonError():
             kind = next(_ERRORS[cls] for cls in type(exc).__mro__ if cls in _ERRORS)
-            if KINDS[kind][0] == 500:  # noqa: PLR2004 -- ours
-                logger.error("a request failed: %s", exc)
+            if kind in _INNER:
+                logger.warning("a request failed: %s", exc)
+                if not inside:
+                    return Problem(kind=kind, fix="ask who runs the host")
             return Problem(kind=kind, detail=str(exc), fix=exc.fix)
         case _:
             logger.error("a request failed", exc_info=exc)

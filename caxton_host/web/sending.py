@@ -45,6 +45,15 @@ class Answering:
     unread: bool = False
     started: bool = False
 
+    def readable_by(self, origin: str) -> None:
+        """Let pages of *origin* read the answer."""
+        self.headers |= {
+            "access-control-allow-origin": origin,
+            "access-control-expose-headers": "location, retry-after, mcp-session-id",
+            "vary": "origin",
+        }
+        self.headers.pop("cross-origin-resource-policy")
+
     async def __call__(self, message: Message) -> None:
         """Send a message."""
         if message["type"] == "http.response.start":

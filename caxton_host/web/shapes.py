@@ -33,7 +33,7 @@ def _list(name: str) -> dict[str, JSON]:
     return {"type": "array", "items": _ref(name)}
 
 
-def _document(kind: str, **keys: JSON) -> dict[str, JSON]:
+def _document(kind: str, /, **keys: JSON) -> dict[str, JSON]:
     """Return the schema of a document that always has these keys."""
     return {
         "type": "object",
@@ -150,7 +150,7 @@ SHAPES: Mapping[str, dict[str, JSON]] = {
         until=_MAYBE_NUMBER,
         expired=_FLAG,
     ),
-    "Approvals": _document("approvals", approvals=_list("Approval")),
+    "Approvals": _document("approvals", approvals=_list("Approval"), more=_FLAG),
     "Server": _SERVER,
     "Servers": _document("servers", servers=_list("Server")),
     "ServerTest": _document(
@@ -170,6 +170,22 @@ SHAPES: Mapping[str, dict[str, JSON]] = {
     "Restarts": _document("restarts", hosts=_list("Restart")),
     "Reload": _document("reload", host=_TEXT, reloaded=_FLAG, outcome=_TEXT),
     "Reloads": _document("reloads", hosts=_list("Reload")),
+    "ServerEdit": _document(
+        "server-edit",
+        change={"enum": ["added", "changed", "removed"]},
+        name=_TEXT,
+        hosts=_list("Reload"),
+    ),
+    "Caller": _document(
+        "caller",
+        kind=_TEXT,
+        id=_TEXT,
+        authenticated=_FLAG,
+        scopes=_TEXTS,
+        agents=_TEXTS,
+        roles=_TEXTS,
+        edit=_FLAG,
+    ),
     "Tool": _document(
         "tool",
         server=_TEXT,

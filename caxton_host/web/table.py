@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
-from . import acts, agents, approvals, blobs, events, log, runs, servers
+from . import (
+    acts,
+    agents,
+    approvals,
+    blobs,
+    caller,
+    editing,
+    events,
+    log,
+    runs,
+    servers,
+)
 from .operations import Operation
 
 __all__ = ["OPERATIONS"]
 
 OPERATIONS: tuple[Operation, ...] = tuple(
     operation
-    for part in (runs, events, blobs, acts, approvals, servers, agents, log)
+    for part in (
+        runs,
+        events,
+        blobs,
+        acts,
+        approvals,
+        servers,
+        editing,
+        agents,
+        log,
+        caller,
+    )
     for operation in part.OPERATIONS
 )

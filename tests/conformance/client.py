@@ -1,9 +1,10 @@
 """
 The host's own client of tools, as the official conformance suite drives it.
 
-    python client.py URL
+    python -m tests.conformance.client SOCKET
 
-It starts as a run does, by asking what there is, and then makes the calls that the
+Whoever comes to the socket, `launch.py`, gets a process of its own that runs it: it
+starts as a run does, by asking what there is, and then makes the calls that the
 scenario gives it, or one of each tool. When the host says that somebody has to log in,
 somebody does, with a browser that has no screen, and the host tries again.
 """
@@ -13,7 +14,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
+import socket
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -140,5 +144,35 @@ async def _main(url: str) -> None:
         await _use(config, folder)
 
 
+def _run(peer: socket.socket) -> None:
+    """Run it for *peer*, with the streams of that process."""
+    said, streams, _, _ = socket.recv_fds(peer, 1 << 16, 3)
+    while len(said) < 4 + int.from_bytes(said[:4], "big"):
+        said += peer.recv(1 << 16)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    url, os.environ["MCP_CONFORMANCE_CONTEXT"] = said[4:].decode().split("\n", 1)
+    code = 1
+    try:
+        asyncio.run(_main(url))
+        code = 0
+    except BaseException:  # noqa: BLE001 -- the suite is to see whatever it was
+        traceback.print_exc()
+    peer.send(bytes([code]))
+
+
+def _listen(path: str) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen(100)
+        while True:
+            peer, _ = listener.accept()
+            if not os.fork():
+                _run(peer)
+                os._exit(0)
+            peer.close()
+
+
 if __name__ == "__main__":
-    asyncio.run(_main(sys.argv[-1]))
+    _listen(sys.argv[-1])

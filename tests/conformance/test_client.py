@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,13 +16,29 @@ from tests.others import Programs
 HERE = Path(__file__).parent
 
 
+@pytest.fixture
+def clients(tmp_path: Path) -> Iterator[Path]:
+    """Return the socket where clients begin."""
+    path = tmp_path / "clients"
+    command = [sys.executable, "-m", "tests.conformance.client", path]
+    with subprocess.Popen(command, cwd=HERE.parents[1]) as child:
+        try:
+            while not path.exists():
+                assert child.poll() is None
+                time.sleep(0.02)
+            yield path
+        finally:
+            child.kill()
+
+
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
 def test_the_client_passes_the_official_suite_but_for_what_is_listed(
-    programs: Programs, tmp_path: Path, revision: str
+    programs: Programs, clients: Path, tmp_path: Path, revision: str
 ) -> None:
     # The suite starts all clients at once. About two at a time do, by their number.
-    client = f"flock {tmp_path}/$(($$%2)) {sys.executable} -m tests.conformance.client"
+    launch = f"{sys.executable} -IS {HERE / 'launch.py'} {clients}"
+    client = f"flock {tmp_path}/$(($$%2)) {launch}"
     done = subprocess.run(
         [
             *programs("conformance"),

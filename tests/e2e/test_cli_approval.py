@@ -16,6 +16,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from caxton_host.cli import caxton, execute
+from tests import standin
 
 from .guests import call, guest
 from .shell import SOON, Done, Shell, toml
@@ -32,8 +33,7 @@ TWO = guest(
 
 def configure(shell: Shell, approve: str = OPS, module: bytes = ONE) -> Shell:
     server: dict[str, object] = {
-        "command": "python",
-        "args": ["-m", "caxton_host.demo_server"],
+        **standin.command(),
         "env": {"SESSION_TOKEN": CANARY},
     }
     rule = f"[[agents.a.allow]]\ntools = ['demo/*']\n{approve}"

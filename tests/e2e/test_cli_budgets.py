@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
+
+from tests import standin
 
 from .guests import call, guest
 from .shell import Shell, toml
@@ -24,7 +24,7 @@ concurrency = 2
 [[agents.payer.allow]]
 tools = ["demo/echo"]
 """
-DEMO = {"command": sys.executable, "args": ["-m", "caxton_host.demo_server"]}
+DEMO = standin.command()
 
 
 @pytest.fixture

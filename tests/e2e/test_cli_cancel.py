@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests import standin
+
 from .guests import call, guest
 from .shell import SOON, Shell, processes, toml
 
@@ -30,8 +32,7 @@ def until(condition: Callable[[], object]) -> None:
 
 def configure(shell: Shell, **store: str) -> Shell:
     server = {
-        "command": "python",
-        "args": ["-X", f"of={shell.folder}", "-m", "caxton_host.demo_server"],
+        **standin.command(f"of={shell.folder}"),
         "env": {"SESSION_TOKEN": "hunter2-hunter2"},
     }
     tables: dict[str, dict[str, Any]] = {

@@ -6,11 +6,12 @@ import shutil
 
 import pytest
 
+from tests import standin
 from tests.components import LOOP, SHOW, call, component, place, text
 
 from .shell import Shell, toml
 
-DEMO = {"command": "python", "args": ["-m", "caxton_host.demo_server"]}
+DEMO = standin.command()
 TOOL = "mcp__demo__echo"
 DATA, CALL = call(TOOL, '{"text": "héllo"}')
 MANY = f'[["{TOOL}",{{"text":"1"}}],["{TOOL}",{{"text":"2","text":"3"}}],["no",{{}}]]'

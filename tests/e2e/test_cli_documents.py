@@ -310,6 +310,8 @@ def test_every_document_says_what_it_is(ran: Shell) -> None:
         "doctor",
         "events export @last",
         "init other",
+        "mcp install claude-code",
+        "mcp install generic",
         "server list",
         "server test demo",
         "server logs demo",

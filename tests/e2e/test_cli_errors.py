@@ -17,6 +17,7 @@ import pytest
 
 from caxton_host.building import find_shared
 from caxton_host.sandbox import confine
+from tests import standin
 
 from .guests import SPINS, call, guest
 from .shell import Done, Shell
@@ -26,11 +27,9 @@ CANARY = "hunter2-?canary>correct~horse"
 
 Arranged: TypeAlias = Callable[[Shell], object]
 
-CONFIG = """\
-version = 1
-[servers.demo]
-command = "python"
-args = ["-m", "caxton_host.demo_server"]
+CONFIG = (
+    f"version = 1\n[servers.demo]\n{standin.toml()}\n"
+    """\
 env = { API_KEY = "${env:CANARY}" }
 [context]
 customer_id = { required = true }
@@ -40,6 +39,7 @@ limits = { input = "1KiB" }
 [[agents.weather.allow]]
 tools = ["demo/get_weather"]
 """
+)
 
 
 def _section(number: int, body: bytes) -> bytes:
@@ -434,7 +434,7 @@ def test_no_secret_is_shown_or_stored_by_a_run_that_works(weather: Shell) -> Non
     # law 8
     state = str(weather.folder / "state")
     arguments = ["-S", str(FAULTY), "tells_environment", state]
-    told = CONFIG.replace('["-m", "caxton_host.demo_server"]', json.dumps(arguments))
+    told = CONFIG.replace(json.dumps(standin.command()["args"]), json.dumps(arguments))
     weather.write("caxton.toml", told.replace("demo/get_weather", "demo/*"))
     weather.write("weather.wasm", guest(call("mcp__demo__act"), output=True))
     run = weather(*RUN, "-i", f'"{CANARY}"')

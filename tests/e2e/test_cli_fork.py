@@ -9,14 +9,13 @@ import subprocess
 
 import pytest
 
+from tests import standin
+
 from .guests import call, guest, log
 from .shell import SOON, Shell, toml
 from .test_cli_process import until
 
-DEMO: dict[str, object] = {
-    "command": "python",
-    "args": ["-m", "caxton_host.demo_server"],
-}
+DEMO: dict[str, object] = standin.command()
 ALLOW = '[[agents.a.allow]]\ntools = ["demo/*"]'
 #: 1 start, 2 line, 3-4 call 1, 5-6 call 2, 7 line, 8-9 call 3, 10 end.
 AGENT = guest(
@@ -110,7 +109,7 @@ def test_fork_has_the_grants_of_today(ran: Shell) -> None:  # law 4
 
 def test_fork_of_an_agent_that_is_not_configured_is_warned_of(shell: Shell) -> None:
     shell.write("a.wasm", AGENT)
-    server = ("--server", "demo=python -m caxton_host.demo_server")
+    server = ("--server", f"demo={standin.typed()}")
     shell("run", "a.wasm", *server, "--allow", "demo/echo")
 
     done = shell("runs", "fork", "@last", "--at", "6", *server)

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
+from tests import standin
+
 from .guests import call, guest
 from .shell import Shell, toml
 
-DEMO = {
-    "servers.demo": {"command": "python", "args": ["-m", "caxton_host.demo_server"]}
-}
+DEMO = {"servers.demo": standin.command()}
 WEATHER = """
 [agents.weather]
 module = "weather.wasm"

@@ -16,6 +16,7 @@ from caxton_host.core.checkpoint import Note
 from caxton_host.errors import StoreError
 from caxton_host.store import backup as backups
 from caxton_host.store.sql import SqlStore
+from tests import standin
 
 from .guests import call, guest
 from .shell import Shell, toml
@@ -189,7 +190,7 @@ def test_run_that_is_not_there_makes_no_database(shell: Shell) -> None:
 
 @pytest.fixture
 def hashed(shell: Shell) -> Shell:
-    demo = {"command": sys.executable, "args": ["-m", "caxton_host.demo_server"]}
+    demo = standin.command()
     shell.write(
         "caxton.toml",
         toml(

@@ -16,11 +16,13 @@ from pathlib import Path
 
 import pytest
 
+from tests import standin
+
 from .guests import SPINS, call, guest
 from .shell import CAXTON, SOON, Shell, processes, toml
 
 FAULTY = Path(__file__).parents[1] / "integration" / "mcp" / "faulty_server.py"
-DEMO = {"command": "python", "args": ["-m", "caxton_host.demo_server"]}
+DEMO = standin.command()
 ALLOW = '[[agents.a.allow]]\ntools = ["demo/*"]'
 SLOW = guest(call("mcp__demo__slow", seconds=3600))
 

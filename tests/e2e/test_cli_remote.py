@@ -6,11 +6,14 @@ import json
 import re
 import shlex
 import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from tests import standin
 from tests.served import Served, served
 
 from .guests import call, guest
@@ -40,8 +43,7 @@ RULES = (
 
 def configure(shell: Shell) -> None:
     server: dict[str, object] = {
-        "command": "python",
-        "args": ["-m", "caxton_host.demo_server"],
+        **standin.command(),
         "env": {"SESSION_TOKEN": CANARY},
     }
     tables: dict[str, dict[str, object]] = {"servers.demo": server}
@@ -117,6 +119,10 @@ def test_what_is_there_is_shown_as_here(both: Both) -> None:
         ("events", "tail", "--json"),
         ("events", "tail", "--all", "--json"),
         ("events", "tail", "--after", "no cursor"),
+        ("events", "export", "@last"),
+        ("events", "export", "--all", "--json"),
+        ("events", "export", "--agent", "a", "--outcome", "denied", "--since", "1h"),
+        ("events", "export", "--tool", "demo/*", "--until", "2020-01-01"),
         ("approval", "list"),
         ("approval", "list", "--agent", "asks", "--json"),
         ("approval", "list", "--agent", "nobody"),
@@ -125,13 +131,10 @@ def test_what_is_there_is_shown_as_here(both: Both) -> None:
         ("approval", "show", "@last", "7"),
         ("server", "list"),
         ("server", "list", "--json"),
-        ("server", "tools", "demo"),
         ("server", "test", "demo", "--json"),
         ("tool", "list"),
         ("tool", "list", "--server", "demo", "--json"),
         ("tool", "show", "demo/echo"),
-        ("tool", "show", "demo/echo", "--json"),
-        ("tool", "show", "demo/ech"),
         ("tool", "show", "echo"),
         ("agent", "list"),
         ("agent", "list", "--json"),
@@ -291,6 +294,83 @@ def test_who_asks_is_who_the_token_says(both: Both) -> None:  # law 8
         wrong.fix == "put a valid token into $CAXTON_TOKEN, or name --token-file FILE"
     )
     assert "caxton_wrong" not in wrong.err
+
+
+NASTY: dict[str, object] = {
+    "runs": [
+        {
+            "run_id": "0",
+            "agent": "\x1b[31m\u202e",
+            "started_at": 10**18,
+            "duration_ms": 1e300,
+        }
+    ],
+    "next": None,
+    "servers": [{"name": "\x1b[2J", "live": [], "as_of": "now"}],
+    "agents": [{"name": "a", "module": 7, "grants": {"allow": 3}}],
+    "approvals": [{"run_id": "$(id)"}],
+    "tools": [{"server": "a", "tool": ["\x1b]0;"], "on_change": {}}],
+    "hosts": [{"host": "\x1b[31m", "outcome": {}}],
+    "asks": 1,
+    "problem": None,
+    "events": [{"cursor": "1", "type": "RunStarted", "payload": {}}],
+}
+
+
+class Hostile(BaseHTTPRequestHandler):
+    """Answers everything with the same."""
+
+    def do_GET(self) -> None:
+        self.rfile.read(int(self.headers.get("content-length", 0)))
+        body = json.dumps(NASTY).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET  # noqa: N815 -- its name
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- its signature
+        del format, args
+
+
+def test_a_hostile_host_cannot_steer_the_terminal_or_break_a_command(
+    shell: Shell,
+) -> None:
+    with HTTPServer(("127.0.0.1", 0), Hostile) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            commands: tuple[tuple[str, ...], ...] = (
+                ("run", "a"),
+                ("runs", "list"),
+                ("runs", "show", "@last"),
+                ("runs", "explain", "0", "1"),
+                ("runs", "cancel", "0"),
+                ("replay", "0"),
+                ("events", "list", "0"),
+                ("events", "tail"),
+                ("events", "export", "--all"),
+                ("approval", "list"),
+                ("approval", "approve", "0"),
+                ("server", "list"),
+                ("server", "test", "a"),
+                ("server", "restart", "a"),
+                ("tool", "list"),
+                ("agent", "list"),
+                ("grant", "explain", "a", "b/c"),
+                ("audit", "checkpoint"),
+            )
+            for words in commands:
+                host = f"http://127.0.0.1:{server.server_port}"
+                done = shell("--host", host, *words)
+                assert done.code == 6, (words, done)
+                assert done.fix == "name the address that caxton serve prints"
+                assert (done.out + done.err).replace("\n", "").isprintable(), words
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_the_page_about_hosts(shell: Shell) -> None:

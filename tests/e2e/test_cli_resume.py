@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests import standin
+
 from .guests import call, guest
 from .shell import Shell, processes, toml
 from .test_cli_process import until
@@ -24,8 +26,7 @@ PAID = {"content": [{"type": "text", "text": "paid"}]}
 
 def configuration(shell: Shell, *, effect: str = "unsafe", allow: str = ALLOW) -> str:
     server: dict[str, object] = {
-        "command": "python",
-        "args": ["-X", f"of={shell.folder}", "-m", "caxton_host.demo_server"],
+        **standin.command(f"of={shell.folder}"),
     }
     tables: dict[str, dict[str, object]] = {
         "servers.demo": server,
@@ -203,7 +204,7 @@ def test_run_of_a_file_is_resumed_with_the_grants_that_are_typed_again(
     shell: Shell,
 ) -> None:
     shell.write("a.wasm", AGENT)
-    words = ["--server", f"demo=python -X of={shell.folder} -m caxton_host.demo_server"]
+    words = ["--server", f"demo={standin.typed(f'of={shell.folder}')}"]
     with shell.started("run", "a.wasm", *words, "--allow", "demo/*") as host:
         until(lambda: shell.types().count("ToolInvoked") == 2)
         host.kill()

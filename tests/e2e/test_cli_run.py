@@ -14,12 +14,13 @@ from caxton_host import bootstrap
 from caxton_host.config import Paths
 from caxton_host.core.calls import JSON
 from caxton_host.core.places import Places
+from tests import standin
 
 from .guests import SPINS, TRAPS, call, guest, log
 from .shell import Done, Shell, processes, toml
 
 FAULTY = Path(__file__).parents[1] / "integration" / "mcp" / "faulty_server.py"
-DEMO = {"command": "python", "args": ["-m", "caxton_host.demo_server"]}
+DEMO = standin.command()
 ALLOW = '[[agents.a.allow]]\ntools = ["demo/*"]'
 
 
@@ -237,7 +238,7 @@ def test_each_distinct_denial_is_told_once_with_the_grant_to_paste(
 
 def test_a_module_of_no_configuration_is_told_the_option(shell: Shell) -> None:
     shell.write("a.wasm", guest(call("mcp__demo__echo", text="hi")))
-    server = "demo=python -m caxton_host.demo_server"
+    server = f"demo={standin.typed()}"
     words = ("run", "a.wasm", "--server", server, "--fail-on-denied")
     denied = shell(*words)
     assert denied.code == 1

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import subprocess
 
 import httpx
 import pytest
 from mcp import Client, StdioServerParameters
 
+from tests import standin
 from tests.load.storm import storm
 
 from .guests import call, guest
@@ -20,8 +22,7 @@ from .test_cli_cancel import until
 CONFIG = """\
 version = 1
 [servers.demo]
-command = "python"
-args = ["-X", "of={folder}", "-m", "caxton_host.demo_server"]
+{demo}
 tools.slow.effect = "read"
 [agents.quick]
 module = "quick.wasm"
@@ -45,7 +46,7 @@ NEW = '[agents.new]\nmodule = "quick.wasm"\nexpose = { mcp = true }\n'
 
 @pytest.fixture
 def desk(shell: Shell) -> Shell:
-    shell.write("caxton.toml", CONFIG.format(folder=shell.folder))
+    shell.write("caxton.toml", CONFIG.format(demo=standin.toml(f"of={shell.folder}")))
     weather = call("mcp__demo__get_weather", location="Oslo")
     shell.write("quick.wasm", guest(weather, output={"sky": "clear"}))
     shell.write("brief.wasm", guest(call("mcp__demo__slow", seconds=0.3)))
@@ -222,6 +223,18 @@ async def test_a_client_on_stdio_is_the_user_of_the_machine(desk: Shell) -> None
     assert done.structured_content == {"sky": "clear"}
     (row,) = desk.rows("SELECT actor FROM runs")
     assert '"kind": "local"' in row[0]
+
+
+def test_a_host_on_stdio_stops_though_its_client_does_not_hang_up(desk: Shell) -> None:
+    with desk.started("serve", "--stdio", stdin=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+        child.stdin.flush()
+        assert json.loads(child.stdout.readline())["id"] == 1
+        child.send_signal(signal.SIGTERM)
+
+        assert child.wait(SOON) == 0
 
 
 def test_a_user_of_the_machine_needs_no_token_if_it_is_said(desk: Shell) -> None:

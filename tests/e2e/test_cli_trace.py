@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from tests import standin
 from tests.collector import Collector, attributes, collecting
 
 from .guests import call, guest
@@ -30,7 +31,7 @@ def collector() -> Iterator[Collector]:
 @pytest.fixture
 def traced(shell: Shell, collector: Collector) -> Shell:
     """Return a folder with a run whose spans were sent."""
-    server = {"command": "python", "args": ["-m", "caxton_host.demo_server"]}
+    server = standin.command()
     tables: dict[str, dict[str, object]] = {
         "telemetry": {"endpoint": collector.url},
         "servers.demo": dict(server),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from caxton_host.web.problems import KINDS
+from tests import standin
 
 from .guests import call, guest
 from .serving import Host, served
@@ -16,11 +17,9 @@ from .shell import SOON, Shell
 from .test_docs import ROOT, blocks, commands
 
 PAGE = ROOT / "docs" / "reference" / "control-api.md"
-CONFIG = """\
-version = 1
-[servers.demo]
-command = "python"
-args = ["-m", "caxton_host.demo_server"]
+CONFIG = (
+    f"version = 1\n[servers.demo]\n{standin.toml()}\n"
+    """\
 [agents.weather]
 module = "weather.wasm"
 allow = [{ tools = ["demo/*"] }]
@@ -28,6 +27,7 @@ allow = [{ tools = ["demo/*"] }]
 module = "weather.wasm"
 allow = [{ tools = ["demo/*"], approve = {} }]
 """
+)
 
 
 class Reader:

@@ -92,6 +92,7 @@ def add(shell: Shell, text: str) -> None:
 
 def test_the_readme(shell: Shell) -> None:
     typed: list[str] = []
+    out = ""
     here = "http://127.0.0.1:8080"
     with contextlib.ExitStack() as stack:
         for language, _, text in blocks(README):

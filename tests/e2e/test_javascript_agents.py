@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from caxton_host.building import build_agent, find_shared
+from tests import standin
 from tests.javascript import install
 
 from .shell import Shell
 
-ECHO = ("--server", "demo=python -m caxton_host.demo_server", "--allow", "demo/echo")
+ECHO = ("--server", f"demo={standin.typed()}", "--allow", "demo/echo")
 Agent = Callable[[str], bytes]
 
 #: Everything of the language that differs from one run to the next elsewhere.

@@ -208,6 +208,7 @@ async def test_run_goes_on_when_its_log_is_back(house: House) -> None:  # laws 7
     history = await house.store.read(f"run/{run_id}")
     if isinstance(history[-1].event, RunSuspended):
         call = history[-1].event.call
+        assert call is not None
         (seq,) = [
             one.seq
             for one in history

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
 from caxton_host.pytest_plugin import _file_name
+from tests import standin
 
 from .shell import toml
 
@@ -16,7 +16,7 @@ pytest_plugins = ["pytester"]
 ROOT = Path(__file__).resolve().parents[2]
 WEATHER = ROOT / "agents" / "weather" / "weather.wasm"
 ECHO = ROOT / "agents" / "echo" / "echo.wasm"
-DEMO = {"command": sys.executable, "args": ["-m", "caxton_host.demo_server"]}
+DEMO = standin.command()
 GRANT = """
 [agents.weather]
 names = { weather = "demo/get_weather" }

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from caxton_host.building import build_agent, find_shared
+from tests import standin
 from tests.others import Programs
 from tests.shared import once
 
@@ -114,7 +115,7 @@ def test_the_assistant_answers_in_rounds_and_takes_no_for_an_answer(
     shell: Shell, assistant: Path, *, mailing: bool
 ) -> None:
     shutil.copy(assistant, shell.folder)
-    demo = {"command": sys.executable, "args": ["-m", "caxton_host.demo_server"]}
+    demo = standin.command()
     agent = {"module": "assistant.wasm"}
     more = {"names": {"mcp__mail__send": "demo/echo"}} if mailing else {}
     allow = ["model/complete", "demo/get_weather"] + ["demo/echo"] * mailing

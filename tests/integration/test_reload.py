@@ -21,6 +21,7 @@ from caxton_host.config import Config, Paths, load
 from caxton_host.core.calls import JSON
 from caxton_host.core.events import ConfigLoaded, RunStarted, ToolCompleted
 from caxton_host.host import RunRequest
+from tests import standin
 from tests.e2e.guests import call, guest
 from tests.e2e.shell import processes
 from tests.integration.mcp.conftest import FAULTY, noted
@@ -72,8 +73,7 @@ def config(
 version = 1
 {top}
 [servers.demo]
-command = "{sys.executable}"
-args = ["-m", "caxton_host.demo_server"]
+{standin.toml()}
 {demo}
 [servers.kept]
 command = "{sys.executable}"
@@ -152,8 +152,7 @@ async def test_run_goes_on_and_the_next_one_has_what_the_file_says_now(
 async def test_servers_come_and_go(place: Place) -> None:
     more = f"""
 [servers.more]
-command = "{sys.executable}"
-args = ["-m", "caxton_host.demo_server"]
+{standin.toml()}
 """
     await place.run(call("mcp__kept__echo", text="a"))
     place.write(extra=more)

@@ -148,3 +148,19 @@ def test_a_run_that_is_taken_over_waits_whatever_there_is() -> None:
     here.admit("host")
 
     assert here.present == 2
+
+
+async def test_who_hangs_up_while_another_leaves_is_gone_and_nothing_else() -> None:
+    here, _ = line(places=1)
+    first, second = here.take("ann"), here.take("ann")
+    await first.turn()
+    waiting = asyncio.create_task(second.turn())
+    await asyncio.sleep(0)
+
+    waiting.cancel()
+    first.leave()
+    await asyncio.wait([waiting])
+    second.leave()
+
+    assert waiting.cancelled()
+    assert (here.inside, here.present) == (0, 0)

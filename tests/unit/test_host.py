@@ -45,6 +45,7 @@ from caxton_host.ports import (
     Prepared,
     Refused,
     Reservation,
+    ToolRequest,
     Trace,
 )
 from caxton_host.recording import guest_for
@@ -486,6 +487,39 @@ async def test_store_that_fails_ends_the_run_with_its_error() -> None:  # law 3
     assert isinstance(scene.tools, FakeTools)
     assert scene.tools.asked == []
     assert types(await scene.events()) == ["RunStarted"]
+
+
+async def test_run_that_begins_ahead_sends_nothing_before_its_start_is_durable() -> (
+    None
+):
+    # law 3
+    scene = Scene(calling("weather"))
+    logs: list[MemoryLog] = []
+    make = scene.store.create
+
+    def create(stream: str, trace: Trace | None = None) -> MemoryLog:
+        logs.append(make(stream, trace))
+        return logs[-1]
+
+    durable: list[int] = []
+
+    class Asking(FakeTools):
+        async def call_tool(self, request: ToolRequest) -> Completed:
+            durable.append(logs[-1].durable)
+            return await super().call_tool(request)
+
+    scene.tools = Asking(ANSWERS)
+    scene.host = replace(scene.host, tools=scene.tools)
+    scene.store.create = create  # type: ignore[method-assign]
+    begun: list[int] = []
+
+    await scene.host.start(
+        scene.request,
+        on_started=lambda _: begun.append(logs[-1].durable),
+        ahead=True,
+    )
+
+    assert (begun, durable) == ([0], [2])
 
 
 # -- a worker dies -------------------------------------------------------------

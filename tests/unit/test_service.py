@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,12 @@ from caxton_host.errors import (
 )
 from caxton_host.service import Submission
 from tests.office import ANN, BOB, BOSS, Office, Slow, who
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not true():  # noqa: ASYNC110 -- nothing tells
+            await asyncio.sleep(0)
 
 
 async def test_a_run_goes_on_in_the_background_for_its_principal(
@@ -255,3 +262,94 @@ async def test_a_run_is_forked_by_who_started_it(tmp_path: Path) -> None:
     fork = await office.service.fork(ANN, run_id, 3)
 
     assert await office.done(fork) == "completed"
+
+
+async def test_who_asked_first_and_hung_up_takes_nobody_along(tmp_path: Path) -> None:
+    office = Office(tmp_path, tools=Slow(), places=1)
+    await office.start()
+    first = asyncio.create_task(office.start(key="k1"))
+    await until(lambda: office.service.line.waiting == 1)
+    others = [asyncio.create_task(office.start(key="k1")) for _ in range(2)]
+    await asyncio.sleep(0.01)
+
+    first.cancel()
+    await asyncio.wait([first])
+    assert isinstance(office.tools, Slow)
+    office.tools.let.set()
+
+    (run_id,) = {*await asyncio.gather(*others)}
+    assert await office.done(run_id) == "completed"
+    assert office.service.line.present == 0
+
+
+async def test_who_waits_in_a_host_that_stops_is_told_to_come_again(
+    tmp_path: Path,
+) -> None:
+    # law 10
+    office = Office(tmp_path, tools=Slow(), places=1)
+    await office.start()
+    waiting = asyncio.create_task(office.start())
+    await until(lambda: office.service.line.waiting == 1)
+
+    await office.service.background.drain(0)
+
+    with pytest.raises(OverloadedError, match="stop"):
+        await waiting
+    assert office.service.line.present == 0
+
+
+async def test_a_run_of_an_agent_that_is_gone_is_left_as_it_is(tmp_path: Path) -> None:
+    # law 4: nothing is granted to it now, and its log is not to say so call by call
+    tools = Slow()
+    office = Office(tmp_path, tools=tools)
+    run_id = await office.start()
+    await tools.reached.wait()
+    await office.service.background.drain(0)
+    before = await office.types(run_id)
+    office.service.line.closed = False
+    office.config = replace(office.config, agents={})
+
+    assert await office.service.take_over() == 0
+    with pytest.raises(UsageError, match="nothing is granted to it now"):
+        await office.service.resume(ANN, run_id)
+
+    assert await office.types(run_id) == before
+    assert office.service.line.present == 0
+
+
+async def test_a_run_goes_on_with_private_variables_of_the_configuration(
+    tmp_path: Path,
+) -> None:
+    tools = Slow()
+    office = Office(tmp_path, tools=tools, context={"key": ContextVar(private=True)})
+    run_id = await office.service.submit(
+        ANN, Submission(agent="weather", variables={"key": "a secret word"})
+    )
+    await tools.reached.wait()
+    await office.service.background.drain(0)
+    office.service.line.closed = False
+    required = {"key": ContextVar(private=True, required=True)}
+    office.config = replace(office.config, context=required)
+
+    with pytest.raises(UsageError, match="'key' is required"):
+        await office.service.resume(ANN, run_id)
+
+    known = {"key": ContextVar(private=True, default="another word")}
+    office.config = replace(office.config, context=known)
+    assert await office.service.take_over() == 1
+
+
+async def test_a_run_of_an_agent_that_is_not_ones_own_any_more_stays(
+    tmp_path: Path,
+) -> None:
+    # law 4
+    office = Office(tmp_path, tools=Slow())
+    run_id = await office.start()
+    await office.service.background.drain(0)
+    office.service.line.closed = False
+
+    with pytest.raises(ForbiddenError, match="agent"):
+        await office.service.resume(who("ann", agents=("bank*",)), run_id)
+
+    assert await office.done(run_id) == "suspended"
+    assert office.service.line.present == 0

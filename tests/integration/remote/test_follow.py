@@ -69,6 +69,32 @@ async def test_none_is_missed_and_none_comes_twice(
     assert server.connections > 10
 
 
+async def test_the_end_is_where_it_was_when_somebody_asked(
+    server: Server, remote: Remote
+) -> None:
+    # The first connection says where the end is, and breaks before an event comes.
+    sent = [HEAD + b"id: p-38\n\n"]
+
+    async def script(writer: asyncio.StreamWriter) -> None:
+        after = server.sent_headers["last-event-id"]
+        writer.write(sent.pop() if after == "end" else HEAD + event(39) + event(LAST))
+        await writer.drain()
+
+    server.script, server.close_after = script, True
+    tail = RemoteLog(remote).tail("end", stream="run/1", follow=True)
+    assert [(await anext(tail))[1] for _ in range(2)] == ["p-39", "p-40"]
+    assert server.sent_headers["last-event-id"] == "p-38"
+    await tail.aclose()
+
+
+async def test_a_run_that_is_over_is_not_asked_for_again(
+    server: Server, remote: Remote
+) -> None:
+    server.says(b"HTTP/1.1 204 No Content\r\n\r\n")
+    assert [one async for one in RemoteLog(remote).follow("1")] == []
+    assert server.connections == 1
+
+
 async def test_a_host_that_is_away_for_long_is_given_up(
     server: Server, remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,6 +150,23 @@ async def test_what_are_no_events_end_it(
         _ = [one async for one in RemoteLog(remote).follow("1")]
     assert "\x1b" not in str(caught.value)
     assert server.connections == 1
+
+
+async def test_a_host_that_has_no_room_is_asked_again(
+    server: Server, remote: Remote
+) -> None:
+    full = True
+
+    async def script(writer: asyncio.StreamWriter) -> None:
+        nonlocal full
+        busy = b"HTTP/1.1 503 X\r\nRetry-After: 0\r\nContent-Length: 2\r\n"
+        kind = b"Content-Type: application/problem+json\r\n\r\n{}"
+        writer.write(busy + kind if full else HEAD + event(LAST))
+        full = False
+
+    server.script, server.close_after = script, True
+    found = [one.seq async for one in RemoteLog(remote).follow("1")]
+    assert found == [LAST]
 
 
 async def test_a_refusal_is_told_at_once(server: Server, remote: Remote) -> None:

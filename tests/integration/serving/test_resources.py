@@ -86,6 +86,7 @@ async def test_what_others_did_and_what_is_not_there_look_alike(
             f"caxton://runs/{foreign}/events",
             "caxton://runs/nothing/events?after=x",
             "caxton://agents/nothing",
+            "caxton://agents/broken",
             "caxton://tools/x",
             "file:///etc/passwd",
         ):
@@ -93,3 +94,31 @@ async def test_what_others_did_and_what_is_not_there_look_alike(
                 await served.read_resource(uri)
             assert caught.value.error.code == -32602
             assert caught.value.error.data == {"uri": uri}
+
+
+async def test_large_events_come_on_many_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_resources, "_BYTES", 1)
+    office = Office(tmp_path)
+    run_id = await office.start(ANN)
+    await office.done(run_id)
+    async with serving(office.service) as url, Client(url) as served:
+        page = await read(served, f"caxton://runs/{run_id}/events")
+
+    assert isinstance(page["events"], list)
+    assert (len(page["events"]), page["more"]) == (1, True)
+
+
+async def test_where_the_modules_of_a_host_are_is_told_to_nobody(
+    tmp_path: Path,
+) -> None:
+    # law 9
+    office = Office(tmp_path)
+    (tmp_path / "weather.wasm").unlink()
+    async with serving(office.service) as url, Client(url) as served:
+        with pytest.raises(MCPError) as caught:
+            await served.read_resource("caxton://agents/weather")
+
+    assert "no module" in str(caught.value)
+    assert str(tmp_path) not in str(caught.value)

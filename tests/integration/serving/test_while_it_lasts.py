@@ -17,7 +17,7 @@ from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.events import RunCancelled
 from caxton_host.core.grants import Grant
 from caxton_host.mcp import changes
-from caxton_host.mcp.agent_tools import RUN_ID, STATE
+from caxton_host.mcp.agent_tools import IDEMPOTENCY_KEY, RUN_ID, STATE
 from caxton_host.ports import Progress, ToolRequest
 from tests.integration.mcp.conftest import until
 from tests.integration.serving.clients import ACCEPT, Mode, meta, serving
@@ -269,3 +269,25 @@ async def test_one_caller_has_so_many_streams(
         with pytest.raises(MCPError, match="1 streams are open"):
             async with served.listen(tools_list_changed=True):
                 pass
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_run_with_a_key_goes_on_when_the_connection_is_lost(
+    tmp_path: Path, mode: Mode
+) -> None:
+    tools = Slow()
+    office = Office(tmp_path, tools=tools)
+    key = meta(**{IDEMPOTENCY_KEY: "k1"})
+    async with serving(office.service) as url:
+        async with Client(url, mode=mode) as served:
+            call = asyncio.create_task(served.call_tool("sky", {}, meta=key))
+            await tools.reached.wait()
+            (row,) = await office.scene.store.runs(10)
+        call.cancel()
+        await asyncio.wait([call])
+        tools.let.set()
+        async with Client(url, mode=mode) as served:
+            result = await served.call_tool("sky", {}, meta=key)
+
+    assert result.meta
+    assert (result.meta[RUN_ID], result.meta[STATE]) == (row.run_id, "completed")

@@ -17,6 +17,7 @@ from caxton_host.core.limits import Limits
 from caxton_host.errors import UnexpectedRun, UsageError
 from caxton_host.pytest_plugin import CaxtonCassette
 from caxton_host.testing import Harness, reader
+from tests import standin
 from tests.canaries import found_in
 from tests.e2e.guests import SPINS, TRAPS, call, guest, log
 from tests.e2e.shell import toml
@@ -24,7 +25,7 @@ from tests.e2e.shell import toml
 from .support import WEATHER, batch
 
 LIMA: dict[str, JSON] = {"location": "Lima"}
-DEMO = {"command": sys.executable, "args": ["-m", "caxton_host.demo_server"]}
+DEMO = standin.command()
 GRANTS = """
 [agents.weather]
 names = { weather = "demo/get_weather" }

@@ -113,6 +113,17 @@ async def test_a_second_request_may_not_take_longer_than_the_first(
         assert await closed(reader)
 
 
+async def test_what_is_no_http_is_answered_without_a_line_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with up() as port, visit(port, b"\0\0\0\r\n\r\n") as (reader, _):
+        async with asyncio.timeout(20):
+            answer = await reader.read()
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert caplog.records == []
+
+
 async def test_one_more_than_there_is_room_for_is_hung_up_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

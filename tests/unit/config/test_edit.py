@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.config import add_server, init_text, remove_server
+from caxton_host.config import (
+    add_server,
+    change_server,
+    check_references,
+    init_text,
+    remove_server,
+)
 from caxton_host.config.headers import array_lines, header
 from caxton_host.errors import ConfigError, NotFoundError
 
@@ -204,3 +210,100 @@ def test_header_of_a_table(line: str, keys: tuple[str, ...] | None) -> None:
 
 def test_lines_of_arrays_of_tables() -> None:
     assert array_lines("[[a.b]]\n[a]\n\n[[a.b]]") == {("a", "b"): [1, 4]}
+
+
+def test_server_is_changed_and_the_rest_stays(folder: Folder) -> None:
+    path = folder.write(TEXT)
+    change_server(path, "a", command=["z", "-v"], environ=folder.environ)
+    assert path.read_text() == TEXT.replace(
+        'command = "x"\nargs = [\n  "[servers.b]",\n]\n', ""
+    ).replace("# the first\n\n[servers.a]     # first\n", CHANGED)
+    assert folder.load().servers["a"].tools["t"].effect == "read"
+
+
+CHANGED = """\
+# the first
+
+[servers.a]     # first
+command = "z"
+args = ["-v"]
+"""
+
+REACHED = """\
+version = 1
+[servers.a]
+timeout = "5s"   # slow
+env = { A = "1" }
+[servers.a.transport]
+type = "stdio"
+command = "x"
+"""
+
+
+def test_server_moves_to_an_address_and_back(folder: Folder) -> None:
+    path = folder.write(REACHED)
+    change_server(
+        path,
+        "a",
+        url="https://a.example/mcp",
+        headers={"X-Plain": "${env:PLAIN:-y}"},
+        environ=folder.environ,
+    )
+    moved = folder.load().servers["a"]
+    assert (moved.url, moved.env) == ("https://a.example/mcp", {})
+    change_server(path, "a", transport="sse", environ=folder.environ)
+    assert folder.load().servers["a"].transport == "sse"
+    change_server(path, "a", command=["y"], env={"B": "2"}, environ=folder.environ)
+    back = folder.load().servers["a"]
+    assert (back.command, back.env, back.headers) == (("y",), {"B": "2"}, {})
+    change_server(path, "a", env={}, environ=folder.environ)
+    assert path.read_text() == (
+        'version = 1\n[servers.a]\ncommand = "y"\ntimeout = "5s"   # slow\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "wrong"),
+    [
+        (TEXT, "c", NotFoundError),
+        ('servers = { a = { command = "x" } }', "a", ConfigError),
+        ('servers.a.command = "x"', "a", ConfigError),
+        (TEXT, "b", ConfigError),
+    ],
+)
+def test_change_that_cannot_be_made_leaves_the_file(
+    folder: Folder, text: str, name: str, wrong: type[Exception]
+) -> None:
+    path = folder.write(text)
+    before = path.read_bytes()
+    with pytest.raises(wrong):
+        change_server(path, name, command=["${nope}"], environ=folder.environ)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("url", "env", "headers"),
+    [
+        (None, {"API_TOKEN": "canary-4711"}, {}),
+        (None, {"API_TOKEN": "${env:A:-canary-4711}"}, {}),
+        (None, {}, {"Authorization": "Bearer canary-4711"}),
+        (None, {}, {"X-Plain": "canary-4711"}),
+        ("https://a.example/mcp?key=canary-4711", {}, {}),
+    ],
+)
+def test_secret_is_not_taken_and_not_shown(
+    url: str | None, env: dict[str, str], headers: dict[str, str]
+) -> None:
+    # law 8
+    with pytest.raises(ConfigError) as caught:
+        check_references(url, env, headers)
+    assert "canary" not in f"{caught.value} {caught.value.fix}"
+
+
+def test_reference_and_what_is_no_secret_are_taken() -> None:
+    check_references(
+        "https://a.example/mcp?key=${env:KEY}&page=1",
+        {"API_TOKEN": "${file:token}", "LOG_LEVEL": "debug"},
+        {"Authorization": "Bearer ${env:A}", "Accept": "text/plain"},
+    )
+    check_references(None, None, None)

@@ -74,6 +74,7 @@ async def checked(
 
 def forge(folder: Path, change: Forge) -> None:
     with closing(sqlite3.connect(folder / "caxton.db")) as connection:
+        connection.execute("PRAGMA synchronous = OFF")
         triggers = "SELECT name FROM sqlite_master WHERE type = 'trigger'"
         for (name,) in connection.execute(triggers).fetchall():
             connection.execute(f"DROP TRIGGER {name}")

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from caxton_host.core.approvals import Approve
 from caxton_host.core.grants import Grant, Rule
 from caxton_host.core.patterns import Pattern
 from caxton_host.testing import FakeTools
+from caxton_host.web import approvals
 from tests.office import Office, Slow, calling
 from tests.scene import ANSWERS
 
@@ -98,6 +101,7 @@ async def test_an_answer_may_be_given_for_a_call_in_doubt(tmp_path: Path) -> Non
 
 
 async def test_a_fork_begins_with_what_the_run_did(tmp_path: Path) -> None:
+    # law 9: who may not decide of a call does not say either what it answered
     office = Office(tmp_path)
     run_id = await office.start()
     await office.done(run_id)
@@ -106,11 +110,16 @@ async def test_a_fork_begins_with_what_the_run_did(tmp_path: Path) -> None:
 
     async with calling(office) as client:
         same = await client.post(where, json={"seq": 3})
-        edited = await client.post(where, json={"seq": 3, "result": answer})
+        forged = await client.post(where, json={"seq": 3, "result": answer})
+        edited = await client.post(
+            where, json={"seq": 3, "result": answer}, headers=BOSS
+        )
         nowhere = await client.post(where, json={"seq": 99})
         foreign = await client.post(where, json={"seq": 3}, headers=BOB)
 
     assert (same.status_code, edited.status_code) == (200, 200)
+    assert forged.status_code == 403
+    assert "decide" in forged.json()["detail"]
     assert same.json()["forked_from"]["run"] == run_id
     assert same.headers["location"] != edited.headers["location"]
     assert nowhere.status_code == 422
@@ -135,7 +144,9 @@ async def test_a_call_is_explained_as_things_stood(tmp_path: Path) -> None:
     assert unsaid.status_code == 400
 
 
-async def test_a_call_waits_until_somebody_approves_it(tmp_path: Path) -> None:
+async def test_a_call_waits_until_somebody_approves_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # law 4: nothing is sent before
     office = Office(tmp_path, grant=ASKING, tools=FakeTools(ANSWERS))
     run_id = await office.start()
@@ -149,6 +160,8 @@ async def test_a_call_waits_until_somebody_approves_it(tmp_path: Path) -> None:
         shown = await client.get(where)
         foreign = await client.get(where, headers=BOB)
         other = await client.get("/api/v1/approvals", headers=BOB)
+        monkeypatch.setattr(approvals, "_LOOKED_AT", 1)
+        cut = await client.get("/api/v1/approvals", headers=BOB)
         mine = await client.post(f"{where}/approve")
         said = await client.post(
             f"{where}/approve", json={"reason": "she asked"}, headers=BOSS
@@ -160,7 +173,8 @@ async def test_a_call_waits_until_somebody_approves_it(tmp_path: Path) -> None:
     assert asked["params"] == {"city": "Oslo"}
     assert shown.json() == asked
     assert (foreign.status_code, mine.status_code) == (404, 403)
-    assert other.json()["approvals"] == []
+    assert (other.json()["approvals"], other.json()["more"]) == ([], False)
+    assert cut.json()["more"] is True
     assert said.status_code == 202
     assert waiting == [run_id]
     assert again.status_code == 422

@@ -16,7 +16,7 @@ async def test_who_may_read_gets_what_a_run_was_given(tmp_path: Path) -> None:
     await office.done(run_id)
     module = sha256(b"\0asm")
     started = (await office.scene.store.read(f"run/{run_id}"))[0].event
-    shown = next(iter(started.catalogue.values()))["definition_sha256"]  # type: ignore[union-attr,index,call-overload]
+    shown = next(iter(started.catalogue.values()))["definition_sha256"]  # type: ignore[union-attr]
     where = f"/api/v1/runs/{run_id}/blobs"
 
     async with calling(office) as client:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,13 @@ import pytest
 
 from caxton_host.config import Serve
 from caxton_host.core.principals import Principal
+from caxton_host.errors import (
+    CaxtonError,
+    LogBrokenError,
+    SandboxError,
+    ServerUnavailable,
+    StoreError,
+)
 from caxton_host.web import sending
 from caxton_host.web.edge import Edge
 from tests.office import Names, Office, calling
@@ -46,6 +54,10 @@ def edge_of(
         serve=serve or Serve(),
         open=frozenset({"/healthz"}),
     )
+    return client_of(app)
+
+
+def client_of(app: Edge) -> httpx.AsyncClient:
     return httpx.AsyncClient(
         transport=httpx.ASGITransport(app),
         base_url="http://127.0.0.1:8080",
@@ -128,7 +140,8 @@ async def test_only_a_configured_origin_may_read_answers(tmp_path: Path) -> None
     assert told.headers["access-control-allow-origin"] == "https://ui.example"
     assert told.headers["vary"] == "origin"
     assert asked.status_code == 204
-    assert "authorization" in asked.headers["access-control-allow-headers"]
+    may = asked.headers["access-control-allow-headers"].split(", ")
+    assert {"authorization", "mcp-protocol-version", "mcp-session-id"} <= {*may}
     assert local.status_code == 200
     assert "access-control-allow-origin" not in local.headers
     assert refused.status_code == 403
@@ -426,3 +439,47 @@ async def test_a_large_body_is_read_like_a_small_one(tmp_path: Path) -> None:
     assert (read.status_code, refused.status_code) == (200, 400)
     assert len(behind.scopes[0]["caxton.body"]["a"]) == 200_000
     assert "connection" not in refused.headers
+
+
+@dataclass(frozen=True)
+class Failing:
+    """Fails, at the door or behind it, with what only the operator may read."""
+
+    error: CaxtonError
+
+    async def __call__(self, *_: object) -> None:
+        raise self.error
+
+    async def principal(self, _: str | None) -> Principal:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        StoreError("no connection to 10.0.0.5 as caxton", fix="see /etc/caxton"),
+        ServerUnavailable("the server crm is down: /opt/crm", fix="see [servers.crm]"),
+        SandboxError("no /opt/python"),
+        LogBrokenError("the database of 10.0.0.5 is broken"),
+    ],
+)
+async def test_how_a_host_is_built_is_told_to_its_admins_alone(
+    tmp_path: Path, error: CaxtonError
+) -> None:
+    # law 9
+    failing = Failing(error)
+    line, boss = Office(tmp_path).service.line, {"authorization": "Bearer boss"}
+    edge = Edge.around(
+        failing, identity=Names(), line=line, serve=Serve(), open=frozenset()
+    )
+    async with client_of(edge) as client:
+        theirs = await client.get(RUNS)
+        of_boss = await client.get(RUNS, headers=boss)
+    async with client_of(replace(edge, identity=failing)) as client:
+        strangers = await client.get(RUNS, headers=boss)
+
+    for told in (theirs, strangers):
+        assert told.status_code >= 500
+        assert told.json()["fix"] == "ask who runs the host"
+        assert str(error) not in told.text
+    assert of_boss.json()["detail"] == str(error)

@@ -1,0 +1,140 @@
+"""Runs on a host, seen from here while they last."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from caxton_host.cli import afar
+from caxton_host.cli.frame import Frame
+from caxton_host.cli.there import There
+from caxton_host.core.calls import JSON
+from caxton_host.core.documents import event_document
+from caxton_host.core.events import Recorded
+from caxton_host.core.summary import summarise
+from tests.integration.webhooks.conftest import Server
+from tests.scene import Scene, calling
+
+JSON_TYPE, SSE, PROBLEM = (
+    "application/json",
+    "text/event-stream",
+    "application/problem+json",
+)
+
+
+class Told:
+    """
+    A host that answers by the beginning of what it is asked.
+
+    Attributes:
+        answers: Status, media type and body, by that.
+
+        asked: What it was.
+
+        ready: It answers once this is set.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self.answers: dict[str, tuple[int, str, bytes]] = {}
+        self.asked: list[str] = []
+        self.ready = asyncio.Event()
+        self.ready.set()
+        self._server = server
+        server.script = self._script
+
+    async def _script(self, writer: asyncio.StreamWriter) -> None:
+        head, _ = self._server.requests[-1]
+        self.asked.append(head.split("\r\n")[0].removesuffix(" HTTP/1.1"))
+        await self.ready.wait()
+        known = [start for start in self.answers if self.asked[-1].startswith(start)]
+        status, media, body = self.answers[max(known, key=len)]
+        lines = (
+            f"HTTP/1.1 {status} X",
+            f"Content-Type: {media}",
+            f"Content-Length: {len(body)}",
+        )
+        writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+
+
+@pytest.fixture
+async def ended() -> list[Recorded]:
+    scene = Scene(calling("mcp__demo__get_weather"))
+    await scene.run()
+    return await scene.recorded()
+
+
+def document(events: list[Recorded]) -> bytes:
+    run_id = events[0].stream.removeprefix("run/")
+    return json.dumps(summarise(run_id, events).to_document()).encode()
+
+
+def page(events: list[Recorded]) -> bytes:
+    found: list[JSON] = [
+        event_document(one) | {"cursor": str(one.seq)} for one in events
+    ]
+    return json.dumps({"events": found, "more": False}).encode()
+
+
+def stream(events: list[Recorded]) -> bytes:
+    return b"".join(
+        f"id: {one.seq}\ndata: {json.dumps(event_document(one))}\n\n".encode()
+        for one in events
+    )
+
+
+async def test_a_start_that_is_interrupted_is_cancelled_once_it_has_a_name(
+    server: Server, ended: list[Recorded]
+) -> None:
+    host = Told(server)
+    host.answers["POST /api/v1/runs"] = 202, JSON_TYPE, document(ended)
+    host.ready.clear()
+    there = There(url=server.url)
+    told = afar.told_there(Frame(there=there), quiet=True, as_json=True)
+    starting = asyncio.create_task(afar._start(told, there, {"agent": "a"}))
+    while not host.asked:  # noqa: ASYNC110 -- of the client
+        await asyncio.sleep(0.01)
+    starting.cancel()
+    await asyncio.sleep(0.05)
+    host.ready.set()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    run_id = ended[0].stream.removeprefix("run/")
+    assert host.asked[-1] == f"POST /api/v1/runs/{run_id}/cancel"
+
+
+async def test_a_run_that_another_host_drives_is_waited_for(
+    server: Server, ended: list[Recorded], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_id = ended[0].stream.removeprefix("run/")
+    one = f"/api/v1/runs/{run_id}"
+    runs = {"runs": [json.loads(document(ended))], "next": None}
+    refusal = {"type": "/problems/conflict", "detail": "it is asked"}
+    Told(server).answers |= {
+        "GET /api/v1/runs?": (200, JSON_TYPE, json.dumps(runs).encode()),
+        f"POST {one}/cancel": (409, PROBLEM, json.dumps(refusal).encode()),
+        f"GET {one}/events": (200, SSE, stream(ended)),
+        f"GET {one}/events?": (200, JSON_TYPE, page(ended)),
+    }
+    found, history = await afar.cancel(There(url=server.url), "@last", "why")
+    assert (found, history) == (run_id, ended)
+    assert "it is asked" in capsys.readouterr().err
+    assert json.loads(server.requests[1][1]) == {"reason": "why"}
+
+
+async def test_a_token_file_is_read_once(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.answers(b'{"runs": [], "next": null}', f"Content-Type: {JSON_TYPE}")
+    file = tmp_path / "token"
+    file.write_text("cx_one")
+    file.chmod(0o644)
+    there = There(url=server.url, token_file=str(file))
+    for _ in range(2):
+        async with there.log() as log:
+            assert await log.summaries(1) == []
+        file.write_text("cx_two")
+    assert server.sent_headers["authorization"] == "Bearer cx_one"
+    assert capsys.readouterr().err.count("warning: others may read") == 1

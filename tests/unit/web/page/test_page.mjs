@@ -1,0 +1,185 @@
+// The page itself: whatever hosts, agents and tools say stays text.
+
+import assert from "node:assert/strict";
+import { beforeEach, test } from "node:test";
+import { pathToFileURL } from "node:url";
+
+import { all, browser, press, settled } from "./dom.mjs";
+
+const EVIL = "<img src=x onerror=alert(1)><script>alert(2)</script>\u202ejavascript:alert(3)";
+const TOLD = EVIL.replace("\u202e", "\\u{202e}");
+const KNOWN = new Set(
+  ("a button code dd details div dl dt form h1 h2 input label li ol option p pre select small span " +
+    "summary table tbody td textarea th thead tr").split(" "),
+);
+
+const run = {
+  run_id: "7", agent: EVIL, actor: { kind: "token", id: EVIL }, state: "suspended", output: { [EVIL]: EVIL },
+  error: { kind: EVIL }, calls: { total: 1, [EVIL]: 1 }, started_at: 0, duration_ms: 1,
+};
+const event = { seq: 1, type: `Run${EVIL}`, recorded_at: 0, payload: { [EVIL]: EVIL } };
+const host = {
+  caller: { kind: "token", id: EVIL, scopes: ["admin"], roles: [], edit: true },
+  asked: [],
+  problem: null,
+  answers: {
+    "GET /servers": { servers: [{ name: EVIL, transport: EVIL, address: EVIL, host: "h", live: true, state: "connected", restarts: 1, latency_ms: 2 }] },
+    "GET /runs?limit=20": { runs: [run], next: "9-7" },
+    "GET /runs/7": { ...run, state: "completed" },
+    "GET /approvals": { approvals: [{ run_id: "7", seq: 3, agent: EVIL, server: EVIL, tool: EVIL, params: { [EVIL]: EVIL }, params_sha256: "0", rule: EVIL, by: [], asked_at: 0, until: 5, expired: false }] },
+    "GET /agents": { agents: [{ name: EVIL, module: EVIL, grants: { allow: [EVIL] } }] },
+    [`POST /servers/${encodeURIComponent(EVIL)}/test`]: { answers: false, problem: EVIL, tools: [] },
+    [`DELETE /servers/${encodeURIComponent(EVIL)}`]: { change: "removed", name: EVIL, hosts: [{ host: EVIL, reloaded: false, outcome: EVIL }] },
+    "POST /servers": { change: "added", name: "x", hosts: [] },
+    "POST /approvals/7/3/deny": {},
+  },
+};
+
+function answer(path, { method, headers, body }) {
+  const asked = `${method} ${path.replace("/api/v1", "")}`;
+  host.asked.push({ asked, headers, body });
+  if (headers.authorization !== "Bearer good") return problem(401, "a token is needed");
+  if (asked === "GET /me") return Response.json(host.caller);
+  if (host.problem) return problem(...host.problem);
+  if (asked === "GET /runs/7/events") return new Response(`id: c\ndata: ${JSON.stringify(event)}\n\n`);
+  assert.ok(asked in host.answers, asked);
+  return Response.json(host.answers[asked]);
+}
+
+const problem = (status, detail) => Response.json({ detail, fix: "" }, { status });
+const page = browser(answer);
+await import(pathToFileURL(`${process.env.PAGE}/page.js`));
+await settled();
+
+const words = () => ["main", "dialog", "said", "caller", "live"].map((id) => page.at(id).textContent).join("\n");
+
+function harmless() {
+  for (const root of ["main", "dialog", "views"]) {
+    for (const one of all(page.at(root))) {
+      assert.ok(KNOWN.has(one.tagName), one.tagName);
+      if (one.tagName === "a") assert.match(one.href, /^#(?:servers|runs|approvals|agents)/u);
+      for (const name of [...Object.keys(one), ...Object.keys(one.attributes)])
+        assert.doesNotMatch(name, /^(?:on|src|style)/u);
+    }
+  }
+  assert.doesNotMatch(words(), /\u202e/u);
+}
+
+async function enter() {
+  const form = all(page.at("main")).find((one) => one.tagName === "form");
+  form.elements.token.value = " good ";
+  await press(form, "submit");
+}
+
+beforeEach(async () => {
+  host.caller = { ...host.caller, scopes: ["admin"], edit: true };
+  host.problem = null;
+  page.at("dialog").close();
+  if (sessionStorage.getItem("caxton.token") !== "good") await enter();
+  host.asked = [];
+});
+
+const again = async (caller) => {
+  await press(page.at("forget"));
+  Object.assign(host.caller, caller);
+  await enter();
+};
+
+test("a token is asked for, sent as a header, and forgotten", async () => {
+  await press(page.at("forget"));
+  assert.equal(sessionStorage.getItem("caxton.token"), null);
+  assert.match(page.at("main").textContent, /Who are you/u);
+  assert.equal(page.at("views").textContent, "");
+  await enter();
+  assert.ok(host.asked.every(({ asked, headers }) => headers.authorization === "Bearer good" && !asked.includes("good")));
+  assert.equal(page.at("views").textContent, "ServersRunsApprovalsAgents");
+});
+
+for (const [view, title] of [["servers", "Servers"], ["runs", "Runs"], ["approvals", "Approvals"], ["agents", "Agents"], ["runs/7", "Run 7"]]) {
+  test(`what ${view} shows stays text`, async () => {
+    await page.go(view);
+    for (const one of all(page.at("main"))) if (one.heard.toggle) await press(one, "toggle");
+    assert.match(page.at("main").textContent, new RegExp(`^${title}`, "u"));
+    assert.ok(words().includes(TOLD));
+    harmless();
+  });
+}
+
+test("what dialogs and messages show stays text", async () => {
+  await page.go("servers");
+  await press(page.button("Test"));
+  assert.ok(page.at("said").textContent.includes(TOLD));
+  for (const label of ["Change", "Restart", "Remove"]) {
+    await press(page.button(label));
+    assert.ok(page.at("dialog").open);
+    assert.ok(page.at("dialog").textContent.includes(TOLD));
+    harmless();
+  }
+  await press(page.at("dialog").firstChild, "submit");
+  assert.ok(!page.at("dialog").open);
+  assert.ok(page.at("said").textContent.includes(`${TOLD} is removed in the file; ${TOLD}: ${TOLD}`));
+});
+
+test("a server is added as it was typed", async () => {
+  await page.go("servers");
+  await press(page.button("Add a server"));
+  const form = page.at("dialog").firstChild;
+  Object.assign(form.elements.name, { value: "x" });
+  Object.assign(form.elements.program, { value: "p" });
+  await press(form, "submit");
+  const added = host.asked.find(({ asked }) => asked === "POST /servers");
+  assert.deepEqual(JSON.parse(added.body), { name: "x", command: ["p"] });
+});
+
+test("a call is denied with a reason, and what is refused stays to be corrected", async () => {
+  await page.go("approvals");
+  await press(page.button("Deny"));
+  const form = page.at("dialog").firstChild;
+  form.elements.reason.value = "too much";
+  host.problem = [409, `busy ${EVIL}`];
+  await press(form, "submit");
+  assert.ok(page.at("dialog").open);
+  assert.ok(form.textContent.includes(`busy ${TOLD}`));
+  host.problem = null;
+  host.asked = [];
+  await Promise.all([press(form, "submit"), press(form, "submit")]);
+  assert.ok(!page.at("dialog").open);
+  const [denied, ...more] = host.asked.filter(({ asked }) => asked === "POST /approvals/7/3/deny");
+  assert.equal(more.length, 0);
+  assert.deepEqual(JSON.parse(denied.body), { reason: "too much" });
+});
+
+test("what the token may not do is not offered", async () => {
+  await again({ scopes: ["run"], edit: false });
+  assert.equal(page.at("views").textContent, "RunsApprovalsAgents");
+  await page.go("approvals");
+  assert.equal(page.button("Approve"), undefined);
+  await again({ scopes: ["admin"], edit: false });
+  await page.go("servers");
+  assert.ok(page.button("Restart"));
+  assert.equal(page.button("Remove") ?? page.button("Add a server"), undefined);
+  assert.match(page.at("main").textContent, /edit = true/u);
+});
+
+test("a refusal is told in words", async () => {
+  host.problem = [403, "this needs the scope read"];
+  await page.go("agents");
+  assert.equal(page.at("said").textContent, "Your token may not do that: this needs the scope read");
+});
+
+test("an address that leads nowhere shows the first view", async () => {
+  await page.go("%/%");
+  assert.match(page.at("main").textContent, /^Servers/u);
+});
+
+test("a list is drawn anew only if it is another, and the focus stays", async () => {
+  await page.go("servers");
+  const before = page.at("main").firstChild;
+  await page.heard.interval();
+  assert.equal(page.at("main").firstChild, before);
+  page.button("Restart").focus();
+  host.answers["GET /servers"].servers[0].restarts += 1;
+  await page.heard.interval();
+  assert.notEqual(page.at("main").firstChild, before);
+  assert.equal(document.activeElement, page.button("Restart"));
+});

@@ -363,10 +363,11 @@ def _check_waiting(recording: Recording, now: int) -> Sequence[ApprovalDecided]:
     """
     if not isinstance(recording.latest.event, RunSuspended):
         return ()
-    run_id, call = recording.run_id, recording.latest.event.call
+    run_id, asked = recording.run_id, recording.latest.event.call
     journal = recording.journal()
     for doubt in journal.in_doubt:
-        if doubt.invoked.call == call and not doubt.resolved:
+        call = doubt.invoked.call
+        if call == asked and not doubt.resolved:
             raise Suspend(
                 call,
                 f"run {run_id} waits for a word on call {call} (event {doubt.seq})",

@@ -11,7 +11,8 @@ Nothing of a run leaves the host before the events that it depends on are durabl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from .admission import Admission
@@ -82,16 +83,14 @@ class Host(Executor):
                 that is recorded.
         """
         run_id = run_id or self.new_id()
-        scope = self._scope(
-            RunScope(
-                run_id=run_id,
-                agent=request.agent,
-                context=request.context,
-                trigger=request.trigger,
-            ),
-            request.private,
+        given = RunScope(
+            run_id=run_id,
+            agent=request.agent,
+            context=request.context,
+            trigger=request.trigger,
         )
-        with self.admission:
+        with self.admission, self._keeping(run_id):
+            scope = self._scope(given, request.private)
             async with self.tools.open(scope) as tools:
                 await self.begin(scope, request, tools, on_started, ahead=ahead)
         return run_id
@@ -150,7 +149,7 @@ class Host(Executor):
 
             asyncio.CancelledError: As for `start`.
         """
-        with self.admission:
+        with self.admission, self._keeping(run_id):
             recording = await self._unended(run_id)
             scope = self._scope(_scope(run_id, recording.started), private or {})
             async with self.tools.open(scope) as tools:
@@ -193,10 +192,10 @@ class Host(Executor):
 
             asyncio.CancelledError: As for `start`.
         """
-        with self.admission:
+        run_id = run_id or self.new_id()
+        with self.admission, self._keeping(run_id):
             parent = await Recording.load(request.run_id, self.store)
             parent.check_forkable()
-            run_id = run_id or self.new_id()
             scope = self._scope(_scope(run_id, parent.started), request.private)
             async with self.tools.open(scope) as tools:
                 await self.branch(run_id, parent, request, tools, on_started)
@@ -256,14 +255,24 @@ class Host(Executor):
             stream_of(run_id), *events, after=recording.history[-1].seq
         )
 
+    @contextmanager
+    def _keeping(self, run_id: str) -> Generator[None]:
+        """Keep the private variables of a run from others, as long as it lasts."""
+        try:
+            yield
+        finally:
+            self.redact.let_go(f"run/{run_id}")
+
     async def _unended(self, run_id: str) -> Recording:
         recording = await Recording.load(run_id, self.store)
         recording.check_unended()
         return recording
 
     def _scope(self, scope: RunScope, private: Mapping[str, JSON]) -> RunScope:
-        """Return *scope* with variables that from now on nobody else gets to see."""
-        self.redact.learn(text for value in private.values() for text in texts(value))
+        """Return *scope* with variables that nobody else gets to see while it lasts."""
+        if private:
+            said = [text for value in private.values() for text in texts(value)]
+            self.redact.hold(f"run/{scope.run_id}", said)
         return replace(
             scope, context={**scope.context, **private}, private=frozenset(private)
         )

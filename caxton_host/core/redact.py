@@ -22,6 +22,8 @@ MASK = "[redacted]"
 MIN_LENGTH = 8
 
 _LINE = 24
+#: Those that are let go of are still looked for as long as they are so few.
+_LATE = 8
 _ROUNDS = 3
 # Of more rounds than that. Without a bound, many of them would take for ever.
 _SLASHES = r"\\{1,8}"
@@ -46,6 +48,7 @@ class Redactor:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._forms: frozenset[str] = frozenset()
         self._passing: dict[str, frozenset[str]] = {}
+        self._late: list[str] = []
         self._find: Callable[[str], str] | None = None
         self.learn(secrets)
 
@@ -59,9 +62,19 @@ class Redactor:
     def hold(self, owner: str, secrets: Iterable[str]) -> None:
         """Replace these as well, until *owner* names others: tokens come and go."""
         self._passing.pop(owner, None)
+        if owner in self._late:
+            self._late.remove(owner)
         if forms := _all_forms(secrets):
             self._passing[owner] = forms
         self._build()
+
+    def let_go(self, owner: str) -> None:
+        """Forget what was held for *owner*, once some others were let go of later."""
+        if owner in self._passing:
+            self._late.append(owner)
+        if len(self._late) > _LATE:
+            del self._passing[self._late.pop(0)]
+            self._build()
 
     def _build(self) -> None:
         forms = self._forms.union(*self._passing.values())

@@ -13,7 +13,7 @@ from caxton_host import codec
 from caxton_host.core.calls import JSON
 from caxton_host.core.contexts import ServerResource
 from caxton_host.core.events import RunStarted
-from caxton_host.core.redact import Redactor
+from caxton_host.core.redact import MASK, Redactor
 from caxton_host.ports import RunScope
 from caxton_host.starts import ForkRequest
 from caxton_host.testing import FakeTools
@@ -144,3 +144,34 @@ async def test_a_fork_has_the_resources_of_its_parent_and_reads_none() -> None:
     assert (first.context, first.resources) == (before.context, before.resources)
     assert tools.scopes[-1].context["pin"] == PIN
     assert scene.host.redact.text(PIN) == Redactor([PIN]).text(PIN)
+
+
+async def test_private_variables_of_many_runs_do_not_add_up() -> None:
+    # law 9: each would be looked for in whatever anybody gets, for ever; law 8: those
+    # of runs that go on, and of the newest, are
+    scene = Scene(calling("weather"))
+    for n in range(30):
+        private = {"pin": f"private-{n:03}"}
+        scene.request = replace(scene.request, private=private)
+        await scene.run()
+
+    masked = [scene.redact.text(f"private-{n:03}") == MASK for n in range(30)]
+
+    assert masked == [False] * 22 + [True] * 8
+
+
+def test_who_comes_back_is_not_forgotten_with_those_who_do_not() -> None:
+    # law 8: a run may be resumed
+    redact = Redactor()
+    for owner in range(8):
+        redact.hold(f"run/{owner}", [f"private-{owner}"])
+        redact.let_go(f"run/{owner}")
+
+    redact.hold("run/0", ["private-0"])
+    for owner in range(10, 19):
+        redact.hold(f"run/{owner}", [f"private-{owner}"])
+        redact.let_go(f"run/{owner}")
+    redact.let_go("nobody")
+
+    assert redact.text("private-0") == redact.text("private-18") == MASK
+    assert redact.text("private-1") == "private-1"

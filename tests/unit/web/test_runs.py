@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from caxton_host.core.calls import JSON
-from tests.office import Office, Slow, calling
+from caxton_host.core.principals import Principal
+from caxton_host.web import runs
+from tests.office import ANN, Office, Slow, calling
+from tests.office import BOB as BOB_HIMSELF
 
 BOB = {"authorization": "Bearer bob"}
 BOSS = {"authorization": "Bearer boss"}
@@ -171,3 +176,34 @@ async def test_who_may_only_look_starts_nothing(tmp_path: Path) -> None:
 
     assert refused.status_code == 403
     assert "scope run" in refused.json()["detail"]
+
+
+async def test_a_cursor_says_nothing_of_the_runs_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # law 9
+    monkeypatch.setattr(runs, "_PAGE", 2)
+    monkeypatch.setattr(runs, "_LOOKED_AT", 2)
+    office = Office(tmp_path)
+    own, theirs = set[str](), set[str]()
+    for n in range(9):
+        theirs.add(await begun_later(office, ANN))
+        if n % 3 == 0:
+            own.add(await begun_later(office, BOB_HIMSELF))
+    found, cursors, cursor = list[str](), list[str](), "9" * 18 + "-f"
+    async with calling(office) as client:
+        while cursor:
+            params = {"cursor": cursor}
+            page = (await client.get("/api/v1/runs", params=params, headers=BOB)).json()
+            found += [run["run_id"] for run in page["runs"]]
+            cursors.append(cursor := page["next"] or "")
+
+    assert (len(found), {*found}) == (len(own), own)
+    assert not [one for one in theirs for said in cursors if one in said]
+
+
+async def begun_later(office: Office, principal: Principal) -> str:
+    office.scene.clock.time += 1
+    run_id = await office.start(principal)
+    await office.done(run_id)
+    return run_id

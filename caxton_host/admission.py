@@ -9,6 +9,7 @@ go round from one principal to the next, so that one who asks for much waits for
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -148,6 +149,7 @@ class Line:
     _visitors: dict[str, _Visitor] = field(
         default_factory=dict[str, _Visitor], init=False
     )
+    _swept_at: float = field(default=-math.inf, init=False)
 
     @property
     def waiting(self) -> int:
@@ -196,11 +198,22 @@ class Line:
 
     def _visitor(self, who: str) -> _Visitor:
         now = self.now()
+        if who not in self._visitors:
+            self._forget(now)
         visitor = self._visitors.setdefault(who, _Visitor(self.rate, now))
         earned = (now - visitor.counted_at) * self.rate / _MINUTE
         visitor.allowance = min(visitor.allowance + earned, self.rate)
         visitor.counted_at = now
         return visitor
+
+    def _forget(self, now: float) -> None:
+        """Forget, once a minute, those who are gone and would be as new."""
+        if now - self._swept_at < _MINUTE:
+            return
+        self._swept_at = now
+        for who, visitor in [*self._visitors.items()]:
+            if not visitor.present and now - visitor.counted_at >= _MINUTE:
+                del self._visitors[who]
 
     async def wait(self, who: str) -> None:
         """Wait for a place inside. Only tickets ask."""

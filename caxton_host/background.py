@@ -173,10 +173,6 @@ class Background:
                 return True
         return False
 
-    def has(self, run_id: str) -> bool:
-        """Return whether a run is driven here, or is to be."""
-        return run_id in self._jobs
-
     async def over(self, run_id: str) -> Event | None:
         """
         Return once a run is not driven here: it has ended, or is suspended.

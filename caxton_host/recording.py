@@ -129,7 +129,8 @@ class Recording:
         state = "been cancelled" if self.state == "cancelled" else self.state
         raise UsageError(
             f"run {self.run_id} has {state} already",
-            fix="look at it with caxton runs show; an end is never changed",
+            fix=f"look at it with caxton runs show {self.run_id}; an end is never "
+            "changed",
         )
 
     def check_forkable(self) -> None:

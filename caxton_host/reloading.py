@@ -83,7 +83,9 @@ class Reloader:
         self.on_event(ConfigLoaded(path=name, sha256=config.sha256, actor=actor))
         late = [key for key in _FIXED if getattr(config, key) != getattr(before, key)]
         left = f"; {', '.join(late)} with the next host" if late else ""
-        return f"generation {self.tools.number}{left}"
+        outcome = f"generation {self.tools.number}{left}"
+        _log.info("the configuration is loaded: %s", outcome)
+        return outcome
 
     @asynccontextmanager
     async def listening(self) -> AsyncGenerator[None]:
@@ -119,7 +121,7 @@ class Reloader:
 
     async def _try(self, actor: dict[str, JSON]) -> bool:
         try:
-            _log.info("the configuration is loaded: %s", await self.reload(actor))
+            await self.reload(actor)
         except CaxtonError as exc:
             _log.error(
                 "the configuration stays as it was: %s. To fix: %s", exc, exc.fix

@@ -240,7 +240,7 @@ class Service:
                 return True
             if await self.store.row(run_id) is not None:
                 return True
-            if not self.background.has(run_id):
+            if not self.background.drives(run_id):
                 return False
 
     def _request(self, who: Principal, agent: Agent, wanted: Submission) -> RunRequest:
@@ -313,22 +313,34 @@ class Service:
             await cancel_idle(self.store, run_id, who.actor, end.reason)
         return (await self.row(who, run_id)).state
 
-    async def resume(self, who: Principal, run_id: str) -> None:
+    async def resume(
+        self, who: Principal, run_id: str, ticket: Ticket | None = None
+    ) -> None:
         """
         Let a run go on in the background; return once it does.
+
+        Args:
+            who: Asks for it, and is recorded as the one who did.
+
+            run_id: The run.
+
+            ticket: Its place in the line, if it was taken before.
 
         Raises:
             NotFoundError, ForbiddenError: It is not to be resumed by *who*.
 
-            UsageError: It has ended, or its agent is not configured any more.
+            UsageError: It has ended.
 
             Suspend: It waits for a person.
 
             BusyError: A host drives it, or there is no room.
         """
         row = await self._own(who, run_id)
+        if not who.reaches(row.agent):
+            raise _forbidden("the agent of this run is not one of yours")
         driving = self._resuming(row.run_id, row.agent, who.actor, "requested")
-        await self.background.begin(run_id, self.line.take(_key(who)), driving)
+        ticket = ticket or self.line.take(_key(who))
+        await self.background.begin(run_id, ticket, driving)
 
     async def fork(
         self,
@@ -461,10 +473,8 @@ class Service:
 
         Those that wait for a person go on waiting.
         """
-        rows = [
-            *await self.store.idle(),
-            *await self.store.runs(_MOST, state="suspended"),
-        ]
+        rows = await self.store.idle()
+        rows += await self.store.runs(_MOST, state="suspended")
         places = asyncio.Semaphore(_AT_ONCE)
 
         async def one(row: RunRow) -> bool:

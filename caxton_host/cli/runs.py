@@ -22,6 +22,8 @@ from .told import deciding, resolving, stopped
 __all__ = ["command", "shortened"]
 
 _TO_THE_SECOND = len("2026-01-31 23:59:59")
+_NONE = "no runs yet; caxton demo makes one"
+_NONE_THERE = "no runs there that you may see"
 _TIME_LENGTH = len("018bcfe5-6800")
 
 
@@ -89,6 +91,8 @@ def list_(
         show([run.to_document() for run in found])
     else:
         _rows(found)
+        if not found:
+            note(_NONE_THERE if frame.there else _NONE)
     if broken := [run.run_id for run in found if run.state == BROKEN]:
         complain(
             f"run {broken[0]} is broken"
@@ -117,8 +121,6 @@ def _rows(found: Sequence[RunSummary]) -> None:
             )
         ),
     )
-    if not found:
-        note("no runs yet; caxton demo makes one")
 
 
 def shortened(names: Sequence[str]) -> list[str]:

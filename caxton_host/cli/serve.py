@@ -72,7 +72,7 @@ def command(
     as_json: bool,
 ) -> None:
     """
-    Serve agents as MCP tools at /mcp, and a control API at /api/v1.
+    Serve agents as MCP tools at /mcp, a control API at /api/v1, and a page at /ui.
 
     Runs go on in the background, and those that another host left are taken over.
     SIGTERM or Ctrl-C lets nobody in any more, gives runs their time, and suspends the
@@ -80,7 +80,7 @@ def command(
     again. What stands under [serve] holds where no option says otherwise.
 
     \b
-    Exit codes: 0 stopped; 2 usage or configuration.
+    Exit codes: 0 stopped; 2 usage or configuration; 130 or 143 a second signal.
 
     \b
     Examples:
@@ -164,7 +164,8 @@ def _http(
         )
     )
     if left:
-        note(f"{counted(left, 'run')} suspended; the next host goes on with them")
+        them = "it" if left == 1 else "them"
+        note(f"{counted(left, 'run')} suspended; the next host goes on with {them}")
 
 
 def _document(it: Serving, url: str) -> JSON:
@@ -185,7 +186,7 @@ def _tell(it: Serving, url: str) -> None:
     note(f"listening on {url}")
     if limits.mcp:
         names = ", ".join(card.tool for card in it.offered() if card.tool)
-        note(f"  /mcp      {names or 'no agent: add expose.mcp = true to one'}")
+        note(f"  /mcp      {names or _none(it.service.config())}")
     if limits.api:
         note("  /api/v1   the control API; /api/v1/openapi.json describes it")
     if limits.api and limits.ui:
@@ -197,3 +198,12 @@ def _tell(it: Serving, url: str) -> None:
         else ' -H "Authorization: Bearer $CAXTON_TOKEN"'
     )
     note(f"try: curl{token} {url}{'/api/v1/agents' if limits.api else '/healthz'}")
+
+
+def _none(config: Config) -> str:
+    """Return why there is no agent at ``/mcp``."""
+    if any(agent.expose.mcp for agent in config.agents.values()):
+        return "no agent that can be run; see above"
+    if config.agents:
+        return "no agent: add expose.mcp = true to one"
+    return "no agent: caxton init writes a configuration with one"

@@ -132,6 +132,8 @@ def install(path: Path, new: Mapping[str, JSON], *, force: bool) -> Path | None:
             backup = path.with_name(f"{path.name}.bak")
             replace_file(backup, before, path.stat().st_mode & 0o777)
         replace_file(path, after)
+    except UsageError as exc:
+        raise UsageError(f"{path}: {exc}", fix=exc.fix) from None
     except OSError as exc:
         raise UsageError(
             f"cannot change {path}: {exc.strerror}",
@@ -170,6 +172,6 @@ def _unique(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
 
 def _unusable(why: str) -> UsageError:
     return UsageError(
-        f"the file of the client stays as it is: {why}",
+        f"it stays as it is: {why}",
         fix="correct it; or use --print, and add the entry by hand",
     )

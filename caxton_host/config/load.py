@@ -140,6 +140,12 @@ def _source(path: Path, environ: Mapping[str, str], cwd: Path) -> Source:
     )
 
 
+def _is_this_host(server: ServerConfig, path: Path) -> bool:
+    """Return whether it is what `caxton mcp install` writes for this file."""
+    words = server.command
+    return words[-2:] == ("serve", "--stdio") and str(path.resolve()) in words
+
+
 def _shown(path: Path, cwd: Path) -> str:
     return str(path.relative_to(cwd) if path.is_relative_to(cwd) else path)
 
@@ -162,7 +168,13 @@ def _load(
     for number, other in enumerate(imports, 1):
         content = read_bytes(other, at.key("import").key(number))
         origin = replace(source, shown=_shown(other, cwd))
-        imported = import_servers(other, content, origin, {*own, *servers})
+        imported = {
+            name: one
+            for name, one in import_servers(
+                other, content, origin, {*own, *servers}
+            ).items()
+            if not _is_this_host(one, path)
+        }
         servers |= imported
         origins.update((name, other) for name in imported)
     config = Config(

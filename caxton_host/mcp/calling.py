@@ -162,7 +162,7 @@ class Calls:
             raise NotFoundError(f"no run {run_id} of this agent")
         if row.state == "suspended":
             try:
-                await self.service.resume(call.who, run_id)
+                await self.service.resume(call.who, run_id, call.ticket)
             except OverloadedError:
                 raise
             except (Suspend, BusyError):
@@ -170,16 +170,24 @@ class Calls:
         return run_id
 
     async def _over(self, run_id: str) -> Event | None:
-        """Return how the run ended, or ``None`` if that was erased."""
+        """
+        Return how the run ended, or ``None`` if that was erased.
+
+        Raises:
+            StoreError: Nothing more is recorded of it now.
+        """
         while True:
             if end := await self.service.background.over(run_id):
                 return end
-            history = await self.service.store.read(stream_of(run_id))
+            store = self.service.store
+            history = await store.read(stream_of(run_id))
             last = next((one for one in reversed(history) if one.type in ENDS), None)
             if last is None:
                 raise StoreError(f"the start of run {run_id} could not be stored")
             if ENDS[last.type] != "running":
                 return last.event
+            if any(row.run_id == run_id for row in await store.idle()):
+                raise StoreError(f"no host drives run {run_id}: its log failed")
             await asyncio.sleep(_EVERY)
 
     # -- while it lasts --------------------------------------------------------
@@ -194,7 +202,8 @@ class Calls:
         telling = asyncio.create_task(_tell(rest, call.tell))
 
         def watch(event: ToolProgress) -> None:
-            with contextlib.suppress(anyio.WouldBlock):
+            # Who is slow, or cannot be told any more, holds up no run.
+            with contextlib.suppress(anyio.WouldBlock, anyio.BrokenResourceError):
                 reports.send_nowait(_said(event))
 
         unwatch = self.service.watchers.add(run_id, watch)
@@ -249,7 +258,11 @@ async def _tell(reports: MemoryObjectReceiveStream[str], tell: Tell) -> None:
     with reports:
         async for said in reports:
             number += 1
-            await tell(number, said)
+            try:
+                await tell(number, said)
+            except Exception:
+                logger.debug("a client is not told how far a run is", exc_info=True)
+                return
 
 
 def _said(event: ToolProgress) -> str:

@@ -81,6 +81,10 @@ class Readings(Protocol):
         """
         ...
 
+    async def end(self, stream: str | None = None) -> str:
+        """Return the cursor behind all events that a tail could see by now."""
+        ...
+
     async def erased(self) -> dict[str, RunErased]:
         """Return what was erased, by the stream of the run."""
         ...

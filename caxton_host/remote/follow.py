@@ -15,7 +15,7 @@ from .problems import is_of, stranger
 
 __all__ = ["follow"]
 
-_SSE = "text/event-stream"
+_SSE, _NOTHING = "text/event-stream", 204
 
 #: Seconds without a byte, after which a connection counts as lost.
 _IDLE = 60.0
@@ -26,6 +26,10 @@ _PAUSE = 0.2
 _PASSING = {"timeout", "transport"}
 #: A connection that lasted for so many seconds was one.
 _LASTED = 5.0
+
+
+class _Over(Exception):  # noqa: N818 -- an end, not a fault
+    """There is nothing behind the cursor, and there will be nothing."""
 
 
 async def follow(
@@ -55,14 +59,17 @@ async def follow(
         try:
             async with aclosing(_connection(remote, where, after)) as found:
                 async for document, cursor in found:
-                    yield document, cursor
                     after, since = cursor, clock()
+                    if document is not None:
+                        yield document, cursor
             lost, met = ToolError("transport", "yes", "it ends the connection"), True
         except ToolError as exc:
             met = met or exc.sent != "no"
             if not (met and (isinstance(exc, Lost) or exc.kind in _PASSING)):
                 raise unreached(exc, remote.address) from None
             lost = exc
+        except _Over:
+            return
         except OverloadedError as exc:
             await asyncio.sleep(min(exc.retry_after, _PATIENCE))
             lost = ToolError("transport", "no", str(exc))
@@ -76,16 +83,19 @@ async def follow(
 async def _connection(
     remote: Remote, where: str, after: str | None
 ) -> AsyncGenerator[tuple[JSON, str]]:
+    """Yield what a connection brings; a cursor may come with nothing."""
     headers = {"accept": _SSE}
     if after is not None:
         headers["last-event-id"] = after
     events = Events(MOST_BYTES)
     async with remote.stream(where, headers) as stream:
+        if stream.status == _NOTHING:
+            raise _Over
         if not is_of(stream.headers, _SSE):
             raise stranger("it does not send events")
         async with aclosing(stream.chunks(_IDLE)) as chunks:
             async for chunk in chunks:
                 for event in events.feed(chunk):
-                    if event.data:
-                        cursor = event.id.decode("ascii", "replace")
-                        yield read_json(event.data), cursor
+                    document = read_json(event.data) if event.data else None
+                    if event.id:
+                        yield document, event.id.decode("ascii", "replace")

@@ -187,9 +187,10 @@ class RemoteLog:
                 del sizes[0]
                 continue
             for document in listed(page.get("events")):
-                after = text(mapping(document), "cursor")
-                yield document, after
-            if page.get("more") is not True or not page.get("events"):
+                yield document, text(mapping(document), "cursor")
+            # A page may be empty, where none that was looked at is for us.
+            before, after = after, text(page, "cursor") if page.get("more") else None
+            if after in {before, None}:
                 return
 
     async def blob(self, sha256: str) -> bytes:

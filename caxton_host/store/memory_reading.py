@@ -70,9 +70,9 @@ class MemoryReading:
         """Yield each event once, with the cursor behind it."""
         del patience
         kind = "p" if stream is None else "n"
-        place = len(self._events) if after == "end" else _number(after, kind, stream)
-        if after == "end" and stream is not None:
-            place = sum(event.stream == stream for event in self._events)
+        if after == "end":
+            after = await self.end(stream)
+        place = _number(after, kind, stream)
         while True:
             for event in list(self._events):
                 number = event.position if stream is None else event.seq
@@ -82,6 +82,12 @@ class MemoryReading:
             if not follow:
                 return
             await asyncio.sleep(_POLL)
+
+    async def end(self, stream: str | None = None) -> str:
+        """Return the cursor behind all events."""
+        if stream is None:
+            return f"p-{len(self._events)}"
+        return f"n-{sum(event.stream == stream for event in self._events)}"
 
     async def checkpoint(self, size: int | None = None) -> str | None:
         """Return the note of a checkpoint, or ``None`` if there is no such."""

@@ -218,10 +218,9 @@ class Reader:
             StoreError: The database is away for longer.
         """
         cursors = Cursors.of(self.engine.dialect.name, stream)
-        place = cursors.parse(after)
         if after == "end":
-            (row,) = await self._patiently(cursors.end(), patience)
-            place = cursors.place(tuple(row))
+            after = await self.end(stream, patience=patience)
+        place = cursors.parse(after)
         while True:
             query = cursors.behind(_EVENTS, place).limit(_PAGE)
             found = await self._patiently(query, patience)
@@ -232,6 +231,19 @@ class Reader:
                 if not follow:
                     return
                 await asyncio.sleep(_POLL)
+
+    async def end(self, stream: str | None = None, *, patience: float = 0.0) -> str:
+        """
+        Return the cursor behind all events that a tail could see by now.
+
+        Args:
+            stream: Of a tail of this stream only.
+
+            patience: Seconds that the database may be away.
+        """
+        cursors = Cursors.of(self.engine.dialect.name, stream)
+        (row,) = await self._patiently(cursors.end(), patience)
+        return cursors.text(cursors.place(tuple(row)))
 
     async def _patiently(
         self, query: Query, patience: float

@@ -109,8 +109,8 @@ def hushed() -> None:
 
 
 def host(url: str) -> str:
-    """Return where *url* leads, without credentials."""
-    return urlsplit(url).netloc.rpartition("@")[2]
+    """Return how to name where *url* leads, without credentials."""
+    return urlsplit(url).netloc.rpartition("@")[2] or "an address that is no URL"
 
 
 def _once(warning: str) -> Callable[[], None]:

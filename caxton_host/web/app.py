@@ -111,7 +111,9 @@ def _open(serve: Serve, *, ready: _Readiness) -> list[Route]:
 
 async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
     del scope, receive, send
-    raise Refusal("not-found", "nothing is at that address")
+    raise Refusal(
+        "not-found", "nothing is at that address", fix=f"see {_OPENAPI} for what is"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,11 @@ async def show(asked: Asked) -> Response:
     for one in _waiting(asked, recording):
         if one.asked.seq == int(asked.path["seq"]):
             return answer(one.to_document())
-    raise Refusal("not-found", "that event does not wait for an approval")
+    raise Refusal(
+        "not-found",
+        "that event does not wait for an approval",
+        fix="ask for the list of approvals",
+    )
 
 
 async def decide(verdict: Verdict, asked: Asked) -> Response:

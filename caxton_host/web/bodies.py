@@ -67,13 +67,20 @@ class Bodies:
         Return if a body may be read, by what its headers say.
 
         Raises:
-            Refusal: It is too large, or packed.
+            Refusal: It is too large, or packed, or has two ends.
         """
         if headers.get("content-encoding", ["identity"]) != ["identity"]:
             raise Refusal("bad-media", "a packed body is not read", fix="send it plain")
         lengths = headers.get("content-length", [])
         if len(lengths) > 1:
             raise Refusal("bad-request", "a request has one Content-Length")
+        if lengths and "transfer-encoding" in headers:
+            # A proxy may go by the other one: RFC 9112, section 6.1.
+            raise Refusal(
+                "bad-request",
+                "a request has Content-Length or Transfer-Encoding",
+                headers={"connection": "close"},
+            )
         if lengths and not lengths[0].isdecimal():
             raise Refusal("bad-request", "Content-Length is not a number")
         digits = lengths[0].lstrip("0") if lengths else ""

@@ -142,15 +142,27 @@ class Edge:
         with self.crowd.one(key), about(principal=key):
             if scope["method"] in _BODILESS:
                 await self.app(scope, receive, send)
-                return
-            async with self.bodies.read(receive) as body:
-                answering.unread = False
-                again = replayed(body, receive)
-                if scope["path"].rstrip("/") == MCP:
-                    await self._mcp(scope, body, who, again, send)
-                    return
-                scope["caxton.body"] = await self._value(headers, body)
-                await self.app(scope, again, send)
+            else:
+                async with self.bodies.read(receive) as body:
+                    answering.unread = False
+                    await self._with_body(scope, headers, body, receive, send)
+        if send.refused:
+            raise send.refused
+
+    async def _with_body(
+        self,
+        scope: Scope,
+        headers: Mapping[str, Sequence[str]],
+        body: bytes,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        again = replayed(body, receive)
+        if scope["path"].rstrip("/") == MCP:
+            await self._mcp(scope, body, scope["caxton.principal"], again, send)
+            return
+        scope["caxton.body"] = await self._value(headers, body)
+        await self.app(scope, again, send)
 
     def _origin(self, scope: Scope, headers: Mapping[str, Sequence[str]]) -> str | None:
         """Return the origin whose pages may read the answer; refuse other names."""

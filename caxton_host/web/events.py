@@ -38,27 +38,28 @@ _REMEMBERED = 1_000
 async def of_run(asked: Asked) -> Response:
     """Return events of a run."""
     row = await asked.service.row(asked.who, asked.path["run"])
-    store, stream, after = asked.service.store, stream_of(row.run_id), _after(asked)
+    store, stream = asked.service.store, stream_of(row.run_id)
+    after = await _after(asked, stream)
     if not _wants_stream(asked):
-        return await _page(asked, store.tail(after, stream=stream, follow=False))
+        return await _page(asked, after, store.tail(after, stream=stream, follow=False))
     goes_on = row.state in GOING_ON
     is_done = after is not None and await _nothing_behind(store, stream, after)
     if is_done and not goes_on:
         return Response(status_code=204)
     found = store.tail(after, stream=stream, follow=goes_on, patience=_PATIENCE)
-    return _follow(asked, _to_its_end(found))
+    return _follow(asked, after, _to_its_end(found))
 
 
 async def of_all(asked: Asked) -> Response:
     """Return events of all streams that who asks may see."""
-    store, after = asked.service.store, _after(asked)
+    store, after = asked.service.store, await _after(asked)
     seen = _Seen(asked.who, store)
     if not _wants_stream(asked):
-        return await _page(asked, store.tail(after, follow=False), seen)
+        return await _page(asked, after, store.tail(after, follow=False), seen)
     if after is not None:
         await _nothing_behind(store, None, after)
     found = store.tail(after, follow=True, patience=_PATIENCE)
-    return _follow(asked, seen.of(found))
+    return _follow(asked, after, seen.of(found))
 
 
 def _wants_stream(asked: Asked) -> bool:
@@ -67,13 +68,17 @@ def _wants_stream(asked: Asked) -> bool:
     return request.method == "GET" and _STREAM in request.headers.get("accept", "")
 
 
-def _after(asked: Asked) -> str | None:
-    return asked.text("last-event-id") or asked.text("after")
+async def _after(asked: Asked, stream: str | None = None) -> str | None:
+    """Return the cursor to go on behind; the end is one, or else it would move."""
+    after = asked.text("last-event-id") or asked.text("after")
+    return await asked.service.store.end(stream) if after == "end" else after
 
 
-async def _page(asked: Asked, found: Found, seen: _Seen | None = None) -> Response:
+async def _page(
+    asked: Asked, cursor: str | None, found: Found, seen: _Seen | None = None
+) -> Response:
     events = Page()
-    limit, cursor, more, left = asked.number("limit"), _after(asked), False, _LOOKED_AT
+    limit, more, left = asked.number("limit"), False, _LOOKED_AT
     async with aclosing(found) as coming:
         async for recorded, place in coming:
             if len(events) == limit or events.is_full or not left:
@@ -86,10 +91,10 @@ async def _page(asked: Asked, found: Found, seen: _Seen | None = None) -> Respon
     return events.answer(about, "events")
 
 
-def _follow(asked: Asked, found: Found) -> Response:
+def _follow(asked: Asked, after: str | None, found: Found) -> Response:
     who, line = asked.who, asked.service.line
     place = asked.desk.streams.one(f"{who.kind}/{who.id}")
-    return EventStream(found, stops=lambda: line.closed, place=place)
+    return EventStream(found, after, stops=lambda: line.closed, place=place)
 
 
 async def _nothing_behind(store: Readings, stream: str | None, after: str) -> bool:

@@ -27,11 +27,14 @@ class Lasting:
         still: Finds out again who asks; raises if nobody knows any more.
 
         now: Returns seconds of a clock that never goes back.
+
+        refused: Why there is no answer at all, for what was waited for too long.
     """
 
     send: Send
     still: Callable[[], Awaitable[object]]
     now: Callable[[], float]
+    refused: Exception | None = field(default=None, init=False)
     _known_at: float = field(init=False)
     _is_over: bool = field(default=False, init=False)
 
@@ -42,11 +45,19 @@ class Lasting:
         """Send a message, or the end instead of it; nothing after that."""
         if self._is_over:
             return
-        if message.get("more_body") and self.now() - self._known_at >= _AGAIN:
-            self._known_at = self.now()
+        begins = message["type"] == "http.response.start"
+        if begins or message.get("more_body"):
             try:
-                await self.still()
-            except (Unauthenticated, StoreError):
+                await self._look()
+            except (Unauthenticated, StoreError) as exc:
                 self._is_over = True
+                if begins:
+                    self.refused = exc
+                    return
                 message = {"type": "http.response.body", "body": b""}
         await self.send(message)
+
+    async def _look(self) -> None:
+        if self.now() - self._known_at >= _AGAIN:
+            self._known_at = self.now()
+            await self.still()

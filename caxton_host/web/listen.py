@@ -41,6 +41,8 @@ _AT_ONCE = 8
 #: Seconds in which the head of a request must be there, and between two requests.
 _HEAD = 10.0
 _IDLE = 75
+#: Seconds that an answer may be stuck in a connection; `sending` gives up before.
+_STUCK = 75.0
 
 _STOPS = (signal.SIGTERM, signal.SIGINT)
 
@@ -172,9 +174,10 @@ class _Server(Server):
 
 
 class _Bounded(H11Protocol):
-    """Lets so many in, and who says nothing does not stay."""
+    """Lets so many in, and who says nothing, or reads nothing, does not stay."""
 
     _late: asyncio.TimerHandle | None = None
+    _stuck: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
@@ -194,7 +197,22 @@ class _Bounded(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._has_come()
+        self._is_taken()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        # To close it would wait until all is taken.
+        self._stuck = self.loop.call_later(_STUCK, self.transport.abort)
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._is_taken()
+        super().resume_writing()
+
+    def _is_taken(self) -> None:
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
 
     def _await_head(self) -> None:
         if self._late is None:

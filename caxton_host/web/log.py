@@ -24,7 +24,11 @@ async def covering(asked: Asked) -> Response:
 async def _checkpoint(asked: Asked, size: int | None) -> Response:
     text = await asked.service.store.checkpoint(size)
     if text is None:
-        raise Refusal("not-found", "there is no such checkpoint yet")
+        raise Refusal(
+            "not-found",
+            "there is no such checkpoint yet",
+            fix="ask again once the host has signed one",
+        )
     found = parse_note(text.encode()).checkpoint
     return answer(
         {

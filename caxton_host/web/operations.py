@@ -288,7 +288,9 @@ class Operation:
 def _check_path(name: str, text: str) -> None:
     schema, _ = IN_PATH[name]
     if input_check(schema)(_value(schema, text)):
-        raise Refusal("not-found", f"there is no such {name}")
+        raise Refusal(
+            "not-found", f"there is no such {name}", fix="take it from a list"
+        )
 
 
 def _value(schema: Schema, text: str) -> JSON:

@@ -66,6 +66,18 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "unusable": (503, "The agent cannot be run"),
 }
 
+#: What can be done about those that say nothing else.
+_FIXES: Mapping[str, str] = {
+    "bad-request": "see /api/v1/openapi.json",
+    "bad-origin": "add the origin to allowed_origins in [serve]",
+    "bad-method": "use a method that the header Allow names",
+    "slow": "send the whole request at once",
+    "too-large": "send less",
+    "long-target": "send less in the address",
+    "bad-media": "send JSON, with Content-Type: application/json",
+    "large-headers": "send fewer headers",
+}
+
 #: Errors and their kinds: of the classes of one, the first that is here counts.
 _ERRORS: Mapping[type[BaseException], str] = {
     NotFoundError: "not-found",
@@ -121,7 +133,7 @@ class Problem:
             "title": KINDS[self.kind][1],
             "status": self.status,
             "detail": self.detail or KINDS[self.kind][1],
-            "fix": self.fix,
+            "fix": self.fix or _FIXES.get(self.kind, ""),
             "instance": instance,
         }
 

@@ -39,6 +39,8 @@ class EventStream(Response):
     Args:
         events: Each with the cursor behind it.
 
+        after: The cursor before the first; who is cut off early comes back with it.
+
         stops: Returns whether the host is about to stop.
 
         place: Is held while they are sent.
@@ -47,12 +49,14 @@ class EventStream(Response):
     def __init__(
         self,
         events: AsyncGenerator[tuple[Recorded, str]],
+        after: str | None = None,
         *,
         stops: Callable[[], bool],
         place: AbstractContextManager[None],
     ) -> None:
         super().__init__(media_type="text/event-stream")
         self._events = events
+        self._after = after
         self._stops = stops
         self._place = place
 
@@ -80,6 +84,8 @@ class EventStream(Response):
         await send({"type": "http.response.start", "status": 200, "headers": _HEAD})
         try:
             async with aclosing(self._events) as events:
+                if self._after is not None:
+                    await send(_part(f"id: {self._after}\n\n"))
                 async for text in _ticking(events, self._stops):
                     await send(_part(text))
         except CaxtonError as exc:

@@ -110,6 +110,24 @@ async def test_who_follows_gets_what_comes_and_only_that(store: Store) -> None:
     assert event.event == END
 
 
+@pytest.mark.parametrize("stream", ["run/a1", None])
+async def test_the_end_stays_where_it_was(store: Store, stream: str | None) -> None:
+    await begun(store, "a1")
+
+    end = await store.end(stream)
+    await store.create("host/1").append(line(1))
+    log = await store.claim("run/a1", line(1), after=1)
+    await log.append(END)
+    async with aclosing(store.tail(end, stream=stream, follow=False)) as tail:
+        found = [(event.stream, event.seq) async for event, _ in tail]
+
+    assert [one for one in found if one[0] == "run/a1"] == [
+        ("run/a1", 2),
+        ("run/a1", 3),
+    ]
+    assert (("host/1", 1) in found) is (stream is None)
+
+
 async def test_all_streams_are_followed_at_once(store: Store) -> None:
     await begun(store, "a1", "b1")
 

@@ -146,6 +146,11 @@ def test_what_is_there_is_shown_as_here(both: Both) -> None:
         both.same(*words)
 
 
+def test_where_there_is_no_run_nobody_is_sent_to_the_demo(both: Both) -> None:
+    # That one runs on this machine, and is not seen there.
+    assert both.there("runs", "list").err == "no runs there that you may see\n"
+
+
 def typed(done: Done, command: str) -> list[str]:
     """Return the words of a command that was printed."""
     lines = done.err.splitlines()

@@ -275,6 +275,23 @@ def test_what_cannot_be_served_is_told(desk: Shell) -> None:
     assert desk("serve", "--stdio", "--port", "1").code == 2
 
 
+@pytest.mark.parametrize(
+    ("gone", "why"),
+    [
+        ("quick.wasm", "no agent that can be run; see above"),
+        ("caxton.toml", "no agent: caxton init writes a configuration with one"),
+    ],
+)
+def test_why_no_agent_is_served_is_told(desk: Shell, gone: str, why: str) -> None:
+    (desk.folder / gone).unlink()
+    token(desk)
+    with desk.started("serve", "--port", "0") as child:
+        assert child.stderr is not None
+        told = next(line for line in child.stderr if b"  /mcp " in line)
+
+    assert told.decode() == f"  /mcp      {why}\n"
+
+
 def test_what_a_host_does_is_counted_and_logged(desk: Shell, good: str) -> None:
     with served(desk, "--log-format=json", good=good) as host:
         started = host.post("/api/v1/runs", {"agent": "quick"}).json()

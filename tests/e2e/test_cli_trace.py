@@ -107,6 +107,12 @@ def test_spans_that_cannot_be_sent_are_an_error(
     assert "--endpoint" in done.fix
 
 
+def test_an_address_that_is_none_is_said_to_be_none(traced: Shell) -> None:
+    done = traced("events", "export", "--to-otlp", "@last", "--endpoint", "nonsense")
+    assert done.code == 1
+    assert done.err.startswith("Error: an address that is no URL did not take")
+
+
 def test_without_a_receiver_it_is_said_how_to_name_one(shell: Shell) -> None:
     done = shell("events", "export", "--to-otlp", "@last")
     assert done.code == 2

@@ -188,6 +188,15 @@ async def test_what_only_the_next_host_heeds_is_told(place: Place) -> None:
     assert await place.reload() == "generation 2; places with the next host"
 
 
+async def test_each_that_is_loaded_is_logged(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "caxton_host")
+    place.write(demo='timeout = "7s"')
+    await place.reload()
+    assert "the configuration is loaded: generation 2" in caplog.messages
+
+
 async def test_a_new_secret_is_one_from_then_on(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -164,3 +164,17 @@ async def test_who_hangs_up_while_another_leaves_is_gone_and_nothing_else() -> N
 
     assert waiting.cancelled()
     assert (here.inside, here.present) == (0, 0)
+
+
+def test_who_does_not_come_again_is_forgotten_in_time() -> None:
+    # law 9: an authorization server may have any number of subjects
+    here, clock = line(rate=2)
+    staying = here.take("ann")
+    for n in range(500):
+        here.take(f"guest {n}").leave()
+    clock.time += 60_000_000
+
+    here.take("bob").leave()
+
+    assert repr(here).count("_Visitor(") == 2
+    staying.leave()

@@ -176,8 +176,9 @@ async def test_a_run_is_cancelled_by_who_started_it(tmp_path: Path) -> None:
     await tools.reached.wait()
 
     assert await office.service.cancel(ANN, run_id, "enough") == "cancelled"
-    with pytest.raises(UsageError, match="already"):
+    with pytest.raises(UsageError, match="already") as refused:
         await office.service.cancel(ANN, run_id, "once more")
+    assert f"caxton runs show {run_id};" in refused.value.fix
 
 
 async def test_who_may_only_look_ends_nothing(tmp_path: Path) -> None:
@@ -336,3 +337,19 @@ async def test_a_run_goes_on_with_private_variables_of_the_configuration(
     known = {"key": ContextVar(private=True, default="another word")}
     office.config = replace(office.config, context=known)
     assert await office.service.take_over() == 1
+
+
+async def test_a_run_of_an_agent_that_is_not_ones_own_any_more_stays(
+    tmp_path: Path,
+) -> None:
+    # law 4
+    office = Office(tmp_path, tools=Slow())
+    run_id = await office.start()
+    await office.service.background.drain(0)
+    office.service.line.closed = False
+
+    with pytest.raises(ForbiddenError, match="agent"):
+        await office.service.resume(who("ann", agents=("bank*",)), run_id)
+
+    assert await office.done(run_id) == "suspended"
+    assert office.service.line.present == 0

@@ -19,11 +19,13 @@ from caxton_host.core.grants import Grant
 from caxton_host.core.resolution import Retry
 from caxton_host.core.runs import Request, RunRow
 from caxton_host.errors import StoreError
+from caxton_host.serving import Serving
 from caxton_host.waking import Waker
 from tests.office import ANN, BOSS, Office, Slow, who
 from tests.scene import DEMO
 
 if TYPE_CHECKING:
+    from caxton_host.bootstrap import Running
     from caxton_host.service import Served
 
 BOB: dict[str, JSON] = {"kind": "local", "id": "bob", "authenticated": False}
@@ -182,7 +184,7 @@ async def test_a_store_that_cannot_be_read_is_asked_again(
     run_id = await office.start()
     await office.done(run_id)
     await said(office, run_id)
-    office.service.store = cast("Served", Broken(office.scene.store))
+    office.service.store = cast("Served", Broken(office.scene.store, "runs", "read"))
 
     with caplog.at_level(logging.WARNING):
         async with waking(office, every=0.005):
@@ -206,11 +208,11 @@ async def test_a_run_that_has_ended_is_not_looked_after(tmp_path: Path) -> None:
 
 
 class Broken:
-    """A store that cannot be read once, in each of two ways."""
+    """A store that cannot be read once, in each of some ways."""
 
-    def __init__(self, store: object) -> None:
+    def __init__(self, store: object, *ways: str) -> None:
         self._store = store
-        self._left = {"runs", "read"}
+        self._left = {*ways}
 
     def __getattr__(self, name: str) -> object:
         if name in self._left:
@@ -220,3 +222,39 @@ class Broken:
 
     async def _fails(self, *_: object, **__: object) -> list[RunRow]:
         raise StoreError("the disk is away")
+
+
+async def test_a_run_whose_host_is_gone_goes_on_in_one_that_is_up(
+    tmp_path: Path,
+) -> None:
+    # law 10
+    office = Office(tmp_path)
+    store, driven = office.scene.store, await office.start()
+    await office.done(driven)
+    started = (await store.read(f"run/{driven}"))[0].event
+    async with waking(office, every=0.01):
+        lost = office.scene.host.new_id()
+        await store.create(f"run/{lost}").append(started)
+
+        await until(office, lost, "completed")
+
+    assert (await office.types(lost))[:2] == ["RunStarted", "RunResumed"]
+
+
+async def test_a_host_whose_store_is_away_when_it_starts_takes_over_later(
+    tmp_path: Path,
+) -> None:
+    # law 10
+    office = asks(folder=tmp_path)
+    run_id = await office.start()
+    await office.done(run_id)
+    await said(office, run_id)
+    broken = Broken(office.scene.store, "idle")
+    office.service.store = cast("Served", broken)
+    waker = Waker(service=office.service, every=0.01)
+    it = Serving(up=cast("Running", None), service=office.service, waker=waker)
+
+    it.begin()
+
+    await until(office, run_id, "completed")
+    await it.drain(0)

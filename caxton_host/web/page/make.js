@@ -44,27 +44,29 @@ export function dialog(title, action, act, fields = [], ...about) {
   const wrong = el("p", { className: "bad", role: "alert" });
   const done = async (event) => {
     event.preventDefault();
+    if (go.disabled) return;
+    go.disabled = true;
     try {
       await act(Object.fromEntries(inputs.map(({ lastChild: one }) => [one.name, one.value])));
+      // Somebody may have gone back, and opened another.
+      if (box.firstChild === form) box.close();
     } catch (error) {
       wrong.textContent = error.message;
-      return;
     }
-    box.close();
+    go.disabled = false;
   };
   const back = el("button", { type: "button", on: () => box.close() }, "Back");
   const go = el("button", { type: "submit", className: "main" }, action);
-  box.replaceChildren(
-    el(
-      "form",
-      { on: done, autocomplete: "off" },
-      el("h2", { id: "dialog-title" }, title),
-      ...about,
-      ...inputs,
-      wrong,
-      el("div", { className: "row" }, back, go),
-    ),
+  const form = el(
+    "form",
+    { on: done, autocomplete: "off" },
+    el("h2", { id: "dialog-title" }, title),
+    ...about,
+    ...inputs,
+    wrong,
+    el("div", { className: "row" }, back, go),
   );
+  box.replaceChildren(form);
   box.showModal();
 }
 

@@ -345,7 +345,7 @@ const offered = () =>
 
 function where() {
   const [name, id] = location.hash.slice(1).split("/");
-  return [offered().includes(name) ? name : offered()[0], id && decodeURIComponent(id)];
+  return [offered().includes(name) ? name : offered()[0], id];
 }
 
 async function again() {

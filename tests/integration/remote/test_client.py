@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 
 import pytest
 
@@ -269,12 +270,25 @@ async def test_bytes_are_those_of_their_digest(server: Server, remote: Remote) -
             await known.blob(digest)
 
 
+def send(writer: asyncio.StreamWriter, document: JSON) -> None:
+    body = json.dumps(document).encode()
+    head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n{OK}\r\n\r\n"
+    writer.write(head.encode() + body)
+
+
+async def paged(server: Server, writer: asyncio.StreamWriter, size: int | None) -> None:
+    """Answer with pages of so many events without end, or with one as is asked."""
+    asked = int(server.requests[-1][0].partition("limit=")[2].split()[0])
+    cursor = f"p-{len(server.requests)}"
+    events: list[JSON] = [EVENT | {"cursor": cursor}] * (size or asked)
+    send(writer, {"events": events, "more": size is not None, "cursor": cursor})
+
+
 async def test_a_run_without_end_is_not_read_to_its_end(
     server: Server, remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log, "_MOST_BYTES", 5000)
-    page = {"events": [EVENT | {"cursor": "1"}], "more": True}
-    server.answers(json.dumps(page).encode(), OK)
+    server.script = partial(paged, server, size=1)
     with pytest.raises(ServerUnavailable, match="no end of events"):
         await RemoteLog(remote).read("run/1")
 
@@ -284,20 +298,30 @@ async def test_a_page_that_is_too_much_is_asked_for_in_parts(
 ) -> None:
     monkeypatch.setattr(client, "MOST_BYTES", 1000)
 
-    async def script(writer: asyncio.StreamWriter) -> None:
-        most = int(server.requests[-1][0].partition("limit=")[2].split()[0])
-        page = {"events": [EVENT | {"cursor": "1"}] * most, "more": False}
-        body = json.dumps(page).encode()
-        head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n{OK}\r\n\r\n"
-        writer.write(head.encode() + body)
-
-    server.script = script
+    server.script = partial(paged, server, size=None)
     assert len(await RemoteLog(remote).read("run/1")) == 1
 
 
 async def test_a_host_that_says_more_and_sends_nothing_is_not_asked_for_ever(
     server: Server, remote: Remote
 ) -> None:
-    server.answers(b'{"events": [], "more": true}', OK)
+    server.answers(b'{"events": [], "more": true, "cursor": "p-1"}', OK)
     assert await RemoteLog(remote).read("run/1") == []
-    assert len(server.requests) == 1
+    assert len(server.requests) == 2
+
+
+async def test_a_page_without_anything_for_us_is_not_the_last(
+    server: Server, remote: Remote
+) -> None:
+    event = EVENT | {"cursor": "p-2"}
+    pages: list[JSON] = [
+        {"events": [], "more": True, "cursor": "p-1"},
+        {"events": [event], "more": False, "cursor": "p-2"},
+    ]
+
+    async def script(writer: asyncio.StreamWriter) -> None:
+        send(writer, pages.pop(0))
+
+    server.script = script
+    assert len(await RemoteLog(remote).read("run/1")) == 1
+    assert "after=p-1" in server.requests[-1][0]

@@ -69,6 +69,32 @@ async def test_none_is_missed_and_none_comes_twice(
     assert server.connections > 10
 
 
+async def test_the_end_is_where_it_was_when_somebody_asked(
+    server: Server, remote: Remote
+) -> None:
+    # The first connection says where the end is, and breaks before an event comes.
+    sent = [HEAD + b"id: p-38\n\n"]
+
+    async def script(writer: asyncio.StreamWriter) -> None:
+        after = server.sent_headers["last-event-id"]
+        writer.write(sent.pop() if after == "end" else HEAD + event(39) + event(LAST))
+        await writer.drain()
+
+    server.script, server.close_after = script, True
+    tail = RemoteLog(remote).tail("end", stream="run/1", follow=True)
+    assert [(await anext(tail))[1] for _ in range(2)] == ["p-39", "p-40"]
+    assert server.sent_headers["last-event-id"] == "p-38"
+    await tail.aclose()
+
+
+async def test_a_run_that_is_over_is_not_asked_for_again(
+    server: Server, remote: Remote
+) -> None:
+    server.says(b"HTTP/1.1 204 No Content\r\n\r\n")
+    assert [one async for one in RemoteLog(remote).follow("1")] == []
+    assert server.connections == 1
+
+
 async def test_a_host_that_is_away_for_long_is_given_up(
     server: Server, remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,6 +84,27 @@ async def test_events_come_as_they_happen_until_the_run_ends(tmp_path: Path) -> 
     assert types[-1] == "RunCompleted"
 
 
+async def test_who_follows_from_the_end_is_told_where_that_is(tmp_path: Path) -> None:
+    tools = Slow()
+    office = Office(tmp_path, tools=tools)
+    run_id = await office.start()
+    await tools.reached.wait()
+    count = len(await office.types(run_id))
+    where = f"/api/v1/runs/{run_id}/events?after=end"
+
+    async with (
+        on_a_port(office) as client,
+        client.stream("GET", where, headers=LIVE) as response,
+    ):
+        lines = response.aiter_lines()
+        first = await anext(lines)
+        page = (await client.get(where)).json()
+        tools.let.set()
+
+    assert first == f"id: {page['cursor']}" == f"id: n-{count}"
+    assert page["events"] == []
+
+
 async def test_who_was_cut_off_goes_on_where_it_was(tmp_path: Path) -> None:
     office = Office(tmp_path)
     run_id = await office.start()

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import resource
+import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from caxton_host.config import Serve
+from caxton_host.web import listen, sending
 from caxton_host.web.app import application
 from caxton_host.web.listen import bind, listening
 from tests.office import Names, Office
@@ -103,3 +108,45 @@ async def test_who_leaves_in_the_middle_of_a_request_leaves_nothing(
                 while app.bodies.held:  # noqa: ASYNC110 -- nobody tells
                     await asyncio.sleep(0.01)
     assert app.crowd.present == 0
+
+
+async def test_a_request_with_two_ends_is_refused_with_what_is_behind_it(
+    tmp_path: Path,
+) -> None:
+    # law 9: what a proxy takes for a body would be a request of somebody else
+    behind = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    ends = "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    open_ = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+
+    async with up(tmp_path) as port:
+        for head in (_HEAD, open_):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(f"{head}{ends}{behind}".encode())
+            async with asyncio.timeout(30):
+                answers = await reader.read()
+            writer.close()
+
+            assert answers.count(b"HTTP/1.1 ") == answers.count(b"HTTP/1.1 400 ") == 1
+
+
+async def test_who_asks_for_much_and_reads_nothing_does_not_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # law 9
+    monkeypatch.setattr(sending, "_PATIENCE", 0.1)
+    monkeypatch.setattr(listen, "_STUCK", 0.2)
+    asks = b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+    async with up(tmp_path) as port:
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.settimeout(0.0)
+            with pytest.raises(ConnectionError):
+                await send_for_ever(client, asks)
+
+
+async def send_for_ever(client: socket.socket, data: bytes) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                client.send(data)
+            await asyncio.sleep(0.001)

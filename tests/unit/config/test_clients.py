@@ -89,8 +89,10 @@ def test_a_file_that_would_lose_something_is_not_touched(
     file = tmp_path / "mcp.json"
     file.write_bytes(before)
 
-    with pytest.raises(UsageError, match="stays as it is"):
+    with pytest.raises(UsageError, match="stays as it is") as refused:
         install(file, NEW, force=True)
+
+    assert str(file) in str(refused.value)
 
     assert file.read_bytes() == before
 
@@ -102,6 +104,16 @@ def test_another_server_of_that_name_is_replaced_only_if_that_is_said() -> None:
         installed(before, NEW, force=False)
 
     assert json.loads(installed(before, NEW, force=True)) == NEW
+
+
+def test_the_file_with_another_server_of_that_name_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": {"caxton": {"command": "x"}}}))
+
+    with pytest.raises(UsageError, match="another server 'caxton'") as refused:
+        install(file, NEW, force=False)
+
+    assert str(file) in str(refused.value)
 
 
 def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:

@@ -272,3 +272,16 @@ def test_crowd_is_refused(folder: Folder) -> None:
 def test_file_in_the_home_folder(folder: Folder) -> None:
     folder.write(json.dumps(one({"command": "x"})), "../home/c.json")
     assert [*folder.load('import = ["~/c.json"]').servers] == ["a"]
+
+
+def test_the_entry_of_this_host_is_no_server_of_its_own(folder: Folder) -> None:
+    # Claude Code has both in one file: what it uses, and what it starts.
+    def entry(config: str) -> dict[str, object]:
+        args = ["--config", str(folder.path / config), "serve", "--stdio"]
+        return {"command": "caxton", "args": args}
+
+    servers = {"caxton": entry("caxton.toml"), "other": entry("other.toml")}
+
+    config = imported(folder, {"mcpServers": servers})
+
+    assert [*config.servers] == ["other"]

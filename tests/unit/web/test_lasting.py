@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from caxton_host.admission import Line
 from caxton_host.config import Serve
@@ -65,6 +65,31 @@ def created() -> TokenCreated:
     return TokenCreated(id=ROW.id, name="", scopes=(), agents=(), actor=ANN)
 
 
+async def through(desk: Desk, app: ASGIApp, method: str, path: str) -> None:
+    """Ask for something behind an edge, with the token."""
+    line = Line(places=1, queue=1, each=1, rate=60, now=desk.clock.monotonic)
+    identity = TokenIdentity(desk.store, desk.clock)
+    edge = Edge.around(
+        app, identity=identity, line=line, serve=Serve(), open=frozenset()
+    )
+    scope: dict[str, Any] = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "query_string": b"",
+        "server": ("127.0.0.1", 8080),
+        "headers": [
+            (b"host", b"127.0.0.1"),
+            (b"authorization", f"Bearer {TOKEN.text}".encode()),
+        ],
+    }
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b'{"method": "x"}'}
+
+    await edge(scope, receive, desk.send)
+
+
 async def test_answer_goes_on_while_its_token_is_good() -> None:
     desk = Desk()
     said = [START, *(part(bytes([n])) for n in range(4)), END]
@@ -119,12 +144,34 @@ async def test_answer_ends_when_nobody_can_be_looked_up() -> None:
 async def test_what_is_said_at_once_costs_no_second_look() -> None:
     desk = Desk()
     send = await desk.lasting()
-    desk.clock.time += 99_000_000
+    desk.clock.time += 4_000_000
 
     await send(START)
+    desk.clock.time += 99_000_000
     await send({"type": "http.response.body", "body": b"all"})
 
     assert (desk.looks, len(desk.sent)) == (0, 2)
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/api/v1/x"), ("POST", "/mcp")])
+async def test_what_was_waited_for_is_not_told_to_a_token_that_is_revoked(
+    method: str, path: str
+) -> None:
+    # law 9
+    desk = Desk()
+    await desk.lasting()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        del scope, receive
+        await desk.revoke()
+        desk.clock.time += 5_000_000
+        await send(START)
+        await send({"type": "http.response.body", "body": b"the result"})
+
+    await through(desk, app, method, path)
+
+    begun, told = desk.sent
+    assert (begun["status"], b"the result" in told["body"]) == (401, False)
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/api/v1/x"), ("POST", "/mcp")])
@@ -142,26 +189,6 @@ async def test_every_answer_through_the_edge_is_such_a_one(
         desk.clock.time += 5_000_000
         await send(part(b"two"))
 
-    line = Line(places=1, queue=1, each=1, rate=60, now=desk.clock.monotonic)
-    identity = TokenIdentity(desk.store, desk.clock)
-    edge = Edge.around(
-        app, identity=identity, line=line, serve=Serve(), open=frozenset()
-    )
-    scope: dict[str, Any] = {
-        "type": "http",
-        "method": method,
-        "path": path,
-        "query_string": b"",
-        "server": ("127.0.0.1", 8080),
-        "headers": [
-            (b"host", b"127.0.0.1"),
-            (b"authorization", f"Bearer {TOKEN.text}".encode()),
-        ],
-    }
-
-    async def receive() -> Message:
-        return {"type": "http.request", "body": b'{"method": "x"}'}
-
-    await edge(scope, receive, desk.send)
+    await through(desk, app, method, path)
 
     assert [one.get("body") for one in desk.sent] == [None, b"one", b""]

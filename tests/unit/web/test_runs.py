@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from caxton_host.core.calls import JSON
-from tests.office import Office, Slow, calling
+from caxton_host.core.principals import Principal
+from caxton_host.web import runs
+from tests.office import ANN, Office, Slow, calling
+from tests.office import BOB as BOB_HIMSELF
 
 BOB = {"authorization": "Bearer bob"}
 BOSS = {"authorization": "Bearer boss"}
@@ -124,6 +129,32 @@ async def test_what_is_not_as_it_has_to_be_is_refused(tmp_path: Path) -> None:
     assert nobody.status_code == 404
 
 
+async def test_every_refusal_says_what_to_do_about_it(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    run = f"/api/v1/runs/{await office.start()}"
+    json = {"content-type": "application/json"}
+    async with calling(office) as client:
+        refused = [
+            await client.get("/api/v1/nothing"),
+            await client.delete("/api/v1/runs"),
+            await client.get("/api/v1/runs/x"),
+            await client.get("/api/v1/runs?cursor=x"),
+            await client.get("/api/v1/checkpoints/latest", headers=BOSS),
+            await client.get(f"/api/v1/approvals/{run[13:]}/1", headers=BOSS),
+            await client.post("/api/v1/runs", content=b"{}"),
+            await client.post("/api/v1/runs", content=b"{", headers=json),
+            await client.post("/api/v1/runs", content=b" " * 2**23, headers=json),
+            await client.get(f"/api/v1/runs?{'x' * 9000}"),
+            await client.get("/api/v1/runs", headers=[("x", "x")] * 101),
+            await client.options("/api/v1/runs", headers={"origin": "https://a.b"}),
+        ]
+
+    found = [(one.json()["status"], one.json()["fix"]) for one in refused]
+    statuses = [404, 405, 404, 400, 404, 404, 415, 400, 413, 414, 431, 403]
+    assert [status for status, _ in found] == statuses
+    assert all(fix for _, fix in found), found
+
+
 async def test_a_module_that_is_gone_is_the_fault_of_the_host(tmp_path: Path) -> None:
     office = Office(tmp_path)
     (tmp_path / "weather.wasm").unlink()
@@ -145,3 +176,34 @@ async def test_who_may_only_look_starts_nothing(tmp_path: Path) -> None:
 
     assert refused.status_code == 403
     assert "scope run" in refused.json()["detail"]
+
+
+async def test_a_cursor_says_nothing_of_the_runs_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # law 9
+    monkeypatch.setattr(runs, "_PAGE", 2)
+    monkeypatch.setattr(runs, "_LOOKED_AT", 2)
+    office = Office(tmp_path)
+    own, theirs = set[str](), set[str]()
+    for n in range(9):
+        theirs.add(await begun_later(office, ANN))
+        if n % 3 == 0:
+            own.add(await begun_later(office, BOB_HIMSELF))
+    found, cursors, cursor = list[str](), list[str](), "9" * 18 + "-f"
+    async with calling(office) as client:
+        while cursor:
+            params = {"cursor": cursor}
+            page = (await client.get("/api/v1/runs", params=params, headers=BOB)).json()
+            found += [run["run_id"] for run in page["runs"]]
+            cursors.append(cursor := page["next"] or "")
+
+    assert (len(found), {*found}) == (len(own), own)
+    assert not [one for one in theirs for said in cursors if one in said]
+
+
+async def begun_later(office: Office, principal: Principal) -> str:
+    office.scene.clock.time += 1
+    run_id = await office.start(principal)
+    await office.done(run_id)
+    return run_id

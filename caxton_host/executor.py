@@ -368,7 +368,7 @@ def _check_waiting(recording: Recording, now: int) -> Sequence[ApprovalDecided]:
     for doubt in journal.in_doubt:
         if doubt.invoked.call == call and not doubt.resolved:
             raise Suspend(
-                call,
+                doubt.invoked.call,
                 f"run {run_id} waits for a word on call {call} (event {doubt.seq})",
                 fix=f"caxton runs resolve {run_id} {doubt.seq} --retry",
             )

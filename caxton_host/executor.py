@@ -369,7 +369,7 @@ def _check_waiting(recording: Recording, now: int) -> Sequence[ApprovalDecided]:
         call = doubt.invoked.call
         if call == asked and not doubt.resolved:
             raise Suspend(
-                call,
+                doubt.invoked.call,
                 f"run {run_id} waits for a word on call {call} (event {doubt.seq})",
                 fix=f"caxton runs resolve {run_id} {doubt.seq} --retry",
             )

@@ -138,6 +138,8 @@ def _call(name: object, arguments: dict[str, Any]) -> dict[str, Any] | None:
             said = _said("x" * size)
         case _ if any(tool["name"] == name for tool in _TOOLS):
             said = _said(f"these are no arguments of {name}", is_error=True)
+        case _:
+            pass
     return said
 
 
@@ -179,11 +181,11 @@ def _serve(message: dict[str, Any]) -> None:
     if result is not None:
         _say(number, result=result)
     elif method == "tools/call":
-        said = f"no tool {message['params']['name']}"
-        _say(number, error={"code": -32602, "message": said})
+        told = f"no tool {message['params']['name']}"
+        _say(number, error={"code": -32602, "message": told})
     else:
-        said = {"code": -32601, "message": "Method not found", "data": method}
-        _say(number, error=said)
+        unknown = {"code": -32601, "message": "Method not found", "data": method}
+        _say(number, error=unknown)
 
 
 def _serve_late(message: dict[str, Any], seconds: float) -> None:
@@ -211,6 +213,8 @@ def _hear(message: dict[str, Any]) -> None:
             late.start()
         case {"id": _, "method": _}:
             _serve(message)
+        case _:
+            pass
 
 
 if __name__ == "__main__":

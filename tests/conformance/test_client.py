@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 def clients(tmp_path: Path) -> Iterator[Path]:
     """Return the socket where clients begin."""
     path = tmp_path / "clients"
-    command = [sys.executable, "-m", "tests.conformance.client", path]
+    command = [sys.executable, "-m", "tests.conformance.client", str(path)]
     with subprocess.Popen(command, cwd=HERE.parents[1]) as child:
         try:
             while not path.exists():

@@ -22,7 +22,6 @@ from .guests import SPINS, call, guest
 from .shell import CAXTON, SOON, Shell, processes, toml
 
 FAULTY = Path(__file__).parents[1] / "integration" / "mcp" / "faulty_server.py"
-DEMO = standin.command()
 ALLOW = '[[agents.a.allow]]\ntools = ["demo/*"]'
 SLOW = guest(call("mcp__demo__slow", seconds=3600))
 
@@ -31,7 +30,7 @@ SLOW = guest(call("mcp__demo__slow", seconds=3600))
 def demo(shell: Shell) -> Iterator[Shell]:
     """A folder whose agent may call every tool, and nothing left behind."""
     # The folder in the command line tells this server from others.
-    server = {**DEMO, "args": ["-X", f"of={shell.folder}", *DEMO["args"]]}
+    server = standin.command(f"of={shell.folder}")
     limits = {"compute": "60s"}
     shell.write(
         "caxton.toml",

@@ -38,7 +38,10 @@ async def connected(command: dict[str, Any], mode: str) -> AsyncGenerator[Client
 async def answers(command: dict[str, Any], mode: str) -> list[object]:
     found: list[object] = []
     async with connected(command, mode) as client:
-        found += [client.protocol_version, client.server_info.name]
+        found += [
+            client.protocol_version,
+            client.server_info and client.server_info.name,
+        ]
         found += [client.server_capabilities, await client.list_tools()]
         for name, arguments in _CALLS:
             try:

@@ -37,6 +37,13 @@ def test_envelope_holds_names_of_every_length(length: int) -> None:
     )
 
 
+@pytest.mark.parametrize("number", [127, 128, 1 << 16, 1 << 32])
+def test_envelope_holds_numbers_of_every_length(number: int) -> None:
+    assert envelope("s", number, "T", number, number) == codec.encode(
+        [1, "s", number, "T", number, number, None, None]
+    )
+
+
 def test_envelope_holds_short_names_only() -> None:
     with pytest.raises(ValueError, match="short names"):
         envelope("s" * 256, 1, "T", 1, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NoReturn
 
 import pytest
 
@@ -174,6 +175,25 @@ def test_call_that_led_nowhere_is_not_sent_again() -> None:
 
     assert may_again(grant, Attempt(route=ECHO))
     assert not may_again(grant, Attempt(route=None))
+
+
+def broken(*_: object) -> NoReturn:
+    raise RuntimeError
+
+
+def test_deny_rule_applies_when_its_engine_fails() -> None:  # law 4
+    deny = Conditions.parse({"a": {"pattern": "x"}}, deny=True)
+
+    assert deny.spared({"a": "y"}, broken) is None
+
+
+def test_call_is_refused_when_the_check_of_its_schema_fails() -> None:  # law 4
+    grant = Grant(allow=(Rule(id="allow[1]", tools=TOOLS),))
+
+    [said] = considered(grant, Attempt(route=ECHO, schema=broken), Tally())
+
+    assert said.refusal
+    assert said.refusal.code == "schema"
 
 
 def test_each_rule_says_what_it_made_of_the_parameters() -> None:

@@ -215,6 +215,10 @@ def test_text_always_fits_what_was_recorded_of_it(
     assert same_but_masked(cut, plain.encode()[:left].decode(errors="ignore"), cut=True)
 
 
+def test_what_stands_between_two_secrets_is_looked_for() -> None:
+    assert same_but_masked(f"{MASK} x {MASK}", "key x key")
+
+
 @pytest.mark.parametrize(
     ("redacted", "plain"),
     [

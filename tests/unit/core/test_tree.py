@@ -136,6 +136,16 @@ def test_a_leaf_is_proven_in_its_own_place_only(
     assert proven == (other == index)
 
 
+@pytest.mark.parametrize(("old", "new"), [(1, 2), (3, 7), (4, 8), (6, 9)])
+def test_proof_that_goes_on_behind_its_end_proves_nothing(old: int, new: int) -> None:
+    hashes = many(new)
+    before, after = naive(hashes[:old]), naive(hashes)
+    proof = consistency(hashes, old)
+
+    assert is_consistent(old, before, new, after, proof)
+    assert not is_consistent(old, before, new, after, [*proof, EMPTY])
+
+
 @given(st.integers(1, 70), st.data())
 def test_that_a_log_only_grew_can_be_proven(new: int, data: st.DataObject) -> None:
     hashes = many(new)

@@ -232,6 +232,7 @@ async def test_a_run_whose_host_is_gone_goes_on_in_one_that_is_up(
     store, driven = office.scene.store, await office.start()
     await office.done(driven)
     started = (await store.read(f"run/{driven}"))[0].event
+    assert started is not None
     async with waking(office, every=0.01):
         lost = office.scene.host.new_id()
         await store.create(f"run/{lost}").append(started)

@@ -809,10 +809,7 @@ async def test_call_is_not_sent_again_if_that_cannot_be_stored() -> None:  # law
     assert len(scene.tools.asked) == 1
 
 
-@pytest.mark.parametrize("sent", ["no", "unknown"])
-async def test_run_that_is_stopped_between_two_sends_says_what_is_known_of_the_first(
-    sent: Sent,
-) -> None:  # law 2
+async def stopped_between_two_sends(sent: Sent, *, leaving: bool = False) -> Scene:
     waits = asyncio.Event()
 
     class Patient(Scene):
@@ -823,10 +820,26 @@ async def test_run_that_is_stopped_between_two_sends_says_what_is_known_of_the_f
     scene = Patient(moody(("transport", sent)), effect="read", retry=THRICE)
     calling = asyncio.create_task(scene.gate.call(WEATHER))
     await waits.wait()
+    scene.gate.journal.leaving = leaving
     calling.cancel()
-
     with pytest.raises(asyncio.CancelledError):
         await calling
+    return scene
+
+
+async def test_call_between_two_sends_when_its_host_leaves_is_in_doubt() -> None:
+    scene = await stopped_between_two_sends("unknown", leaving=True)  # law 7
+
+    assert scene.log.events == [invoked(effect="read")]
+    assert len(scene.gate.journal.in_doubt) == 1
+
+
+@pytest.mark.parametrize("sent", ["no", "unknown"])
+async def test_run_that_is_stopped_between_two_sends_says_what_is_known_of_the_first(
+    sent: Sent,
+) -> None:  # law 2
+    scene = await stopped_between_two_sends(sent)
+
     end = scene.log.events[-1]
     assert isinstance(end, ToolFailed)
     assert (end.kind, end.sent, len(scene.tools.asked)) == ("cancelled", sent, 1)

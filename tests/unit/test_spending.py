@@ -301,6 +301,24 @@ async def test_run_that_is_stopped_while_a_call_waits_is_closed(
     assert scene.bank.asked == []
 
 
+@pytest.mark.parametrize("batch", [False, True])
+async def test_call_that_waits_when_its_host_leaves_is_the_next_ones(
+    *, batch: bool
+) -> None:  # law 7
+    one = Scene(granted(Pace(limit=1, every=2 * SECOND, wait=5 * SECOND)))
+    await one.pay()
+    scene = one.beside(pause=30.0)
+
+    task = asyncio.ensure_future(scene.pay_many(1) if batch else scene.pay())
+    await asyncio.sleep(0)
+    scene.journal.leaving = True
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert scene.log.events == []
+
+
 # -- calls under way -----------------------------------------------------------
 
 

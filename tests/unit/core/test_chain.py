@@ -37,7 +37,7 @@ def test_envelope_holds_names_of_every_length(length: int) -> None:
     )
 
 
-@pytest.mark.parametrize("number", [127, 128, 1 << 16, 1 << 32])
+@pytest.mark.parametrize("number", [127, 255, 65_535, 65_536, 1 << 32])
 def test_envelope_holds_numbers_of_every_length(number: int) -> None:
     assert envelope("s", number, "T", number, number) == codec.encode(
         [1, "s", number, "T", number, number, None, None]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from starlette.responses import Response
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -48,4 +49,10 @@ class _File:
 
 def ui() -> list[Route]:
     """Return the routes of the page."""
-    return [Route(PAGE + path, _File(*file)) for path, file in _FILES.items()]
+    files = [Route(PAGE + path, _File(*file)) for path, file in _FILES.items()]
+    return [*files, *(Route(path, _there) for path in ("/", f"{PAGE}/"))]
+
+
+def _there(_: Request) -> Response:
+    """Send somebody on who only knows the host."""
+    return RedirectResponse(PAGE)

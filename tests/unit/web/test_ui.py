@@ -44,6 +44,17 @@ async def test_the_page_is_there_for_anybody_and_may_load_only_its_own(
     assert nothing.status_code == 401
 
 
+@pytest.mark.parametrize("path", ["/", "/ui/"])
+async def test_who_only_knows_the_host_is_sent_to_the_page(
+    tmp_path: Path, path: str
+) -> None:
+    async with calling(Office(tmp_path)) as client:
+        client.headers.pop("authorization")
+        answer = await client.get(path)
+
+    assert (answer.status_code, answer.headers["location"]) == (307, "/ui")
+
+
 @pytest.mark.parametrize("serve", [Serve(ui=False), Serve(api=False)])
 async def test_without_the_page_or_the_api_there_is_none(
     tmp_path: Path, serve: Serve

@@ -22,8 +22,6 @@ from .told import deciding, resolving, stopped
 __all__ = ["command", "shortened"]
 
 _TO_THE_SECOND = len("2026-01-31 23:59:59")
-_NONE = "no runs yet; caxton demo makes one"
-_NONE_THERE = "no runs there that you may see"
 _TIME_LENGTH = len("018bcfe5-6800")
 
 
@@ -92,7 +90,7 @@ def list_(
     else:
         _rows(found)
         if not found:
-            note(_NONE_THERE if frame.there else _NONE)
+            note(_none(frame, some=bool(agent or state)))
     if broken := [run.run_id for run in found if run.state == BROKEN]:
         complain(
             f"run {broken[0]} is broken"
@@ -100,6 +98,13 @@ def list_(
             frame.named("caxton audit verify; restore the database from a copy"),
         )
         ctx.exit(AUDIT)
+
+
+def _none(frame: Frame, *, some: bool) -> str:
+    """Return what is told where nothing is found; *some*: not all were looked for."""
+    if frame.there:
+        return "no runs there that you may see"
+    return "no such runs" if some else "no runs yet; caxton demo makes one"
 
 
 def _rows(found: Sequence[RunSummary]) -> None:

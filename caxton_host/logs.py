@@ -13,10 +13,11 @@ import contextlib
 import json
 import logging
 import threading
+import time
 from collections.abc import Callable, Generator, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from queue import Full, Queue
+from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from .core.calls import JSON
@@ -36,6 +37,8 @@ FIELDS = "caxton_fields"
 
 #: Seconds that the last lines get.
 _LAST = 1.0
+#: Seconds in which lines gather.
+_GATHER = 0.02
 
 _NOTHING: Mapping[str, JSON] = {}
 _about: ContextVar[Mapping[str, JSON]] = ContextVar("_about", default=_NOTHING)
@@ -131,7 +134,7 @@ class Behind(logging.Handler):
     Lines that find no room are left out, and counted in a line of their own.
 
     Args:
-        write: Writes one line. It may take its time.
+        write: Writes lines, with breaks between them. It may take its time.
 
         room: How many lines may wait.
     """
@@ -152,12 +155,24 @@ class Behind(logging.Handler):
             self._lost += 1
 
     def _drain(self) -> None:
-        while (line := self._waiting.get()) is not None:
+        while (first := self._waiting.get()) is not None:
+            # What comes by then goes out with it: a thread that wakes for each line
+            # takes the interpreter from the others each time.
+            time.sleep(_GATHER)
+            lines: list[str | None] = [first, *self._come()]
             with contextlib.suppress(OSError, ValueError):  # nobody reads any more
-                self._write(line)
+                self._write("\n".join(filter(None, lines)))
+            if lines[-1] is None:
+                return
             if self._lost and self._waiting.empty():
                 lost, self._lost = self._lost, 0
                 logging.getLogger(__name__).warning("%d lines were left out", lost)
+
+    def _come(self) -> Generator[str | None]:
+        with contextlib.suppress(Empty):
+            while (line := self._waiting.get_nowait()) is not None:
+                yield line
+            yield None
 
     def close(self) -> None:
         """Write what waits, for at most a second."""

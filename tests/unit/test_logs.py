@@ -145,7 +145,8 @@ def test_who_does_not_read_lines_holds_nobody_up() -> None:
     reads.set()
     behind.close()
 
-    said = [json.loads(line)["message"] for line in written]
+    lines = "\n".join(written).split("\n")
+    said = [json.loads(line)["message"] for line in lines]
     assert said == [f"line {number}" for number in range(len(said))]
     assert 3 <= len(said) <= 4
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
+from ..core.runs import ENDS
 from ..errors import StoreError
 from ..ports import Refused
 from .commit import Committer, Group, Line, LockedError, Outcome
@@ -27,6 +28,10 @@ BATCH = 512
 TOLD = 64
 #: Seconds that a queued event waits for an append to ride on.
 LINGER = 0.005
+#: Bytes of blobs that the event loop may wait for.
+LIGHT = 256 * 1024
+
+_OVER = frozenset(name for name, state in ENDS.items() if state != "running")
 
 #: Is told of each transaction: its seconds, its events, and how many appends wait.
 OnCommit: TypeAlias = Callable[[float, int, int], None]
@@ -52,6 +57,7 @@ class Writer:
         self._woken = False
         self._timer: asyncio.TimerHandle | None = None
         self._last: Line | None = None
+        self._over = False
         self._closed: asyncio.Event | None = None
 
     @property
@@ -122,17 +128,18 @@ class Writer:
         self._pending.append(group)
 
     def _is_alone(self, line: Line) -> bool:
-        """Whether no other waits, the last commit was its own, and one may be here."""
+        """Whether no other waits, nor did of late, and a commit may be here."""
         return (
             self._committer.inline
-            and self._last is line
             and not self._committing
             and len(self._pending) <= BATCH
-            and (
-                len(self._pending) == 1
-                or all(group.line is line for group in self._pending)
-            )
+            and all(group.line is line for group in self._pending)
+            and (self._last is line or (self._over and self._is_light()))
         )
+
+    def _is_light(self) -> bool:
+        blobs = (len(data) for group in self._pending for data in group.blobs.values())
+        return sum(blobs) <= LIGHT
 
     def _commit_here(self) -> None:
         batch = list(self._pending)
@@ -143,6 +150,7 @@ class Writer:
             return
         self._pending.clear()
         self._tell(batch, outcomes, time.perf_counter() - began)
+        self._remember(batch)
         self._settle(batch, outcomes)
 
     def _wake(self) -> None:
@@ -184,8 +192,7 @@ class Writer:
     ) -> None:
         self._committing = False
         self._tell(batch, outcomes, took)
-        line = batch[0].line
-        self._last = line if all(group.line is line for group in batch) else None
+        self._remember(batch)
         self._settle(batch, outcomes)
         if self._waiters or (self._closed and self._pending):
             self._wake()
@@ -201,6 +208,13 @@ class Writer:
         for group, failed in zip(batch, outcomes, strict=True):
             stored += 0 if failed else len(group.drafts)
         self._on_commit(took, stored, len(self._pending))
+
+    def _remember(self, batch: Sequence[Group]) -> None:
+        """Note whose commit it was, and whether that run is over: nobody is left."""
+        line, drafts = batch[-1].line, batch[-1].drafts
+        is_one = all(group.line is line for group in batch)
+        self._last = line if is_one else None
+        self._over = is_one and bool(drafts) and drafts[-1].type in _OVER
 
     def _waive(self, group: Group) -> None:
         """

@@ -16,7 +16,7 @@ from caxton_host.errors import StoreError
 from caxton_host.ports import Refused, Reservation
 from caxton_host.store.commit import Committer, Group, Line, LockedError, Outcome
 from caxton_host.store.entries import Draft
-from caxton_host.store.writer import BATCH, TOLD, Writer
+from caxton_host.store.writer import BATCH, LIGHT, TOLD, Writer
 
 from .fakes import eventually
 
@@ -56,8 +56,13 @@ async def writer(committer: CountingCommitter) -> AsyncIterator[Writer]:
     await writer.aclose()
 
 
-def group(line: Line) -> Group:
-    return Group(line=line, drafts=(), blobs={"key": b""})
+def group(line: Line, *drafts: Draft) -> Group:
+    return Group(line=line, drafts=drafts, blobs={"key": b""})
+
+
+def suspended() -> Draft:
+    event = RunSuspended(reason="in_doubt", call=1)
+    return Draft("RunSuspended", 1, 0, None, None, b"", b"", b"", event)
 
 
 async def test_run_that_is_alone_commits_on_the_loop(
@@ -68,6 +73,30 @@ async def test_run_that_is_alone_commits_on_the_loop(
         await writer.append(group(line))
 
     assert committer.here == [False, True, True, True]
+
+
+async def test_run_that_follows_one_that_is_over_is_alone_as_well(
+    writer: Writer, committer: CountingCommitter
+) -> None:
+    first, second, third = (Line(f"run/{i}") for i in range(3))
+    await writer.append(group(first))
+    await writer.append(group(first, suspended()))
+    await writer.append(group(second))
+    await writer.append(group(third))
+
+    assert committer.here == [False, True, True, False]
+
+
+async def test_loop_does_not_wait_for_a_large_module(
+    writer: Writer, committer: CountingCommitter
+) -> None:
+    first = Line("run/1")
+    await writer.append(group(first, suspended()))
+    large = group(Line("run/2"))
+    large.blobs = {"key": bytes(LIGHT + 1)}
+    await writer.append(large)
+
+    assert committer.here == [False, False]
 
 
 async def test_queued_groups_ride_the_next_append(
@@ -286,8 +315,7 @@ async def test_each_transaction_is_told_of_with_its_events_and_what_waits(
         told.append((events, queued))
 
     def some(line: Line, events: int) -> Group:
-        event = RunSuspended(reason="in_doubt", call=1)
-        draft = Draft("RunSuspended", 1, 0, None, None, b"", b"", b"", event)
+        draft = suspended()._replace(type="LogWritten")
         return Group(line=line, drafts=[draft] * events, blobs={})
 
     writer, line = Writer(committer, tell), Line("run/1")

@@ -14,8 +14,9 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -86,24 +87,43 @@ def fields_of(record: logging.LogRecord) -> dict[str, JSON]:
 
     Only where it was logged: its context is looked at.
     """
-    fields: dict[str, JSON] = {
-        **_about.get(),
-        **getattr(record, FIELDS, _NOTHING),
-        "message": record.getMessage(),
-    }
-    if record.exc_info:
-        fields["exception"] = logging.Formatter().formatException(record.exc_info)
-    for redact, _ in _hosts:
-        fields = redact.value(fields)
-    return fields
+    return _Said.by(record).redacted()
 
 
-def _trace() -> dict[str, JSON]:
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What a record says, where and in whose hosts it was logged."""
+
+    record: logging.LogRecord
+    fields: dict[str, JSON]
+    trace: Mapping[str, JSON]
+    hosts: tuple[tuple[Redactor, Ids], ...]
+
+    @classmethod
+    def by(cls, record: logging.LogRecord) -> _Said:
+        """Gather what is known only where and when *record* was logged."""
+        fields: dict[str, JSON] = {
+            **_about.get(),
+            **getattr(record, FIELDS, _NOTHING),
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["exception"] = logging.Formatter().formatException(record.exc_info)
+        return cls(record, fields, _trace(), tuple(_hosts))
+
+    def redacted(self) -> dict[str, JSON]:
+        fields = self.fields
+        for redact, _ in self.hosts:
+            fields = redact.value(fields)
+        return fields
+
+
+def _trace() -> Mapping[str, JSON]:
     for _, ids in _hosts:
         trace_id, span_id = ids()
         if trace_id:
             return {"trace_id": trace_id, "span_id": span_id}
-    return {}
+    return _NOTHING
 
 
 class Lines(logging.Formatter):
@@ -115,34 +135,43 @@ class Lines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return *record* as a line."""
-        at = datetime.fromtimestamp(record.created, UTC)
+        return self.line(_Said.by(record))
+
+    def line(self, said: _Said) -> str:
+        """Return the line of what was said, anywhere and at any time."""
+        at = datetime.fromtimestamp(said.record.created, UTC)
         return self._write(
             {
                 "ts": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-                "level": record.levelname.lower(),
-                "logger": record.name,
-                **fields_of(record),
-                **_trace(),
+                "level": said.record.levelname.lower(),
+                "logger": said.record.name,
+                **said.redacted(),
+                **said.trace,
             }
         )
 
 
 class Behind(logging.Handler):
     """
-    Writes lines in a thread of its own: who does not read them holds nobody up.
+    Makes and writes lines in a thread of its own: they hold nobody up.
 
-    Lines that find no room are left out, and counted in a line of their own.
+    Those that find no room are left out, and counted in a line of their own.
 
     Args:
+        lines: Makes them.
+
         write: Writes lines, with breaks between them. It may take its time.
 
         room: How many lines may wait.
     """
 
-    def __init__(self, write: Callable[[str], object], room: int = 10_000) -> None:
+    def __init__(
+        self, lines: Lines, write: Callable[[str], object], room: int = 10_000
+    ) -> None:
         super().__init__()
+        self._lines = lines
         self._write = write
-        self._waiting: Queue[str | None] = Queue(room)
+        self._waiting: Queue[_Said | None] = Queue(room)
         self._lost = 0
         self._thread = threading.Thread(target=self._drain, daemon=True)
         self._thread.start()
@@ -150,7 +179,7 @@ class Behind(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Have a record written."""
         try:
-            self._waiting.put_nowait(self.format(record))
+            self._waiting.put_nowait(_Said.by(record))
         except Full:
             self._lost += 1
 
@@ -159,19 +188,28 @@ class Behind(logging.Handler):
             # What comes by then goes out with it: a thread that wakes for each line
             # takes the interpreter from the others each time.
             time.sleep(_GATHER)
-            lines: list[str | None] = [first, *self._come()]
+            came = [first, *self._come()]
+            lines = [*self._made(came)]
             with contextlib.suppress(OSError, ValueError):  # nobody reads any more
-                self._write("\n".join(filter(None, lines)))
-            if lines[-1] is None:
+                self._write("\n".join(lines))
+            if came[-1] is None:
                 return
             if self._lost and self._waiting.empty():
                 lost, self._lost = self._lost, 0
                 logging.getLogger(__name__).warning("%d lines were left out", lost)
 
-    def _come(self) -> Generator[str | None]:
+    def _made(self, came: Iterable[_Said | None]) -> Generator[str]:
+        for said in came:
+            try:
+                if said:
+                    yield self._lines.line(said)
+            except Exception:  # noqa: BLE001 -- one bad line is not the end of all
+                self._lost += 1
+
+    def _come(self) -> Generator[_Said | None]:
         with contextlib.suppress(Empty):
-            while (line := self._waiting.get_nowait()) is not None:
-                yield line
+            while (said := self._waiting.get_nowait()) is not None:
+                yield said
             yield None
 
     def close(self) -> None:

@@ -164,8 +164,8 @@ def logged(style: Style | None, level: str) -> Generator[None]:
     least = logging.getLevelNamesMapping()[level.upper()]
     package, root = logging.getLogger("caxton_host"), logging.getLogger()
     before = package.level, root.handlers[:]
-    handler = Notes() if style is None else Behind(partial(print, file=sys.stderr))
-    handler.setFormatter(Lines(style) if style else None)
+    write = partial(print, file=sys.stderr)
+    handler = Notes() if style is None else Behind(Lines(style), write)
     handler.setLevel(least)
     package.setLevel(least)
     for one in root.handlers[:]:

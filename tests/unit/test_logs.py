@@ -138,8 +138,7 @@ def test_who_does_not_read_lines_holds_nobody_up() -> None:
         assert reads.wait(30)
         written.append(line)
 
-    behind = Behind(write, room=3)
-    behind.setFormatter(Lines("json"))
+    behind = Behind(Lines("json"), write, room=3)
     for number in range(10):
         behind.handle(record(f"line {number}"))
     reads.set()
@@ -153,8 +152,7 @@ def test_who_does_not_read_lines_holds_nobody_up() -> None:
 
 def test_lines_that_are_left_out_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     reads = threading.Event()
-    behind = Behind(lambda _: reads.wait(30), room=1)
-    behind.setFormatter(Lines("text"))
+    behind = Behind(Lines("text"), lambda _: reads.wait(30), room=1)
     for _ in range(10):
         behind.handle(record("x"))
     reads.set()
@@ -170,8 +168,26 @@ def test_lines_that_cannot_be_written_stop_nothing() -> None:
     def write(line: str) -> None:
         raise BrokenPipeError(line)
 
-    behind = Behind(write)
+    behind = Behind(Lines("text"), write)
     behind.handle(record("x"))
     behind.handle(record("y"))
     behind.close()
     assert not behind._thread.is_alive()
+
+
+def test_line_that_cannot_be_made_is_left_out_alone() -> None:
+    written = list[str]()
+    behind = Behind(Lines("json"), written.append)
+    behind.handle(record("x", what=object()))
+    behind.handle(record("y"))
+    behind.close()
+    assert [json.loads(line)["message"] for line in written] == ["y"]
+
+
+def test_line_made_after_its_host_is_gone_holds_none_of_its_secrets() -> None:  # law 8
+    written = list[str]()
+    behind = Behind(Lines("json"), written.append)
+    with of_host(Redactor([SECRET]), lambda: (None, None)):
+        behind.handle(record(SECRET))
+    behind.close()
+    assert [json.loads(line)["message"] for line in written] == ["[redacted]"]

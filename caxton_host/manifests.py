@@ -70,7 +70,7 @@ def check_input(module: bytes, value: JSON) -> Manifest | None:
     if manifest is None or manifest.input_schema is None:
         return manifest
     try:
-        wrong = mismatch(bounded(manifest.input_schema), value)
+        wrong = mismatch(manifest.input_schema, value)
     except BadBytes as exc:
         raise UsageError(
             f"the input cannot be compared with the input_schema: {exc}",
@@ -94,7 +94,7 @@ def output_mismatch(module: bytes, value: JSON) -> str:
         manifest = read(module)
         if manifest is None or manifest.output_schema is None:
             return ""
-        wrong = mismatch(bounded(manifest.output_schema), value)
+        wrong = mismatch(manifest.output_schema, value)
     except (BadBytes, ModuleRefused) as exc:
         return str(exc)
     return str(wrong or "")

@@ -45,14 +45,14 @@ def check(schema: Schema) -> None:
     _validator(schema)
 
 
-def mismatch(schema: Schema, value: JSON) -> Mismatch | None:
+def mismatch(schema: Mapping[str, JSON] | bool, value: JSON) -> Mismatch | None:  # noqa: FBT001 -- true is one
     """
     Return where *value* is not as *schema* wants it, or ``None`` if nowhere.
 
     Raises:
         BadBytes: It is no schema, or comparing the two would take too long.
     """
-    return _compared(schema, _validator(schema), value)
+    return _compared(*_compiled(json.dumps(schema)), value)
 
 
 def input_check(

@@ -20,7 +20,7 @@ from ..core.calls import JSON, Completed, shortened
 from ..core.catalogue import Offer
 from ..core.contexts import ServerResource
 from ..core.redact import Redactor
-from ..core.schemas import Schema, bounded
+from ..core.schemas import bounded
 from ..core.servers import Resources, ServerConfig, ToolOptions
 from ..errors import BadBytes, ToolError
 from ..ports import Progress, RunScope, ignore, unrecorded
@@ -91,7 +91,7 @@ class Connection:
         self._good_until = 0.0
         self._listing = asyncio.Lock()
         self._kept = Kept(self._loop.time)
-        self._promises: Mapping[str, Schema] = {}
+        self._promises: Mapping[str, Mapping[str, JSON]] = {}
         self._mirrored: dict[str, Callable[[Mapping[str, Any]], dict[str, str]]] = {}
         self.name = plain(info.name if info else "", redact, _NAME_LENGTH)
         self.version = plain(info.version if info else "", redact, _NAME_LENGTH)
@@ -168,16 +168,18 @@ class Connection:
             self._good_until = self._loop.time() + seconds
             return True
 
-    def _promised(self) -> Iterator[tuple[str, Schema]]:
+    def _promised(self) -> Iterator[tuple[str, Mapping[str, JSON]]]:
         """Yield what the tools promise of their answers, where that can be checked."""
         for name, offer in self.offers.items():
             schema = decode_trusted(offer.definition).get("outputSchema")
             if not isinstance(schema, dict):
                 continue
             try:
-                yield name, bounded(cast("dict[str, JSON]", schema))
+                bounded(cast("dict[str, JSON]", schema))
             except BadBytes as exc:
                 self._unchecked(name, exc)
+            else:
+                yield name, cast("dict[str, JSON]", schema)
 
     def _unchecked(self, tool: str, why: BadBytes) -> None:
         said = plain(str(why), self._redact, 200)

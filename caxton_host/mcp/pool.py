@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Collection,
+    Coroutine,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 from weakref import WeakValueDictionary
 
 from ..codec import canonical, sha256
@@ -31,6 +38,8 @@ from .supervisor import Server
 from .tokens import TokenFile
 
 __all__ = ["McpTools", "Pool"]
+
+T = TypeVar("T")
 
 _TRUST_DOMAIN = "default"
 
@@ -298,7 +307,7 @@ class McpTools:
             }
         )
         asked = [self._pool[self._keys[name]] for name in servers if name in self._keys]
-        found = await asyncio.gather(*(server.offers() for server in asked))
+        found = await _each([server.offers() for server in asked])
         offers = tuple(offer for some in found for offer in some)
         check_names(offers)
         return Offered(
@@ -321,7 +330,8 @@ class McpTools:
             ServerUnavailable: One that is ``required`` cannot be read.
         """
         asked = [self._pool[self._keys[name]] for name in servers if name in self._keys]
-        found = await asyncio.gather(*(server.resources(scope) for server in asked))
+        wanted = [server for server in asked if server.config.resources is not None]
+        found = await _each([server.resources(scope) for server in wanted])
         return [one for some in found for one in some]
 
     async def call_tool(self, request: ToolRequest) -> Completed:
@@ -345,6 +355,13 @@ class McpTools:
         if server in self._open:
             return ServerUnavailable("its headers refer to the context of a run")
         return self._pool[self._keys[server]].problem
+
+
+async def _each(asked: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return what each comes to; one alone needs no task of its own."""
+    if len(asked) == 1:
+        return [await asked[0]]
+    return await asyncio.gather(*asked)
 
 
 def _ignore(_event: Event) -> None:

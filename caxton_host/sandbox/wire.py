@@ -10,7 +10,7 @@ that breaks a rule is a `WireError`, which costs the worker its life.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
@@ -121,7 +121,14 @@ class End:
     def ending(self) -> Ending:
         """Return the same for the caller of `run`."""
         assert self.kind in {"returned", "trap", "limit"}  # noqa: S101 -- for mypy
-        return Ending(**asdict(self))
+        return Ending(
+            kind=self.kind,
+            code=self.code,
+            limit=self.limit,
+            message=self.message,
+            output=self.output,
+            fuel=self.fuel,
+        )
 
 
 class Inbox:

@@ -81,14 +81,14 @@ def application(  # noqa: PLR0913 -- each may be left out
         streams=Crowd(each=_STREAMS_EACH, all=_STREAMS, what="event streams"),
     )
     open_ = _open(serve, ready=_Readiness(service, ready))
+    # Looked through one after the other: what is asked for most comes first.
+    first = [Route(MCP, _Whole(mcp))] if mcp and serve.mcp else []
     behind = [] if scrape is None else [Route(_METRICS, _Metrics(scrape, serve))]
     if serve.api:
         behind += routes(desk, OPERATIONS)
-    if mcp and serve.mcp:
-        behind.append(Route(MCP, _Whole(mcp)))
     to_all = {_METRICS} if serve.metrics == "open" else set[str]()
     return Edge.around(
-        Router([*open_, *behind], redirect_slashes=False, default=_nothing),
+        Router([*first, *open_, *behind], redirect_slashes=False, default=_nothing),
         identity=identity,
         line=service.line,
         serve=serve,

@@ -112,10 +112,8 @@ class Executor:
         """Start the run of *scope*, and see it to its end. See `Host.start`."""
         run_id = scope.run_id
         known = tuple(self.servers)
-        request = replace(request, limits=request.limits.of(request.module))
-        prepared = await self.sandbox.prepare(
-            request.module, request.limits, request.entry
-        )
+        limits = request.limits.of(request.module)
+        prepared = await self.sandbox.prepare(request.module, limits, request.entry)
         wanted = request.grant.servers(known)
         named = [server for server, _ in request.names.values()]
         offered = await tools.offered(
@@ -133,10 +131,9 @@ class Executor:
             await tools.resources([name for name in known if name in wanted], scope),
             longest=request.limits.input,
         )
-        request = replace(request, context=with_prompt(request, found.context, run_id))
-        setting = replace(
-            self._setting(prepared, offered), resources=self.redact.value(found.record)
-        )
+        context = with_prompt(request, found.context, run_id)
+        request = replace(request, limits=limits, context=context)
+        setting = self._setting(prepared, offered, self.redact.value(found.record))
         started = started_as(request, setting, catalogue, self.redact)
         manifest = check_input(request.module, started.input)
         execution = start_of(run_id, started, manifest, request.trace)
@@ -290,12 +287,18 @@ class Executor:
         named = {r.server for r in routes_from_payload(started.catalogue).values()}
         return await tools.offered([name for name in self.servers if name in named])
 
-    def _setting(self, prepared: Prepared, offered: Offered) -> Setting:
+    def _setting(
+        self,
+        prepared: Prepared,
+        offered: Offered,
+        resources: dict[str, JSON] | None = None,
+    ) -> Setting:
         return Setting(
             prepared=prepared,
             servers=offered.servers,
             host=self.stream,
             seed=self.entropy(32),
+            resources=resources,
         )
 
     def _gateway(  # noqa: PLR0913, PLR0917 -- what tells one run from another

@@ -1,10 +1,10 @@
 """
 A call of a served agent: network in, sandbox, tool, network out; all of it durable.
 
-Beside it, one after the other in each round: a plain server of the SDK whose handler
-calls the same tool with the SDK's client, and FastMCP's proxy before the same tool.
-Each is a process of its own with a tool server of its own, over stdio; the one client
-is the SDK's. Another host like ours sends its spans to a local receiver.
+Beside it, in turns of a few calls: a plain server of the SDK whose handler calls the
+same tool with the SDK's client, and FastMCP's proxy before the same tool. Each is a
+process of its own with a tool server of its own, over stdio; the one client is the
+SDK's. Another host like ours sends its spans to a local receiver.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from .page import Figure, Section
 __all__ = ["ASKED", "CONFIG", "host", "section"]
 
 _AT_ONCE = 32
+#: Turns of a round: what else the machine does is shared by all sides.
+_TURNS = 10
 CONFIG = """\
 version = 1
 [store]
@@ -62,7 +64,8 @@ def section(folder: Path, options: argparse.Namespace) -> Section:
         "A call of a served agent",
         "The agent calls the tool `echo` once; beside it a plain server of the SDK "
         "whose handler does, and FastMCP's proxy before it. One client of the SDK, "
-        f"one call after the other, then {_AT_ONCE} at a time.",
+        f"one call after the other, then {_AT_ONCE} at a time; in turns, "
+        f"{_TURNS} in each round.",
         [*_times(times), *_rates(rates)],
         ["The served agent takes a token, runs in the sandbox, is durable and logged."],
     )
@@ -112,12 +115,20 @@ async def _measured(
         times: dict[str, list[float]] = {name: [] for name in sides}
         rates: dict[str, list[float]] = {name: [] for name in sides}
         for name, client in sides.items():
-            await _rate(client, name, min(each, 5))
+            await _spent(client, name, min(each, 5))
+        some, few = (max(1, number // _TURNS) for number in (calls, each))
         for _ in range(rounds):
-            for name, client in sides.items():
-                times[name].append(await _time(client, name, calls))
-            for name, client in sides.items():
-                rates[name].append(await _rate(client, name, each))
+            took = {name: list[float]() for name in sides}
+            spent = dict.fromkeys(sides, 0.0)
+            for _ in range(_TURNS):
+                for name, client in sides.items():
+                    took[name] += await _times_of(client, name, some)
+            for _ in range(_TURNS):
+                for name, client in sides.items():
+                    spent[name] += await _spent(client, name, few)
+            for name in sides:
+                times[name].append(1e3 * statistics.median(took[name]))
+                rates[name].append(_AT_ONCE * few * _TURNS / spent[name])
     return times, rates
 
 
@@ -128,23 +139,25 @@ async def _call(client: Client, name: str) -> None:
         sys.exit(f"Error: {name}: {done}")
 
 
-async def _time(client: Client, name: str, calls: int) -> float:
+async def _times_of(client: Client, name: str, calls: int) -> list[float]:
     took: list[float] = []
     for _ in range(calls):
         began = time.perf_counter()
         await _call(client, name)
         took.append(time.perf_counter() - began)
-    return 1e3 * statistics.median(took)
+    return took
 
 
-async def _rate(client: Client, name: str, each: int) -> float:
+async def _spent(client: Client, name: str, each: int) -> float:
+    """Return the seconds that all take, each with so many calls."""
+
     async def task() -> None:
         for _ in range(each):
             await _call(client, name)
 
     began = time.perf_counter()
     await asyncio.gather(*(task() for _ in range(_AT_ONCE)))
-    return _AT_ONCE * each / (time.perf_counter() - began)
+    return time.perf_counter() - began
 
 
 @contextmanager

@@ -11,10 +11,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
 from .admission import Line, Ticket, about_to_stop
 from .core.events import Event, RunSuspended, ToolProgress
+from .pacing import Pace, paced
 from .requests import UnderWay
 
 __all__ = ["Background", "Driving", "Watcher", "Watchers"]
@@ -25,6 +27,10 @@ Watcher: TypeAlias = Callable[[ToolProgress], None]
 
 #: Drives a run; calls what it is given once the start of the run is durable.
 Driving: TypeAlias = Callable[[Callable[[str], None]], Awaitable[object]]
+
+
+#: Runs that go on in one turn of the event loop.
+_AT_ONCE = 16
 
 
 def _ignore(_run: str) -> None:
@@ -104,6 +110,7 @@ class Background:
     under_way: UnderWay
     suspended: Callable[[str], None] = _ignore
     _jobs: dict[str, _Job] = field(default_factory=dict[str, _Job], init=False)
+    _pace: Pace = field(default_factory=partial(Pace, _AT_ONCE), init=False)
 
     def __post_init__(self) -> None:
         self.under_way.ended = self._ended
@@ -144,7 +151,7 @@ class Background:
         try:
             with ticket:
                 await ticket.turn()
-                await driving(job.begun)
+                await paced(driving(job.begun), self._pace)
                 job.begun(job.run_id)
         except Exception as exc:  # noqa: BLE001 -- told to who waits for the start
             job.failed(exc)

@@ -24,8 +24,6 @@ from .commit import Committer, Group, Line, LockedError, Outcome
 __all__ = ["BATCH", "LINGER", "OnCommit", "Writer", "untold"]
 
 BATCH = 512
-#: How many that wait are told in one turn of the loop: others have theirs as well.
-TOLD = 64
 #: Seconds that a queued event waits for an append to ride on.
 LINGER = 0.005
 #: Bytes of blobs that the event loop may wait for.
@@ -51,8 +49,6 @@ class Writer:
         self._thread = ThreadPoolExecutor(1, "caxton-log")
         self._pending: deque[Group] = deque()
         self._waiters = 0
-        self._stored = deque[asyncio.Future[None]]()
-        self._telling = False
         self._committing = False
         self._woken = False
         self._timer: asyncio.TimerHandle | None = None
@@ -247,8 +243,6 @@ class Writer:
                 else:
                     self._resolve(group, group.line.error)
             self._pending = left
-        if not self._telling:
-            self._tell_some()
 
     def _resolve(self, group: Group, outcome: Outcome) -> None:
         group.line.outstanding -= 1
@@ -257,17 +251,8 @@ class Writer:
             group.line.error = outcome
         if group.future is not None:
             self._waiters -= 1
-            self._stored.append(group.future)
-
-    def _tell_some(self) -> None:
-        """Tell those that wait, so many in a turn of the loop: each goes on in it."""
-        for _ in range(min(TOLD, len(self._stored))):
-            future = self._stored.popleft()
-            if not future.done():
-                future.set_result(None)
-        self._telling = bool(self._stored)
-        if self._telling:
-            asyncio.get_running_loop().call_soon(self._tell_some)
+            if not group.future.done():
+                group.future.set_result(None)
 
 
 def _again(error: StoreError) -> StoreError:

@@ -15,7 +15,6 @@ import os
 import signal
 import socket
 import ssl
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -24,6 +23,7 @@ from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from ..errors import UsageError
+from ..pacing import Pace, paced
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -35,7 +35,7 @@ _HEALTH = "/healthz"
 #: Connections at a time, and those that may wait to be taken.
 _MOST = 4096
 _BACKLOG = 2048
-#: Connections taken, and requests begun, in one turn of the event loop.
+#: Connections taken, and requests that go on, in one turn of the event loop.
 _AT_ONCE = 8
 
 #: Seconds in which the head of a request must be there, and between two requests.
@@ -226,42 +226,19 @@ class _Bounded(H11Protocol):
 
 class _Paced:
     """
-    Begins a few requests in each turn of the loop.
+    Lets a few requests go on in each turn of the loop.
 
     When a thousand come at once, none of the others waits for all of them.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._begun = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._pace = Pace(_AT_ONCE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        work = self._app(scope, receive, send)
         # Whether the host is well is answered at once.
-        if scope["path"] != _HEALTH:
-            await self._turn()
-        await self._app(scope, receive, send)
-
-    async def _turn(self) -> None:
-        loop = asyncio.get_running_loop()
-        if not self._begun:
-            loop.call_soon(self._next)
-        if self._begun < _AT_ONCE:
-            self._begun += 1
-            return
-        turn: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(turn)
-        await turn
-
-    def _next(self) -> None:
-        self._begun = 0
-        while self._waiting and self._begun < _AT_ONCE:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                self._begun += 1
-        if self._begun:
-            asyncio.get_running_loop().call_soon(self._next)
+        await (work if scope["path"] == _HEALTH else paced(work, self._pace))
 
 
 @contextlib.contextmanager

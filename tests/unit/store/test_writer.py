@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 
 import anyio
@@ -16,7 +15,7 @@ from caxton_host.errors import StoreError
 from caxton_host.ports import Refused, Reservation
 from caxton_host.store.commit import Committer, Group, Line, LockedError, Outcome
 from caxton_host.store.entries import Draft
-from caxton_host.store.writer import BATCH, LIGHT, TOLD, Writer
+from caxton_host.store.writer import BATCH, LIGHT, Writer
 
 from .fakes import eventually
 
@@ -357,29 +356,3 @@ async def test_appends_whose_callers_went_away_keep_their_order() -> None:  # la
     stored = [g for batch in committer.batches[1:] for g in batch]
     assert stored == refused
     assert line.outstanding == 0
-
-
-async def test_those_who_wait_go_on_a_few_in_a_turn_of_the_loop(
-    committer: CountingCommitter,
-) -> None:
-    writer = Writer(committer)
-    committer.gate.clear()
-    turns: list[int] = []
-    turn = 0
-
-    async def one(number: int) -> None:
-        await writer.append(Group(line=Line(f"run/{number}"), drafts=(), blobs={}))
-        turns.append(turn)
-
-    first = asyncio.create_task(one(0))
-    await eventually(lambda: writer._committing)
-    tasks = [asyncio.create_task(one(number)) for number in range(1, 3 * TOLD)]
-    await asyncio.sleep(0.01)
-    committer.gate.set()
-    while len(turns) < 3 * TOLD:
-        await asyncio.sleep(0)
-        turn += 1
-    await asyncio.gather(first, *tasks)
-    await writer.aclose()
-
-    assert max(Counter(turns).values()) <= TOLD

@@ -40,7 +40,7 @@ from .errors import (
 )
 from .host import ForkRequest, Host, RunRequest
 from .library import Card, Library
-from .ports import Readings, SharedStore, Submissions
+from .ports import Checked, Readings, SharedStore, Submissions
 from .recording import Recording
 from .requests import cancel_idle
 
@@ -59,7 +59,7 @@ def _ignore(_run: str) -> None:
     """Do nothing with a run."""
 
 
-class Served(SharedStore, Submissions, Readings, Protocol):
+class Served(SharedStore, Submissions, Checked, Readings, Protocol):
     """The store of a host that serves."""
 
 

@@ -1,4 +1,4 @@
-"""What a host that is served remembers besides its log: tokens, and what was asked."""
+"""What a host that is served asks of its log, and remembers besides it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 from ..core.principals import Scope
 
-__all__ = ["Submissions", "TokenRow", "Tokens"]
+__all__ = ["Checked", "Submissions", "TokenRow", "Tokens"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +55,21 @@ class Tokens(Protocol):
 
         Raises:
             StoreError: That cannot be read: whoever has it is refused.
+        """
+        ...
+
+
+class Checked(Protocol):
+    """A log that says whether it is well."""
+
+    async def check(self) -> None:
+        """
+        Return if the log can be read, and what is written would be found again.
+
+        Raises:
+            LogMovedError: It is not where it was opened: nothing is written any more.
+
+            StoreError: It cannot be read.
         """
         ...
 

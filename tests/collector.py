@@ -16,7 +16,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from caxton_host.ports import ToolService
-from caxton_host.telemetry import OtelTelemetry, connect
+from caxton_host.telemetry.export import connect
+from caxton_host.telemetry.spans import OtelTelemetry
 from caxton_host.testing import FakeTools, Script
 from tests.scene import ANSWERS, Scene
 

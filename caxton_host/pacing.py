@@ -84,7 +84,8 @@ def paced(work: Awaitable[T], pace: Pace) -> Generator[Any, None, T]:
             try:
                 waits_for = go_on()
             except StopIteration as done:
-                return done.value  # type: ignore[no-any-return]
+                result: T = done.value
+                return result
             go_on = None
             try:
                 yield waits_for

@@ -24,7 +24,7 @@ from .log import (
 )
 from .reading import Readings
 from .sandbox import Answer, Door, Ending, Guest, Prepared, Sandbox
-from .serving import Submissions, TokenRow, Tokens
+from .serving import ServingStore, Submissions, TokenRow, Tokens
 from .tools import (
     Progress,
     RunScope,
@@ -70,6 +70,7 @@ __all__ = [
     "RunSpan",
     "Sandbox",
     "Served",
+    "ServingStore",
     "SharedStore",
     "Span",
     "Store",

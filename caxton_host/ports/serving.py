@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..core.principals import Scope
+from .log import SharedStore
+from .reading import Readings
 
-__all__ = ["Submissions", "TokenRow", "Tokens"]
+__all__ = ["ServingStore", "Submissions", "TokenRow", "Tokens"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,3 +86,7 @@ class Submissions(Protocol):
             StoreError: It could not be stored.
         """
         ...
+
+
+class ServingStore(SharedStore, Submissions, Readings, Protocol):
+    """The store of a host that serves."""

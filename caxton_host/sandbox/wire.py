@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from struct import Struct
-from typing import Any, Literal, cast
+from typing import Any
 
 from .. import codec
 from ..core.limits import Limits
@@ -120,9 +120,10 @@ class End:
 
     def ending(self) -> Ending:
         """Return the same for the caller of `run`."""
-        assert self.kind in {"returned", "trap", "limit"}  # noqa: S101 -- not survived
+        kind: Any = self.kind
+        assert kind in {"returned", "trap", "limit"}  # noqa: S101 -- no other is one
         return Ending(
-            kind=cast("Literal['returned', 'trap', 'limit']", self.kind),
+            kind=kind,
             code=self.code,
             limit=self.limit,
             message=self.message,

@@ -137,7 +137,7 @@ class Edge:
         said = _authorization(headers)
         who = await self.identity.principal(said)
         send = Lasting(answering, lambda: self.identity.principal(said), self.line.now)
-        key = f"{who.kind}/{who.id}"
+        key = who.key
         scope["caxton.principal"] = who
         with self.crowd.one(key), about(principal=key):
             if scope["method"] in _BODILESS:
@@ -203,7 +203,7 @@ class Edge:
             await self.app(scope, receive, send)
             return
         try:
-            ticket = self.line.take(f"{who.kind}/{who.id}")
+            ticket = self.line.take(who.key)
         except OverloadedError as exc:
             found = problem_of(exc)
             await rpc_error(

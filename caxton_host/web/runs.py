@@ -16,7 +16,7 @@ from ..core.payloads import to_payload
 from ..core.runs import GOING_ON, RunRow
 from ..core.summary import RunSummary
 from ..errors import UsageError
-from ..service import Submission
+from ..submission import Submission
 from ..summaries import summary_of
 from ..watching import trace_of
 from .operations import PREFIX, Answer, Asked, Operation, Parameter, answer

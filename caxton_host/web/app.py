@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..config import Serve
 from ..core.calls import JSON
-from ..errors import ForbiddenError, StoreError
+from ..errors import ForbiddenError, LogMovedError, StoreError
 from ..ports import ToolSource
 from ..service import Service
 from .bearer import documented, metadata
@@ -38,7 +38,7 @@ _OPENAPI = f"{PREFIX}/openapi.json"
 _STREAMS_EACH, _STREAMS = 32, 256
 #: Seconds that the log may take until the host is not ready.
 _PATIENCE = 5.0
-#: Seconds for which it is known whether the log can be read.
+#: Seconds for which it is known whether the log is well.
 _FRESH = 1.0
 
 
@@ -131,33 +131,41 @@ class _Readiness:
     service: Service
     ready: Ready | None
     _one: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-    _reads: bool = field(default=False, init=False)
+    _why: str | None = field(default=None, init=False)
     _known_at: float | None = field(default=None, init=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         draining = self.service.line.closed
-        found: dict[str, JSON] = {"store": await self._store()}
+        reason = await self._wrong()
+        found: dict[str, JSON] = {"store": reason is None}
+        if reason:
+            found["reason"] = reason
         if self.ready:
             found |= await self.ready()
         is_ready = not draining and not any(value is False for value in found.values())
         document: dict[str, JSON] = {"ready": is_ready, "draining": draining, **found}
         await answer(document, 200 if is_ready else 503)(scope, receive, send)
 
-    async def _store(self) -> bool:
+    async def _wrong(self) -> str | None:
+        """Return what is wrong with the log, for everybody, so without its name."""
         async with self._one:
             now = asyncio.get_running_loop().time()
             if self._known_at is None or now - self._known_at >= _FRESH:
-                self._reads = await self._looked()
+                self._why = await self._looked()
                 self._known_at = now
-            return self._reads
+            return self._why
 
-    async def _looked(self) -> bool:
+    async def _looked(self) -> str | None:
         try:
             async with asyncio.timeout(_PATIENCE):
-                await self.service.store.hosts()
-        except (StoreError, TimeoutError):
-            return False
-        return True
+                await self.service.store.check()
+        except TimeoutError:
+            return "the log does not answer"
+        except LogMovedError:
+            return "the file of the log was moved away or replaced"
+        except StoreError:
+            return "the log cannot be read"
+        return None
 
 
 @dataclass(frozen=True, slots=True)

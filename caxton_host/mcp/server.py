@@ -15,11 +15,13 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, TypeAlias
 
+import anyio
 import mcp_types as types
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from .. import __version__
@@ -32,6 +34,7 @@ from .agent_tools import AgentTool
 from .calling import Call, Calls, Held, Tell
 from .changes import Changes
 from .front import ASKING, Front
+from .garbled import answer_garbled
 from .paging import TTL, page
 
 __all__ = ["AgentServer", "agents_app", "serve_stdio"]
@@ -229,9 +232,15 @@ def agents_app(service: Service, *, body: int = 4 * 1024 * 1024) -> Front:
 async def serve_stdio(service: Service, principal: Principal) -> None:
     """Serve agents on stdin and stdout, to one client, until it closes stdin."""
     agents = AgentServer(service=service, principal=lambda _: principal)
-    async with agents.running(), stdio_server() as (read, write):
+    put, messages = anyio.create_memory_object_stream[SessionMessage]()
+    async with (
+        agents.running(),
+        stdio_server() as (read, write),
+        anyio.create_task_group() as tasks,
+    ):
         agents.server.middleware.append(agents.changes.unasked)
         options = agents.server.create_initialization_options(
             NotificationOptions(tools_changed=True)
         )
-        await agents.server.run(read, write, options)
+        tasks.start_soon(answer_garbled, read, write.send, put)
+        await agents.server.run(messages, write, options)

@@ -1,7 +1,7 @@
 """
 The outermost ring: behind it, every request is bounded and vouched for.
 
-    names -> headers -> who asks -> room -> body -> ticket -> app
+    headers -> names -> who asks -> room -> body -> ticket -> app
 """
 
 from __future__ import annotations
@@ -102,9 +102,6 @@ class Edge:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        if scope["type"] == "lifespan":
-            await self.app(scope, receive, send)
-            return
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
             return
@@ -114,10 +111,10 @@ class Edge:
         except GoneError:
             logger.debug("a client is gone")
         except Exception as exc:
-            who: Principal | None = scope.get("caxton.principal")
-            problem = problem_of(exc, inside=who is not None and who.may("admin"))
             if answering.started:
                 raise
+            who: Principal | None = scope.get("caxton.principal")
+            problem = problem_of(exc, inside=who is not None and who.may("admin"))
             await respond(answering, problem, scope["path"])
 
     async def _checked(

@@ -1,4 +1,4 @@
-"""What a host that is served remembers besides its log: tokens, and what was asked."""
+"""What a host that is served asks of its log, and remembers besides it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..core.principals import Scope
 from .log import SharedStore
 from .reading import Readings
 
-__all__ = ["ServingStore", "Submissions", "TokenRow", "Tokens"]
+__all__ = ["Checked", "ServingStore", "Submissions", "TokenRow", "Tokens"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +61,21 @@ class Tokens(Protocol):
         ...
 
 
+class Checked(Protocol):
+    """A log that says whether it is well."""
+
+    async def check(self) -> None:
+        """
+        Return if the log can be read, and what is written would be found again.
+
+        Raises:
+            LogMovedError: It is not where it was opened: nothing is written any more.
+
+            StoreError: It cannot be read.
+        """
+        ...
+
+
 class Submissions(Protocol):
     """Which run each key stands for that a client has made up."""
 
@@ -88,5 +103,5 @@ class Submissions(Protocol):
         ...
 
 
-class ServingStore(SharedStore, Submissions, Readings, Protocol):
+class ServingStore(SharedStore, Submissions, Checked, Readings, Protocol):
     """The store of a host that serves."""

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..core.principals import Scope
+from .log import SharedStore
+from .reading import Readings
 
-__all__ = ["Checked", "Submissions", "TokenRow", "Tokens"]
+__all__ = ["Checked", "ServingStore", "Submissions", "TokenRow", "Tokens"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,3 +101,7 @@ class Submissions(Protocol):
             StoreError: It could not be stored.
         """
         ...
+
+
+class ServingStore(SharedStore, Submissions, Checked, Readings, Protocol):
+    """The store of a host that serves."""

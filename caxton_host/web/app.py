@@ -17,9 +17,10 @@ from ..core.calls import JSON
 from ..errors import ForbiddenError, LogMovedError, StoreError
 from ..ports import ToolSource
 from ..service import Service
+from .bearer import documented, metadata
 from .crowd import Crowd
 from .edge import MCP, Edge
-from .identity import Identity, metadata
+from .identity import Identity
 from .openapi import document
 from .operations import PREFIX, Desk, answer, routes
 from .pages import text_of
@@ -33,7 +34,6 @@ Scrape: TypeAlias = Callable[[], tuple[str, bytes]]
 Ready: TypeAlias = Callable[[], Awaitable[Mapping[str, JSON]]]
 
 _HEALTH, _READY, _METRICS = "/healthz", "/readyz", "/metrics"
-_WHOSE = "/.well-known/oauth-protected-resource"
 _OPENAPI = f"{PREFIX}/openapi.json"
 _STREAMS_EACH, _STREAMS = 32, 256
 #: Seconds that the log may take until the host is not ready.
@@ -82,7 +82,7 @@ def application(  # noqa: PLR0913 -- each may be left out
     )
     open_ = _open(serve, ready=_Readiness(service, ready))
     # Looked through one after the other: what is asked for most comes first.
-    first = [Route(MCP, _Whole(mcp))] if mcp and serve.mcp else []
+    first = [Route(MCP, mcp)] if mcp and serve.mcp else []
     behind = [] if scrape is None else [Route(_METRICS, _Metrics(scrape, serve))]
     if serve.api:
         behind += routes(desk, OPERATIONS)
@@ -98,12 +98,12 @@ def application(  # noqa: PLR0913 -- each may be left out
 
 def _open(serve: Serve, *, ready: _Readiness) -> list[Route]:
     """Return what is there for everybody."""
-    found = [Route(_HEALTH, _Fixed(text_of({"status": "ok"}))), Route(_READY, ready)]
-    if about := metadata(serve.oauth):
-        told = _Fixed(text_of({**about}))
-        found += [Route(f"{_WHOSE}{path}", told) for path in ("", MCP)]
+    found = [Route(_HEALTH, _always({"status": "ok"})), Route(_READY, ready)]
+    if serve.oauth and (about := metadata(serve.oauth)):
+        told = _always(about)
+        found += [Route(path, told) for path in documented(serve.oauth, MCP)]
     if serve.api:
-        found.append(Route(_OPENAPI, _Fixed(text_of(document()))))
+        found.append(Route(_OPENAPI, _always(document())))
     if serve.api and serve.ui:
         found += ui()
     return found
@@ -116,25 +116,8 @@ async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Whole:
-    """An application that answers for one path."""
-
-    app: ASGIApp
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.app(scope, receive, send)
-
-
-@dataclass(frozen=True, slots=True)
-class _Fixed:
-    """Always the same document."""
-
-    text: str
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = Response(self.text, media_type="application/json")
-        await response(scope, receive, send)
+def _always(said: Mapping[str, JSON]) -> Response:
+    return Response(text_of({**said}), media_type="application/json")
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from caxton_host.core.schemas import bounded
 from caxton_host.core.servers import ServerConfig
 from caxton_host.errors import LogMovedError, StoreError
 from caxton_host.schemas import check
+from caxton_host.web.bearer import Challenge
 from caxton_host.web.openapi import document
 from caxton_host.web.operations import IN_PATH
 from caxton_host.web.table import OPERATIONS
@@ -263,6 +264,20 @@ async def test_whose_tokens_are_taken_is_told_to_everybody(tmp_path: Path) -> No
         for path in ("", "/mcp"):
             told = await client.get(f"/.well-known/oauth-protected-resource{path}")
             assert told.json()["authorization_servers"] == ["https://id.example"]
+
+
+async def test_whose_tokens_are_taken_is_told_where_a_refusal_says(
+    tmp_path: Path,
+) -> None:
+    oauth = OAuth(issuer="https://id.test", audience="https://a.test/agents/mcp")
+    known = Challenge(oauth).refusal().challenge
+    path = known.partition("https://a.test")[2].partition('"')[0]
+    async with calling(Office(tmp_path), Serve(oauth=oauth)) as client:
+        client.headers.pop("authorization")
+        found = await client.get(path)
+
+    assert path.endswith("/agents/mcp")
+    assert found.json()["resource"] == "https://a.test/agents/mcp"
 
 
 async def test_without_the_api_there_is_none(tmp_path: Path) -> None:

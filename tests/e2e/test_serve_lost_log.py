@@ -30,6 +30,8 @@ module = "quick.wasm"
 expose = {{ mcp = true }}
 allow = [{{ tools = ["demo/*"] }}]
 """
+_LOADED = "SELECT count(*) FROM events WHERE type = 'ConfigLoaded'"
+_MODULE = 'module = "quick.wasm"\n'
 _OK, _AWAY = httpx.codes.OK, httpx.codes.SERVICE_UNAVAILABLE
 
 
@@ -88,16 +90,25 @@ async def test_a_full_disk_refuses_runs_and_nothing_is_sent_until_there_is_room(
 ) -> None:  # laws 3 and 10
     with served(desk, good=good) as host:
         assert runs(host)
+        config = (desk.folder / "caxton.toml").read_text()
+        ((loaded,),) = desk.rows(_LOADED)
         with full_disk(host, desk.database.with_name("caxton.db-wal")):
             await is_refused(host)
             assert host.get("/healthz").status_code == _OK
             until(lambda: ready(host)[0] == _AWAY)
             assert ready(host)[1] == "the log cannot be read, or not be written"
+            desk.write("caxton.toml", f"{config}[agents.new]\n{_MODULE}")
+            host.child.send_signal(signal.SIGHUP)
+            until(lambda: "the configuration is loaded" in host.log.read_text())
             assert sent(desk) == 1
 
         until(lambda: ready(host) == (_OK, None))
         assert runs(host)
         assert (sent(desk), desk.types().count("ToolInvoked")) == (2, 2)
+        # What the host does goes on to be recorded, and nothing of it is lost.
+        desk.write("caxton.toml", f"{config}[agents.newer]\n{_MODULE}")
+        assert desk.typed("config", "reload").code == 0
+        until(lambda: desk.rows(_LOADED) == [(loaded + 2,)])
         assert host.stop(signal.SIGTERM)[0] == 0
 
     assert desk.typed("audit", "verify").code == 0

@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import types
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator
-from functools import partial
+from collections.abc import Awaitable, Generator
 from typing import Any, TypeVar
 
 __all__ = ["Pace", "paced"]
@@ -22,7 +21,7 @@ T = TypeVar("T")
 
 class Pace:
     """
-    Says who may go on in this turn of the event loop.
+    Says who may go on in this turn of the event loop, and serves one loop only.
 
     Args:
         most: How many may.
@@ -73,21 +72,26 @@ def paced(work: Awaitable[T], pace: Pace) -> Generator[Any, None, T]:
     'hello'
     """
     steps = work.__await__()
-    go_on: Callable[[], Any] | None = partial(next, steps)
-    while True:
-        try:
-            if turn := pace.turn():
-                yield from turn
-        except BaseException as exc:  # noqa: BLE001 -- is the work's own
-            go_on = partial(steps.throw, exc)
-        while go_on:
+    raised: BaseException | None = None
+    waits_for: object = None
+    try:
+        while True:
+            if raised is None:
+                try:
+                    if turn := pace.turn():
+                        yield from turn
+                except BaseException as exc:  # noqa: BLE001 -- is the work's own
+                    raised = exc
             try:
-                waits_for = go_on()
+                waits_for = next(steps) if raised is None else steps.throw(raised)
             except StopIteration as done:
-                return done.value  # type: ignore[no-any-return]
-            go_on = None
+                result: T = done.value
+                return result
+            raised = None
             try:
                 yield waits_for
             except BaseException as exc:  # noqa: BLE001 -- as above
-                go_on = partial(steps.throw, exc)
-        go_on = partial(next, steps)
+                raised = exc
+    finally:
+        # They may refer to this frame, and would keep what the work had.
+        raised = waits_for = None

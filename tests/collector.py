@@ -1,7 +1,8 @@
-"""A receiver of OTLP over HTTP, in this process, and a scene that sends to it."""
+"""A receiver of spans, metrics and logs over HTTP, and a scene that sends to it."""
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,10 +10,18 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TypeAlias
 
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
+    ExportLogsServiceRequest,
+)
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
-    ExportTraceServiceResponse,
 )
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, NumberDataPoint
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from caxton_host.ports import ToolService
@@ -25,29 +34,54 @@ Value: TypeAlias = str | int | bool
 
 @dataclass
 class Collector:
-    """An OTLP receiver over HTTP."""
+    """
+    What came.
+
+    Attributes:
+        refuses: Paths that are answered with 400.
+
+        paths: Where each came to, whether it was refused or not.
+
+        services: Who sent spans.
+    """
 
     url: str = ""
-    status: int = 200
+    refuses: set[str] = field(default_factory=set[str])
     paths: list[str] = field(default_factory=list[str])
+    bodies: list[bytes] = field(default_factory=list[bytes])
+    services: set[Value] = field(default_factory=set[Value])
     spans: list[Span] = field(default_factory=list[Span])
-    services: set[str] = field(default_factory=set[str])
+    metrics: dict[str, Metric] = field(default_factory=dict[str, Metric])
+    logs: list[LogRecord] = field(default_factory=list[LogRecord])
 
     def take(self, path: str, body: bytes) -> None:
-        request = ExportTraceServiceRequest.FromString(body)
-        self.paths.append(path)
-        for resource in request.resource_spans:
-            self.services |= {
-                item.value.string_value
-                for item in resource.resource.attributes
-                if item.key == "service.name"
-            }
-            for scope in resource.scope_spans:
-                self.spans += scope.spans
+        self.bodies.append(body)
+        if path.endswith("/v1/logs"):
+            for logs in ExportLogsServiceRequest.FromString(body).resource_logs:
+                self.logs += [r for s in logs.scope_logs for r in s.log_records]
+        elif path.endswith("/v1/metrics"):
+            request = ExportMetricsServiceRequest.FromString(body)
+            for metrics in request.resource_metrics:
+                for scope in metrics.scope_metrics:
+                    self.metrics |= {one.name: one for one in scope.metrics}
+        else:
+            for traces in ExportTraceServiceRequest.FromString(body).resource_spans:
+                self.services.add(attributes(traces.resource)["service.name"])
+                self.spans += [s for scope in traces.scope_spans for s in scope.spans]
 
     def named(self, name: str) -> Span:
         [span] = [span for span in self.spans if span.name == name]
         return span
+
+
+@contextmanager
+def tidy() -> Iterator[None]:
+    """In the end, wait for the threads that send, and let their vendor log again."""
+    yield
+    for thread in threading.enumerate():
+        if thread.name.startswith("Otel"):
+            thread.join(10)
+    logging.getLogger("opentelemetry").setLevel(logging.NOTSET)
 
 
 @contextmanager
@@ -57,24 +91,27 @@ def collecting() -> Iterator[Collector]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            made.take(self.path, self.rfile.read(int(self.headers["content-length"])))
-            body = ExportTraceServiceResponse().SerializeToString()
-            self.send_response(made.status)
-            self.send_header("content-type", "application/x-protobuf")
-            self.send_header("content-length", str(len(body)))
+            body = self.rfile.read(int(self.headers["content-length"]))
+            made.paths.append(self.path)
+            refused = self.path in made.refuses
+            if not refused:
+                made.take(self.path, body)
+            self.send_response(400 if refused else 200)
+            self.send_header("content-length", "0")
             self.end_headers()
-            self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             del format, args
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with tidy(), ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         made.url = f"http://127.0.0.1:{server.server_port}"
-        yield made
-        server.shutdown()
-        thread.join()
+        try:
+            yield made
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def traced(url: str, script: Script, tools: ToolService | None = None) -> Scene:
@@ -89,10 +126,9 @@ def close(scene: Scene) -> None:
     scene.telemetry.close()
 
 
-def attributes(span: Span) -> dict[str, Value]:
-    found: dict[str, Value] = {}
-    for item in span.attributes:
-        kind = item.value.WhichOneof("value")
-        assert kind
-        found[item.key] = getattr(item.value, kind)
-    return found
+def attributes(of: Span | Resource | LogRecord | NumberDataPoint) -> dict[str, Value]:
+    """Return attributes as Python has them."""
+    return {
+        item.key: getattr(item.value, item.value.WhichOneof("value") or "string_value")
+        for item in of.attributes
+    }

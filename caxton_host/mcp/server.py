@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import anyio
@@ -24,10 +25,9 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from .. import __version__
-from ..config import Agent
 from ..core.calls import JSON
 from ..core.principals import Principal
-from ..errors import CaxtonError, UsageError
+from ..errors import CaxtonError
 from ..service import Service
 from .agent_resources import AgentResources
 from .agent_tools import AgentTool
@@ -118,27 +118,15 @@ class AgentServer:
 
     def tools(self, who: Principal) -> dict[str, AgentTool]:
         """Return the agents that *who* may call, by their names as tools, in order."""
-        found: dict[str, AgentTool] = {}
-        for agent in self._offered(who):
-            try:
-                tool = AgentTool(self.service.library.card(agent))
-            except UsageError as exc:
-                logger.warning("agent %s cannot be offered: %s", agent.name, exc)
-            else:
-                found[tool.name] = tool
-        return dict(sorted(found.items()))
+        tools = (AgentTool(card) for card in self.service.agents(who) if card.tool)
+        return {tool.name: tool for tool in sorted(tools, key=attrgetter("name"))}
 
     def tool(self, who: Principal, name: str) -> AgentTool | None:
         """Return the agent that *who* may call by that name, if there is one."""
-        for agent in self._offered(who):
-            if agent.tool == name:
+        for agent in self.service.config().agents.values():
+            if agent.tool == name and who.may("run", agent.name):
                 return AgentTool(self.service.library.card(agent))
         return None
-
-    def _offered(self, who: Principal) -> Iterator[Agent]:
-        for agent in self.service.config().agents.values():
-            if agent.tool is not None and who.may("run", agent.name):
-                yield agent
 
     def _input_schema(self, name: str) -> dict[str, JSON] | None:
         who = ASKING.get(None)

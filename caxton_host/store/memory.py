@@ -10,7 +10,7 @@ from ..core.calls import JSON
 from ..core.chain import GENESIS
 from ..core.events import Event, Recorded, RunErased, RunStarted
 from ..core.names import RUN, run_of, stream_of
-from ..core.runs import ENDS, Request, RunRow
+from ..core.runs import ENDS, RunRow
 from ..errors import LeaseLost, NotFoundError
 from ..ports import Clock, Era, Refused, Reservation, Trace
 from .claims import driven, grown
@@ -33,7 +33,7 @@ from .erasure import (
 )
 from .ledger import Holder, Ledger, Use, settle
 from .lineage import heir_of, parent_of
-from .memory_reading import MemoryReading
+from .memory_hosts import MemoryHosts
 from .memory_serving import MemoryServing
 
 __all__ = ["MemoryLog", "MemoryStore"]
@@ -116,7 +116,7 @@ class MemoryLog:
         return None
 
 
-class MemoryStore(MemoryReading, MemoryServing):
+class MemoryStore(MemoryHosts, MemoryServing):
     """
     See `caxton_host.ports.Store`.
 
@@ -126,8 +126,6 @@ class MemoryStore(MemoryReading, MemoryServing):
         budgets: What is spent under each key.
 
         slots: The places that calls have, by key and holder.
-
-        joined: Hosts that live. Take one out, and it is dead.
 
         commits: Number of the last event of each transaction, by stream: where a
             crash can leave it.
@@ -142,12 +140,7 @@ class MemoryStore(MemoryReading, MemoryServing):
         self._clock = clock
         self._salts = salts(entropy)
         self._streams: dict[str, list[Recorded]] = {}
-        self.joined: set[str] = set()
-        self._known: set[str] = set()
-        self._requests: dict[int, Request] = {}
-        self._asked: dict[int, str] = {}
         self._accepted: dict[tuple[str, str], str] = {}
-        self._outcomes: dict[int, str] = {}
         self._eras: dict[str, Era] = {}
 
     def create(self, stream: str, trace: Trace | None = None) -> MemoryLog:
@@ -173,11 +166,6 @@ class MemoryStore(MemoryReading, MemoryServing):
         """Return number and hash of the last event of *stream*."""
         line = self._streams.get(stream)
         return (line[-1].seq, line[-1].hash) if line else (0, GENESIS)
-
-    async def join(self, host: str) -> None:
-        """Become known as *host*."""
-        self.joined.add(host)
-        self._known.add(host)
 
     def holds(self, stream: str, seq: int) -> bool:
         """Return whether who has written *seq* events of *stream* may send for it."""
@@ -205,79 +193,6 @@ class MemoryStore(MemoryReading, MemoryServing):
             raise grown(stream)
         await log.append(*events)
         return log
-
-    async def owner(self, run_id: str) -> str | None:
-        """Return the stream of the living host that drives a run, or ``None``."""
-        row = self._runs.get(run_id)
-        return row.owner if row and row.owner in self.joined else None
-
-    async def idle(self) -> list[RunRow]:
-        """Return the runs under way that no living host drives, oldest first."""
-        rows = await self.runs(len(self._runs), state="running")
-        return [row for row in reversed(rows) if row.owner not in self.joined]
-
-    async def request(
-        self, run_id: str, kind: str, actor: dict[str, JSON], reason: str
-    ) -> int:
-        """
-        Ask something of the host that drives a run, and return the request's number.
-
-        Raises:
-            NotFoundError: There is no such run.
-        """
-        if run_id not in self._runs:
-            raise NotFoundError(f"there is no run {run_id!r}")
-        number = len(self._requests) + 1
-        self._requests[number] = Request(
-            id=number, run_id=run_id, kind=kind, actor=actor, reason=reason
-        )
-        return number
-
-    async def hosts(self) -> list[str]:
-        """Return the streams of the hosts that live, oldest first."""
-        return sorted(self.joined)
-
-    async def ask(
-        self,
-        host: str,
-        kind: str,
-        actor: dict[str, JSON],
-        reason: str,
-        subject: str | None = None,
-    ) -> int:
-        """Ask something of a host as such, and return the request's number."""
-        number = len(self._requests) + 1
-        self._asked[number] = host
-        self._requests[number] = Request(
-            id=number,
-            run_id=None,
-            kind=kind,
-            actor=actor,
-            reason=reason,
-            subject=subject,
-        )
-        return number
-
-    async def requests(self, host: str) -> list[Request]:
-        """Return what is asked of *host* and has no outcome yet, oldest first."""
-        return [
-            request
-            for number, request in self._requests.items()
-            if number not in self._outcomes and self._addressee(request) == host
-        ]
-
-    def _addressee(self, request: Request) -> str | None:
-        if request.run_id is None:
-            return self._asked[request.id]
-        return self._runs[request.run_id].owner
-
-    async def answered(self, request_id: int, outcome: str) -> None:
-        """Note what came of a request, unless somebody has."""
-        self._outcomes.setdefault(request_id, outcome)
-
-    async def outcome(self, request_id: int) -> str | None:
-        """Return what came of a request, or ``None`` as long as nothing did."""
-        return self._outcomes.get(request_id)
 
     async def accepted(self, servers: Collection[str]) -> dict[tuple[str, str], str]:
         """Return the digests of accepted definitions, by ``(server, tool)``."""

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
-
 import pytest
 
 from caxton_host.core.events import (
@@ -19,62 +15,17 @@ from caxton_host.core.events import (
 from caxton_host.core.periods import PERIODS, Period, period_of
 from caxton_host.ports import Refused, Reservation
 from caxton_host.store.memory import MemoryStore
-from caxton_host.store.sql import SqlStore
-from tests.postgres import Server, name_of
-from tests.unit.store.fakes import FakeClock, FakeEntropy, line, run_started, url
+from tests.contract.conftest import Place, Store
+from tests.unit.store.fakes import FakeClock, FakeEntropy, line, run_started
 
 RUN = "run/1"
 NOON = 20_000 * 86_400_000_000 + 43_200_000_000
 HOUR = 3_600_000_000
 
-Store = SqlStore | MemoryStore
-
-
-class Place:
-    """A store that can be opened again, and a way to have its clock go on."""
-
-    def __init__(self, database: str | None, server: Server | None = None) -> None:
-        self.clock = FakeClock(NOON)
-        self.server = server
-        self._url = database
-        self._memory = MemoryStore(clock=self.clock, entropy=FakeEntropy())
-
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[Store]:
-        store: Store = self._memory
-        if self._url:
-            store = SqlStore.open(self._url, clock=self.clock, entropy=FakeEntropy())
-        try:
-            yield store
-        finally:
-            await store.aclose()
-
-    def pass_(self, micros: int) -> None:
-        """Let time pass; where the clock is a server's, all was so much earlier."""
-        self.clock.time += micros
-        if self.server and self._url:
-            self.server.execute(
-                f"UPDATE budgets SET since = since - {micros} WHERE since > 0",  # noqa: S608
-                name_of(self._url),
-            )
-
-
-@pytest.fixture(params=["sqlite", "postgresql", "memory"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    match request.param:
-        case "sqlite":
-            return Place(url(tmp_path))
-        case "postgresql":
-            server: Server = request.getfixturevalue("postgres")
-            return Place(server.make(), server)
-        case _:
-            return Place(None)
-
 
 @pytest.fixture
-async def store(place: Place) -> AsyncIterator[Store]:
-    async with place.open() as opened:
-        yield opened
+def clock() -> FakeClock:
+    return FakeClock(NOON)
 
 
 def wanted(

@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest
-
 from caxton_host.codec import canonical, sha256
 from caxton_host.core.calls import JSON
-from caxton_host.store.memory import MemoryStore
-from caxton_host.store.sql import SqlStore
-from tests.unit.store.fakes import FakeClock, FakeEntropy, url
+from tests.contract.conftest import Store
 
 ANN: dict[str, JSON] = {"kind": "local", "id": "ann", "authenticated": False}
 ONE, OTHER = canonical({"name": "lookup"}), canonical({"name": "lookup", "x": 1})
 LOOKUP = ("crm", "lookup")
-
-Store = SqlStore | MemoryStore
-
-
-@pytest.fixture(params=["sqlite", "postgresql", "memory"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    if request.param == "memory":
-        yield MemoryStore(clock=FakeClock(), entropy=FakeEntropy())
-        return
-    shared = request.param == "postgresql"
-    place = request.getfixturevalue("postgres_url") if shared else url(tmp_path)
-    async with SqlStore.open(place, clock=FakeClock(), entropy=FakeEntropy()) as store:
-        yield store
 
 
 async def test_definition_that_is_seen_first_is_kept(store: Store) -> None:

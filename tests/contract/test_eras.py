@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from caxton_host.ports import Era
-from caxton_host.store.memory import MemoryStore
 from caxton_host.store.sql import SqlStore
+from tests.contract.conftest import Store
 from tests.unit.store.fakes import FakeClock, FakeEntropy, url
 
 OLD, NEW = Era("2025-06-18", legacy=True), Era("2026-07-28", legacy=False)
 WEEK = 7 * 24 * 3600 * 1_000_000
 
-Store = SqlStore | MemoryStore
-
 
 @pytest.fixture
 def clock() -> FakeClock:
     return FakeClock(WEEK)
-
-
-@pytest.fixture(params=["sqlite", "postgresql", "memory"])
-async def store(
-    request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock
-) -> AsyncIterator[Store]:
-    if request.param == "memory":
-        yield MemoryStore(clock=clock, entropy=FakeEntropy())
-        return
-    shared = request.param == "postgresql"
-    place = request.getfixturevalue("postgres_url") if shared else url(tmp_path)
-    async with SqlStore.open(place, clock=clock, entropy=FakeEntropy()) as store:
-        yield store
 
 
 async def test_what_a_server_spoke_last_is_known(store: Store) -> None:

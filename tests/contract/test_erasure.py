@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -20,27 +19,12 @@ from caxton_host.core.events import (
 )
 from caxton_host.errors import NotFoundError, NotKeptError, UsageError
 from caxton_host.store.memory import MemoryStore
-from caxton_host.store.sql import SqlStore
-from tests.unit.store.fakes import FakeClock, FakeEntropy, line, run_started, url
-
-Store = SqlStore | MemoryStore
+from tests.contract.conftest import Store
+from tests.unit.store.fakes import line, run_started
 
 RUN, HOST = "0193", "host/1"
 ANN: dict[str, JSON] = {"kind": "local", "id": "ann", "authenticated": False}
 DONE = RunCompleted(output="gone", output_sha256="00", fuel=1)
-
-
-@pytest.fixture(params=["sqlite", "postgresql", "memory"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    clock, entropy = FakeClock(), FakeEntropy()
-    opened: Store = MemoryStore(clock=clock, entropy=entropy)
-    if request.param != "memory":
-        place = url(tmp_path)
-        if request.param == "postgresql":
-            place = request.getfixturevalue("postgres_url")
-        opened = SqlStore.open(place, clock=clock, entropy=entropy)
-    yield opened
-    await opened.aclose()
 
 
 async def ended(store: Store, run_id: str = RUN) -> None:

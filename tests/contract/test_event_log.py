@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import Sequence
 
 import anyio
 import anyio.lowlevel
@@ -24,57 +22,15 @@ from caxton_host.core.payloads import to_payload
 from caxton_host.errors import NotFoundError, StoreError
 from caxton_host.ports import Refused, Reservation
 from caxton_host.store.entries import salts
-from caxton_host.store.memory import MemoryStore
-from caxton_host.store.sql import SqlStore
+from tests.contract.conftest import Place, Store
 from tests.unit.store.fakes import (
-    FakeClock,
     FakeEntropy,
     line,
     run_started,
     traced,
-    url,
 )
 
 RUN = "run/0193"
-
-
-class Place:
-    """A place where streams outlive the store that wrote them."""
-
-    def __init__(self, database: str | None) -> None:
-        self.clock = FakeClock()
-        self._url = database
-        self._memory = MemoryStore(clock=self.clock, entropy=FakeEntropy())
-
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[SqlStore | MemoryStore]:
-        store: SqlStore | MemoryStore = self._memory
-        if self._url:
-            store = SqlStore.open(self._url, clock=self.clock, entropy=FakeEntropy())
-        try:
-            yield store
-        finally:
-            await store.aclose()
-
-
-@pytest.fixture(params=["sqlite", "postgresql", "memory"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    match request.param:
-        case "sqlite":
-            return Place(url(tmp_path))
-        case "postgresql":
-            return Place(request.getfixturevalue("postgres_url"))
-        case _:
-            return Place(None)
-
-
-@pytest.fixture
-async def store(place: Place) -> AsyncIterator[SqlStore | MemoryStore]:
-    async with place.open() as opened:
-        yield opened
-
-
-Store = SqlStore | MemoryStore
 
 
 async def numbers(store: Store, stream: str = RUN) -> list[int]:

@@ -12,11 +12,6 @@ from caxton_host.store.sql import SqlStore
 from tests.unit.store.fakes import FakeClock, FakeEntropy, line, run_started, url
 
 
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
 @pytest.fixture(params=["sqlite", "postgresql"])
 async def store(
     request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock

@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import aclosing
-from pathlib import Path
 
 import pytest
 
 from caxton_host.core.events import RunCompleted
 from caxton_host.errors import UsageError
 from caxton_host.ports import Readings
-from caxton_host.store.memory import MemoryStore
-from caxton_host.store.sql import SqlStore
-from tests.unit.store.fakes import FakeClock, FakeEntropy, line, run_started, url
-
-Store = SqlStore | MemoryStore
+from tests.contract.conftest import Store
+from tests.unit.store.fakes import line, run_started
 
 END = RunCompleted(output=None, output_sha256="00", fuel=None)
-
-
-@pytest.fixture(params=["sqlite", "postgresql", "memory"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    clock, entropy = FakeClock(), FakeEntropy()
-    opened: Store = MemoryStore(clock=clock, entropy=entropy)
-    if request.param != "memory":
-        place = url(tmp_path)
-        if request.param == "postgresql":
-            place = request.getfixturevalue("postgres_url")
-        opened = SqlStore.open(place, clock=clock, entropy=entropy)
-    yield opened
-    await opened.aclose()
 
 
 async def begun(store: Store, *runs: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +12,9 @@ from caxton_host.core.calls import JSON
 from caxton_host.core.events import TokenCreated, TokenRevoked
 from caxton_host.errors import NotFoundError, StoreError, UsageError
 from caxton_host.ports import TokenRow
-from caxton_host.store.memory import MemoryStore
 from caxton_host.store.sql import SqlStore
+from tests.contract.conftest import Store
 from tests.unit.store.fakes import FakeClock, FakeEntropy, url
-
-Store = SqlStore | MemoryStore
 
 HOST = "host/1"
 ANN: dict[str, JSON] = {"kind": "local", "id": "ann", "authenticated": False}
@@ -35,19 +32,6 @@ CREATED = TokenCreated(
     id=ROW.id, name="ci", scopes=("run", "read"), agents=("weather",), actor=ANN
 )
 REVOKED = TokenRevoked(id=ROW.id, actor=ANN)
-
-
-@pytest.fixture(params=["sqlite", "postgresql", "memory"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    clock, entropy = FakeClock(), FakeEntropy()
-    opened: Store = MemoryStore(clock=clock, entropy=entropy)
-    if request.param != "memory":
-        place = url(tmp_path)
-        if request.param == "postgresql":
-            place = request.getfixturevalue("postgres_url")
-        opened = SqlStore.open(place, clock=clock, entropy=entropy)
-    yield opened
-    await opened.aclose()
 
 
 async def test_token_is_kept_with_the_event_that_says_so(store: Store) -> None:
@@ -204,3 +188,13 @@ async def test_token_is_found_though_the_nearest_way_to_it_is_gone(
 
         assert await store.token(ROW.id) == ROW
         assert await store.token(ROW.id) == ROW
+
+
+async def test_a_store_that_can_be_read_is_well(store: Store) -> None:
+    await store.check()
+
+    if isinstance(store, SqlStore):
+        with store.engine.connect() as connection:
+            connection.exec_driver_sql("ALTER TABLE runs RENAME TO others")
+        with pytest.raises(StoreError, match="cannot be read"):
+            await store.check()

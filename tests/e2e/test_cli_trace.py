@@ -100,7 +100,7 @@ def test_trace_of_a_recorded_run_is_sent_once_more_without_its_servers(
 def test_spans_that_cannot_be_sent_are_an_error(
     traced: Shell, collector: Collector
 ) -> None:
-    collector.status = 400
+    collector.refuses.add("/v1/traces")
     done = traced("events", "export", "--to-otlp", "@last")
     assert done.code == 1
     assert "did not take the spans" in done.err

@@ -43,16 +43,16 @@ from caxton_host.logs import of_host
 from caxton_host.ports import Door, Ending, Guest, Telemetry, ToolRequest
 from caxton_host.telemetry import NoTelemetry, Observed, observe
 from caxton_host.testing import FakeTools, Script
+from tests.collector import Collector, attributes, collecting
 from tests.integration.mcp.conftest import FAULTY, processes, until
-from tests.otlp import Receiver, attributes, receiving
 from tests.scene import ANSWERS, DEMO, Scene, calling, ended, pack, rule
 
 SECRET = "hunter2hunter2"  # noqa: S105 -- it is none
 
 
 @pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with receiving() as made:
+def collector() -> Iterator[Collector]:
+    with collecting() as made:
         yield made
 
 
@@ -273,28 +273,28 @@ async def test_replay_is_counted_and_its_calls_are_not(served: Observed) -> None
 # -- over OTLP -----------------------------------------------------------------
 
 
-def sent_to(receiver: Receiver, *, served: bool = False) -> Observed:
-    telemetry = observe(receiver.url, {}, served=served)
+def sent_to(collector: Collector, *, served: bool = False) -> Observed:
+    telemetry = observe(collector.url, {}, served=served)
     assert isinstance(telemetry, Observed)
     return telemetry
 
 
-async def test_receiver_gets_what_prometheus_reads(receiver: Receiver) -> None:
-    telemetry = sent_to(receiver, served=True)
+async def test_receiver_gets_what_prometheus_reads(collector: Collector) -> None:
+    telemetry = sent_to(collector, served=True)
     await scene_of(telemetry, calling("weather", "rm")).run()
     calls = read(telemetry, "caxton_calls_total")
     telemetry.close()
 
-    points = receiver.metrics["caxton.calls"].sum.data_points
+    points = collector.metrics["caxton.calls"].sum.data_points
     assert {
-        tuple(str(v) for _, v in sorted(attributes(p.attributes).items())): p.as_int
+        tuple(str(v) for _, v in sorted(attributes(p).items())): p.as_int
         for p in points
     } == calls
-    assert receiver.metrics["caxton.runs"].gauge.data_points[0].as_int == 0
+    assert collector.metrics["caxton.runs"].gauge.data_points[0].as_int == 0
 
 
-async def test_durations_name_the_span_that_they_are_of(receiver: Receiver) -> None:
-    telemetry = sent_to(receiver)
+async def test_durations_name_the_span_that_they_are_of(collector: Collector) -> None:
+    telemetry = sent_to(collector)
     await scene_of(telemetry, calling("weather")).run()
     telemetry.close()
 
@@ -303,26 +303,26 @@ async def test_durations_name_the_span_that_they_are_of(receiver: Receiver) -> N
         ("gen_ai.execute_tool.duration", "execute_tool weather"),
         ("mcp.client.operation.duration", "tools/call get_weather"),
     ):
-        [point] = receiver.metrics[metric].histogram.data_points
+        [point] = collector.metrics[metric].histogram.data_points
         [exemplar] = point.exemplars
-        [one] = [s for s in receiver.spans if s.name == span]
+        [one] = [s for s in collector.spans if s.name == span]
         assert (exemplar.trace_id, exemplar.span_id) == (one.trace_id, one.span_id)
         assert [*point.explicit_bounds][:4] == [0.01, 0.02, 0.05, 0.1]
 
 
 async def test_log_records_name_the_span_that_they_were_logged_in(
-    receiver: Receiver, caplog: pytest.LogCaptureFixture
+    collector: Collector, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "caxton_host")
-    telemetry = sent_to(receiver)
+    telemetry = sent_to(collector)
     scene = scene_of(telemetry, calling("weather", "rm"))
     await scene.run()
     logging.getLogger("caxton_host.x").warning("apart %s", "\ud800")
     telemetry.close()
     logging.getLogger("caxton_host.activity").info("too late")
 
-    spans = {s.span_id: s.name for s in receiver.spans}
-    lines = [(r.body.string_value, spans.get(r.span_id)) for r in receiver.logs]
+    spans = {s.span_id: s.name for s in collector.spans}
+    lines = [(r.body.string_value, spans.get(r.span_id)) for r in collector.logs]
     assert lines == [
         ("run began", "invoke_agent weather"),
         ("call settled", "execute_tool weather"),
@@ -330,10 +330,10 @@ async def test_log_records_name_the_span_that_they_were_logged_in(
         ("run ended", "invoke_agent weather"),
         ("apart \\ud800", None),
     ]
-    assert {r.trace_id for r in receiver.logs[:4]} == {receiver.spans[0].trace_id}
-    assert receiver.logs[1].severity_text == "INFO"
-    assert receiver.logs[4].severity_text == "WARNING"
-    said = attributes(receiver.logs[1].attributes)
+    assert {r.trace_id for r in collector.logs[:4]} == {collector.spans[0].trace_id}
+    assert collector.logs[1].severity_text == "INFO"
+    assert collector.logs[4].severity_text == "WARNING"
+    said = attributes(collector.logs[1])
     assert said.pop("duration_ms")
     assert said == {
         "logger": "caxton_host.activity",
@@ -347,9 +347,9 @@ async def test_log_records_name_the_span_that_they_were_logged_in(
     }
 
 
-async def test_no_secret_is_in_any_metric_or_log_record(receiver: Receiver) -> None:
+async def test_no_secret_is_in_any_metric_or_log_record(collector: Collector) -> None:
     # law 8
-    telemetry = sent_to(receiver, served=True)
+    telemetry = sent_to(collector, served=True)
     redact = Redactor([SECRET])
     answers = {("demo", "get_weather"): f"says {SECRET}"}
     scene = Scene(
@@ -364,15 +364,15 @@ async def test_no_secret_is_in_any_metric_or_log_record(receiver: Receiver) -> N
         text = telemetry.scrape()[1]
         telemetry.close()
 
-    everything = text + b"".join(receiver.bodies)
+    everything = text + b"".join(collector.bodies)
     assert b"it said [redacted]" in everything
     assert SECRET.encode() not in everything
     assert b"Oslo" not in everything  # a parameter
 
 
-async def test_what_is_not_taken_is_counted(receiver: Receiver) -> None:
-    receiver.refuses.add("/v1/traces")
-    telemetry = sent_to(receiver, served=True)
+async def test_what_is_not_taken_is_counted(collector: Collector) -> None:
+    collector.refuses.add("/v1/traces")
+    telemetry = sent_to(collector, served=True)
     await scene_of(telemetry, calling("weather")).run()
     telemetry.spans.close()
 
@@ -408,13 +408,13 @@ print([name for name in sys.modules if name.startswith(("opentelemetry", "prom")
     assert done.stdout == "[]\n"
 
 
-async def test_metrics_alone_may_have_an_end_point(receiver: Receiver) -> None:
-    url = f"{receiver.url}/v1/metrics"
+async def test_metrics_alone_may_have_an_end_point(collector: Collector) -> None:
+    url = f"{collector.url}/v1/metrics"
     telemetry = observe(None, {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": url})
     await scene_of(telemetry, calling("weather")).run()
     telemetry.close()
-    assert "caxton.calls" in receiver.metrics
-    assert (receiver.spans, receiver.logs) == ([], [])
+    assert "caxton.calls" in collector.metrics
+    assert (collector.spans, collector.logs) == ([], [])
 
 
 async def test_host_tells_of_its_log_and_its_anchor(

@@ -667,7 +667,7 @@ async def test_long_run_is_sent_in_parts_until_one_is_refused(
     assert await asyncio.to_thread(send_again, recording, url, {}) == 1101
     assert len(collector.paths) == 3
 
-    collector.status = 400
+    collector.refuses.add("/v1/traces")
     with pytest.raises(CaxtonError, match="did not take"):
         await asyncio.to_thread(send_again, recording, url, {})
     assert len(collector.paths) == 4

@@ -349,9 +349,11 @@ def _failure(exc: httpx.HTTPError, host: str, sent: Sent) -> ToolError:
 
 def _tls_error(exc: BaseException | None) -> ssl.SSLError | None:
     """Return the error of TLS that *exc* comes from, if there is one."""
-    while exc and not isinstance(exc, ssl.SSLError):
+    while exc:
+        if isinstance(exc, ssl.SSLError):
+            return exc
         exc = exc.__context__
-    return exc
+    return None
 
 
 def _no_tls(exc: ssl.SSLError, host: str) -> ToolError:

@@ -278,11 +278,7 @@ async def _refuse_nobody(limits: Serve, store: SqlStore) -> None:
     if limits.allow_unauthenticated or limits.oauth:
         return
     now = SystemClock().now()
-    if not any(
-        token.revoked_at is None
-        and (token.expires_at is None or token.expires_at > now)
-        for token in await store.tokens()
-    ):
+    if not any(token.is_good(now) for token in await store.tokens()):
         raise UsageError(
             "there is no token, so nobody could call this host",
             fix="caxton serve token create --scope run; or, for users of this "

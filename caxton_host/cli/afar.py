@@ -103,7 +103,21 @@ async def _see_out(
 ) -> Recording:
     """Tell what a run does behind event *after*, until it ends or is suspended."""
     from ..recording import Recording
+    from ..remote.client import Away
 
+    try:
+        await _watch(told, log, run_id, what, after)
+        return await Recording.load(run_id, log)
+    except Away as exc:
+        raise Away(
+            f"{exc}; run {run_id} is recorded, and the next host goes on with it",
+            fix=f"start the host again if it is yours; then caxton runs show {run_id}",
+        ) from None
+
+
+async def _watch(
+    told: Told, log: RemoteLog, run_id: str, what: str, after: int
+) -> None:
     began(run_id)
     if not told.quiet:
         note(what)
@@ -121,7 +135,6 @@ async def _see_out(
         with suppress(CaxtonError):
             await _cancel(log.remote, run_id)
         raise
-    return await Recording.load(run_id, log)
 
 
 async def _cancel(remote: Remote, run_id: str) -> None:

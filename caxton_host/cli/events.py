@@ -10,6 +10,7 @@ import click
 from ..core.attribution import OUTCOMES, Wanted
 from ..core.events import Recorded
 from ..core.names import stream_of
+from ..errors import UsageError
 from ..summaries import events_of
 from .frame import Frame, as_json, wait
 from .screen import show, table, to_json
@@ -139,16 +140,21 @@ def export(
     if run and named:
         raise click.UsageError("name one run, as an argument or with --run")
     filters = (since, until, agent, actor, tool, outcomes or None)
+    if to_otlp or endpoint:
+        frame.here("caxton events export --to-otlp")
+        whole = (run or named) and not everything and all(f is None for f in filters)
+        if not (to_otlp and whole):
+            raise UsageError(
+                "--to-otlp sends the trace of one whole run, to --endpoint",
+                fix="name the run: caxton events export --to-otlp @last "
+                "--endpoint http://localhost:4318",
+            )
+        wait(send_trace(frame, run or named or "", endpoint, as_json=as_json))
+        return
     if not (run or named or everything or any(f is not None for f in filters)):
         raise click.UsageError("name a run, say --all, or say what you want of all")
     if (run or named) and everything:
         raise click.UsageError("name a run, or say --all")
-    if to_otlp or endpoint:
-        whole = (run or named) and all(f is None for f in filters)
-        if not (to_otlp and whole):
-            raise click.UsageError("--to-otlp sends one whole run, to --endpoint")
-        wait(send_trace(frame, run or named or "", endpoint, as_json=as_json))
-        return
     wanted = Wanted(
         since=since,
         until=until,

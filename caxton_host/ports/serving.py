@@ -47,6 +47,11 @@ class TokenRow:
     expires_at: int | None = None
     revoked_at: int | None = None
 
+    def is_good(self, now: int) -> bool:
+        """Return whether it lets its owner in."""
+        lasts = self.expires_at is None or self.expires_at > now
+        return self.revoked_at is None and lasts
+
 
 class Tokens(Protocol):
     """Tokens of a host, wherever they were made."""

@@ -22,7 +22,7 @@ from ..http import Client, Lost, NoTls, Response, Stream
 from .address import Address
 from .problems import is_of, problem, stranger
 
-__all__ = ["MOST_BYTES", "Remote", "TooMuch", "path", "read_json", "unreached"]
+__all__ = ["MOST_BYTES", "Away", "Remote", "TooMuch", "path", "read_json", "unreached"]
 
 _DEADLINE = 60.0
 MOST_BYTES = 64 * 1024 * 1024
@@ -222,6 +222,10 @@ class TooMuch(ServerUnavailable):
     """An answer is larger than what is read."""
 
 
+class Away(ServerUnavailable):
+    """The host was not reached, or its answer was lost."""
+
+
 def unreached(exc: ToolError, address: Address) -> CaxtonError:
     """Return what to raise when a request had no answer that can be used."""
     if exc.kind == "too_large":
@@ -230,22 +234,22 @@ def unreached(exc: ToolError, address: Address) -> CaxtonError:
         return stranger(str(exc))
     scheme, _, place = address.url.partition(":")
     if isinstance(exc, NoTls):
-        return ServerUnavailable(
+        return Away(
             f"--host {address.url}: {exc}",
             fix=f"write --host http:{place}, if that is how caxton serve prints it",
         )
     if exc.kind == "protocol" and scheme == "http":
-        return ServerUnavailable(
+        return Away(
             f"--host {address.url}: {exc}, and its answer is lost",
             fix=f"if it speaks TLS, write --host https:{place}; if not, caxton runs "
             "list shows what became of it",
         )
     if exc.sent == "no":
-        return ServerUnavailable(
+        return Away(
             f"no host at {address.url}: {exc}",
             fix=exc.fix or "see that caxton serve runs there, and that --host names it",
         )
-    return ServerUnavailable(
+    return Away(
         f"the host at {address.url} was asked, and its answer is lost: {exc}",
         fix="caxton runs list shows what became of it",
     )

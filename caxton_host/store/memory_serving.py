@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ..core.events import Event
 from ..ports import TokenRow
-from .serving import no_token
+from .serving import no_token, taken
 
 __all__ = ["MemoryServing"]
 
@@ -36,7 +36,15 @@ class MemoryServing(ABC):
         return sorted(self._tokens.values(), key=lambda row: (row.created_at, row.id))
 
     async def add_token(self, row: TokenRow, stream: str, *events: Event) -> None:
-        """Add a token, and *events* to a stream."""
+        """
+        Add a token, and *events* to a stream.
+
+        Raises:
+            UsageError: A token that is good has its name.
+        """
+        for one in self._tokens.values():
+            if row.name == one.name != "" and one.is_good(row.created_at):
+                raise taken(row.name, one.id)
         await self._record(stream, events)
         self._tokens[row.id] = row
 

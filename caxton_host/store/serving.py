@@ -14,7 +14,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 
 from ..core.events import Event
-from ..errors import NotFoundError, StoreError
+from ..errors import NotFoundError, StoreError, UsageError
 from ..ports import Clock, TokenRow
 from .accounts import Accounts
 from .commit import Driver, ask
@@ -23,7 +23,7 @@ from .near import Near
 from .schema import runs, submissions, tokens
 from .whereabouts import Whereabouts
 
-__all__ = ["Serving", "no_token", "touch"]
+__all__ = ["Serving", "no_token", "taken", "touch"]
 
 
 def no_token(token_id: str) -> NotFoundError:
@@ -31,6 +31,14 @@ def no_token(token_id: str) -> NotFoundError:
     return NotFoundError(
         f"there is no token {token_id!r} that could be revoked",
         fix="caxton serve token list",
+    )
+
+
+def taken(name: str, token_id: str) -> UsageError:
+    """Return what is told to who would give a token the name of one that is good."""
+    return UsageError(
+        f"token {token_id} has the name {name!r}, and is good",
+        fix=f"choose another name, or type caxton serve token revoke {token_id}",
     )
 
 
@@ -47,6 +55,9 @@ class _Addition:
     row: TokenRow
 
     def __call__(self, driver: Driver) -> None:
+        name, now = self.row.name, self.row.created_at
+        if name and (found := ask(driver, _NAMED, name, now).fetchone()):
+            raise taken(name, found[0])
         values = [getattr(self.row, column.name) for column in tokens.columns]
         said = [json.dumps(v) if isinstance(v, tuple) else v for v in values]
         ask(driver, _ADD, *said)
@@ -67,6 +78,10 @@ class _Revocation:
 _ADD = (
     f"INSERT INTO tokens ({', '.join(tokens.columns.keys())}) "  # noqa: S608 -- ours
     f"VALUES ({', '.join('?' * len(tokens.columns))})"
+)
+_NAMED = (
+    "SELECT id FROM tokens WHERE name = ? AND revoked_at IS NULL "
+    "AND (expires_at IS NULL OR expires_at > ?)"
 )
 _ANY = sa.select(runs.c.run_id).limit(1)
 _BY_ID = sa.select(tokens).where(tokens.c.id == sa.bindparam("id"))
@@ -142,6 +157,8 @@ class Serving(Accounts, ABC):
             events: What is recorded of it: one at least.
 
         Raises:
+            UsageError: A token that is good has its name.
+
             StoreError: It could not be stored.
         """
         await self._record(stream, events, _Addition(row))

@@ -10,7 +10,7 @@ import pytest
 
 from caxton_host.core.calls import JSON
 from caxton_host.core.events import TokenCreated, TokenRevoked
-from caxton_host.errors import NotFoundError, StoreError
+from caxton_host.errors import NotFoundError, StoreError, UsageError
 from caxton_host.ports import TokenRow
 from caxton_host.store.sql import SqlStore
 from tests.contract.conftest import Store
@@ -51,6 +51,26 @@ async def test_tokens_are_listed_oldest_first(store: Store) -> None:
     await store.add_token(plain, HOST, CREATED)
 
     assert await store.tokens() == [plain, ROW]
+
+
+async def test_a_name_is_that_of_one_token_which_is_good(store: Store) -> None:
+    await store.add_token(ROW, HOST, CREATED)
+    same = replace(ROW, id="other")
+
+    with pytest.raises(UsageError, match="has the name 'ci'") as refusal:
+        await store.add_token(replace(same, created_at=8), HOST, CREATED)
+
+    assert ROW.id in refusal.value.fix
+    assert await store.tokens() == [ROW]
+    assert [one.event for one in await store.read(HOST)] == [CREATED]
+    expired = replace(same, created_at=9, expires_at=None)
+    await store.add_token(expired, HOST, CREATED)
+    await store.revoke_token(expired.id, 10, HOST, REVOKED)
+    revoked = replace(same, id="third", created_at=11)
+    await store.add_token(revoked, HOST, CREATED)
+    for nameless in ("c", "d"):
+        await store.add_token(replace(ROW, id=nameless, name=""), HOST, CREATED)
+    assert len(await store.tokens()) == 5
 
 
 async def test_revoked_token_says_since_when(store: Store) -> None:

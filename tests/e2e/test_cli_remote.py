@@ -220,6 +220,7 @@ def test_what_is_said_to_a_host_is_what_it_can_hear(both: Both) -> None:
         ("server", "add", "x", "--", "y"),
         ("tool", "call", "demo/echo", "text=hi"),
         ("grant", "check"),
+        ("events", "export", "--to-otlp", "@last"),
     )
     for words in elsewhere:
         done = both.there(*words)

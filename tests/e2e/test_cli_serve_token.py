@@ -138,9 +138,20 @@ def test_token_that_has_expired_says_so(desk: Shell) -> None:
     assert listed(desk)[0]["state"] == "expired"
 
 
+def test_a_name_that_a_token_has_which_is_good_is_refused(desk: Shell) -> None:
+    create(desk, "--name", "ci", "--scope", "run")
+
+    refused = desk("serve", "token", "create", "--name", "ci", "--scope", "run")
+
+    (one,) = listed(desk)
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.fix.endswith(f"caxton serve token revoke {one['id']}")
+    assert desk("audit", "verify").code == 0
+
+
 def test_one_of_several_of_a_name_is_revoked_by_its_id(desk: Shell) -> None:
-    for _ in range(2):
-        create(desk, "--name", "ci", "--scope", "run")
+    for until in ("1ms", "never"):
+        create(desk, "--name", "ci", "--scope", "run", "--expires", until)
     one, other = (row["id"] for row in listed(desk))
 
     refused = desk("serve", "token", "revoke", "ci")

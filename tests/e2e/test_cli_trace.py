@@ -132,7 +132,10 @@ def test_without_a_receiver_it_is_said_how_to_name_one(shell: Shell) -> None:
 def test_what_cannot_be_sent_is_a_usage_error(
     shell: Shell, words: tuple[str, ...]
 ) -> None:
-    assert shell("events", "export", *words).code == 2
+    done = shell("events", "export", *words)
+    assert (done.code, done.out) == (2, "")
+    assert "--to-otlp sends the trace of one whole run" in done.err
+    assert "caxton events export --to-otlp @last --endpoint http" in done.fix
 
 
 def test_the_page_about_traces(shell: Shell, collector: Collector) -> None:

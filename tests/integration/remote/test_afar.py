@@ -15,6 +15,8 @@ from caxton_host.core.calls import JSON
 from caxton_host.core.documents import event_document
 from caxton_host.core.events import Recorded
 from caxton_host.core.summary import summarise
+from caxton_host.errors import ServerUnavailable
+from caxton_host.remote import follow
 from tests.integration.webhooks.conftest import Server
 from tests.scene import Scene, calling
 
@@ -103,6 +105,21 @@ async def test_a_start_that_is_interrupted_is_cancelled_once_it_has_a_name(
         await starting
     run_id = ended[0].stream.removeprefix("run/")
     assert host.asked[-1] == f"POST /api/v1/runs/{run_id}/cancel"
+
+
+async def test_a_host_that_goes_while_a_run_is_waited_for_leaves_the_run(
+    server: Server, ended: list[Recorded], monkeypatch: pytest.MonkeyPatch
+) -> None:  # law 10
+    monkeypatch.setattr(follow, "_PATIENCE", 0.2)
+    run_id = ended[0].stream.removeprefix("run/")
+    host = Told(server)
+    host.answers["POST /api/v1/runs"] = 202, JSON_TYPE, document(ended)
+    host.answers[f"GET /api/v1/runs/{run_id}"] = 200, SSE, b""
+    told = afar.told_there(Frame(there=There(url=server.url)), quiet=True, as_json=True)
+    with pytest.raises(ServerUnavailable) as gone:
+        await afar._start(told, There(url=server.url), {"agent": "a"})
+    assert f"run {run_id} is recorded, and the next host goes on" in str(gone.value)
+    assert f"caxton runs show {run_id}" in gone.value.fix
 
 
 async def test_a_run_that_another_host_drives_is_waited_for(

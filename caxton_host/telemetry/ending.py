@@ -30,7 +30,7 @@ def cut_short(
         lost: Called if that takes longer: it is within an attempt, which nothing
             can end.
     """
-    flush = threading.Thread(target=shut_down, daemon=True)
+    flush = threading.Thread(target=shut_down, name="OtelFlush", daemon=True)
     flush.start()
     flush.join(_FLUSH)
     if flush.is_alive():

@@ -31,6 +31,7 @@ from .core.redact import Redactor
 from .errors import LogBrokenError, StoreError, UsageError
 from .generations import Generations
 from .host import Host, unwatched
+from .hostlog import HostLog
 from .logs import of_host
 from .ports import Sandbox
 from .reloading import Reloader
@@ -160,7 +161,8 @@ async def running(  # noqa: PLR0913 -- what a host is made of
             stream = new_stream(clock)
             with usable_store():
                 await store.join(stream)
-            log = store.create(stream)
+            log = HostLog(store, stream)
+            stack.push_async_callback(log.aclose)
             log.queue(*announced(config, paths), *waiting)
             queue = log.queue
             host = Host(

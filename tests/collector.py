@@ -25,7 +25,8 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from caxton_host.ports import ToolService
-from caxton_host.telemetry import OtelTelemetry, connect
+from caxton_host.telemetry.export import connect
+from caxton_host.telemetry.spans import OtelTelemetry
 from caxton_host.testing import FakeTools, Script
 from tests.scene import ANSWERS, Scene
 

@@ -27,7 +27,7 @@ from pydantic import ValidationError
 from .. import __version__
 from ..core.calls import JSON
 from ..core.principals import Principal
-from ..errors import CaxtonError
+from ..errors import CaxtonError, StoreError
 from ..service import Service
 from .agent_resources import AgentResources
 from .agent_tools import AgentTool
@@ -50,6 +50,9 @@ _INSTRUCTIONS = (
 
 #: Names a call of one client: who, which session, which request.
 Key: TypeAlias = tuple[str, ...]
+
+_FAULT = "the host could not do it"
+_UNRECORDED = "the host cannot record what it does"
 
 _Context: TypeAlias = ServerRequestContext[Any, Any]
 
@@ -206,7 +209,8 @@ async def _guarded(ctx: _Context, call_next: CallNext) -> HandlerResult:
             logger.warning("%s of a client failed: %s", ctx.method, exc)
         else:
             logger.exception("%s of a client failed", ctx.method)
-        raise MCPError(types.INTERNAL_ERROR, "the host could not do it") from None
+        said = _UNRECORDED if isinstance(exc, StoreError) else _FAULT
+        raise MCPError(types.INTERNAL_ERROR, said) from None
 
 
 def agents_app(service: Service, *, body: int = 4 * 1024 * 1024) -> Front:

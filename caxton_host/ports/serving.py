@@ -71,12 +71,12 @@ class Checked(Protocol):
 
     async def check(self) -> None:
         """
-        Return if the log can be read, and what is written would be found again.
+        Return if the log can be read and written, and is where it was opened.
 
         Raises:
-            LogMovedError: It is not where it was opened: nothing is written any more.
+            LogMovedError: It is not there: nothing is written any more.
 
-            StoreError: It cannot be read.
+            StoreError: It cannot be read, or not be written.
         """
         ...
 

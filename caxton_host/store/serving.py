@@ -23,7 +23,7 @@ from .near import Near
 from .schema import runs, submissions, tokens
 from .whereabouts import Whereabouts
 
-__all__ = ["Serving", "no_token", "taken"]
+__all__ = ["Serving", "no_token", "taken", "touch"]
 
 
 def no_token(token_id: str) -> NotFoundError:
@@ -40,6 +40,12 @@ def taken(name: str, token_id: str) -> UsageError:
         f"token {token_id} has the name {name!r}, and is good",
         fix=f"choose another name, or type caxton serve token revoke {token_id}",
     )
+
+
+def touch(driver: Driver) -> None:
+    """Write what is there already, in a transaction that needs room like any other."""
+    for change in (1, -1):  # SQLite writes no page that stays as it is.
+        ask(driver, "UPDATE tree SET size = size + ?", change)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +104,20 @@ class Serving(Accounts, ABC):
     ) -> None:
         """Store *events* at the end of a stream, in one transaction with *guard*."""
 
+    @abstractmethod
+    def _write_again(self) -> None:
+        """Try to write if the last commit failed."""
+
     async def check(self) -> None:
         """
-        Return if the log can be read, and what is written would be found again.
+        Return if the log can be read and written, and is where it was opened.
+
+        Whether it can be written is tried only if the last commit failed.
 
         Raises:
             LogMovedError: Its file was moved away or replaced.
 
-            StoreError: It cannot be read.
+            StoreError: It cannot be read, or not be written.
         """
         await asyncio.to_thread(self._check)
 
@@ -113,6 +125,7 @@ class Serving(Accounts, ABC):
         if self._whereabouts is not None:
             self._whereabouts.check()
         self._rows(_ANY)
+        self._write_again()
 
     async def token(self, token_id: str) -> TokenRow | None:
         """

@@ -19,19 +19,18 @@ from ..errors import BusyError, LeaseLost, NotFoundError, StoreError
 from ..ports import Clock, Trace
 from ..signing import Signer
 from .claims import Claim, driven, grown
-from .commit import Driver, Group, Line, Transactions
-from .commit_sqlite import SqliteCommitter
-from .engine import file_of, open_engine, whereabouts
+from .commit import Driver, Group, Line
+from .engine import open_engine, whereabouts
 from .entries import Drafter, Entropy, salts
 from .erasure import Erasure, no_run, scrub
-from .leases import FileLeases, Leases
+from .leases import Leases
 from .log import SqlLog
 from .migrate import check, prepare
+from .parts import committer_of, leases_of, writer_of
 from .recount import Recount
 from .schema import events, runs
-from .seals import Sealer, Sealing
-from .serving import Serving
-from .tree_sqlite import SqliteSealer, SqliteTree
+from .seals import Sealing
+from .serving import Serving, touch
 from .whereabouts import Whereabouts
 from .writer import OnCommit, Writer, untold
 
@@ -39,47 +38,6 @@ __all__ = ["SqlStore"]
 
 #: Seconds after which a host that is not heard of counts as dead.
 LEASE = 15.0
-
-
-def _opened(
-    engine: sa.Engine,
-    clock: Clock,
-    where: Whereabouts | None,
-    signer: Signer | None,
-    on_commit: OnCommit,
-) -> tuple[Writer, Sealer]:
-    if where is not None:
-        tree = SqliteTree(engine.dialect, clock, signer)
-        writer = Writer(SqliteCommitter(engine, tree, clock, where), on_commit)
-        return writer, SqliteSealer(writer, tree)
-    from .commit_postgres import PostgresCommitter  # noqa: PLC0415 -- an extra
-    from .tree_postgres import PostgresTree  # noqa: PLC0415 -- an extra
-
-    writer = Writer(PostgresCommitter(engine), on_commit)
-    return writer, PostgresTree(engine, clock, signer)
-
-
-def _committer(
-    engine: sa.Engine, clock: Clock, where: Whereabouts | None
-) -> Transactions:
-    """Return a committer for one transaction, which nobody signs."""
-    if where is not None:
-        tree = SqliteTree(engine.dialect, clock, None)
-        return SqliteCommitter(engine, tree, clock, where)
-    from .commit_postgres import PostgresCommitter  # noqa: PLC0415 -- an extra
-
-    return PostgresCommitter(engine)
-
-
-def _leases(
-    url: str, engine: sa.Engine, lines: MutableMapping[str, Line], lease: float
-) -> Leases:
-    file = file_of(url)
-    if file is not None:
-        return FileLeases(file.with_name(f"{file.name}.hosts"))
-    from .leases_postgres import PostgresLeases  # noqa: PLC0415 -- an extra
-
-    return PostgresLeases(engine, lines, lease)
 
 
 class SqlStore(Serving):
@@ -160,8 +118,10 @@ class SqlStore(Serving):
             else:
                 check(engine)
             lines = WeakValueDictionary[str, Line]()
-            leases = _leases(url, engine, lines, lease)
-            opened = _opened(engine, clock, where, signer, on_commit) if write else None
+            leases = leases_of(url, engine, lines, lease)
+            opened = (
+                writer_of(engine, clock, where, signer, on_commit) if write else None
+            )
             writer, sealer = opened or (None, None)
         except BaseException:
             engine.dispose()
@@ -273,7 +233,7 @@ class SqlStore(Serving):
 
     def _alone(self, group: Group) -> None:
         # Not over the connection of the writer: it would wait for other hosts.
-        committer = _committer(self.engine, self._clock, self._whereabouts)
+        committer = committer_of(self.engine, self._clock, self._whereabouts)
         try:
             committer.alone(group)
         finally:
@@ -400,6 +360,11 @@ class SqlStore(Serving):
         if self._writer is None:
             raise StoreError("the log is opened to read only")
         return self._writer
+
+    def _write_again(self) -> None:
+        if self._writer is not None and self._writer.failed:
+            self._alone(Group(line=Line(""), drafts=(), blobs={}, guard=touch))
+            self._writer.failed = False
 
     @property
     def commits(self) -> int:

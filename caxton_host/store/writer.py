@@ -41,7 +41,12 @@ def untold(seconds: float, events: int, queued: int) -> None:
 
 
 class Writer:
-    """The only one in this process that appends. Belongs to one event loop."""
+    """
+    The only one in this process that appends. Belongs to one event loop.
+
+    Attributes:
+        failed: Whether the last transaction could not be made.
+    """
 
     def __init__(self, committer: Committer, on_commit: OnCommit = untold) -> None:
         self._committer = committer
@@ -55,6 +60,7 @@ class Writer:
         self._last: Line | None = None
         self._over = False
         self._closed: asyncio.Event | None = None
+        self.failed = False
 
     @property
     def commits(self) -> int:
@@ -202,6 +208,7 @@ class Writer:
     ) -> None:
         settled = zip(batch, outcomes, strict=True)
         stored = sum(len(group.drafts) for group, failed in settled if not failed)
+        self.failed = isinstance(outcomes[-1], StoreError)
         self._on_commit(took, stored, len(self._pending))
 
     def _remember(self, batch: Sequence[Group]) -> None:

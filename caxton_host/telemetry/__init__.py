@@ -14,18 +14,8 @@ imported when somebody may want to know: an end point is set, or a host is serve
 
 from __future__ import annotations
 
-from .export import connect
 from .none import NoTelemetry
 from .observe import observe
 from .observed import Observed
-from .spans import OtelTelemetry
-from .tools import TracedTools
 
-__all__ = [
-    "NoTelemetry",
-    "Observed",
-    "OtelTelemetry",
-    "TracedTools",
-    "connect",
-    "observe",
-]
+__all__ = ["NoTelemetry", "Observed", "observe"]

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from .metrics import Metrics, ServerState
     from .observed import OneCall, OneRun
 
-__all__ = ["UNKNOWN", "Counting"]
+__all__ = ["Counting"]
 
 #: What stands for a name that leads nowhere: the agent made it up.
-UNKNOWN = "unknown"
+_UNKNOWN = "unknown"
 
 
 class Counting:
@@ -40,10 +40,10 @@ class Counting:
     def ended(self, run: OneRun) -> None:
         """Count the end of a run, or of a replay."""
         if run.execution.mode == "replay":
-            self._metrics.add(i.REPLAYS, run.verdict or UNKNOWN)
+            self._metrics.add(i.REPLAYS, run.verdict or _UNKNOWN)
             self._metrics.add(i.DIVERGENCES, by=run.verdict == "diverged")
             return
-        agent, state = run.execution.agent, run.state or UNKNOWN
+        agent, state = run.execution.agent, run.state or _UNKNOWN
         self._metrics.add(i.RUNS, by=-1)
         self._metrics.add(i.RUNS_ENDED, agent, state, run.kind)
         error = run.kind or ("" if state in _WELL else state)
@@ -64,10 +64,10 @@ class Counting:
                 i.DECISIONS, "deny" if denied else "allow", call.code if denied else ""
             )
         route = call.route
-        server, tool = (route.server, route.tool) if route else (UNKNOWN, UNKNOWN)
+        server, tool = (route.server, route.tool) if route else (_UNKNOWN, _UNKNOWN)
         self._metrics.add(i.CALLS, server, tool, call.status)
         self._metrics.add(i.IN_DOUBT, server, tool, by=_is_in_doubt(call))
-        name = call.call.name if route else UNKNOWN
+        name = call.call.name if route else _UNKNOWN
         error = call.code or ("" if call.status == "ok" else call.status)
         self._metrics.time(
             i.CALL_SECONDS, call.seconds, "execute_tool", server, name, error

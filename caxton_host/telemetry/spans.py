@@ -21,12 +21,12 @@ __all__ = ["OtelTelemetry"]
 
 class OtelTelemetry:
     """
-    Writes spans to a tracer.
+    Sends the spans of a host.
 
     Args:
         spans: Makes them.
 
-        provider: Of their tracer; it is flushed when this is closed.
+        provider: Sends those that wait when this is closed.
 
         exporter: What may keep the flush waiting, to be cut short.
 
@@ -40,26 +40,26 @@ class OtelTelemetry:
         exporter: SpanExporter,
         lost: Callable[[], None],
     ) -> None:
-        self.spans = spans
+        self._spans = spans
         self._provider = provider
         self._exporter = exporter
         self._lost = lost
 
     def run(self, execution: Execution) -> WatchedRun:
         """Watch a run from its first event to its last."""
-        return self.spans.run(execution)
+        return self._spans.run(execution)
 
     def ids(self) -> tuple[str | None, str | None]:
         """Return trace and span id of the current span."""
-        return self.spans.ids()
+        return self._spans.ids()
 
     def headers(self) -> dict[str, str]:
         """Return the W3C trace context of the current span."""
-        return self.spans.headers()
+        return self._spans.headers()
 
     def traced(self, tools: ToolService) -> TracedTools:
         """Return *tools*, of which every attempt is watched."""
-        return TracedTools(tools, self.spans)
+        return TracedTools(tools, self._spans)
 
     def close(self) -> None:
         """Send what is left, for at most a second."""

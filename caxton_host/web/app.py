@@ -164,7 +164,7 @@ class _Readiness:
         except LogMovedError:
             return "the file of the log was moved away or replaced"
         except StoreError:
-            return "the log cannot be read"
+            return "the log cannot be read, or not be written"
         return None
 
 

@@ -19,7 +19,9 @@ from caxton_host.core.events import RunStarted, ToolInvoked
 from caxton_host.core.grants import Grant
 from caxton_host.errors import ToolError
 from caxton_host.ports import Door, Ending, Guest, ToolRequest
-from caxton_host.telemetry import NoTelemetry, OtelTelemetry, connect
+from caxton_host.telemetry import NoTelemetry
+from caxton_host.telemetry.export import connect
+from caxton_host.telemetry.spans import OtelTelemetry
 from caxton_host.testing import FakeTools
 from tests.collector import Collector, attributes, close, collecting, tidy, traced
 from tests.scene import ANSWERS, Scene, calling, ended, pack, rule

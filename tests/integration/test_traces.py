@@ -26,8 +26,10 @@ from caxton_host.errors import CaxtonError, StoreError, ToolError
 from caxton_host.host import ForkRequest
 from caxton_host.ports import Door, Ending, Guest, ToolRequest
 from caxton_host.recording import Recording
-from caxton_host.telemetry import OtelTelemetry, TracedTools, connect
+from caxton_host.telemetry.export import connect
 from caxton_host.telemetry.sending import send_again
+from caxton_host.telemetry.spans import OtelTelemetry
+from caxton_host.telemetry.tools import TracedTools
 from caxton_host.testing import FakeTools
 from tests.collector import Collector, attributes, close, collecting, traced
 from tests.integration.serving.clients import meta, serving

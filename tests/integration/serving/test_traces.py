@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from mcp import Client
 
-from caxton_host.telemetry import OtelTelemetry, connect
+from caxton_host.telemetry.export import connect
+from caxton_host.telemetry.spans import OtelTelemetry
 from tests.collector import collecting
 from tests.integration.serving.clients import Mode, meta, serving
 from tests.office import Office

@@ -201,7 +201,10 @@ async def test_health_waits_for_nothing_and_readiness_says_why(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("raised", "reason"),
     [
-        (StoreError("/data/log.db is away"), "the log cannot be read"),
+        (
+            StoreError("/data/log.db is away"),
+            "the log cannot be read, or not be written",
+        ),
         (
             LogMovedError("/data/log.db is away"),
             "the file of the log was moved away or replaced",

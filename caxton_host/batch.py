@@ -226,7 +226,7 @@ class Batch:
                 self._note(steps)
                 for step in self._waiting.values():
                     if step.attempt == 1:  # or it stays in doubt
-                        self._gateway.settle(step.call, stopped("no"))
+                        self._gateway.stop(step.call, "no")
                 raise
             if refused:
                 await self._refused(steps, wants, refused)

@@ -15,6 +15,7 @@ Every exception raised on purpose, and whose fault each is.
     * `StoreError` -- an event could not be stored; nothing was sent
         * `LeaseLost` -- another host drives the run now; this one lets go of it
         * `LogBrokenError` -- what is stored is not what was written
+        * `LogMovedError` -- what would be stored would not be found again
     * `BusyError` -- a host has as many runs as it takes, or drives the run already
         * `OverloadedError` -- it may be tried again later
     * `ForbiddenError` -- whoever asks may not
@@ -179,6 +180,10 @@ class LeaseLost(StoreError):  # noqa: N818 -- a state, not a fault
 
 class LogBrokenError(StoreError):
     """What is stored is not what was written."""
+
+
+class LogMovedError(StoreError):
+    """The file of the log is not where it was opened. Nothing is written to it."""
 
 
 class BusyError(CaxtonError):

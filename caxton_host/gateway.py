@@ -167,7 +167,7 @@ class Gateway(Judge):
             except BaseException:
                 # The run is stopped while the log, which has the intent, commits it.
                 self.journal.apply(judged.intent, self.log.recorded_at)
-                self.settle(call, stopped("no"))
+                self.stop(call, "no")
                 raise
             if refused is None:
                 self.journal.apply(judged.intent, self.log.recorded_at)
@@ -180,8 +180,7 @@ class Gateway(Judge):
             await self.wait(seconds)
         except BaseException:
             # The run is stopped while the call, which is not recorded yet, waits.
-            if not self.journal.leaving:
-                self.settle(call, stopped("no"), judged.unspent)
+            self.stop(call, "no", judged.unspent)
             raise
 
     async def forward(
@@ -245,8 +244,7 @@ class Gateway(Judge):
         except BaseException:
             # The run is stopped while the tool works: closed, so that an open
             # call means one thing only, and its effect is left open.
-            if not self.journal.leaving:
-                self.settle(call, stopped("unknown"))
+            self.stop(call, "unknown")
             raise
         finally:
             reports.end()
@@ -271,8 +269,7 @@ class Gateway(Judge):
             raise
         except BaseException:
             # The run is stopped between two sends: what is known is of the first.
-            if not self.journal.leaving:
-                self.settle(call, stopped(sent))
+            self.stop(call, sent)
             raise
 
     async def _record_send(self, call: ToolCall, sends: _Sends, reason: str) -> None:
@@ -298,6 +295,11 @@ class Gateway(Judge):
             text = f"the answer has {done.bytes} bytes, of {most} allowed"
             return Failed(kind="too_large", sent="yes", message=text)
         return done
+
+    def stop(self, call: ToolCall, sent: Sent, *before: Event) -> None:
+        """Close a call whose run is stopped, unless another host goes on with that."""
+        if not self.journal.leaving:
+            self.settle(call, stopped(sent), *before)
 
     def settle(self, call: ToolCall, outcome: Outcome, *before: Event) -> Answered:
         """Queue *before* and the event that closes the call."""

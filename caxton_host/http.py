@@ -30,7 +30,7 @@ import httpx
 from .core.calls import Sent
 from .errors import ToolError
 
-__all__ = ["Client", "Lost", "Response", "Stream", "is_public"]
+__all__ = ["Client", "Lost", "NoTls", "Response", "Stream", "is_public"]
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
@@ -328,8 +328,14 @@ class Lost(ToolError):  # noqa: N818 -- says what became of it
     """The connection ended before the answer did, whatever its kind says of it."""
 
 
+class NoTls(ToolError):  # noqa: N818 -- says what there is none of
+    """Somebody answers, and not as TLS has it."""
+
+
 def _failure(exc: httpx.HTTPError, host: str, sent: Sent) -> ToolError:
     """Return what to say of *exc*, whose own text may hold anything."""
+    if isinstance(exc, httpx.ConnectError) and (found := _tls_error(exc)):
+        return _no_tls(found, host)
     if isinstance(exc, (httpx.ConnectError, httpx.ConnectTimeout)):
         return ToolError("transport", "no", f"cannot connect to {host}")
     if isinstance(exc, httpx.ProxyError):
@@ -339,6 +345,25 @@ def _failure(exc: httpx.HTTPError, host: str, sent: Sent) -> ToolError:
     if isinstance(exc, (httpx.UnsupportedProtocol, httpx.LocalProtocolError)):
         return ToolError("protocol", sent, "the request cannot be sent")
     return Lost("transport", sent, f"the connection to {host} broke")
+
+
+def _tls_error(exc: BaseException | None) -> ssl.SSLError | None:
+    """Return the error of TLS that *exc* comes from, if there is one."""
+    while exc and not isinstance(exc, ssl.SSLError):
+        exc = exc.__context__
+    return exc
+
+
+def _no_tls(exc: ssl.SSLError, host: str) -> ToolError:
+    what = f"cannot connect to {host}"
+    if isinstance(exc, ssl.SSLCertVerificationError):
+        return ToolError(
+            "transport",
+            "no",
+            f"{what}: its certificate is not trusted",
+            fix="name the certificate of whoever vouches for it in $SSL_CERT_FILE",
+        )
+    return NoTls("transport", "no", f"{what}: it speaks no TLS, or another version")
 
 
 def _is_address(host: str) -> bool:

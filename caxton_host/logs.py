@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from queue import Empty, Full, Queue
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from .core.calls import JSON
 
@@ -92,12 +92,12 @@ def fields_of(record: logging.LogRecord) -> dict[str, JSON]:
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """What a record says, where and in whose hosts it was logged."""
+    """What a record says, and whose secrets are not to be said, when it was logged."""
 
     record: logging.LogRecord
     fields: dict[str, JSON]
     trace: Mapping[str, JSON]
-    hosts: tuple[tuple[Redactor, Ids], ...]
+    masks: tuple[Callable[[JSON], JSON], ...]
 
     @classmethod
     def by(cls, record: logging.LogRecord) -> _Said:
@@ -109,13 +109,14 @@ class _Said:
         }
         if record.exc_info:
             fields["exception"] = logging.Formatter().formatException(record.exc_info)
-        return cls(record, fields, _trace(), tuple(_hosts))
+        masks = tuple(redact.as_now() for redact, _ in _hosts)
+        return cls(record, fields, _trace(), masks)
 
     def redacted(self) -> dict[str, JSON]:
-        fields = self.fields
-        for redact, _ in self.hosts:
-            fields = redact.value(fields)
-        return fields
+        fields: JSON = self.fields
+        for mask in self.masks:
+            fields = mask(fields)
+        return cast("dict[str, JSON]", fields)
 
 
 def _trace() -> Mapping[str, JSON]:
@@ -181,6 +182,8 @@ class Behind(logging.Handler):
         try:
             self._waiting.put_nowait(_Said.by(record))
         except Full:
+            self._lost += 1
+        except Exception:  # noqa: BLE001 -- whoever logs is not to blame for its words
             self._lost += 1
 
     def _drain(self) -> None:

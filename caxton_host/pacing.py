@@ -85,7 +85,8 @@ def paced(work: Awaitable[T], pace: Pace) -> Generator[Any, None, T]:
             try:
                 waits_for = next(steps) if raised is None else steps.throw(raised)
             except StopIteration as done:
-                return done.value  # type: ignore[no-any-return]
+                result: T = done.value
+                return result
             raised = None
             try:
                 yield waits_for

@@ -14,6 +14,7 @@ from typing import Literal, NoReturn, TypeAlias
 from .core.approvals import Unapproved
 from .core.calls import JSON, Completed
 from .core.catalogue import Offered, routes_from_payload
+from .core.changes import first_difference
 from .core.contexts import ServerResource
 from .core.events import (
     Event,
@@ -24,7 +25,6 @@ from .core.events import (
     ToolRetried,
 )
 from .core.grants import Grant
-from .core.journal import first_difference
 from .core.payloads import to_payload
 from .core.redact import Redactor
 from .door import RunDoor

@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from .codec import load_json
 from .core.calls import JSON, Completed
+from .core.events import ToolInvoked
 from .core.messages import pick_message, summary
 from .core.redact import Redactor
-from .core.servers import ToolOptions
+from .core.servers import ServerConfig, ToolOptions
 from .errors import BadBytes, ToolError
 
-__all__ = ["completed"]
+__all__ = ["answered", "completed"]
 
 #: Not the tool's: they belong to the protocol, or have a place of their own.
 _ENVELOPE = frozenset({"isError", "resultType", "_meta"})
+
+
+def answered(
+    result: dict[str, JSON],
+    call: ToolInvoked | None,
+    servers: Mapping[str, ServerConfig],
+    redact: Redactor,
+    *,
+    size: int,
+) -> Completed:
+    """
+    Return what somebody else says that a *call* came to; see `completed`.
+
+    Raises:
+        ToolError: It is no answer.
+    """
+    options, tool = ToolOptions(), (call and call.tool) or "the tool"
+    if call and (server := servers.get(call.server or "")):
+        options = server.tools.get(call.tool or "", options)
+    return completed(result, tool, options, redact, size=size)
 
 
 def completed(  # noqa: PLR0913 -- what came, and how it is to be told

@@ -10,15 +10,12 @@ it may not see does not exist for it.
 
 from __future__ import annotations
 
-import asyncio
-import hmac
+import contextlib
 import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from . import codec
 from .admission import Line, Ticket
 from .approving import Word, say
 from .background import Background, Driving, Watchers
@@ -32,7 +29,6 @@ from .core.resolution import Resolution
 from .core.runs import RunRow
 from .errors import (
     BusyError,
-    CaxtonError,
     ForbiddenError,
     NotFoundError,
     Suspend,
@@ -40,81 +36,20 @@ from .errors import (
 )
 from .host import ForkRequest, Host, RunRequest
 from .library import Card, Library
-from .ports import Readings, SharedStore, Submissions
+from .ports import ServingStore
 from .recording import Recording
 from .requests import cancel_idle
+from .submission import Submission
 
-__all__ = ["Served", "Service", "Submission"]
+__all__ = ["Service"]
 
 logger = logging.getLogger("caxton_host")
-
-#: Runs that are taken over at a time when a host comes up.
-_AT_ONCE = 16
-_MOST = 10_000
 
 _HOST: Mapping[str, JSON] = {"kind": "service", "id": "host", "authenticated": False}
 
 
 def _ignore(_run: str) -> None:
     """Do nothing with a run."""
-
-
-class Served(SharedStore, Submissions, Readings, Protocol):
-    """The store of a host that serves."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
-    """
-    What somebody asks to be run.
-
-    Attributes:
-        agent: Its name.
-
-        input: What it is given.
-
-        variables: Of the run; see ``[context]``.
-
-        key: Made up by who asks: asked again with the same key, it is the same run.
-
-        trigger: What began it: ``api`` or ``mcp``.
-
-        trace: The W3C trace context of who asks; see `RunRequest`.
-
-        ahead: Whoever asks waits for the end, so that nobody waits until the start
-            is durable.
-    """
-
-    agent: str
-    input: JSON = None
-    variables: Mapping[str, JSON] = field(default_factory=dict[str, JSON], repr=False)
-    key: str | None = None
-    trigger: str = "api"
-    trace: Mapping[str, str] = field(default_factory=dict[str, str])
-    ahead: bool = False
-
-    @property
-    def slot(self) -> str:
-        """What is kept of its key, which may say something of whoever made it up."""
-        return codec.sha256(self._key)
-
-    @property
-    def digest(self) -> str:
-        """
-        What is the same if the same is asked again with the same key.
-
-        The key is not kept, so nobody can find out by trying what was asked.
-        """
-        asked: dict[str, JSON] = {
-            "agent": self.agent,
-            "input": self.input,
-            "vars": {**self.variables},
-        }
-        return hmac.digest(self._key, codec.canonical(asked), "sha256").hex()
-
-    @property
-    def _key(self) -> bytes:
-        return (self.key or "").encode()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -137,7 +72,7 @@ class Service:
     """
 
     host: Host
-    store: Served
+    store: ServingStore
     config: Callable[[], Config]
     background: Background
     watchers: Watchers = field(default_factory=Watchers)
@@ -213,7 +148,7 @@ class Service:
         run_id = self.host.new_id()
         if wanted.key is not None:
             digest, known = await self.store.submitted(
-                _key(who), wanted.slot, wanted.digest, run_id
+                who.key, wanted.slot, wanted.digest, run_id
             )
             if digest != wanted.digest:
                 raise UsageError(
@@ -229,9 +164,7 @@ class Service:
                 request, run_id=run_id, on_started=begun, ahead=wanted.ahead
             )
 
-        await self.background.begin(
-            run_id, ticket or self.line.take(_key(who)), driving
-        )
+        await self.background.begin(run_id, ticket or self.line.take(who.key), driving)
         return run_id
 
     async def _has_begun(self, run_id: str) -> bool:
@@ -339,7 +272,7 @@ class Service:
         if not who.reaches(row.agent):
             raise _forbidden("the agent of this run is not one of yours")
         driving = self._resuming(row.run_id, row.agent, who.actor, "requested")
-        ticket = ticket or self.line.take(_key(who))
+        ticket = ticket or self.line.take(who.key)
         await self.background.begin(run_id, ticket, driving)
 
     async def fork(
@@ -378,7 +311,7 @@ class Service:
         async def driving(begun: Callable[[str], None]) -> None:
             await self.host.fork(request, run_id=new, on_started=begun)
 
-        await self.background.begin(new, self.line.take(_key(who)), driving)
+        await self.background.begin(new, self.line.take(who.key), driving)
         return new
 
     async def resolve(
@@ -467,29 +400,9 @@ class Service:
 
     # -- the life of the service -----------------------------------------------
 
-    async def take_over(self) -> int:
+    async def go_on(self, run_id: str, agent: str, reason: str) -> None:
         """
-        Go on with the runs that no host drives any more; return how many there were.
-
-        Those that wait for a person go on waiting.
-        """
-        rows = await self.store.idle()
-        rows += await self.store.runs(_MOST, state="suspended")
-        places = asyncio.Semaphore(_AT_ONCE)
-
-        async def one(row: RunRow) -> bool:
-            async with places:
-                try:
-                    return await self.go_on(row.run_id, row.agent, "host_started")
-                except CaxtonError as exc:
-                    logger.warning("run %s is not taken over: %s", row.run_id, exc)
-                    return False
-
-        return sum(await asyncio.gather(*map(one, rows)))
-
-    async def go_on(self, run_id: str, agent: str, reason: str) -> bool:
-        """
-        Go on with a run that no host drives; return whether it does.
+        Go on with a run that no host drives; return once it does.
 
         Args:
             run_id: The run. One that waits for a person goes on waiting.
@@ -502,13 +415,10 @@ class Service:
             CaxtonError: It cannot go on now.
         """
         driving = self._resuming(run_id, agent, {**_HOST}, reason)
-        try:
+        with contextlib.suppress(Suspend):
             await self.background.begin(
                 run_id, self.line.admit(f"host/{agent}"), driving
             )
-        except Suspend:
-            return False
-        return True
 
     def _resuming(
         self, run_id: str, name: str, actor: dict[str, JSON], reason: str
@@ -532,10 +442,6 @@ class Service:
             )
 
         return driving
-
-
-def _key(who: Principal) -> str:
-    return f"{who.kind}/{who.id}"
 
 
 def _forbidden(message: str) -> ForbiddenError:

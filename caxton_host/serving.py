@@ -26,7 +26,7 @@ from .config import Config, Paths, Serve
 from .core.calls import JSON
 from .core.principals import Principal
 from .core.runs import Request
-from .errors import StoreError, UsageError
+from .errors import UsageError
 from .library import Card
 from .requests import GO_ON
 from .service import Service
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from .web.listen import Certificate
 
 __all__ = ["Serving", "Web", "notify", "serve_http", "serve_stdio", "serving"]
-
-logger = logging.getLogger("caxton_host")
 
 #: Descriptors that a host may want: connections, servers, workers, the database.
 _FILES = 16_384
@@ -64,15 +62,7 @@ class Serving:
 
     def begin(self) -> None:
         """Take over the runs that no host drives, and look after those suspended."""
-        self._taking.append(asyncio.create_task(self._take_over()))
-
-    async def _take_over(self) -> None:
-        try:
-            await self.service.take_over()
-        except StoreError as exc:
-            # Whoever looks after them comes by again.
-            logger.warning("the runs of before are not taken over yet: %s", exc)
-        await self.waker.watch()
+        self._taking.append(asyncio.create_task(self.waker.watch()))
 
     async def drain(self, seconds: float) -> int:
         """

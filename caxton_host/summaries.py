@@ -9,7 +9,7 @@ from .core.summary import RunSummary, summarise
 from .errors import LogBrokenError
 from .ports import Streams
 
-__all__ = ["BROKEN", "summary_of"]
+__all__ = ["BROKEN", "events_of", "summary_of"]
 
 #: The state of a run whose events are not what was written.
 BROKEN = "broken"
@@ -18,7 +18,7 @@ BROKEN = "broken"
 async def summary_of(store: Streams, row: RunRow) -> RunSummary:
     """Return what became of a run. One whose log is damaged is "broken"."""
     try:
-        run = summarise(row.run_id, await _history(store, stream_of(row.run_id)))
+        run = summarise(row.run_id, await events_of(store, row.run_id))
     except LogBrokenError as exc:
         return RunSummary(
             run_id=row.run_id,
@@ -32,7 +32,14 @@ async def summary_of(store: Streams, row: RunRow) -> RunSummary:
     return run
 
 
-async def _history(store: Streams, stream: str) -> list[Recorded]:
+async def events_of(store: Streams, run_id: str) -> list[Recorded]:
+    """
+    Return the events of a run that *store* lists.
+
+    Raises:
+        LogBrokenError: There are none.
+    """
+    stream = stream_of(run_id)
     history = await store.read(stream)
     if not history:
         raise LogBrokenError(f"{stream} is listed, and its events are gone")

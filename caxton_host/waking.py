@@ -1,6 +1,7 @@
 """
 Has runs go on that no host drives, when what they wait for has come.
 
+    this host comes up      -> a look at all of them
     a word, said here       -> `Service.decided`
     a word, said elsewhere  -> a request to this host
     nobody in time          -> the earliest such time
@@ -26,6 +27,9 @@ logger = logging.getLogger("caxton_host")
 #: Seconds between two looks at all of them, and how many suspended ones there may be.
 _EVERY = 60.0
 _MOST = 10_000
+
+#: Runs that are looked at side by side.
+_AT_ONCE = 16
 
 _SECOND = 1_000_000
 
@@ -57,20 +61,21 @@ class Waker:
         return "looks at it"
 
     async def watch(self) -> None:
-        """Go on for ever."""
+        """Take over the runs that no host drives, and go on for ever."""
         loop = asyncio.get_running_loop()
-        next_look = loop.time()
+        await self.take_over()
+        next_look = loop.time() + self.every
         while True:
-            if loop.time() >= next_look:
-                await self._look_at_all()
-                next_look = loop.time() + self.every
-            self._some.clear()
-            fresh, self._fresh = self._fresh, set()
-            now = self.service.host.clock.now()
-            late = {run for run, until in self._due.items() if until <= now}
-            for run_id in fresh | late:
-                await self._look_at(run_id)
             await self._pause(next_look - loop.time())
+            if loop.time() >= next_look:
+                await self._find_all()
+                next_look = loop.time() + self.every
+            await self._look_at_some()
+
+    async def take_over(self) -> None:
+        """Have the runs go on that no host drives, but those that wait."""
+        await self._find_all()
+        await self._look_at_some("host_started")
 
     async def _pause(self, longest: float) -> None:
         now = self.service.host.clock.now()
@@ -80,7 +85,7 @@ class Waker:
             async with asyncio.timeout(max(min(left, longest), 0.0)):
                 await self._some.wait()
 
-    async def _look_at_all(self) -> None:
+    async def _find_all(self) -> None:
         try:
             rows = await self.service.store.runs(_MOST, state="suspended")
             rows += await self.service.store.idle()
@@ -96,12 +101,25 @@ class Waker:
         }
         self._seen = {row.run_id: row.epoch for row in rows}
 
-    async def _look_at(self, run_id: str) -> None:
+    async def _look_at_some(self, reason: str | None = None) -> None:
+        self._some.clear()
+        fresh, self._fresh = self._fresh, set()
+        now = self.service.host.clock.now()
+        late = {run for run, until in self._due.items() if until <= now}
+        places = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(run_id: str) -> None:
+            async with places:
+                await self._look_at(run_id, reason)
+
+        await asyncio.gather(*map(one, sorted(fresh | late)))
+
+    async def _look_at(self, run_id: str, reason: str | None) -> None:
         self._due.pop(run_id, None)
         try:
             recording = await Recording.load(run_id, self.service.store)
             if recording.end is None:
-                await self._go_on(recording)
+                await self._go_on(recording, reason)
         except BusyError:
             pass  # Another was faster.
         except UsageError as exc:
@@ -110,14 +128,15 @@ class Waker:
             logger.warning("run %s does not go on: %s", run_id, exc)
             self._seen.pop(run_id, None)  # It is tried again with the next look.
 
-    async def _go_on(self, recording: Recording) -> None:
+    async def _go_on(self, recording: Recording, reason: str | None) -> None:
         """Have a run go on, or note until when people may say a word."""
         now = self.service.host.clock.now()
-        waiting = recording.journal().waiting
+        suspended = recording.state == "suspended"
+        waiting = recording.journal().waiting if suspended else []
         ends = [asked.requested.until or 0 for asked in waiting]
         if all(asked.is_over(now) for asked in waiting):
-            reason = "decided" if recording.state == "suspended" else "host_lost"
+            why = "decided" if suspended else "host_lost"
             agent = recording.started.agent
-            await self.service.go_on(recording.run_id, agent, reason)
+            await self.service.go_on(recording.run_id, agent, reason or why)
         elif all(ends):  # Or else one waits for ever.
             self._due[recording.run_id] = max(ends)

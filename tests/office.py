@@ -17,7 +17,8 @@ from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.grants import Grant
 from caxton_host.core.principals import Principal, Scope
 from caxton_host.ports import Door, Ending, Guest, ToolRequest
-from caxton_host.service import Service, Submission
+from caxton_host.service import Service
+from caxton_host.submission import Submission
 from caxton_host.testing import FakeTools, Script
 from caxton_host.web.app import application
 from caxton_host.web.identity import Unauthenticated

@@ -17,7 +17,7 @@ from .variables import by_hand
 
 if TYPE_CHECKING:
     from ..core.catalogue import Offer, Offered
-    from ..core.diff import Difference
+    from ..core.changes import Difference
     from ..store.sql import SqlStore
 
 __all__ = ["command"]

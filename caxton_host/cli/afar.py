@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from ..core.names import stream_of
 from ..core.runs import ENDS
 from ..errors import BusyError, CaxtonError, Suspend, UsageError
 from .interrupt import began, drive
-from .overrides import Overrides, check_text
+from .overrides import Overrides
 from .screen import note, patience
 from .told import Told, deciding, named
 
@@ -35,7 +35,6 @@ __all__ = [
     "resume",
     "start",
     "told_there",
-    "variables_there",
 ]
 
 _KEY_BYTES = 16
@@ -59,15 +58,6 @@ def refuse_options(given: Overrides, **more: object) -> None:
             fix="leave it out: the configuration there says what agents may do, and "
             "the token who you are",
         )
-
-
-def variables_there(variables: Sequence[str]) -> dict[str, JSON]:
-    """Return the variables of a run, as they are typed."""
-    check_text("--var", variables)
-    pairs = [item.partition("=") for item in variables]
-    if not all(key and equals for key, equals, _ in pairs):
-        raise UsageError("--var takes KEY=VALUE", fix="write --var k=v")
-    return {key: value for key, _, value in pairs}
 
 
 def told_there(frame: Frame, *, quiet: bool, as_json: bool) -> Told:

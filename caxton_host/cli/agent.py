@@ -198,8 +198,7 @@ def _here(config: Config) -> list[Mapping[str, Any]]:
 
 
 async def _there(there: There) -> list[Mapping[str, Any]]:
-    from ..remote.documents import listed, mapping
+    from ..remote.documents import mappings
 
     async with there.reach() as remote:
-        page = mapping(await remote.get("/agents"))
-    return [mapping(agent) for agent in listed(page.get("agents"))]
+        return [*mappings(await remote.get("/agents"), "agents")]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from ..codec import load_json
 from ..core.calls import JSON, Completed
 from ..core.events import ToolInvoked
-from ..core.servers import ToolOptions
 from ..errors import BadBytes, CaxtonError, ToolError, UsageError
 
 if TYPE_CHECKING:
@@ -51,25 +50,15 @@ class Answers:
         Raises:
             UsageError: There is no such file, or it holds something else.
         """
-        from ..results import completed
+        from ..results import answered
 
         size, result = _answer(path, option, self._limit)
         try:
-            return completed(
-                result,
-                (invoked and invoked.tool) or "the tool",
-                self._options(invoked),
-                self._redact,
-                size=size,
+            return answered(
+                result, invoked, self._config.servers, self._redact, size=size
             )
         except ToolError as exc:
             raise _no_answer(path, option, exc) from None
-
-    def _options(self, invoked: ToolInvoked | None) -> ToolOptions:
-        options = ToolOptions()
-        if invoked and (server := self._config.servers.get(invoked.server or "")):
-            return server.tools.get(invoked.tool or "", options)
-        return options
 
 
 def read_answer(path: Path, option: str, limit: int) -> dict[str, JSON]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.calls import JSON
+from ..core.documents import checkpoint_document
 from ..core.names import stream_of
 from ..errors import UsageError
 from . import erase
@@ -258,14 +259,7 @@ async def _newest(there: There) -> Mapping[str, JSON]:
 
 async def _signed(frame: Frame) -> Mapping[str, JSON]:
     signed = await _checkpoint(frame)
-    found = signed.checkpoint
-    return {
-        "$type": "caxton.checkpoint/v1",
-        "origin": found.origin,
-        "size": found.size,
-        "root": found.root.hex(),
-        "note": signed.text(),
-    }
+    return checkpoint_document(signed.checkpoint, signed.text())
 
 
 async def _checkpoint(frame: Frame) -> Note:

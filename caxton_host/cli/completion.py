@@ -22,9 +22,10 @@ from .screen import show
 if TYPE_CHECKING:
     from ..config import Config
     from ..core.runs import RunRow
+    from ..ports import TokenRow
     from ..store.sql import SqlStore
 
-__all__ = ["command", "servers", "suspended", "tools"]
+__all__ = ["command", "servers", "suspended", "tokens", "tools"]
 
 _MOST = 100
 
@@ -94,6 +95,22 @@ def suspended(
     ]
 
 
+def tokens(
+    ctx: click.Context, _: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the tokens that let somebody in, whose ids go on from *incomplete*."""
+    config = _config(ctx)
+    found: list[TokenRow] = []
+    if config is not None:
+        with suppress(CaxtonError):
+            found = wait(_tokens(config))
+    return [
+        CompletionItem(row.id, help=row.name)
+        for row in found
+        if row.revoked_at is None and row.id.startswith(incomplete)
+    ]
+
+
 def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if name.startswith(incomplete))
 
@@ -123,6 +140,11 @@ async def _met(config: Config) -> set[str]:
 async def _suspended(config: Config) -> list[RunRow]:
     async with _near(config) as store:
         return await store.runs(_MOST, state="suspended") if store else []
+
+
+async def _tokens(config: Config) -> list[TokenRow]:
+    async with _near(config) as store:
+        return await store.tokens() if store else []
 
 
 @asynccontextmanager

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.calls import JSON
-from ..core.diff import Difference, Place, diff
+from ..core.changes import Difference
+from ..core.diff import Place, diff
 from .frame import Frame, as_json, wait
 from .screen import clipped, note, on_terminal, plain, say, show, table, to_json
 

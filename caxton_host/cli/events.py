@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import click
 
 from ..core.attribution import OUTCOMES, Wanted
 from ..core.events import Recorded
 from ..core.names import stream_of
-from ..errors import LogBrokenError
+from ..summaries import events_of
 from .frame import Frame, as_json, wait
 from .screen import show, table, to_json
 from .show import event_document, line_document, rows
 from .tail import tail
 from .times import Moment
 from .tracing import send_trace
-
-if TYPE_CHECKING:
-    from ..ports import History
 
 __all__ = ["command", "history_of"]
 
@@ -186,13 +182,4 @@ async def _export(
 async def history_of(frame: Frame, run: str) -> list[Recorded]:
     """Return the events of the run that *run* names."""
     async with frame.history(whole=True) as store:
-        return await read_run(store, await store.find_run(run))
-
-
-async def read_run(store: History, run_id: str) -> list[Recorded]:
-    """Return the events of a run that *store* lists."""
-    stream = stream_of(run_id)
-    history = await store.read(stream)
-    if not history:
-        raise LogBrokenError(f"{stream} is listed, and its events are gone")
-    return history
+        return await events_of(store, await store.find_run(run))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -48,7 +49,7 @@ def command(
     with patience("asking the hosts"):
         # Nobody is asked to load what is broken.
         if frame.there is not None:
-            answers = wait(ask_there(frame.there, host, "config/reload", reason))
+            answers = wait(ask_there(frame.there, host, ("config", "reload"), reason))
         else:
             answers = wait(ask(frame.load(), host, "reload", reason))
     if as_json:
@@ -103,7 +104,7 @@ async def ask(
 
 
 async def ask_there(
-    there: There, only: str | None, where: str, reason: str
+    there: There, only: str | None, where: Sequence[str], reason: str
 ) -> dict[str, Answer]:
     """
     Have a host ask all that share its log; see `ask`.
@@ -113,14 +114,17 @@ async def ask_there(
 
         only: The one to be asked, or ``None`` for all.
 
-        where: The path of what is asked.
+        where: The parts of the path of what is asked.
 
         reason: Why; it is recorded.
     """
     from ..hosts import answer_of
-    from ..remote.documents import listed, mapping, text
+    from ..remote.client import path
+    from ..remote.documents import mappings, text
 
     async with there.reach() as remote:
-        page = mapping(await remote.post(f"/{where}", {"reason": reason}, host=only))
-    hosts = [mapping(one) for one in listed(page.get("hosts"))]
-    return {text(one, "host"): answer_of(text(one, "outcome")) for one in hosts}
+        page = await remote.post(path(*where), {"reason": reason}, host=only)
+    return {
+        text(one, "host"): answer_of(text(one, "outcome"))
+        for one in mappings(page, "hosts")
+    }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
-
 import click
 
 from ..hosts import restart_document
@@ -51,7 +49,7 @@ def restart(
     check_text("--reason", [reason])
     with patience("asking the hosts"):
         if frame.there is not None:
-            where = f"servers/{quote(name, safe='')}/restart"
+            where = ("servers", name, "restart")
             answers = wait(ask_there(frame.there, host, where, reason))
         else:
             config = frame.load()

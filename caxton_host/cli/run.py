@@ -18,14 +18,14 @@ from ..core.names import is_server_name, nearest
 from ..core.summary import summarise
 from ..errors import BadBytes, ModuleRefused, NotFoundError, UsageError
 from ..modules import located, read_module, shown
-from .afar import refuse_options, start, told_there, variables_there
+from .afar import refuse_options, start, told_there
 from .exits import FAILED
 from .frame import Frame, as_json, local_actor
 from .interrupt import began, drive
 from .overrides import Overrides, overrides
 from .screen import note, patience
 from .told import Told
-from .variables import option, variables_of
+from .variables import option, typed, variables_of
 
 if TYPE_CHECKING:
     from ..config import Agent, Config
@@ -139,7 +139,7 @@ def _there(
 ) -> tuple[int, Recording]:
     refuse_options(wanted.given, entry=wanted.entry)
     told = told_there(frame, quiet=quiet or as_json, as_json=as_json)
-    variables = variables_there(wanted.variables)
+    variables = typed(wanted.variables)
     recording = start(told, there, wanted.target, _input(wanted.input), variables)
     return told.ending(recording), recording
 

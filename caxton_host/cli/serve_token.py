@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import CompletionItem
 
 from ..clock import SystemClock
 from ..config.units import duration
@@ -18,8 +17,9 @@ from ..core.names import nearest
 from ..core.principals import SCOPES, Principal, Scope
 from ..core.redact import Redactor
 from ..core.tokens import PREFIX, Token, is_agent_pattern
-from ..errors import CaxtonError, NotFoundError, UsageError
+from ..errors import NotFoundError, UsageError
 from ..ports import TokenRow
+from . import completion
 from .frame import Frame, as_json, wait
 from .overrides import check_text
 from .screen import note, say, show, table
@@ -256,25 +256,8 @@ async def _all(frame: Frame) -> list[TokenRow]:
         return await store.tokens()
 
 
-def _tokens(
-    ctx: click.Context, param: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    del param
-    given = ctx.find_root().params
-    frame = Frame(config=given.get("config"), db=given.get("db"))
-    try:
-        rows = wait(_all(frame))
-    except CaxtonError:
-        return []
-    return [
-        CompletionItem(row.id, help=row.name)
-        for row in rows
-        if row.revoked_at is None and row.id.startswith(incomplete)
-    ]
-
-
 @command.command("revoke")
-@click.argument("token", metavar="ID|NAME", shell_complete=_tokens)
+@click.argument("token", metavar="ID|NAME", shell_complete=completion.tokens)
 @as_json
 @click.pass_obj
 def revoke(frame: Frame, token: str, as_json: bool) -> None:

@@ -133,11 +133,10 @@ def _here(config: Config) -> Sequence[Mapping[str, JSON]]:
 
 
 async def _there(there: There) -> Sequence[Mapping[str, JSON]]:
-    from ..remote.documents import listed, mapping
+    from ..remote.documents import mappings
 
     async with there.reach() as remote:
-        page = mapping(await remote.get("/servers"))
-    return [mapping(server) for server in listed(page.get("servers"))]
+        return [*mappings(await remote.get("/servers"), "servers")]
 
 
 def _known_of(live: JSON, as_of: JSON) -> str:
@@ -310,14 +309,13 @@ async def _tested_there(
     there: There, name: str
 ) -> tuple[Mapping[str, Any], Sequence[Document]]:
     from ..remote.client import path
-    from ..remote.documents import listed, mapping
+    from ..remote.documents import mapping, mappings
 
     async with there.reach() as remote:
         facts = mapping(await remote.post(path("servers", name, "test")))
         if facts["problem"] is not None:
             raise ServerUnavailable(str(facts["problem"]))
-        page = mapping(await remote.get("/tools", server=name))
-    return facts, [mapping(tool) for tool in listed(page.get("tools"))]
+        return facts, mappings(await remote.get("/tools", server=name), "tools")
 
 
 def _tested(

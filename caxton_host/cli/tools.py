@@ -146,11 +146,10 @@ def there(host: There, server: str | None, variables: Sequence[str]) -> list[Doc
 
 
 async def _there(host: There, server: str | None) -> list[Document]:
-    from ..remote.documents import listed, mapping
+    from ..remote.documents import mappings
 
     async with host.reach() as remote:
-        page = mapping(await remote.get("/tools", server=server))
-    return [mapping(tool) for tool in listed(page.get("tools"))]
+        return [*mappings(await remote.get("/tools", server=server), "tools")]
 
 
 @click.command("show")

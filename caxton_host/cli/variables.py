@@ -18,7 +18,7 @@ from .screen import note
 if TYPE_CHECKING:
     from ..config import Config
 
-__all__ = ["by_hand", "option", "private_of", "variables_of"]
+__all__ = ["by_hand", "option", "private_of", "typed", "variables_of"]
 
 Variables: TypeAlias = "dict[str, JSON]"
 
@@ -90,6 +90,18 @@ def by_hand(config: Config, variables: Sequence[str]) -> RunScope:
 def _given(config: Config, variables: Sequence[str]) -> Variables:
     from ..config import known_variables
 
+    given = typed(variables)
+    known_variables(config, given)
+    return given
+
+
+def typed(variables: Sequence[str]) -> Variables:
+    """
+    Return variables as they are typed.
+
+    Raises:
+        UsageError: One is no ``KEY=VALUE``.
+    """
     check_text("--var", variables)
     given: Variables = {}
     for item in variables:
@@ -98,5 +110,4 @@ def _given(config: Config, variables: Sequence[str]) -> Variables:
             # The value may be a secret, so it is not shown.
             raise UsageError("--var takes KEY=VALUE", fix="write --var k=v")
         given[key] = value
-    known_variables(config, given)
     return given

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from .calls import JSON, Completed, Denied, Failed, Outcome
+from .changes import Difference, first_difference
 from .events import (
     ApprovalRequested,
     Event,
@@ -22,25 +23,11 @@ from .events import (
     RunSuspended,
     ToolInvoked,
 )
-from .journal import first_difference
 from .names import run_of
 from .payloads import outcome_of
 from .runs import ENDS
 
-__all__ = ["CallDifference", "Diff", "Difference", "Place", "diff"]
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A JSON path, and what stands there in the one run and in the other."""
-
-    path: str
-    a: JSON
-    b: JSON
-
-    def to_document(self) -> dict[str, JSON]:
-        """Return it as JSON."""
-        return {"path": self.path, "a": self.a, "b": self.b}
+__all__ = ["CallDifference", "Diff", "Place", "diff"]
 
 
 @dataclass(frozen=True, slots=True)

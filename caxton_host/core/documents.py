@@ -7,16 +7,29 @@ from collections.abc import Mapping, Sequence
 
 from .calls import JSON
 from .catalogue import Offer
+from .checkpoint import Checkpoint
 from .contexts import ServerResource
 from .events import Recorded
 from .payloads import to_payload
 
 __all__ = [
+    "checkpoint_document",
     "event_document",
     "server_document",
     "server_test_document",
     "tool_document",
 ]
+
+
+def checkpoint_document(checkpoint: Checkpoint, note: str) -> dict[str, JSON]:
+    """Return the ``caxton.checkpoint/v1`` document of a signed *note*."""
+    return {
+        "$type": "caxton.checkpoint/v1",
+        "origin": checkpoint.origin,
+        "size": checkpoint.size,
+        "root": checkpoint.root.hex(),
+        "note": note,
+    }
 
 
 def event_document(recorded: Recorded) -> dict[str, JSON]:

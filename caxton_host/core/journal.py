@@ -20,6 +20,7 @@ from ..errors import (
 )
 from .approvals import Asked
 from .calls import JSON, Completed, Outcome, Route, ToolCall
+from .changes import first_difference
 from .conditions import Matcher, no_engine
 from .decisions import Allowed, Attempt, Tally, decide
 from .events import (
@@ -43,7 +44,6 @@ __all__ = [
     "Origin",
     "Recall",
     "attempt_of",
-    "first_difference",
     "spends_of",
 ]
 
@@ -420,36 +420,6 @@ def _not_kept(entry: _Entry) -> NotKeptError | None:
 
 def _doubt(entry: _Entry) -> InDoubt:
     return InDoubt(entry.invoked, entry.attempts, entry.resolved, entry.seq)
-
-
-def first_difference(
-    old: JSON, new: JSON, path: str = "$"
-) -> tuple[str, JSON, JSON] | None:
-    """
-    Return path and values of the first place where two values differ.
-
-    ``True``, ``1`` and ``1.0`` are three values here.
-
-    >>> first_difference({"a": [1, 2]}, {"a": [1, 3]})
-    ('$.a[1]', 2, 3)
-    >>> first_difference({"n": 1}, {"n": True})
-    ('$.n', 1, True)
-    """
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in old | new:
-            at = f"{path}{key}" if key.startswith("[") else f"{path}.{key}"
-            if key not in old or key not in new:
-                return at, old.get(key), new.get(key)
-            if found := first_difference(old[key], new[key], at):
-                return found
-        return None
-    if isinstance(old, list) and isinstance(new, list):
-        return first_difference(
-            {f"[{i}]": item for i, item in enumerate(old)},
-            {f"[{i}]": item for i, item in enumerate(new)},
-            path,
-        )
-    return None if type(old) is type(new) and old == new else (path, old, new)
 
 
 def _diverged(

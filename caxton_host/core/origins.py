@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
+import ipaddress
 from urllib.parse import urlsplit
 
 __all__ = ["in_the_clear", "is_loopback", "origin"]
-
-_NEAR = re.compile(r"localhost|::1|127(\.[0-9]{1,3}){3}")
 
 
 def origin(url: str) -> tuple[str, str | None, int | None]:
@@ -38,9 +36,12 @@ def in_the_clear(url: str) -> bool:
 
 def is_loopback(host: str) -> bool:
     """
-    Return whether only this machine can be meant.
+    Return whether only this machine can be meant, whatever a resolver says.
 
     >>> is_loopback("localhost"), is_loopback("::1"), is_loopback("0.0.0.0")
     (True, True, False)
     """
-    return _NEAR.fullmatch(host) is not None
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -48,6 +48,8 @@ class Principal:
     >>> ann = Principal(kind="token", id="t1", scopes=frozenset({"run"}))
     >>> ann.may("run", "weather"), ann.may("read", "weather")
     (True, False)
+    >>> ann.key
+    'token/t1'
     """
 
     kind: str
@@ -56,6 +58,11 @@ class Principal:
     scopes: frozenset[Scope]
     agents: tuple[str, ...] = ("*",)
     roles: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """What is counted and kept for it goes by this."""
+        return f"{self.kind}/{self.id}"
 
     @property
     def actor(self) -> dict[str, JSON]:

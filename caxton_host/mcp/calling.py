@@ -37,7 +37,8 @@ from ..errors import (
     UsageError,
 )
 from ..recording import Recording
-from ..service import Service, Submission
+from ..service import Service
+from ..submission import Submission
 from ..watching import trace_of
 from .agent_tools import IDEMPOTENCY_KEY, RUN_ID, AgentTool, ended, refused, told
 

@@ -62,7 +62,7 @@ class Changes:
     ) -> types.SubscriptionsListenResult:
         """Tell a client of changes until it hangs up, or the host is about to stop."""
         who = self.principal(ctx)
-        key = f"{who.kind}/{who.id}"
+        key = who.key
         if self._listeners[key] >= _STREAMS:
             raise MCPError(_REFUSED, f"{_STREAMS} streams are open: that is the most")
         self._listeners[key] += 1

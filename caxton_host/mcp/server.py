@@ -9,29 +9,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, TypeAlias
 
+import anyio
 import mcp_types as types
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from .. import __version__
-from ..config import Agent
 from ..core.calls import JSON
 from ..core.principals import Principal
-from ..errors import CaxtonError, UsageError
+from ..errors import CaxtonError
 from ..service import Service
 from .agent_resources import AgentResources
 from .agent_tools import AgentTool
 from .calling import Call, Calls, Held, Tell
 from .changes import Changes
 from .front import ASKING, Front
+from .garbled import answer_garbled
 from .paging import TTL, page
 
 __all__ = ["AgentServer", "agents_app", "serve_stdio"]
@@ -115,27 +118,15 @@ class AgentServer:
 
     def tools(self, who: Principal) -> dict[str, AgentTool]:
         """Return the agents that *who* may call, by their names as tools, in order."""
-        found: dict[str, AgentTool] = {}
-        for agent in self._offered(who):
-            try:
-                tool = AgentTool(self.service.library.card(agent))
-            except UsageError as exc:
-                logger.warning("agent %s cannot be offered: %s", agent.name, exc)
-            else:
-                found[tool.name] = tool
-        return dict(sorted(found.items()))
+        tools = (AgentTool(card) for card in self.service.agents(who) if card.tool)
+        return {tool.name: tool for tool in sorted(tools, key=attrgetter("name"))}
 
     def tool(self, who: Principal, name: str) -> AgentTool | None:
         """Return the agent that *who* may call by that name, if there is one."""
-        for agent in self._offered(who):
-            if agent.tool == name:
+        for agent in self.service.config().agents.values():
+            if agent.tool == name and who.may("run", agent.name):
                 return AgentTool(self.service.library.card(agent))
         return None
-
-    def _offered(self, who: Principal) -> Iterator[Agent]:
-        for agent in self.service.config().agents.values():
-            if agent.tool is not None and who.may("run", agent.name):
-                yield agent
 
     def _input_schema(self, name: str) -> dict[str, JSON] | None:
         who = ASKING.get(None)
@@ -241,9 +232,15 @@ def agents_app(service: Service, *, body: int = 4 * 1024 * 1024) -> Front:
 async def serve_stdio(service: Service, principal: Principal) -> None:
     """Serve agents on stdin and stdout, to one client, until it closes stdin."""
     agents = AgentServer(service=service, principal=lambda _: principal)
-    async with agents.running(), stdio_server() as (read, write):
+    put, messages = anyio.create_memory_object_stream[SessionMessage]()
+    async with (
+        agents.running(),
+        stdio_server() as (read, write),
+        anyio.create_task_group() as tasks,
+    ):
         agents.server.middleware.append(agents.changes.unasked)
         options = agents.server.create_initialization_options(
             NotificationOptions(tools_changed=True)
         )
-        await agents.server.run(read, write, options)
+        tasks.start_soon(answer_garbled, read, write.send, put)
+        await agents.server.run(messages, write, options)

@@ -123,9 +123,7 @@ class Server:
         seconds = min(seconds, request.timeout or seconds)
         deadline = now + seconds
         async with self._gate.entered(deadline, seconds):
-            connection = self._current
-            if connection is None or not connection.ready:
-                connection = await by(deadline, self._ready(deadline), seconds)
+            connection = await self._usable(deadline, seconds)
             _check_pin(connection, request)
             meta: dict[str, JSON] = {_KEY: request.idempotency_key}
             meta.update(self._trace_context())
@@ -142,6 +140,12 @@ class Server:
             )
         self._latency.add(done.duration_us)
         return done
+
+    async def _usable(self, deadline: float, seconds: float) -> Connection:
+        now = self._current
+        if now is not None and now.ready:
+            return now
+        return await by(deadline, self._ready(deadline), seconds)
 
     async def _ready(self, deadline: float) -> Connection:
         connection = await self._connected()
@@ -162,7 +166,7 @@ class Server:
         seconds = self.config.start_timeout + _PATIENCE
         deadline = asyncio.get_running_loop().time() + seconds
         try:
-            connection = await by(deadline, self._ready(deadline), seconds)
+            connection = await self._usable(deadline, seconds)
             return list(connection.offers.values())
         except ToolError as exc:
             if self._disabled and self.problem is None:
@@ -188,7 +192,7 @@ class Server:
             return []
         deadline = asyncio.get_running_loop().time() + seconds
         try:
-            connection = await by(deadline, self._ready(deadline), seconds)
+            connection = await self._usable(deadline, seconds)
             found = await connection.resources(wanted, scope, deadline)
         except ToolError as exc:
             error = f"{exc.kind}: {exc}"

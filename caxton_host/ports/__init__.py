@@ -24,7 +24,7 @@ from .log import (
 )
 from .reading import Readings
 from .sandbox import Answer, Door, Ending, Guest, Prepared, Sandbox
-from .serving import Submissions, TokenRow, Tokens
+from .serving import Checked, ServingStore, Submissions, TokenRow, Tokens
 from .tools import (
     Progress,
     RunScope,
@@ -47,6 +47,7 @@ from .watch import (
 
 __all__ = [
     "Answer",
+    "Checked",
     "Clock",
     "Definitions",
     "Door",
@@ -70,6 +71,7 @@ __all__ = [
     "RunSpan",
     "Sandbox",
     "Served",
+    "ServingStore",
     "SharedStore",
     "Span",
     "Store",

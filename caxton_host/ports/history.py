@@ -7,7 +7,7 @@ from typing import Protocol
 
 from ..core.events import Recorded
 
-__all__ = ["History", "Streams"]
+__all__ = ["History", "Streams", "Tails"]
 
 
 class Streams(Protocol):
@@ -27,17 +27,8 @@ class Streams(Protocol):
         ...
 
 
-class History(Streams, Protocol):
-    """A log, as the commands that only look at it see it."""
-
-    async def find_run(self, name: str) -> str:
-        """
-        Return the id of the run that *name* means.
-
-        Raises:
-            NotFoundError: It means none, or more than one.
-        """
-        ...
+class Tails(Protocol):
+    """A log, as it grows."""
 
     def tail(
         self,
@@ -47,5 +38,35 @@ class History(Streams, Protocol):
         follow: bool,
         patience: float = 0.0,
     ) -> AsyncGenerator[tuple[Recorded, str]]:
-        """Yield each event once, with the cursor behind it, and miss none."""
+        """
+        Yield each event once, with the cursor behind it, and miss none.
+
+        Args:
+            after: A cursor of an earlier tail of the same stream or of all, ``"end"``,
+                or nothing for all events.
+
+            stream: Only those of this stream.
+
+            follow: Wait for more. Without, return at the last one.
+
+            patience: Seconds that the log may be away.
+
+        Raises:
+            UsageError: *after* is no cursor of such a tail.
+
+            StoreError: The log is away for longer.
+        """
+        ...
+
+
+class History(Streams, Tails, Protocol):
+    """A log, as the commands that only look at it see it."""
+
+    async def find_run(self, name: str) -> str:
+        """
+        Return the id of the run that *name* means.
+
+        Raises:
+            NotFoundError: It means none, or more than one.
+        """
         ...

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import Collection
 from typing import Protocol
 
 from ..core.events import Recorded, RunErased
 from ..core.runs import RunRow
+from .history import Tails
 
 __all__ = ["Readings"]
 
 
-class Readings(Protocol):
+class Readings(Tails, Protocol):
     """A log, for readers."""
 
     async def runs(
@@ -50,34 +51,6 @@ class Readings(Protocol):
         Return at most *limit* events of *types*: newest stream first, from its end.
 
         Only of streams whose names begin with *prefix*, which ends in a slash.
-        """
-        ...
-
-    def tail(
-        self,
-        after: str | None = None,
-        *,
-        stream: str | None = None,
-        follow: bool,
-        patience: float = 0.0,
-    ) -> AsyncGenerator[tuple[Recorded, str]]:
-        """
-        Yield each event once, with the cursor behind it, and miss none.
-
-        Args:
-            after: A cursor of an earlier tail of the same stream or of all, ``"end"``,
-                or nothing for all events.
-
-            stream: Only those of this stream.
-
-            follow: Wait for more. Without, return at the last one.
-
-            patience: Seconds that the log may be away.
-
-        Raises:
-            UsageError: *after* is no cursor of such a tail.
-
-            StoreError: The log is away for longer.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""What a host that is served remembers besides its log: tokens, and what was asked."""
+"""What a host that is served asks of its log, and remembers besides it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..core.principals import Scope
+from .log import SharedStore
+from .reading import Readings
 
-__all__ = ["Submissions", "TokenRow", "Tokens"]
+__all__ = ["Checked", "ServingStore", "Submissions", "TokenRow", "Tokens"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,21 @@ class Tokens(Protocol):
         ...
 
 
+class Checked(Protocol):
+    """A log that says whether it is well."""
+
+    async def check(self) -> None:
+        """
+        Return if the log can be read, and what is written would be found again.
+
+        Raises:
+            LogMovedError: It is not where it was opened: nothing is written any more.
+
+            StoreError: It cannot be read.
+        """
+        ...
+
+
 class Submissions(Protocol):
     """Which run each key stands for that a client has made up."""
 
@@ -84,3 +101,7 @@ class Submissions(Protocol):
             StoreError: It could not be stored.
         """
         ...
+
+
+class ServingStore(SharedStore, Submissions, Checked, Readings, Protocol):
+    """The store of a host that serves."""

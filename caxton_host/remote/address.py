@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
+from ..core.origins import is_loopback
 from ..errors import UsageError
 
 __all__ = ["TOKEN", "Address", "Token", "token_of"]
@@ -63,7 +63,7 @@ class Address:
             raise UsageError("--host holds a user or a password", fix=fix)
         if parts.query or parts.fragment or not _PATH.fullmatch(parts.path):
             raise UsageError("--host is more than the URL of a host", fix=_EXAMPLE)
-        if parts.scheme == "http" and not plain and not _is_here(host):
+        if parts.scheme == "http" and not plain and not is_loopback(host):
             raise UsageError(
                 f"plain http to {host} shows the token to every network on the way",
                 fix="use https, or say --plain-http if the network is your own",
@@ -78,14 +78,6 @@ class Address:
 
 def _url(parts: SplitResult) -> str:
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
-
-
-def _is_here(host: str) -> bool:
-    """Return whether a name is one of this machine, whatever a resolver says."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 @dataclass(frozen=True, slots=True)

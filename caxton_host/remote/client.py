@@ -18,7 +18,7 @@ from ..errors import (
     ServerUnavailable,
     ToolError,
 )
-from ..http import Client, Lost, Response, Stream
+from ..http import Client, Lost, NoTls, Response, Stream
 from .address import Address
 from .problems import is_of, problem, stranger
 
@@ -228,10 +228,22 @@ def unreached(exc: ToolError, address: Address) -> CaxtonError:
         return TooMuch(f"{exc}: that is more than is read", fix="ask for less")
     if exc.kind == "protocol" and not isinstance(exc, Lost):
         return stranger(str(exc))
+    scheme, _, place = address.url.partition(":")
+    if isinstance(exc, NoTls):
+        return ServerUnavailable(
+            f"--host {address.url}: {exc}",
+            fix=f"write --host http:{place}, if that is how caxton serve prints it",
+        )
+    if exc.kind == "protocol" and scheme == "http":
+        return ServerUnavailable(
+            f"--host {address.url}: {exc}, and its answer is lost",
+            fix=f"if it speaks TLS, write --host https:{place}; if not, caxton runs "
+            "list shows what became of it",
+        )
     if exc.sent == "no":
         return ServerUnavailable(
             f"no host at {address.url}: {exc}",
-            fix="see that caxton serve runs there, and that --host names it",
+            fix=exc.fix or "see that caxton serve runs there, and that --host names it",
         )
     return ServerUnavailable(
         f"the host at {address.url} was asked, and its answer is lost: {exc}",

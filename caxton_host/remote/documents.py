@@ -25,6 +25,7 @@ __all__ = [
     "erased",
     "listed",
     "mapping",
+    "mappings",
     "number",
     "recorded",
     "run_id",
@@ -65,6 +66,11 @@ def listed(document: JSON) -> list[JSON]:
     if not isinstance(document, list):
         raise stranger("a document is no list")
     return document
+
+
+def mappings(document: JSON, key: str) -> list[Mapping[str, JSON]]:
+    """Return the maps that a document has to hold in a list under *key*."""
+    return [mapping(one) for one in listed(mapping(document).get(key))]
 
 
 def text(document: Mapping[str, JSON], key: str) -> str:

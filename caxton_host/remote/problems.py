@@ -78,6 +78,16 @@ _STATUSES: Mapping[int, _Error] = {
 }
 _TOO_MANY, _FAULTS, _NO_ROOM = 429, 500, 503
 
+#: What a host advises those who write programs, and what is typed instead.
+_TYPED: Mapping[str, str] = {
+    "ask for the list of agents": "caxton agent list",
+    "ask for the list of approvals": "caxton approval list",
+    "ask for the list of runs": "caxton runs list",
+    "ask for the list of servers": "caxton server list",
+}
+#: What a host advises where none of its resources is.
+_NOWHERE = "see /api/v1/openapi.json for what is"
+
 
 def problem(answer: Response) -> CaxtonError:
     """Return what an answer says that is no success."""
@@ -85,7 +95,13 @@ def problem(answer: Response) -> CaxtonError:
     if document is None:
         return stranger(f"it answers with status {answer.status}, and no reason")
     message = _text(document, "detail") or _text(document, "title") or "it refuses"
-    fix = _text(document, "fix")
+    advice = _text(document, "fix")
+    if advice == _NOWHERE:
+        return UsageError(
+            "--host names no host: nothing is at that address",
+            fix="name the address that caxton serve prints, and no path behind it",
+        )
+    fix = _TYPED.get(advice, advice)
     if (
         answer.status in {_TOO_MANY, _NO_ROOM}
         and (after := _retry_after(answer)) is not None

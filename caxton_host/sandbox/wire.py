@@ -120,9 +120,10 @@ class End:
 
     def ending(self) -> Ending:
         """Return the same for the caller of `run`."""
-        assert self.kind in {"returned", "trap", "limit"}  # noqa: S101 -- for mypy
+        kind: Any = self.kind
+        assert kind in {"returned", "trap", "limit"}  # noqa: S101 -- no other is one
         return Ending(
-            kind=self.kind,
+            kind=kind,
             code=self.code,
             limit=self.limit,
             message=self.message,

@@ -17,6 +17,7 @@ from .entries import CONFLICT, CONFLICT_FIX
 from .ledger import Holder, Use
 from .statements import Statements
 from .tree_sqlite import SqliteTree
+from .whereabouts import Whereabouts
 
 __all__ = ["SqliteCommitter"]
 
@@ -32,10 +33,19 @@ class SqliteCommitter(Transactions):
         tree: That of the same database.
 
         clock: That of the budgets.
+
+        whereabouts: Of its file: nothing is written to one that has lost its name.
     """
 
-    def __init__(self, engine: sa.Engine, tree: SqliteTree, clock: Clock) -> None:
+    def __init__(
+        self,
+        engine: sa.Engine,
+        tree: SqliteTree,
+        clock: Clock,
+        whereabouts: Whereabouts,
+    ) -> None:
         self._engine = engine
+        self._whereabouts = whereabouts
         self._clock = clock
         self._tree = tree
         self._sql = Statements.of(engine.dialect)
@@ -70,6 +80,7 @@ class SqliteCommitter(Transactions):
             raise
 
     def _commit(self, groups: Sequence[Group], patience: int) -> list[Outcome]:
+        self._whereabouts.check_sometimes()
         if self._connection.invalidated:
             self._connection.close()
             self._connect()

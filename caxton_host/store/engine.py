@@ -19,8 +19,9 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import QueuePool
 
 from ..errors import LogBrokenError, StoreError
+from .whereabouts import Whereabouts
 
-__all__ = ["file_of", "forbidden", "open_engine", "said", "unreadable"]
+__all__ = ["file_of", "forbidden", "open_engine", "said", "unreadable", "whereabouts"]
 
 # States of PostgreSQL: insufficient_privilege, and the class of what is damaged.
 _FORBIDDEN, _DAMAGED = "42501", "XX"
@@ -32,12 +33,21 @@ _PAUSE = 0.01
 _TRIES = 500
 
 
-def open_engine(url: str, *, write: bool) -> sa.Engine:
+def open_engine(
+    url: str, *, write: bool, whereabouts: Whereabouts | None = None
+) -> sa.Engine:
     """
     Return an engine for the database at *url*, after a look at it.
 
     Its connections begin and end transactions only when told to. Opened to write,
     file and folder are created if need be, for their owner alone.
+
+    Args:
+        url: Of SQLite or PostgreSQL.
+
+        write: Open it to write.
+
+        whereabouts: Of its file; no connection opens another one, if given.
 
     Raises:
         StoreError: There is no such database, or it cannot be used.
@@ -49,7 +59,7 @@ def open_engine(url: str, *, write: bool) -> sa.Engine:
         return open_server(parsed, write=write)
     path = _path(parsed)
     if write:
-        return _checked(path, "rwc", write=True)
+        return _checked(path, "rwc", write=True, whereabouts=whereabouts)
     if not path.exists():
         raise StoreError(
             f"there is no database {path}", fix="run an agent first, or name another"
@@ -70,6 +80,14 @@ def file_of(url: str) -> Path | None:
     if parsed.get_backend_name() != "sqlite":
         return None
     return _path(parsed).resolve()
+
+
+def whereabouts(url: str) -> Whereabouts | None:
+    """Return the whereabouts of the database at *url*, if it is a file."""
+    parsed = _parsed(url)
+    if parsed.get_backend_name() != "sqlite":
+        return None
+    return Whereabouts(_path(parsed))
 
 
 def said(exc: Exception) -> str:
@@ -132,10 +150,17 @@ def _path(parsed: sa.URL) -> Path:
     return Path(str(parsed.database)).absolute()
 
 
-def _checked(path: Path, mode: str, *, write: bool) -> sa.Engine:
+def _checked(
+    path: Path, mode: str, *, write: bool, whereabouts: Whereabouts | None = None
+) -> sa.Engine:
+    def connect() -> sqlite3.Connection:
+        if whereabouts is not None:
+            whereabouts.check()
+        return _connect(path, mode, write=write)
+
     engine = sa.create_engine(
         "sqlite://",
-        creator=lambda: _connect(path, mode, write=write),
+        creator=connect,
         poolclass=QueuePool,
         isolation_level="AUTOCOMMIT",
         hide_parameters=True,

@@ -14,7 +14,7 @@ __all__ = ["MemoryServing"]
 
 
 class MemoryServing(ABC):
-    """See `caxton_host.ports.Tokens` and `caxton_host.ports.Submissions`."""
+    """See `Tokens`, `Submissions` and `Checked` of `caxton_host.ports`."""
 
     def __init__(self) -> None:
         self._tokens: dict[str, TokenRow] = {}
@@ -23,6 +23,9 @@ class MemoryServing(ABC):
     @abstractmethod
     async def _record(self, stream: str, events: Sequence[Event]) -> None:
         """Add *events* to the end of a stream."""
+
+    async def check(self) -> None:  # noqa: B027 -- what is there stays there
+        """Return: nothing can be wrong."""
 
     async def token(self, token_id: str) -> TokenRow | None:
         """Return the token with that id, or ``None``."""

@@ -1,4 +1,4 @@
-"""Who may call a host that is served, and which run each of their keys stands for."""
+"""What a host that is served asks of its log: is it well, who calls, what is a key."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from .accounts import Accounts
 from .commit import Driver, ask
 from .engine import said
 from .near import Near
-from .schema import submissions, tokens
+from .schema import runs, submissions, tokens
+from .whereabouts import Whereabouts
 
 __all__ = ["Serving", "no_token"]
 
@@ -61,15 +62,19 @@ _ADD = (
     f"INSERT INTO tokens ({', '.join(tokens.columns.keys())}) "  # noqa: S608 -- ours
     f"VALUES ({', '.join('?' * len(tokens.columns))})"
 )
+_ANY = sa.select(runs.c.run_id).limit(1)
 _BY_ID = sa.select(tokens).where(tokens.c.id == sa.bindparam("id"))
 _REVOKE = "UPDATE tokens SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL"
 
 
 class Serving(Accounts, ABC):
-    """See `caxton_host.ports.Tokens` and `caxton_host.ports.Submissions`."""
+    """See `Tokens`, `Submissions` and `Checked` of `caxton_host.ports`."""
 
-    def __init__(self, engine: sa.Engine, clock: Clock) -> None:
+    def __init__(
+        self, engine: sa.Engine, clock: Clock, whereabouts: Whereabouts | None
+    ) -> None:
         super().__init__(engine, clock)
+        self._whereabouts = whereabouts
         self._near = Near(engine, _BY_ID)
 
     @abstractmethod
@@ -77,6 +82,22 @@ class Serving(Accounts, ABC):
         self, stream: str, events: Sequence[Event], guard: Callable[[Driver], None]
     ) -> None:
         """Store *events* at the end of a stream, in one transaction with *guard*."""
+
+    async def check(self) -> None:
+        """
+        Return if the log can be read, and what is written would be found again.
+
+        Raises:
+            LogMovedError: Its file was moved away or replaced.
+
+            StoreError: It cannot be read.
+        """
+        await asyncio.to_thread(self._check)
+
+    def _check(self) -> None:
+        if self._whereabouts is not None:
+            self._whereabouts.check()
+        self._rows(_ANY)
 
     async def token(self, token_id: str) -> TokenRow | None:
         """

@@ -21,7 +21,7 @@ from ..signing import Signer
 from .claims import Claim, driven, grown
 from .commit import Driver, Group, Line, Transactions
 from .commit_sqlite import SqliteCommitter
-from .engine import file_of, open_engine
+from .engine import file_of, open_engine, whereabouts
 from .entries import Drafter, Entropy, salts
 from .erasure import Erasure, no_run, scrub
 from .leases import FileLeases, Leases
@@ -32,21 +32,25 @@ from .schema import events, runs
 from .seals import Sealer, Sealing
 from .serving import Serving
 from .tree_sqlite import SqliteSealer, SqliteTree
+from .whereabouts import Whereabouts
 from .writer import OnCommit, Writer, untold
 
 __all__ = ["SqlStore"]
-
 
 #: Seconds after which a host that is not heard of counts as dead.
 LEASE = 15.0
 
 
 def _opened(
-    engine: sa.Engine, clock: Clock, signer: Signer | None, on_commit: OnCommit
+    engine: sa.Engine,
+    clock: Clock,
+    where: Whereabouts | None,
+    signer: Signer | None,
+    on_commit: OnCommit,
 ) -> tuple[Writer, Sealer]:
-    if engine.dialect.name == "sqlite":
+    if where is not None:
         tree = SqliteTree(engine.dialect, clock, signer)
-        writer = Writer(SqliteCommitter(engine, tree, clock), on_commit)
+        writer = Writer(SqliteCommitter(engine, tree, clock, where), on_commit)
         return writer, SqliteSealer(writer, tree)
     from .commit_postgres import PostgresCommitter  # noqa: PLC0415 -- an extra
     from .tree_postgres import PostgresTree  # noqa: PLC0415 -- an extra
@@ -55,11 +59,13 @@ def _opened(
     return writer, PostgresTree(engine, clock, signer)
 
 
-def _committer(engine: sa.Engine, clock: Clock) -> Transactions:
+def _committer(
+    engine: sa.Engine, clock: Clock, where: Whereabouts | None
+) -> Transactions:
     """Return a committer for one transaction, which nobody signs."""
-    if engine.dialect.name == "sqlite":
+    if where is not None:
         tree = SqliteTree(engine.dialect, clock, None)
-        return SqliteCommitter(engine, tree, clock)
+        return SqliteCommitter(engine, tree, clock, where)
     from .commit_postgres import PostgresCommitter  # noqa: PLC0415 -- an extra
 
     return PostgresCommitter(engine)
@@ -93,12 +99,13 @@ class SqlStore(Serving):
         *,
         clock: Clock,
         entropy: Entropy,
+        where: Whereabouts | None,
         writer: Writer | None,
         leases: Leases,
         lines: MutableMapping[str, Line],
         sealing: Sealing | None = None,
     ) -> None:
-        super().__init__(engine, clock)
+        super().__init__(engine, clock, where)
         self._sealing = sealing
         self._salts = salts(entropy)
         self._writer = writer
@@ -145,17 +152,17 @@ class SqlStore(Serving):
         Raises:
             StoreError: There is no such database, or it is not one of this version.
         """
-        engine = open_engine(url, write=write)
+        where = whereabouts(url) if write else None
+        engine = open_engine(url, write=write, whereabouts=where)
         try:
-            if write and engine.dialect.name == "sqlite":
+            if where is not None:
                 prepare(engine)
             else:
                 check(engine)
             lines = WeakValueDictionary[str, Line]()
             leases = _leases(url, engine, lines, lease)
-            writer, sealer = (
-                _opened(engine, clock, signer, on_commit) if write else (None, None)
-            )
+            opened = _opened(engine, clock, where, signer, on_commit) if write else None
+            writer, sealer = opened or (None, None)
         except BaseException:
             engine.dispose()
             raise
@@ -163,6 +170,7 @@ class SqlStore(Serving):
             engine,
             clock=clock,
             entropy=entropy,
+            where=where,
             writer=writer,
             leases=leases,
             lines=lines,
@@ -265,7 +273,7 @@ class SqlStore(Serving):
 
     def _alone(self, group: Group) -> None:
         # Not over the connection of the writer: it would wait for other hosts.
-        committer = _committer(self.engine, self._clock)
+        committer = _committer(self.engine, self._clock, self._whereabouts)
         try:
             committer.alone(group)
         finally:

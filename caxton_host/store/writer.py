@@ -200,9 +200,8 @@ class Writer:
     def _tell(
         self, batch: Sequence[Group], outcomes: Sequence[Outcome], took: float
     ) -> None:
-        stored = 0
-        for group, failed in zip(batch, outcomes, strict=True):
-            stored += 0 if failed else len(group.drafts)
+        settled = zip(batch, outcomes, strict=True)
+        stored = sum(len(group.drafts) for group, failed in settled if not failed)
         self._on_commit(took, stored, len(self._pending))
 
     def _remember(self, batch: Sequence[Group]) -> None:

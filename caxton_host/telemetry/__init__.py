@@ -9,7 +9,7 @@ Names follow the conventions for generative AI and for MCP
 (https://github.com/open-telemetry/semantic-conventions-genai); what they do not
 know is under ``caxton.``. Parameters and results are not put on a span unless that
 was opted in: the event log has them. The only owner of opentelemetry, which is
-imported when an end point is set.
+imported when somebody may want to know: an end point is set, or a host is served.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -29,7 +30,12 @@ class OtlpHandler(logging.Handler):
         return partial(package.removeHandler, self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Hand over one record."""
+        """Hand over one record; one whose words do not fit is left out."""
+        # The vendor's way to tell of it would print them, secrets and all.
+        with contextlib.suppress(Exception):
+            self._hand_over(record)
+
+    def _hand_over(self, record: logging.LogRecord) -> None:
         fields = fields_of(record)
         body = _plain(str(fields.pop("message")))
         self._logger.emit(

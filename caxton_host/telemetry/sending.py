@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -11,7 +10,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from ..errors import CaxtonError
 from .again import Again
-from .export import host, resource, with_content
+from .export import host, hushed, resource, with_content
 from .tracer import Spans
 
 if TYPE_CHECKING:
@@ -74,8 +73,7 @@ def send_again(recording: Recording, url: str, environ: Mapping[str, str]) -> in
     Raises:
         CaxtonError: They were not taken.
     """
-    # It tells of failures with tracebacks; here they are told once, as an error.
-    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+    hushed()
     sending = _Sending(OTLPSpanExporter(endpoint=url, timeout=_PATIENCE))
     again = Again(recording)
     again.make(

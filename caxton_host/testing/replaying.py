@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 
 from .. import codec
 from ..core.calls import JSON
+from ..core.changes import first_difference
 from ..core.events import (
     Event,
     RunCompleted,
     RunFailed,
     ToolInvoked,
 )
-from ..core.journal import first_difference
 from ..core.limits import Limits
 from ..core.redact import MASK, Redactor
 from ..door import LEVELS

@@ -11,12 +11,11 @@ from ..core.calls import JSON, Completed
 from ..core.events import ToolInvoked
 from ..core.forks import forking_point
 from ..core.resolution import Abort, Fail, GiveResult, Resolution, Retry
-from ..core.servers import ToolOptions
 from ..errors import ToolError
 from ..explaining import checks_of, document, find
 from ..recording import Recording
-from ..results import completed
-from .operations import Answer, Asked, Operation, Parameter, answer
+from ..results import answered
+from .operations import IN_PATH, Answer, Asked, Operation, Parameter, answer
 from .problems import Refusal
 from .runs import STARTED, WAIT, going_on, seen
 
@@ -32,7 +31,7 @@ _RESULT: dict[str, JSON] = {
     "type": "object",
     "description": "What the tool answers: an MCP CallToolResult.",
 }
-_SEQ: dict[str, JSON] = {"type": "integer", "minimum": 1, "maximum": 2**53}
+_SEQ: dict[str, JSON] = {**IN_PATH["seq"][0]}
 
 _CHOICES: Mapping[str, Callable[[], Resolution]] = {
     "retry": Retry,
@@ -101,14 +100,9 @@ def _given(
     size = len(json.dumps(result))
     if size > recording.limits.result:
         raise Refusal("too-large", f"result: more than {recording.limits.result} bytes")
-    options = ToolOptions()
-    servers = asked.service.config().servers
-    if invoked and (server := servers.get(invoked.server or "")):
-        options = server.tools.get(invoked.tool or "", options)
-    tool = (invoked and invoked.tool) or "the tool"
-    redact = asked.service.host.redact
+    servers, redact = asked.service.config().servers, asked.service.host.redact
     try:
-        return completed(result, tool, options, redact, size=size)
+        return answered(result, invoked, servers, redact, size=size)
     except ToolError as exc:
         raise Refusal("bad-request", f"result: {exc}") from None
 

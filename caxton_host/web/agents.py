@@ -107,7 +107,8 @@ async def _schema(asked: Asked, target: tuple[str, str]) -> JSON:
     digest = (await store.accepted([server])).get(target)
     if own is not None or digest is None:
         return own
-    return decode_trusted(await store.blob(digest)).get("inputSchema")  # type: ignore[no-any-return]
+    found: JSON = decode_trusted(await store.blob(digest)).get("inputSchema")
+    return found
 
 
 def _split(tool: JSON) -> tuple[str, str]:

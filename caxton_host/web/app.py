@@ -14,12 +14,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..config import Serve
 from ..core.calls import JSON
-from ..errors import ForbiddenError, StoreError
+from ..errors import ForbiddenError, LogMovedError, StoreError
 from ..ports import ToolSource
 from ..service import Service
+from .bearer import documented, metadata
 from .crowd import Crowd
 from .edge import MCP, Edge
-from .identity import Identity, metadata
+from .identity import Identity
 from .openapi import document
 from .operations import PREFIX, Desk, answer, routes
 from .pages import text_of
@@ -33,12 +34,11 @@ Scrape: TypeAlias = Callable[[], tuple[str, bytes]]
 Ready: TypeAlias = Callable[[], Awaitable[Mapping[str, JSON]]]
 
 _HEALTH, _READY, _METRICS = "/healthz", "/readyz", "/metrics"
-_WHOSE = "/.well-known/oauth-protected-resource"
 _OPENAPI = f"{PREFIX}/openapi.json"
 _STREAMS_EACH, _STREAMS = 32, 256
 #: Seconds that the log may take until the host is not ready.
 _PATIENCE = 5.0
-#: Seconds for which it is known whether the log can be read.
+#: Seconds for which it is known whether the log is well.
 _FRESH = 1.0
 
 
@@ -82,7 +82,7 @@ def application(  # noqa: PLR0913 -- each may be left out
     )
     open_ = _open(serve, ready=_Readiness(service, ready))
     # Looked through one after the other: what is asked for most comes first.
-    first = [Route(MCP, _Whole(mcp))] if mcp and serve.mcp else []
+    first = [Route(MCP, mcp)] if mcp and serve.mcp else []
     behind = [] if scrape is None else [Route(_METRICS, _Metrics(scrape, serve))]
     if serve.api:
         behind += routes(desk, OPERATIONS)
@@ -98,12 +98,12 @@ def application(  # noqa: PLR0913 -- each may be left out
 
 def _open(serve: Serve, *, ready: _Readiness) -> list[Route]:
     """Return what is there for everybody."""
-    found = [Route(_HEALTH, _Fixed(text_of({"status": "ok"}))), Route(_READY, ready)]
-    if about := metadata(serve.oauth):
-        told = _Fixed(text_of({**about}))
-        found += [Route(f"{_WHOSE}{path}", told) for path in ("", MCP)]
+    found = [Route(_HEALTH, _always({"status": "ok"})), Route(_READY, ready)]
+    if serve.oauth and (about := metadata(serve.oauth)):
+        told = _always(about)
+        found += [Route(path, told) for path in documented(serve.oauth, MCP)]
     if serve.api:
-        found.append(Route(_OPENAPI, _Fixed(text_of(document()))))
+        found.append(Route(_OPENAPI, _always(document())))
     if serve.api and serve.ui:
         found += ui()
     return found
@@ -116,25 +116,8 @@ async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Whole:
-    """An application that answers for one path."""
-
-    app: ASGIApp
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.app(scope, receive, send)
-
-
-@dataclass(frozen=True, slots=True)
-class _Fixed:
-    """Always the same document."""
-
-    text: str
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = Response(self.text, media_type="application/json")
-        await response(scope, receive, send)
+def _always(said: Mapping[str, JSON]) -> Response:
+    return Response(text_of({**said}), media_type="application/json")
 
 
 @dataclass(slots=True)
@@ -148,33 +131,41 @@ class _Readiness:
     service: Service
     ready: Ready | None
     _one: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-    _reads: bool = field(default=False, init=False)
+    _why: str | None = field(default=None, init=False)
     _known_at: float | None = field(default=None, init=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         draining = self.service.line.closed
-        found: dict[str, JSON] = {"store": await self._store()}
+        reason = await self._wrong()
+        found: dict[str, JSON] = {"store": reason is None}
+        if reason:
+            found["reason"] = reason
         if self.ready:
             found |= await self.ready()
         is_ready = not draining and not any(value is False for value in found.values())
         document: dict[str, JSON] = {"ready": is_ready, "draining": draining, **found}
         await answer(document, 200 if is_ready else 503)(scope, receive, send)
 
-    async def _store(self) -> bool:
+    async def _wrong(self) -> str | None:
+        """Return what is wrong with the log, for everybody, so without its name."""
         async with self._one:
             now = asyncio.get_running_loop().time()
             if self._known_at is None or now - self._known_at >= _FRESH:
-                self._reads = await self._looked()
+                self._why = await self._looked()
                 self._known_at = now
-            return self._reads
+            return self._why
 
-    async def _looked(self) -> bool:
+    async def _looked(self) -> str | None:
         try:
             async with asyncio.timeout(_PATIENCE):
-                await self.service.store.hosts()
-        except (StoreError, TimeoutError):
-            return False
-        return True
+                await self.service.store.check()
+        except TimeoutError:
+            return "the log does not answer"
+        except LogMovedError:
+            return "the file of the log was moved away or replaced"
+        except StoreError:
+            return "the log cannot be read"
+        return None
 
 
 @dataclass(frozen=True, slots=True)

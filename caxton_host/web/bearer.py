@@ -11,7 +11,7 @@ from ..config import OAuth
 from ..core.calls import JSON
 from ..core.principals import SCOPES
 
-__all__ = ["SCOPE_PREFIX", "Challenge", "Unauthenticated", "metadata"]
+__all__ = ["SCOPE_PREFIX", "Challenge", "Unauthenticated", "documented", "metadata"]
 
 #: Scopes of an authorization server that are ours begin so, or are just their names.
 SCOPE_PREFIX = "caxton:"
@@ -92,6 +92,23 @@ def metadata(oauth: OAuth | None) -> Mapping[str, JSON] | None:
         "bearer_methods_supported": ["header"],
         "resource_name": "Caxton Host",
     }
+
+
+def documented(oauth: OAuth, *paths: str) -> list[str]:
+    """
+    Return where that document is found: for each of *paths*, and where a refusal says.
+
+    >>> oauth = OAuth(issuer="https://id.test", audience="https://a.test/agents")
+    >>> [path.removeprefix(_WELL_KNOWN) for path in documented(oauth, "/mcp")]
+    ['', '/agents', '/mcp']
+    """
+    told = urlsplit(oauth.audience).path.rstrip("/")
+    # Braces would be a pattern.
+    return [
+        f"{_WELL_KNOWN}{path}"
+        for path in sorted({"", told, *paths})
+        if not {*"{}"} & {*path}
+    ]
 
 
 def _address(oauth: OAuth) -> str | None:

@@ -1,7 +1,7 @@
 """
 The outermost ring: behind it, every request is bounded and vouched for.
 
-    names -> headers -> who asks -> room -> body -> ticket -> app
+    headers -> names -> who asks -> room -> body -> ticket -> app
 """
 
 from __future__ import annotations
@@ -102,9 +102,6 @@ class Edge:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        if scope["type"] == "lifespan":
-            await self.app(scope, receive, send)
-            return
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
             return
@@ -114,10 +111,10 @@ class Edge:
         except GoneError:
             logger.debug("a client is gone")
         except Exception as exc:
-            who: Principal | None = scope.get("caxton.principal")
-            problem = problem_of(exc, inside=who is not None and who.may("admin"))
             if answering.started:
                 raise
+            who: Principal | None = scope.get("caxton.principal")
+            problem = problem_of(exc, inside=who is not None and who.may("admin"))
             await respond(answering, problem, scope["path"])
 
     async def _checked(
@@ -137,7 +134,7 @@ class Edge:
         said = _authorization(headers)
         who = await self.identity.principal(said)
         send = Lasting(answering, lambda: self.identity.principal(said), self.line.now)
-        key = f"{who.kind}/{who.id}"
+        key = who.key
         scope["caxton.principal"] = who
         with self.crowd.one(key), about(principal=key):
             if scope["method"] in _BODILESS:
@@ -203,7 +200,7 @@ class Edge:
             await self.app(scope, receive, send)
             return
         try:
-            ticket = self.line.take(f"{who.kind}/{who.id}")
+            ticket = self.line.take(who.key)
         except OverloadedError as exc:
             found = problem_of(exc)
             await rpc_error(

@@ -93,7 +93,7 @@ async def _page(
 
 def _follow(asked: Asked, after: str | None, found: Found) -> Response:
     who, line = asked.who, asked.service.line
-    place = asked.desk.streams.one(f"{who.kind}/{who.id}")
+    place = asked.desk.streams.one(who.key)
     return EventStream(found, after, stops=lambda: line.closed, place=place)
 
 

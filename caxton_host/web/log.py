@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from ..core.checkpoint import parse_note
+from ..core.documents import checkpoint_document
 from .operations import Answer, Asked, Operation, answer
 from .problems import Refusal
 
@@ -30,15 +31,7 @@ async def _checkpoint(asked: Asked, size: int | None) -> Response:
             fix="ask again once the host has signed one",
         )
     found = parse_note(text.encode()).checkpoint
-    return answer(
-        {
-            "$type": "caxton.checkpoint/v1",
-            "origin": found.origin,
-            "size": found.size,
-            "root": found.root.hex(),
-            "note": text,
-        }
-    )
+    return answer(checkpoint_document(found, text))
 
 
 OPERATIONS: tuple[Operation, ...] = (

@@ -31,6 +31,7 @@ from .pages import text_of
 from .problems import Refusal
 
 __all__ = [
+    "IN_PATH",
     "PREFIX",
     "Answer",
     "Asked",
@@ -122,7 +123,7 @@ class Asked:
         return value if isinstance(value, str) else None
 
     def number(self, name: str) -> int:
-        """Return a parameter that is a number, and has a default."""
+        """Return a parameter that is a number, and is required or has a default."""
         value = self.given[name]
         assert isinstance(value, int)  # noqa: S101 -- see `Parameter`
         return value

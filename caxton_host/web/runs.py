@@ -16,7 +16,7 @@ from ..core.payloads import to_payload
 from ..core.runs import GOING_ON, RunRow
 from ..core.summary import RunSummary
 from ..errors import UsageError
-from ..service import Submission
+from ..submission import Submission
 from ..summaries import summary_of
 from ..watching import trace_of
 from .operations import PREFIX, Answer, Asked, Operation, Parameter, answer
@@ -76,11 +76,12 @@ async def going_on(asked: Asked, run_id: str, behind: int = 0) -> Response:
         behind: How often it was driven before; it is to be driven once more.
     """
     service = asked.service
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(asked.number("wait")):
-            while (await service.row(asked.who, run_id)).epoch <= behind:  # noqa: ASYNC110 -- driven by any host
-                await asyncio.sleep(_PAUSE)
-            await service.background.over(run_id)
+    if seconds := asked.number("wait"):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while (await service.row(asked.who, run_id)).epoch <= behind:  # noqa: ASYNC110 -- driven by any host
+                    await asyncio.sleep(_PAUSE)
+                await service.background.over(run_id)
     run = await summary_of(service.store, await service.row(asked.who, run_id))
     status = 202 if run.state in GOING_ON else 200
     where = {"location": f"{PREFIX}/runs/{run_id}"}

@@ -11,7 +11,6 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 __all__ = ["PAGE", "ui"]
 
@@ -35,22 +34,15 @@ _HEADERS = {
 }
 
 
-class _File:
-    """A file that is sent as it is."""
-
-    def __init__(self, name: str, media: str) -> None:
-        self._answer = Response(
-            (_FOLDER / name).read_bytes(), headers=_HEADERS, media_type=media
-        )
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._answer(scope, receive, send)
-
-
 def ui() -> list[Route]:
     """Return the routes of the page."""
-    files = [Route(PAGE + path, _File(*file)) for path, file in _FILES.items()]
+    files = [Route(PAGE + path, _file(*file)) for path, file in _FILES.items()]
     return [*files, *(Route(path, _there) for path in ("/", f"{PAGE}/"))]
+
+
+def _file(name: str, media: str) -> Response:
+    content = (_FOLDER / name).read_bytes()
+    return Response(content, headers=_HEADERS, media_type=media)
 
 
 def _there(_: Request) -> Response:

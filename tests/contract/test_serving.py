@@ -168,3 +168,13 @@ async def test_token_is_found_though_the_nearest_way_to_it_is_gone(
 
         assert await store.token(ROW.id) == ROW
         assert await store.token(ROW.id) == ROW
+
+
+async def test_a_store_that_can_be_read_is_well(store: Store) -> None:
+    await store.check()
+
+    if isinstance(store, SqlStore):
+        with store.engine.connect() as connection:
+            connection.exec_driver_sql("ALTER TABLE runs RENAME TO others")
+        with pytest.raises(StoreError, match="cannot be read"):
+            await store.check()

@@ -146,6 +146,24 @@ def test_what_is_there_is_shown_as_here(both: Both) -> None:
         both.same(*words)
 
 
+def test_what_a_host_advises_is_told_as_it_is_typed(both: Both) -> None:
+    for noun, words in {
+        "agent": ("run", "nobody"),
+        "server": ("server", "restart", "nobody"),
+    }.items():
+        done = both.there(*words)
+        assert (done.code, done.out) == (2, "")
+        assert done.fix == f"caxton --host {both.host.url} {noun} list"
+
+
+def test_a_path_that_is_no_hosts_is_told(both: Both) -> None:
+    for path in ("/some/path", "/api/v1"):
+        done = both.shell("--host", both.host.url + path, "run", "a")
+        assert (done.code, done.out) == (2, "")
+        assert "Error: --host names no host" in done.err
+        assert done.fix.startswith("name the address that caxton serve prints")
+
+
 def test_where_there_is_no_run_nobody_is_sent_to_the_demo(both: Both) -> None:
     # That one runs on this machine, and is not seen there.
     assert both.there("runs", "list").err == "no runs there that you may see\n"

@@ -584,6 +584,16 @@ async def test_batch_that_is_stopped_before_it_was_sent_says_so() -> None:  # la
     assert scene.closed()
 
 
+async def test_batch_stays_open_if_its_host_leaves_before_it_was_sent() -> None:
+    scene = Scene(log=new_log(Slow))  # law 7
+    scene.journal.leaving = True
+
+    await cancelled(scene)
+
+    assert (scene.tools.asked, ends(scene)) == ([], [(2, "denied")])
+    assert len(scene.journal.in_doubt) == 2
+
+
 @pytest.mark.parametrize("steps", range(8))
 async def test_batch_can_be_stopped_at_any_step(steps: int) -> None:  # law 2
     async def work(_: ToolRequest) -> None:

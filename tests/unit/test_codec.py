@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from caxton_host import codec
 from caxton_host.core.calls import JSON
-from caxton_host.core.journal import first_difference
+from caxton_host.core.changes import first_difference
 from caxton_host.errors import BadBytes
 from tests.scene import JSON_VALUES
 

@@ -557,6 +557,16 @@ async def test_call_that_is_cancelled_before_it_was_sent_says_so() -> None:  # l
     assert scene.tools.asked == []
 
 
+async def test_call_stays_open_if_its_host_leaves_before_it_was_sent() -> None:
+    scene = Scene(log=log_of(Slow))  # law 7
+    scene.gate.journal.leaving = True
+
+    await cancelled(scene)
+
+    assert scene.log.events == [invoked()]
+    assert len(scene.gate.journal.in_doubt) == 1
+
+
 async def test_guest_that_runs_again_after_that_finds_the_call_answered() -> None:
     scene = Scene(log=log_of(Slow))
     await cancelled(scene)

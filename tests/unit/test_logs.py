@@ -184,6 +184,29 @@ def test_line_that_cannot_be_made_is_left_out_alone() -> None:
     assert [json.loads(line)["message"] for line in written] == ["y"]
 
 
+def test_record_whose_words_do_not_fit_harms_nobody() -> None:
+    written = list[str]()
+    behind = Behind(Lines("json"), written.append)
+    behind.handle(logging.LogRecord("x", 20, "", 0, "%d calls", ("no number",), None))
+    behind.handle(record("y"))
+    behind.close()
+    assert [json.loads(line)["message"] for line in written] == ["y"]
+
+
+def test_line_made_after_secrets_were_let_go_of_holds_none_of_them() -> None:  # law 8
+    written, redact = list[str](), Redactor()
+    behind = Behind(Lines("json"), written.append)
+    with of_host(redact, lambda: (None, None)):
+        redact.hold("run/1", [SECRET])
+        behind.handle(record(SECRET))
+        for number in range(1, 100):
+            redact.hold(f"run/{number}", [f"another secret {number}"])
+            redact.let_go(f"run/{number}")
+        assert redact.text(SECRET) == SECRET
+        behind.close()
+    assert [json.loads(line)["message"] for line in written] == ["[redacted]"]
+
+
 def test_line_made_after_its_host_is_gone_holds_none_of_its_secrets() -> None:  # law 8
     written = list[str]()
     behind = Behind(Lines("json"), written.append)

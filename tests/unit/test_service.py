@@ -18,7 +18,8 @@ from caxton_host.errors import (
     OverloadedError,
     UsageError,
 )
-from caxton_host.service import Submission
+from caxton_host.submission import Submission
+from caxton_host.waking import Waker
 from tests.office import ANN, BOB, BOSS, Office, Slow, who
 
 
@@ -241,7 +242,7 @@ async def test_runs_that_take_longer_are_suspended_and_taken_over(
     assert recorded[-1].event == RunSuspended(reason="host_stopped")
     assert isinstance(recorded[-2].event, ToolInvoked)
     office.service.line.closed = False
-    assert await office.service.take_over() == 1
+    await Waker(service=office.service).take_over()
     assert await office.done(run_id) == "suspended"
     assert (await office.types(run_id))[-2:] == ["RunResumed", "RunSuspended"]
 
@@ -308,7 +309,7 @@ async def test_a_run_of_an_agent_that_is_gone_is_left_as_it_is(tmp_path: Path) -
     office.service.line.closed = False
     office.config = replace(office.config, agents={})
 
-    assert await office.service.take_over() == 0
+    await Waker(service=office.service).take_over()
     with pytest.raises(UsageError, match="nothing is granted to it now"):
         await office.service.resume(ANN, run_id)
 
@@ -335,7 +336,9 @@ async def test_a_run_goes_on_with_private_variables_of_the_configuration(
 
     known = {"key": ContextVar(private=True, default="another word")}
     office.config = replace(office.config, context=known)
-    assert await office.service.take_over() == 1
+    await Waker(service=office.service).take_over()
+    assert await office.done(run_id) == "suspended"
+    assert (await office.types(run_id))[-2:] == ["RunResumed", "RunSuspended"]
 
 
 async def test_a_run_of_an_agent_that_is_not_ones_own_any_more_stays(

@@ -15,6 +15,7 @@ import pytest
 from caxton_host.approving import Word, say
 from caxton_host.core.approvals import Approve
 from caxton_host.core.calls import JSON
+from caxton_host.core.events import RunResumed, RunSuspended
 from caxton_host.core.grants import Grant
 from caxton_host.core.resolution import Retry
 from caxton_host.core.runs import Request, RunRow
@@ -26,7 +27,7 @@ from tests.scene import DEMO
 
 if TYPE_CHECKING:
     from caxton_host.bootstrap import Running
-    from caxton_host.service import Served
+    from caxton_host.ports import ServingStore
 
 BOB: dict[str, JSON] = {"kind": "local", "id": "bob", "authenticated": False}
 NEVER = 3600.0
@@ -184,7 +185,9 @@ async def test_a_store_that_cannot_be_read_is_asked_again(
     run_id = await office.start()
     await office.done(run_id)
     await said(office, run_id)
-    office.service.store = cast("Served", Broken(office.scene.store, "runs", "read"))
+    office.service.store = cast(
+        "ServingStore", Broken(office.scene.store, "runs", "read")
+    )
 
     with caplog.at_level(logging.WARNING):
         async with waking(office, every=0.005):
@@ -251,7 +254,7 @@ async def test_a_host_whose_store_is_away_when_it_starts_takes_over_later(
     await office.done(run_id)
     await said(office, run_id)
     broken = Broken(office.scene.store, "idle")
-    office.service.store = cast("Served", broken)
+    office.service.store = cast("ServingStore", broken)
     waker = Waker(service=office.service, every=0.01)
     it = Serving(up=cast("Running", None), service=office.service, waker=waker)
 
@@ -259,3 +262,23 @@ async def test_a_host_whose_store_is_away_when_it_starts_takes_over_later(
 
     await until(office, run_id, "completed")
     await it.drain(0)
+
+
+async def test_a_run_whose_host_died_as_it_asked_people_is_suspended(
+    tmp_path: Path,
+) -> None:
+    # law 10
+    office = asks(folder=tmp_path)
+    store, asked = office.scene.store, await office.start()
+    await office.done(asked)
+    *before, _ = [recorded.event for recorded in await store.read(f"run/{asked}")]
+    lost = office.scene.host.new_id()
+    await store.create(f"run/{lost}").append(*filter(None, before))
+
+    await Waker(service=office.service).take_over()
+    await office.done(lost)
+
+    *_, resumed, suspended = [e.event for e in await store.read(f"run/{lost}")]
+    assert isinstance(resumed, RunResumed)
+    assert resumed.reason == "host_started"
+    assert isinstance(suspended, RunSuspended)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +29,7 @@ from caxton_host.remote import client, log
 from caxton_host.remote.address import Address
 from caxton_host.remote.client import Remote, TooMuch, path
 from caxton_host.remote.log import RemoteLog
+from tests.integration.web.test_listen import certified, up
 from tests.integration.webhooks.conftest import Server
 from tests.scene import Scene, calling
 from tests.unit.remote.test_documents import EVENT
@@ -143,6 +145,36 @@ async def test_nobody_there_is_told_at_once(told: list[str]) -> None:
     async with Remote(Address.parse("http://127.0.0.1:1"), None, told.append) as it:
         with pytest.raises(ServerUnavailable, match=r"no host at http://127.0.0.1:1"):
             await it.post("/runs", {})
+
+
+async def test_https_to_a_host_that_speaks_plain_http_is_told() -> None:
+    async with up() as port:
+        url = f"https://127.0.0.1:{port}"
+        async with Remote(Address.parse(url), "cx_token", print) as it:
+            with pytest.raises(ServerUnavailable, match=f"--host {url}: .* TLS") as why:
+                await it.get("/runs")
+    assert why.value.fix.startswith(f"write --host http://127.0.0.1:{port}, if ")
+
+
+async def test_http_to_a_host_that_speaks_tls_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_PAUSES", ())
+    async with up(certified(tmp_path)[0]) as port:
+        url = f"http://127.0.0.1:{port}"
+        async with Remote(Address.parse(url), "cx_token", print) as it:
+            with pytest.raises(ServerUnavailable, match=f"--host {url}: ") as why:
+                await it.get("/runs")
+    assert f"if it speaks TLS, write --host https://127.0.0.1:{port}" in why.value.fix
+
+
+async def test_a_host_with_a_certificate_of_a_stranger_is_told(tmp_path: Path) -> None:
+    async with up(certified(tmp_path)[0]) as port:
+        url = f"https://localhost:{port}"
+        async with Remote(Address.parse(url), "cx_token", print) as it:
+            with pytest.raises(ServerUnavailable, match="certificate") as why:
+                await it.get("/runs")
+    assert "SSL_CERT_FILE" in why.value.fix
 
 
 async def test_a_host_that_has_no_room_is_asked_again_when_it_says(

@@ -43,7 +43,7 @@ def busy(folder: Path) -> Office:
         servers={"demo": ServerConfig(name="demo", command=("demo",))},
         origins={"demo": Path("caxton.toml")},
     )
-    tasks: set[asyncio.Task[bool]] = set()
+    tasks: set[asyncio.Task[None]] = set()
 
     def decided(run_id: str) -> None:
         task = asyncio.create_task(office.service.go_on(run_id, "weather", "decided"))

@@ -1,10 +1,11 @@
-"""What a person is shown of two values that differ."""
+"""What is told of two values that differ."""
 
 from __future__ import annotations
 
+import pytest
+
 from caxton_host.core.calls import JSON
-from caxton_host.core.changes import changes
-from caxton_host.core.diff import Difference
+from caxton_host.core.changes import Difference, changes, first_difference
 
 
 def test_every_place_that_differs_is_told() -> None:
@@ -30,3 +31,28 @@ def test_every_place_that_differs_is_told() -> None:
 
 def test_values_that_are_the_same_differ_nowhere() -> None:
     assert list(changes({"a": [None]}, {"a": [None]})) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ({"a": 1}, {"a": 1}, None),
+        ([1, [2]], [1, [2]], None),
+        ({"a": 1}, {}, ("$.a", 1, None)),
+        ({}, {"a": 1}, ("$.a", None, 1)),
+        ([1], [1, 2], ("$[1]", None, 2)),
+        ([[1], 2], [[1], 3], ("$[1]", 2, 3)),
+        ([1], {"0": 1}, ("$", [1], {"0": 1})),
+        (None, {}, ("$", None, {})),
+        ("a", "b", ("$", "a", "b")),
+        (
+            {"a": {"b": [0, {"c": 1}]}},
+            {"a": {"b": [0, {"c": 2}]}},
+            ("$.a.b[1].c", 1, 2),
+        ),
+    ],
+)
+def test_first_difference(
+    old: JSON, new: JSON, found: tuple[str, JSON, JSON] | None
+) -> None:
+    assert first_difference(old, new) == found

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from caxton_host.core.calls import JSON
-from caxton_host.core.diff import Difference, Place, diff
+from caxton_host.core.changes import Difference
+from caxton_host.core.diff import Place, diff
 from caxton_host.core.events import (
     ApprovalRequested,
     Event,

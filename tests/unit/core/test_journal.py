@@ -11,7 +11,6 @@ from caxton_host.core.journal import (
     Fresh,
     InDoubt,
     Journal,
-    first_difference,
 )
 from caxton_host.core.payloads import settled
 from caxton_host.errors import Divergence, LogBrokenError, NondeterminismError
@@ -171,28 +170,3 @@ def test_recorded_call_that_was_not_made_is_named() -> None:
 
 def test_difference_after_the_last_event_says_so() -> None:
     assert str(Divergence(None, "$.name", None, "x")).startswith("the end of the log")
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "found"),
-    [
-        ({"a": 1}, {"a": 1}, None),
-        ([1, [2]], [1, [2]], None),
-        ({"a": 1}, {}, ("$.a", 1, None)),
-        ({}, {"a": 1}, ("$.a", None, 1)),
-        ([1], [1, 2], ("$[1]", None, 2)),
-        ([[1], 2], [[1], 3], ("$[1]", 2, 3)),
-        ([1], {"0": 1}, ("$", [1], {"0": 1})),
-        (None, {}, ("$", None, {})),
-        ("a", "b", ("$", "a", "b")),
-        (
-            {"a": {"b": [0, {"c": 1}]}},
-            {"a": {"b": [0, {"c": 2}]}},
-            ("$.a.b[1].c", 1, 2),
-        ),
-    ],
-)
-def test_first_difference(
-    old: JSON, new: JSON, found: tuple[str, JSON, JSON] | None
-) -> None:
-    assert first_difference(old, new) == found

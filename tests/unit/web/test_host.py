@@ -14,8 +14,9 @@ from caxton_host.core.calls import JSON
 from caxton_host.core.checkpoint import Checkpoint, Note, Signature
 from caxton_host.core.schemas import bounded
 from caxton_host.core.servers import ServerConfig
-from caxton_host.errors import StoreError
+from caxton_host.errors import LogMovedError, StoreError
 from caxton_host.schemas import check
+from caxton_host.web.bearer import Challenge
 from caxton_host.web.openapi import document
 from caxton_host.web.operations import IN_PATH
 from caxton_host.web.table import OPERATIONS
@@ -197,20 +198,40 @@ async def test_health_waits_for_nothing_and_readiness_says_why(tmp_path: Path) -
     }
 
 
-async def test_a_host_without_its_log_is_not_ready(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("raised", "reason"),
+    [
+        (StoreError("/data/log.db is away"), "the log cannot be read"),
+        (
+            LogMovedError("/data/log.db is away"),
+            "the file of the log was moved away or replaced",
+        ),
+        (TimeoutError(), "the log does not answer"),
+    ],
+)
+async def test_a_host_without_its_log_is_not_ready_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: Exception, reason: str
 ) -> None:
-    async def hosts() -> list[str]:
-        raise StoreError("the database is away")
+    asked: list[None] = []
+
+    async def check() -> None:
+        asked.append(None)
+        raise raised
 
     office = Office(tmp_path)
-    monkeypatch.setattr(office.scene.store, "hosts", hosts)
+    monkeypatch.setattr(office.scene.store, "check", check)
     async with calling(office) as client:
+        client.headers.pop("authorization")
         not_ready = await client.get("/readyz")
+        again = await client.get("/readyz")
         healthy = await client.get("/healthz")
 
     assert not_ready.status_code == 503
+    # Anybody may ask, so no path is told.
     assert not_ready.json()["store"] is False
+    assert not_ready.json()["reason"] == reason
+    assert again.json() == not_ready.json()
+    assert len(asked) == 1
     assert healthy.status_code == 200
 
 
@@ -240,6 +261,20 @@ async def test_whose_tokens_are_taken_is_told_to_everybody(tmp_path: Path) -> No
         for path in ("", "/mcp"):
             told = await client.get(f"/.well-known/oauth-protected-resource{path}")
             assert told.json()["authorization_servers"] == ["https://id.example"]
+
+
+async def test_whose_tokens_are_taken_is_told_where_a_refusal_says(
+    tmp_path: Path,
+) -> None:
+    oauth = OAuth(issuer="https://id.test", audience="https://a.test/agents/mcp")
+    known = Challenge(oauth).refusal().challenge
+    path = known.partition("https://a.test")[2].partition('"')[0]
+    async with calling(Office(tmp_path), Serve(oauth=oauth)) as client:
+        client.headers.pop("authorization")
+        found = await client.get(path)
+
+    assert path.endswith("/agents/mcp")
+    assert found.json()["resource"] == "https://a.test/agents/mcp"
 
 
 async def test_without_the_api_there_is_none(tmp_path: Path) -> None:

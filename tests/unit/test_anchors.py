@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from caxton_host import anchors
 from caxton_host.anchors import Anchor, FileAnchor, HttpAnchor, anchor
 from caxton_host.core.checkpoint import Checkpoint, Note, parse_notes
 from caxton_host.signing import Keyring
@@ -65,6 +66,12 @@ def server() -> Iterator[Server]:
         running.release.set()
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the end wait for the last one for a moment."""
+    monkeypatch.setattr(anchors, "_GRACE", 0.1)
+
+
 class Failures:
     """Counts the tries that failed."""
 
@@ -96,6 +103,7 @@ async def test_a_file_takes_one_checkpoint_after_the_other(
     assert parse_notes(file.read_bytes()) == written
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_a_file_that_is_a_link_is_not_followed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, failures: Failures
 ) -> None:
@@ -145,6 +153,7 @@ async def test_only_the_newest_is_sent_after_a_failure(
     assert [parse_notes(body)[0].checkpoint.size for body in server.taken] == [3]
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_a_server_that_hangs_holds_nobody_up(
     tmp_path: Path, server: Server, caplog: pytest.LogCaptureFixture, failures: Failures
 ) -> None:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import TypeAlias
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
@@ -28,6 +28,7 @@ from caxton_host.ports import ToolService
 from caxton_host.telemetry.export import connect
 from caxton_host.telemetry.spans import OtelTelemetry
 from caxton_host.testing import FakeTools, Script
+from tests.answering import HERE, Answers, answering
 from tests.scene import ANSWERS, Scene
 
 Value: TypeAlias = str | int | bool
@@ -90,29 +91,17 @@ def collecting() -> Iterator[Collector]:
     """Listen on a port of this machine."""
     made = Collector()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
+    class Handler(Answers):
+        def respond(self) -> None:
+            body = self.body()
             made.paths.append(self.path)
             refused = self.path in made.refuses
             if not refused:
                 made.take(self.path, body)
-            self.send_response(400 if refused else 200)
-            self.send_header("content-length", "0")
-            self.end_headers()
+            self.answer(status=400 if refused else 200)
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            del format, args
-
-    with tidy(), ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        made.url = f"http://127.0.0.1:{server.server_port}"
-        try:
-            yield made
-        finally:
-            server.shutdown()
-            thread.join()
+    with tidy(), answering(ThreadingHTTPServer(HERE, Handler)) as made.url:
+        yield made
 
 
 def traced(url: str, script: Script, tools: ToolService | None = None) -> Scene:

@@ -26,7 +26,6 @@ class Server:
     def __init__(self, program: PostgresServer) -> None:
         self._program = program
         self._numbers = count(1)
-        self._template = "caxton"
         self.make("caxton", template="template0")
         migrate.upgrade(self.url("caxton"))
 

@@ -81,7 +81,8 @@ async def test_who_follows_gets_what_comes_and_only_that(store: Store) -> None:
     log = store.create("run/a1")
     await log.append(run_started())
 
-    async with aclosing(store.tail("end", stream="run/a1", follow=True)) as tail:
+    end = await store.end("run/a1")
+    async with aclosing(store.tail(end, stream="run/a1", follow=True)) as tail:
         coming = asyncio.create_task(anext(tail))
         await asyncio.sleep(0.05)
         assert not coming.done()

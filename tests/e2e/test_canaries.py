@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 from base64 import b64decode
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from tests.answering import HERE, Answers, answering
 from tests.canaries import forms, found_in
 
 from .guests import call, guest, log
@@ -37,40 +37,27 @@ class Mirror:
         self.signals = b""
         mirror = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
+        class Handler(Answers):
+            def respond(self) -> None:
+                body = self.body()
                 if self.path.endswith(("/v1/traces", "/v1/metrics", "/v1/logs")):
                     mirror.signals += body
-                    return self.answer(b"", 200)
+                    return self.answer()
                 said = "\n".join([self.path, str(self.headers), body.decode()])
                 known = [s for name, s in SECRETS.items() if name != "db"]
                 every = [form for s in known for form in forms(s).values()]
-                return self.answer("\n".join([said, *every]).encode(), 500)
+                told = "\n".join([said, *every]).encode()
+                return self.answer(told, 500, "text/plain; charset=utf-8")
 
-            def answer(self, body: bytes, status: int) -> None:
-                self.send_response(status)
-                self.send_header("content-length", str(len(body)))
-                self.send_header("content-type", "text/plain; charset=utf-8")
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                del format, args
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = ThreadingHTTPServer(HERE, Handler)
         self.address = f"127.0.0.1:{self.server.server_port}"
 
 
 @pytest.fixture
 def mirror() -> Iterator[Mirror]:
     made = Mirror()
-    thread = threading.Thread(target=made.server.serve_forever, args=(0.01,))
-    thread.start()
-    yield made
-    made.server.shutdown()
-    thread.join()
-    made.server.server_close()
+    with answering(made.server):
+        yield made
 
 
 def payloads(bundle: Path) -> Iterator[bytes]:

@@ -6,14 +6,14 @@ import json
 import re
 import shlex
 import signal
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 
 import pytest
 
 from tests import standin
+from tests.answering import HERE, Answers, answering
 from tests.served import Served, served
 
 from .guests import call, guest
@@ -336,60 +336,43 @@ NASTY: dict[str, object] = {
 }
 
 
-class Hostile(BaseHTTPRequestHandler):
+class Hostile(Answers):
     """Answers everything with the same."""
 
-    def do_GET(self) -> None:
-        self.rfile.read(int(self.headers.get("content-length", 0)))
-        body = json.dumps(NASTY).encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    do_POST = do_GET  # noqa: N815 -- its name
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- its signature
-        del format, args
+    def respond(self) -> None:
+        self.body()
+        self.answer(json.dumps(NASTY).encode())
 
 
 def test_a_hostile_host_cannot_steer_the_terminal_or_break_a_command(
     shell: Shell,
 ) -> None:
-    with HTTPServer(("127.0.0.1", 0), Hostile) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            commands: tuple[tuple[str, ...], ...] = (
-                ("run", "a"),
-                ("runs", "list"),
-                ("runs", "show", "@last"),
-                ("runs", "explain", "0", "1"),
-                ("runs", "cancel", "0"),
-                ("replay", "0"),
-                ("events", "list", "0"),
-                ("events", "tail"),
-                ("events", "export", "--all"),
-                ("approval", "list"),
-                ("approval", "approve", "0"),
-                ("server", "list"),
-                ("server", "test", "a"),
-                ("server", "restart", "a"),
-                ("tool", "list"),
-                ("agent", "list"),
-                ("grant", "explain", "a", "b/c"),
-                ("audit", "checkpoint"),
-            )
-            for words in commands:
-                host = f"http://127.0.0.1:{server.server_port}"
-                done = shell("--host", host, *words)
-                assert done.code == 6, (words, done)
-                assert done.fix == "name the address that caxton serve prints"
-                assert (done.out + done.err).replace("\n", "").isprintable(), words
-        finally:
-            server.shutdown()
-            thread.join()
+    commands: tuple[tuple[str, ...], ...] = (
+        ("run", "a"),
+        ("runs", "list"),
+        ("runs", "show", "@last"),
+        ("runs", "explain", "0", "1"),
+        ("runs", "cancel", "0"),
+        ("replay", "0"),
+        ("events", "list", "0"),
+        ("events", "tail"),
+        ("events", "export", "--all"),
+        ("approval", "list"),
+        ("approval", "approve", "0"),
+        ("server", "list"),
+        ("server", "test", "a"),
+        ("server", "restart", "a"),
+        ("tool", "list"),
+        ("agent", "list"),
+        ("grant", "explain", "a", "b/c"),
+        ("audit", "checkpoint"),
+    )
+    with answering(HTTPServer(HERE, Hostile)) as host:
+        for words in commands:
+            done = shell("--host", host, *words)
+            assert done.code == 6, (words, done)
+            assert done.fix == "name the address that caxton serve prints"
+            assert (done.out + done.err).replace("\n", "").isprintable(), words
 
 
 def test_the_page_about_hosts(shell: Shell) -> None:

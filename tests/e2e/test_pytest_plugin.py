@@ -52,7 +52,9 @@ def project(
 
 
 def run(project: pytest.Pytester, *options: str) -> pytest.RunResult:
-    return project.runpytest_subprocess("-p", "no:cacheprovider", *options, timeout=100)
+    # What is slow to import, and not of its author.
+    without = ("-p", "no:cacheprovider", "-p", "no:schemathesis")
+    return project.runpytest_subprocess(*without, *options, timeout=100)
 
 
 def test_a_run_is_recorded_once_and_replayed_from_then_on(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 
 import httpx
 import jwt
@@ -15,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from caxton_host.clock import SystemClock
 from caxton_host.core.tokens import Token
+from tests.answering import HERE, Answers, answering
 from tests.canaries import found_in
 
 from .guests import guest
@@ -101,18 +101,11 @@ class Issuer:
         )
         answers = {"/keys": {"keys": [{**public, "kid": "k"}]}}
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                body = json.dumps(answers.get(self.path, {})).encode()
-                self.send_response(200)
-                self.send_header("content-length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+        class Handler(Answers):
+            def respond(self) -> None:
+                self.answer(json.dumps(answers.get(self.path, {})).encode())
 
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                del format, args
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = ThreadingHTTPServer(HERE, Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
         answers["/.well-known/openid-configuration"] = {
             "issuer": self.url,  # type: ignore[dict-item] # as JSON has it
@@ -133,12 +126,8 @@ class Issuer:
 @pytest.fixture
 def issuer() -> Iterator[Issuer]:
     made = Issuer()
-    thread = threading.Thread(target=made.server.serve_forever, args=(0.01,))
-    thread.start()
-    yield made
-    made.server.shutdown()
-    thread.join()
-    made.server.server_close()
+    with answering(made.server):
+        yield made
 
 
 def test_access_token_of_the_issuer_is_taken_and_its_owner_recorded(

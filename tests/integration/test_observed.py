@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from caxton_host import codec
+from caxton_host import anchors, codec
 from caxton_host.bootstrap import running
 from caxton_host.config import Config, Paths
 from caxton_host.config.model import Audit
@@ -418,8 +418,9 @@ async def test_metrics_alone_may_have_an_end_point(collector: Collector) -> None
 
 
 async def test_host_tells_of_its_log_and_its_anchor(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(anchors, "_GRACE", 0.1)
     config = Config(
         store_url=f"sqlite:///{tmp_path}/caxton.db",
         audit=Audit(anchor=f"file:{tmp_path}"),

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import http.server
 import threading
 from collections.abc import Callable, Iterator
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from caxton_host import anchors
 from caxton_host.anchors import Anchor, FileAnchor, HttpAnchor, anchor
 from caxton_host.core.checkpoint import Checkpoint, Note, parse_notes
 from caxton_host.signing import Keyring
+from tests.answering import HERE, Answers, answering
 
 SOON = 30.0
 
@@ -22,13 +24,13 @@ def note(tmp_path: Path, size: int) -> Note:
     return Keyring(tmp_path).sign(checkpoint)
 
 
-class Taker(http.server.BaseHTTPRequestHandler):
+class Taker(Answers):
     """Answers as its server is told: a status, a redirect, or not at all."""
 
-    def do_POST(self) -> None:
+    def respond(self) -> None:
         server = self.server
         assert isinstance(server, Server)
-        body = self.rfile.read(int(self.headers["content-length"]))
+        body = self.body()
         server.asked += 1
         answer = server.answers.pop(0) if server.answers else 200
         if answer == 0:
@@ -42,13 +44,10 @@ class Taker(http.server.BaseHTTPRequestHandler):
         self.send_header("content-length", "0")
         self.end_headers()
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        del format, args
 
-
-class Server(http.server.ThreadingHTTPServer):
+class Server(ThreadingHTTPServer):
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Taker)
+        super().__init__(HERE, Taker)
         self.answers: list[int] = []
         self.taken: list[bytes] = []
         self.asked = 0
@@ -61,13 +60,16 @@ class Server(http.server.ThreadingHTTPServer):
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with Server() as running:
-        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
-        thread.start()
+    running = Server()
+    with answering(running):
         yield running
         running.release.set()
-        running.shutdown()
-        thread.join()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the end wait for the last one for a moment."""
+    monkeypatch.setattr(anchors, "_GRACE", 0.1)
 
 
 class Failures:
@@ -101,6 +103,7 @@ async def test_a_file_takes_one_checkpoint_after_the_other(
     assert parse_notes(file.read_bytes()) == written
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_a_file_that_is_a_link_is_not_followed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, failures: Failures
 ) -> None:
@@ -150,6 +153,7 @@ async def test_only_the_newest_is_sent_after_a_failure(
     assert [parse_notes(body)[0].checkpoint.size for body in server.taken] == [3]
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_a_server_that_hangs_holds_nobody_up(
     tmp_path: Path, server: Server, caplog: pytest.LogCaptureFixture, failures: Failures
 ) -> None:

@@ -260,7 +260,8 @@ async def test_a_scope_within_work_is_left_when_its_turn_is_not_yet() -> None:
 
     async def work() -> str:
         with anyio.CancelScope() as scope:
-            loop.call_soon(loop.call_soon, scope.cancel)  # when it waits for its turn
+            # It waits for its turn by then.
+            loop.call_soon(lambda: loop.call_soon(scope.cancel))
             await asyncio.sleep(0)
             return "not cancelled"
         await asyncio.sleep(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 
@@ -39,6 +40,11 @@ async def until(condition: Callable[[], Awaitable[object]]) -> None:
             await asyncio.sleep(0.001)
 
 
+async def asleep(scene: Scene) -> bool:
+    """Return whether a run that sleeps after its call does so."""
+    return bool(scene.run_id) and len(await scene.events()) > 2
+
+
 class Living(Scene):
     """A scene whose host has joined, and looks often."""
 
@@ -49,11 +55,7 @@ class Living(Scene):
             asyncio.TaskGroup() as tasks,
         ):
             task = tasks.create_task(self.run())
-
-            async def waits() -> bool:
-                return bool(self.run_id) and len(await self.events()) > 2
-
-            await until(waits)
+            await until(partial(asleep, self))
             number = await self.store.request(self.run_id, kind, BOB, "no more")
 
             async def answered() -> bool:
@@ -124,7 +126,7 @@ async def test_host_that_drives_nothing_does_what_is_asked_of_itself() -> None:
 async def test_first_of_two_requests_is_the_one_that_is_recorded() -> None:
     scene = Scene(sleeps)
     task = asyncio.create_task(scene.run())
-    await asyncio.sleep(0.01)
+    await until(partial(asleep, scene))
 
     ends = await asyncio.gather(
         *(
@@ -143,7 +145,7 @@ async def test_first_of_two_requests_is_the_one_that_is_recorded() -> None:
 async def test_caller_that_is_cancelled_too_stays_cancelled() -> None:
     scene = Scene(sleeps)
     task = asyncio.create_task(scene.run())
-    await asyncio.sleep(0.01)
+    await until(partial(asleep, scene))
 
     cancelled = RunCancelled(actor=BOB, reason="first")
     asked = asyncio.create_task(scene.host.under_way.stop(scene.run_id, cancelled))

@@ -145,10 +145,9 @@ async def test_who_hangs_up_before_its_run_has_begun_starts_none(
     await asyncio.wait([waiting])
     assert isinstance(office.tools, Slow)
     office.tools.let.set()
-    await asyncio.sleep(0.01)
+    await until(lambda: office.service.line.present == 0)
 
     assert len(await office.scene.store.runs(10)) == 1
-    assert office.service.line.present == 0
 
 
 async def test_a_run_that_is_waited_for_begins_before_its_start_is_durable(

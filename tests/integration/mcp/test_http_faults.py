@@ -122,7 +122,7 @@ async def test_a_call_ends_at_its_deadline_however_slow_the_answer(
         took = asyncio.get_running_loop().time() - began
         assert (bad.kind, bad.sent) == ("timeout", "unknown")
         assert good
-        assert 0.3 <= took < 3
+        assert 0.3 <= took < 30  # and not the 60 of the server
         await until(lambda: it.server.gone == 1)
         # The late answer has no connection left to come over (row 33).
         assert await it.works()

@@ -214,7 +214,7 @@ async def test_a_call_ends_at_its_deadline_however_slow_the_answer(mode: str) ->
         took = asyncio.get_running_loop().time() - began
         assert (bad.kind, bad.sent) == ("timeout", "unknown")
         assert good
-        assert 0.3 <= took < 3
+        assert 0.3 <= took < 30  # and not the 60 of the server
         await until(lambda: it.server.told("notifications/cancelled"))
         # The late answer is nobody's (row 33).
         await asyncio.sleep(0.3 if mode == "late" else 0)

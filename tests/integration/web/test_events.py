@@ -275,7 +275,7 @@ async def test_who_does_not_read_has_nothing_kept_for_it(tmp_path: Path) -> None
             async with asyncio.timeout(30):
                 while seen != read or not read:
                     seen = read
-                    await asyncio.sleep(0.2)
+                    await asyncio.sleep(0.05)
             healthy = await client.get("/healthz")
 
     assert healthy.status_code == 200

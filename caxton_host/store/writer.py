@@ -132,11 +132,12 @@ class Writer:
     def _is_alone(self, line: Line) -> bool:
         """Whether no other waits, nor did of late, and a commit may be here."""
         return (
-            self._committer.inline
+            (self._last is line or self._over)
+            and self._committer.inline
             and not self._committing
             and len(self._pending) <= BATCH
             and all(group.line is line for group in self._pending)
-            and (self._last is line or (self._over and self._is_light()))
+            and (self._last is line or self._is_light())
         )
 
     def _is_light(self) -> bool:

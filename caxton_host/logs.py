@@ -181,9 +181,7 @@ class Behind(logging.Handler):
         """Have a record written."""
         try:
             self._waiting.put_nowait(_Said.by(record))
-        except Full:
-            self._lost += 1
-        except Exception:  # noqa: BLE001 -- whoever logs is not to blame for its words
+        except Exception:  # noqa: BLE001 -- no room, or its words do not fit
             self._lost += 1
 
     def _drain(self) -> None:

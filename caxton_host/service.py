@@ -262,7 +262,7 @@ class Service:
         Raises:
             NotFoundError, ForbiddenError: It is not to be resumed by *who*.
 
-            UsageError: It has ended.
+            UsageError: It has ended, or its agent is not configured any more.
 
             Suspend: It waits for a person.
 

@@ -201,4 +201,4 @@ async def _there(there: There) -> list[Mapping[str, Any]]:
     from ..remote.documents import mappings
 
     async with there.reach() as remote:
-        return [*mappings(await remote.get("/agents"), "agents")]
+        return mappings(await remote.get("/agents"), "agents")

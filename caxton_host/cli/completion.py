@@ -7,10 +7,10 @@ Nothing is started for it, and nothing complained of: what is not known is not s
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
@@ -21,8 +21,6 @@ from .screen import show
 
 if TYPE_CHECKING:
     from ..config import Config
-    from ..core.runs import RunRow
-    from ..ports import TokenRow
     from ..store.sql import SqlStore
 
 __all__ = ["command", "servers", "suspended", "tokens", "tools"]
@@ -83,31 +81,30 @@ def suspended(
     ctx: click.Context, _: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Return the suspended runs whose ids go on from *incomplete*, the newest first."""
-    config = _config(ctx)
-    found: list[RunRow] = []
-    if config is not None:
-        with suppress(CaxtonError):
-            found = wait(_suspended(config))
-    return [
-        CompletionItem(row.run_id, help=row.agent)
-        for row in found
-        if row.run_id.startswith(incomplete)
-    ]
+    return _items(ctx, incomplete, _suspended)
 
 
 def tokens(
     ctx: click.Context, _: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Return the tokens that let somebody in, whose ids go on from *incomplete*."""
+    """Return the tokens that are not revoked, whose ids go on from *incomplete*."""
+    return _items(ctx, incomplete, _tokens)
+
+
+def _items(
+    ctx: click.Context,
+    incomplete: str,
+    ask: Callable[[Config], Coroutine[Any, Any, Mapping[str, str]]],
+) -> list[CompletionItem]:
     config = _config(ctx)
-    found: list[TokenRow] = []
+    found: Mapping[str, str] = {}
     if config is not None:
         with suppress(CaxtonError):
-            found = wait(_tokens(config))
+            found = wait(ask(config))
     return [
-        CompletionItem(row.id, help=row.name)
-        for row in found
-        if row.revoked_at is None and row.id.startswith(incomplete)
+        CompletionItem(key, help=about)
+        for key, about in found.items()
+        if key.startswith(incomplete)
     ]
 
 
@@ -137,14 +134,16 @@ async def _met(config: Config) -> set[str]:
     return {f"{server}/{tool}" for server, tool in found}
 
 
-async def _suspended(config: Config) -> list[RunRow]:
+async def _suspended(config: Config) -> dict[str, str]:
     async with _near(config) as store:
-        return await store.runs(_MOST, state="suspended") if store else []
+        rows = await store.runs(_MOST, state="suspended") if store else []
+    return {row.run_id: row.agent for row in rows}
 
 
-async def _tokens(config: Config) -> list[TokenRow]:
+async def _tokens(config: Config) -> dict[str, str]:
     async with _near(config) as store:
-        return await store.tokens() if store else []
+        rows = await store.tokens() if store else []
+    return {row.id: row.name for row in rows if row.revoked_at is None}
 
 
 @asynccontextmanager

@@ -136,7 +136,7 @@ async def _there(there: There) -> Sequence[Mapping[str, JSON]]:
     from ..remote.documents import mappings
 
     async with there.reach() as remote:
-        return [*mappings(await remote.get("/servers"), "servers")]
+        return mappings(await remote.get("/servers"), "servers")
 
 
 def _known_of(live: JSON, as_of: JSON) -> str:

@@ -149,7 +149,7 @@ async def _there(host: There, server: str | None) -> list[Document]:
     from ..remote.documents import mappings
 
     async with host.reach() as remote:
-        return [*mappings(await remote.get("/tools", server=server), "tools")]
+        return mappings(await remote.get("/tools", server=server), "tools")
 
 
 @click.command("show")

@@ -171,15 +171,16 @@ class Connection:
     def _promised(self) -> Iterator[tuple[str, Mapping[str, JSON]]]:
         """Yield what the tools promise of their answers, where that can be checked."""
         for name, offer in self.offers.items():
-            schema = decode_trusted(offer.definition).get("outputSchema")
-            if not isinstance(schema, dict):
+            said = decode_trusted(offer.definition).get("outputSchema")
+            if not isinstance(said, dict):
                 continue
+            schema = cast("dict[str, JSON]", said)
             try:
-                bounded(cast("dict[str, JSON]", schema))
+                bounded(schema)
             except BadBytes as exc:
                 self._unchecked(name, exc)
             else:
-                yield name, cast("dict[str, JSON]", schema)
+                yield name, schema
 
     def _unchecked(self, tool: str, why: BadBytes) -> None:
         said = plain(str(why), self._redact, 200)

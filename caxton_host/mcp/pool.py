@@ -330,8 +330,7 @@ class McpTools:
             ServerUnavailable: One that is ``required`` cannot be read.
         """
         asked = [self._pool[self._keys[name]] for name in servers if name in self._keys]
-        wanted = [server for server in asked if server.config.resources is not None]
-        found = await _each([server.resources(scope) for server in wanted])
+        found = await _each([server.resources(scope) for server in asked])
         return [one for some in found for one in some]
 
     async def call_tool(self, request: ToolRequest) -> Completed:

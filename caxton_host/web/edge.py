@@ -156,7 +156,7 @@ class Edge:
     ) -> None:
         again = replayed(body, receive)
         if scope["path"].rstrip("/") == MCP:
-            await self._mcp(scope, body, scope["caxton.principal"], again, send)
+            await self._mcp(scope, body, again, send)
             return
         scope["caxton.body"] = await self._value(headers, body)
         await self.app(scope, again, send)
@@ -185,7 +185,7 @@ class Edge:
         return load_json(body, limit=self.bodies.most)
 
     async def _mcp(
-        self, scope: Scope, body: bytes, who: Principal, receive: Receive, send: Send
+        self, scope: Scope, body: bytes, receive: Receive, send: Send
     ) -> None:
         """Hand on a message of the Model Context Protocol; a call with a ticket."""
         try:
@@ -200,7 +200,7 @@ class Edge:
             await self.app(scope, receive, send)
             return
         try:
-            ticket = self.line.take(who.key)
+            ticket = self.line.take(scope["caxton.principal"].key)
         except OverloadedError as exc:
             found = problem_of(exc)
             await rpc_error(

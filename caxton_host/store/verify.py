@@ -21,7 +21,7 @@ from itertools import islice
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from ..core.audit import Chains, Fault, Stored, Verdict
 from ..core.checkpoint import Note
@@ -80,8 +80,11 @@ def _verify(
     try:
         try:
             return _look(engine, stream, trusted, outside, lenient=False)
-        except sqlite3.OperationalError as exc:
-            if hasattr(exc, "sqlite_errorcode"):
+        except (sqlite3.OperationalError, OperationalError) as exc:
+            cause = exc.orig if isinstance(exc, OperationalError) else exc
+            if not isinstance(cause, sqlite3.Error) or hasattr(
+                cause, "sqlite_errorcode"
+            ):
                 raise
             # The driver's own: a text that is none. Reading such takes twice as long.
             return _look(engine, stream, trusted, outside, lenient=True)
@@ -99,7 +102,6 @@ def _look(
 ) -> Verdict:
     shared = engine.dialect.name == "postgresql"
     order = [xid, events.c.position] if shared else [events.c.position]
-    # Only behind the scan all erasures are known: a run may be erased meanwhile.
     chains = Chains(erasable=_is_run)
     with (
         _connected(engine, lenient=lenient) as before,
@@ -109,6 +111,9 @@ def _look(
         _tree(connection) as grown,
     ):
         roots = Roots(claims(said, outside, trusted), grown, numbered=not shared)
+        # A run may be erased during the scan: only of one that was erased before it,
+        # no payload may be there, and only behind it, all erasures are known.
+        restorable = erased_runs(connection)
         if stream is None:
             _whole(connection, order, chains, roots)
         else:
@@ -116,6 +121,7 @@ def _look(
         if chains.erased:
             known = erased_runs(connection)
             chains.excuse({name: one.events for name, one in known.items()})
+        chains.refuse_restored(restorable)
         faults = [*chains.faults, *_blobs(connection)]
         return roots.verdict(chains, faults)
 

@@ -6,7 +6,7 @@ import json
 import random  # noqa: TID251 -- seeded: what to change
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from caxton_host import codec
 from caxton_host.core.bundle import Sealed
@@ -47,15 +47,15 @@ def _value(chance: random.Random, lines: Lines, at: int) -> None:
         line = json.loads(lines[at])
     except (ValueError, RecursionError):
         return
-    root = {"": line}
+    root: dict[str, Any] = {"": line}
     holder: Any = root
     key: Any = ""
     while (
         isinstance(holder[key], list | dict) and chance.random() < 0.8 and holder[key]
     ):
         holder = holder[key]
-        keys = holder if isinstance(holder, dict) else range(len(holder))
-        key = chance.choice(list(keys))
+        keys = range(len(holder)) if isinstance(holder, list) else holder
+        key = chance.choice([*keys])
     holder[key] = chance.choice(VALUES)(chance, holder[key])
     if chance.random() < 0.15:
         del holder[key]
@@ -73,14 +73,15 @@ def _near(chance: random.Random, value: object) -> object:
     return chance.choice((value + 1, value - 1, float(value), str(value), bool(value)))
 
 
-def _shape(chance: random.Random, value: object) -> object:
+def _shape(chance: random.Random, value: Any) -> object:  # noqa: ANN401 -- of JSON
     """Return the same in another shape: a map for a list, say."""
     if isinstance(value, list):
-        items: list[object] = value
+        items = cast("list[Any]", value)
         texts = {str(item): item for item in items}
-        return chance.choice((texts, items[:-1], items * 2, items[::-1], tuple(texts)))
+        return chance.choice((texts, items[:-1], items * 2, items[::-1], [*texts]))
     if isinstance(value, dict):
-        return chance.choice(([value], [*value], {**value, "extra": 1}))
+        known = cast("dict[str, Any]", value)
+        return chance.choice(([known], [*known], {**known, "extra": 1}))
     return chance.choice(([value], {"": value}, str(value)))
 
 

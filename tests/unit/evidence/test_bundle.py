@@ -265,30 +265,30 @@ def test_what_is_too_large_is_not_read(tmp_path: Path) -> None:
         read_bundle(file)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"$type": "caxton.bundle/v2"}, "not caxton.bundle/v1"),
-        ({"blobs": -1}, "a number"),
-        ({"blobs": True}, "a number"),
-        ({"blobs": format_.MAX_BLOBS + 1}, "a number"),
-        ({"checkpoint": 1}, "a text"),
-        ({"checkpoint": ""}, "a text"),
-        ({"checkpoint": "\x1b[2J"}, "a text"),
-        ({"earlier": {}}, "not a list"),
-        ({"earlier": [1]}, "something else"),
-        ({"earlier": [{}]}, "its keys"),
-        ({"earlier": [{"checkpoint": "x", "proof": []}] * 65}, "more than 64"),
-        ({"key": "AA" * 32}, "in hex"),
-        ({"key": "aa" * 31}, "in hex"),
-        ({"key": "x"}, "in hex"),
-        ({"key": None}, "in hex"),
-        ({"run": "b"}, "that of the run"),
-        ({"streams": []}, "no stream"),
-        ({"run": "\u0663"}, "a text"),
-        ({"extra": 1}, "its keys"),
-    ],
-)
+HEADERS: list[tuple[dict[str, object], str]] = [
+    ({"$type": "caxton.bundle/v2"}, "not caxton.bundle/v1"),
+    ({"blobs": -1}, "a number"),
+    ({"blobs": True}, "a number"),
+    ({"blobs": format_.MAX_BLOBS + 1}, "a number"),
+    ({"checkpoint": 1}, "a text"),
+    ({"checkpoint": ""}, "a text"),
+    ({"checkpoint": "\x1b[2J"}, "a text"),
+    ({"earlier": {}}, "not a list"),
+    ({"earlier": [1]}, "something else"),
+    ({"earlier": [{}]}, "its keys"),
+    ({"earlier": [{"checkpoint": "x", "proof": []}] * 65}, "more than 64"),
+    ({"key": "AA" * 32}, "in hex"),
+    ({"key": "aa" * 31}, "in hex"),
+    ({"key": "x"}, "in hex"),
+    ({"key": None}, "in hex"),
+    ({"run": "b"}, "that of the run"),
+    ({"streams": []}, "no stream"),
+    ({"run": "\u0663"}, "a text"),
+    ({"extra": 1}, "its keys"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), HEADERS)
 def test_a_header_that_is_none_is_refused(
     change: dict[str, object], words: str
 ) -> None:

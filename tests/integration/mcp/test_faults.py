@@ -127,6 +127,22 @@ async def test_a_call_may_be_less_patient_than_its_server(faulty: Faulty) -> Non
     assert (caught.value.kind, caught.value.sent) == ("timeout", "unknown")
 
 
+@pytest.mark.parametrize("mode", ["wrong_id", "null_id", "twice"])
+async def test_an_answer_with_a_wrong_id_fails_no_call_beside_it(
+    faulty: Faulty, events: list[Event], mode: str
+) -> None:
+    act = {"act": ToolOptions(timeout=0.3)}
+    async with faulty(mode, timeout=60.0, tools=act) as tools, asyncio.timeout(20):
+        await tools.offered(["faulty"])
+        calls = [tools.call_tool(request(tool)) for tool in ("act", *["echo"] * 8)]
+        acted, *others = await asyncio.gather(*calls, return_exceptions=True)
+    assert [getattr(one, "message", one) for one in others] == ["fine"] * 8
+    if mode != "twice":
+        assert isinstance(acted, ToolError)
+        assert (acted.kind, acted.sent) == ("timeout", "unknown")
+    assert names(events) == ["ServerConnected"]
+
+
 async def test_a_late_answer_is_dropped(faulty: Faulty, events: list[Event]) -> None:
     async with faulty("late", timeout=0.4) as tools:
         await tools.offered(["faulty"])

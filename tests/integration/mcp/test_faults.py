@@ -249,6 +249,27 @@ async def test_a_call_waits_for_a_slot_no_longer_than_its_deadline(
         assert (await tools.call_tool(request("echo"))).message == "fine"
 
 
+async def test_a_start_does_not_count_as_the_time_of_a_call(faulty: Faulty) -> None:
+    async with faulty("slow_start", timeout=0.3) as tools:
+        # The start takes 1.5 s.
+        assert (await tools.call_tool(request("echo"))).message == "fine"
+
+
+async def test_a_call_waits_for_a_start_as_long_as_a_start_may_take(
+    faulty: Faulty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = Restart(backoff=60.0)
+    async with (
+        faulty("silent", timeout=60.0, start_timeout=0.2, restart=late) as tools,
+        asyncio.timeout(20),
+    ):
+        failed = await failing(tools)
+        assert (failed.kind, failed.sent) == ("transport", "no")
+        monkeypatch.setattr("caxton_host.mcp.supervisor._PATIENCE", 0.1)
+        waited = await failing(tools)  # for an attempt that comes after the backoff
+        assert (waited.kind, waited.sent) == ("timeout", "no")
+
+
 async def test_secrets_are_taken_out_of_answers(faulty: Faulty) -> None:
     async with faulty("tells_environment") as tools:
         answer = await tools.call_tool(request("act"))

@@ -48,7 +48,10 @@ STARTS = {
 
 
 #: Their last word is an answer, and not the end of the stream.
-_STAYING = {"asks", "changes", "floods", "late_and_large", "reports", "twice"}
+_STAYING = {
+    *("asks", "changes", "floods", "late_and_large", "reports", "twice"),
+    "wrong_id_first",
+}
 
 
 class FaultySse(FaultyHttp):

@@ -36,7 +36,7 @@ from .core.runs import ENDS
 from .drive import Driver
 from .errors import NotKeptError, Suspend
 from .gateway import Gateway
-from .manifests import check_input
+from .manifests import read
 from .ports import (
     Clock,
     EventLog,
@@ -135,8 +135,7 @@ class Executor:
         request = replace(request, limits=limits, context=context)
         setting = self._setting(prepared, offered, self.redact.value(found.record))
         started = started_as(request, setting, catalogue, self.redact)
-        manifest = check_input(request.module, started.input)
-        execution = start_of(run_id, started, manifest, request.trace)
+        execution = start_of(run_id, started, read(request.module), request.trace)
         with self.telemetry.run(execution) as span:
             definitions = {
                 offer.definition_sha256: offer.definition

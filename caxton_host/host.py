@@ -27,7 +27,7 @@ from .errors import UsageError
 from .executor import Executor, unwatched
 from .ports import RunScope, ToolSource
 from .recording import Recording
-from .starts import ForkRequest, RunRequest
+from .starts import ForkRequest, RunRequest, check_request
 
 __all__ = ["ForkRequest", "Host", "RunRequest", "unwatched"]
 
@@ -91,6 +91,7 @@ class Host(Executor):
         )
         with self.admission, self._keeping(run_id):
             scope = self._scope(given, request.private)
+            check_request(request, self.redact)
             async with self.tools.open(scope) as tools:
                 await self.begin(scope, request, tools, on_started, ahead=ahead)
         return run_id

@@ -22,12 +22,14 @@ from .core.payloads import settled
 from .core.redact import Redactor
 from .core.terms import Terms
 from .errors import BadBytes, UsageError
+from .manifests import check_input
 from .ports import Prepared
 
 __all__ = [
     "ForkRequest",
     "RunRequest",
     "Setting",
+    "check_request",
     "forked_as",
     "grants_digest",
     "started_as",
@@ -153,6 +155,32 @@ def with_prompt(
     return {**context, "prompt": filled.text}
 
 
+def check_request(request: RunRequest, redact: Redactor) -> None:
+    """
+    Judge the input of a run. Do this before a server is started for it.
+
+    Args:
+        request: What was asked for.
+
+        redact: Takes secrets out of the input: the agent gets what is left.
+
+    Raises:
+        UsageError: The input cannot be recorded, is too large, or does not match the
+            ``input_schema`` of the agent.
+    """
+    value = redact.value(request.input)
+    try:
+        size = len(codec.encode(value))
+    except BadBytes as exc:
+        raise UsageError(f"the input is {exc}", fix="pass what JSON can say") from None
+    if size > request.limits.input:
+        raise UsageError(
+            f"the input has {size} bytes, of {request.limits.input} allowed",
+            fix="pass less, or raise limits.input of the agent",
+        )
+    check_input(request.module, value)
+
+
 def started_as(
     request: RunRequest, setting: Setting, catalogue: Catalogue, redact: Redactor
 ) -> RunStarted:
@@ -167,27 +195,14 @@ def started_as(
         catalogue: The names it has for tools.
 
         redact: Takes secrets out of input and context.
-
-    Raises:
-        UsageError: The input cannot be recorded, or is too large.
     """
-    value = redact.value(request.input)
-    try:
-        size = len(codec.encode(value))
-    except BadBytes as exc:
-        raise UsageError(f"the input is {exc}", fix="pass what JSON can say") from None
-    if size > request.limits.input:
-        raise UsageError(
-            f"the input has {size} bytes, of {request.limits.input} allowed",
-            fix="pass less, or raise limits.input of the agent",
-        )
     return RunStarted(
         agent=request.agent,
         actor=request.actor,
         module_sha256=setting.prepared.sha256,
         abi=setting.prepared.abi,
         entry=request.entry,
-        input=value,
+        input=redact.value(request.input),
         context=redact.value(request.context),
         limits=request.limits.to_payload(),
         seed=setting.seed.hex(),

@@ -146,10 +146,13 @@ def _there(
 
 async def _run(told: Told, request: RunRequest) -> Recording:
     from ..bootstrap import running
+    from ..core.redact import Redactor
     from ..recording import Recording
+    from ..starts import check_request
     from .asking import ask_here
 
     config, frame = told.config, told.frame
+    check_request(request, Redactor(config.secrets))
 
     def started(run_id: str) -> None:
         began(run_id)

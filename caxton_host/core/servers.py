@@ -55,7 +55,7 @@ class ToolOptions:
 
         message_template: The message, with ``{dotted.path}`` placeholders.
 
-        timeout: Seconds a call may take in all, instead of the server's.
+        timeout: Seconds for each send of a call, instead of the server's.
 
         record: What the log keeps of its answers.
 
@@ -227,7 +227,7 @@ class ServerConfig:
 
         oauth: How its tokens are got, if it wants any.
 
-        timeout: Seconds a call may take in all.
+        timeout: Seconds for each send of a call, and before that for its turn.
 
         connect_timeout: Seconds for a connection to its address, for servers that
             have one.

@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 _LONGEST_BACKOFF = 60.0
 
-#: Seconds that a run waits for a server beyond its time to start.
+#: Seconds that a call or a run waits for a server beyond its time to start.
 _PATIENCE = 5.0
 
 _KEY = "io.caxton/idempotency-key"
@@ -104,7 +104,12 @@ class Server:
     # -- for runs --------------------------------------------------------------
 
     async def call(self, request: ToolRequest) -> Completed:
-        """Make a call within its one deadline. See `McpTools.call_tool`."""
+        """
+        Make a call. See `McpTools.call_tool`.
+
+        Its timeout bounds the wait for a slot, and then the send. A start of the server
+        in between has the bound of a start.
+        """
         options = self._options(request.tool)
         now = asyncio.get_running_loop().time()
         wait, tell = options.slow_response_threshold, request.on_progress
@@ -121,9 +126,8 @@ class Server:
     ) -> Completed:
         seconds = options.timeout or self.config.timeout
         seconds = min(seconds, request.timeout or seconds)
-        deadline = now + seconds
-        async with self._gate.entered(deadline, seconds):
-            connection = await self._usable(deadline, seconds)
+        async with self._gate.entered(now + seconds, seconds):
+            connection = await self._usable(seconds)
             _check_pin(connection, request)
             meta: dict[str, JSON] = {_KEY: request.idempotency_key}
             meta.update(self._trace_context())
@@ -134,25 +138,29 @@ class Server:
                 request.tool,
                 params,
                 meta,
-                deadline,
+                asyncio.get_running_loop().time() + seconds,
                 request.on_progress,
                 request.on_resend,
             )
         self._latency.add(done.duration_us)
         return done
 
-    async def _usable(self, deadline: float, seconds: float) -> Connection:
+    async def _usable(self, seconds: float) -> Connection:
+        """Return a connection that takes a call, within *seconds* once it is there."""
         now = self._current
         if now is not None and now.ready:
             return now
-        return await by(deadline, self._ready(deadline), seconds)
-
-    async def _ready(self, deadline: float) -> Connection:
-        connection = await self._connected()
+        clock = asyncio.get_running_loop().time
+        patience = self.config.start_timeout + _PATIENCE
+        connection = await by(clock() + patience, self._connected(), patience)
         if connection is None:
             why = f"the server {self.config.name} is down"
             fix = self._access.fix if self._access else ""
             raise ToolError("transport", "no", why, fix=fix)
+        deadline = clock() + seconds
+        return await by(deadline, self._refreshed(connection, deadline), seconds)
+
+    async def _refreshed(self, connection: Connection, deadline: float) -> Connection:
         try:
             if await connection.refresh(deadline):
                 self._learn(connection)
@@ -163,10 +171,8 @@ class Server:
 
     async def offers(self) -> list[Offer]:
         """Return what the server offers; nothing if it is down and may be."""
-        seconds = self.config.start_timeout + _PATIENCE
-        deadline = asyncio.get_running_loop().time() + seconds
         try:
-            connection = await self._usable(deadline, seconds)
+            connection = await self._usable(self.config.start_timeout)
             return list(connection.offers.values())
         except ToolError as exc:
             if self._disabled and self.problem is None:
@@ -190,9 +196,9 @@ class Server:
         wanted, seconds = self.config.resources, self.config.timeout
         if wanted is None:
             return []
-        deadline = asyncio.get_running_loop().time() + seconds
         try:
-            connection = await self._usable(deadline, seconds)
+            connection = await self._usable(seconds)
+            deadline = asyncio.get_running_loop().time() + seconds
             found = await connection.resources(wanted, scope, deadline)
         except ToolError as exc:
             error = f"{exc.kind}: {exc}"

@@ -13,6 +13,7 @@ import pytest
 from caxton_host import bootstrap
 from caxton_host.config import Paths
 from caxton_host.core.calls import JSON
+from caxton_host.core.manifest import section
 from caxton_host.core.places import Places
 from tests import standin
 
@@ -74,6 +75,17 @@ def test_a_slow_call_is_told_while_it_lasts(shell: Shell) -> None:
 
 
 # -- what goes in --------------------------------------------------------------
+
+
+def test_input_that_the_agent_does_not_take_starts_no_server(shell: Shell) -> None:
+    faulty(shell, "sound")
+    takes = b'{"name": "a", "input_schema": {"type": "array"}}'
+    module = guest(call("mcp__demo__act")) + section(takes)
+    refused = run(shell, module, "-i", '"Oslo"')
+    assert refused.code == 2
+    assert "the input is not what the agent takes" in refused.err
+    assert not (shell.folder / "state").exists()  # which the server writes first
+    assert run(shell, module, "-i", "[]").code == 0
 
 
 @pytest.mark.parametrize("given", ["text", "file", "pipe", "nothing"])

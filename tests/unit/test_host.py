@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NoReturn
 
 import pytest
 
@@ -26,6 +27,7 @@ from caxton_host.core.events import (
 )
 from caxton_host.core.grants import Grant
 from caxton_host.core.limits import Limits
+from caxton_host.core.manifest import section
 from caxton_host.core.redact import Redactor
 from caxton_host.core.runs import ENDS
 from caxton_host.errors import (
@@ -45,6 +47,7 @@ from caxton_host.ports import (
     Prepared,
     Refused,
     Reservation,
+    RunScope,
     ToolRequest,
     Trace,
 )
@@ -643,6 +646,24 @@ async def test_input_without_a_stored_form_is_refused() -> None:
     scene.request = replace(scene.request, input=2**70)
 
     with pytest.raises(UsageError, match="input"):
+        await scene.run()
+    assert await nothing_written(scene)
+
+
+@pytest.mark.parametrize("given", ["Oslo", ["Oslo"] * 10])
+async def test_input_is_judged_before_a_server_is_started_for_it(given: JSON) -> None:
+    class Unopened(FakeTools):
+        def open(self, scope: RunScope) -> NoReturn:
+            raise AssertionError(f"tools were opened for {scope.run_id}")
+
+    scene = Scene(calling(), tools=Unopened(ANSWERS))
+    schema = b'{"name": "a", "input_schema": {"type": "array"}}'
+    scene.limit(input=20)
+    scene.request = replace(
+        scene.request, input=given, module=b"\0asm\1\0\0\0" + section(schema)
+    )
+
+    with pytest.raises(UsageError, match=r"what the agent takes|of 20 allowed"):
         await scene.run()
     assert await nothing_written(scene)
 

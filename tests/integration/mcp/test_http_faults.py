@@ -147,7 +147,7 @@ async def test_a_server_hears_that_nobody_waits_any_more(*, legacy: bool) -> Non
             assert it.server.told("notifications/cancelled") == []
 
 
-@pytest.mark.parametrize("mode", ["string_id", "twice"])
+@pytest.mark.parametrize("mode", ["string_id", "twice", "wrong_id_first"])
 async def test_what_can_be_understood_is_an_answer(mode: str) -> None:
     async with scene(mode) as it:
         assert await it.works()

@@ -12,6 +12,7 @@ import contextlib
 import os
 import secrets
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING
@@ -89,6 +90,7 @@ async def running(  # noqa: PLR0913 -- what a host is made of
     load: Callable[[], Config] | None = None,
     served: bool = False,
     kinds: Mapping[str, OfHost] = _NOTHING,
+    compiling: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> AsyncGenerator[Running]:
     """
     Bring up a host, and take it down in the end.
@@ -111,6 +113,8 @@ async def running(  # noqa: PLR0913 -- what a host is made of
             ``telemetry.scrape``.
 
         kinds: What it does besides when it is asked, by kind of request.
+
+        compiling: See `WasmSandbox`.
     """
     redact = Redactor(config.secrets)
     async with contextlib.AsyncExitStack() as stack:
@@ -155,7 +159,7 @@ async def running(  # noqa: PLR0913 -- what a host is made of
             )
             eras.settle(store)
             sandbox = await stack.enter_async_context(
-                open_sandbox(paths, config.places, counts.worker)
+                open_sandbox(paths, config.places, counts.worker, compiling)
             )
             clock = SystemClock()
             stream = new_stream(clock)
@@ -308,12 +312,15 @@ def usable_store() -> Generator[None]:
 
 @contextlib.asynccontextmanager
 async def open_sandbox(
-    paths: Paths, places: Places, on_worker: Callable[[str], None] = lambda _: None
+    paths: Paths,
+    places: Places,
+    on_worker: Callable[[str], None] = lambda _: None,
+    compiling: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> AsyncGenerator[Sandbox]:
     """
     Bring up the sandbox. This process becomes unreadable to its workers.
 
-    See `WasmSandbox` for *on_worker*.
+    See `WasmSandbox` for *on_worker* and *compiling*.
     """
     from .sandbox import WasmSandbox  # noqa: PLC0415 -- 20 ms
     from .sandbox.confine import harden_host  # noqa: PLC0415 -- 10 ms
@@ -327,6 +334,7 @@ async def open_sandbox(
         guests=places.guests,
         compute=places.compute,
         on_worker=on_worker,
+        compiling=compiling,
     ) as sandbox:
         yield sandbox
 

@@ -75,13 +75,17 @@ async def _at_once(_: float) -> None:
 
 @dataclass(slots=True)
 class _Sends:
-    """How often a call was sent, whoever wanted it."""
+    """How often a call was sent, whoever wanted it, and since when."""
 
     attempt: int
+    began: int
 
-    def counted(self, done: Completed) -> Completed:
-        """Return an answer that knows how often it was asked for."""
-        return done if self.attempt == 1 else replace(done, attempts=self.attempt)
+    def counted(self, done: Completed, now: int) -> Completed:
+        """Return an answer with the number and the duration of all attempts."""
+        if self.attempt == 1:
+            return done
+        took = max(now - self.began, done.duration_us)
+        return replace(done, attempts=self.attempt, duration_us=took)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +197,7 @@ class Gateway(Judge):
         """
         route = self.routes[call.name]
         sent: Sent = "no" if attempt == 1 else "unknown"
-        sends = _Sends(attempt)
+        sends = _Sends(attempt, self.now())
         for tries in count(1):
             try:
                 done = await self._send(call, route, sends, terms)
@@ -202,7 +206,7 @@ class Gateway(Judge):
                 if not route.retry.again(route.effect, exc.kind, sent, sends=tries):
                     return self._failed(route, exc, sent, terms)
             else:
-                return self._taken(route, sends.counted(done), terms)
+                return self._taken(route, sends.counted(done, self.now()), terms)
             await self._send_again(call, route, sends, tries, sent)
         raise AssertionError  # pragma: no cover -- the loop returns or raises
 

@@ -56,6 +56,9 @@ COMMANDS = {
 #: Those that are for this machine alone.
 _HERE = {"db", "demo", "doctor", "init", "mcp", "serve"}
 
+#: Options that those cannot have.
+_OF_HOSTS = {"host", "token_file", "plain_http"}
+
 #: What comes of a value that is not what it was taken for.
 _UNREADABLE = (
     *(ArithmeticError, AssertionError, AttributeError),
@@ -228,8 +231,37 @@ def _misused(exc: click.ClickException) -> int:
     else:
         path = where.command_path if where else "caxton"
         # Choices come on lines of their own, behind tabs.
-        complain(exc.format_message().replace("\n\t", " "), f"see {path} --help")
+        message = exc.format_message().replace("\n\t", " ")
+        complain(message, _misplaced(exc) or f"see {path} --help")
     return USAGE
+
+
+def _misplaced(exc: click.ClickException) -> str | None:
+    """Return how an option is typed that only ``caxton`` itself has by that name."""
+    if not isinstance(exc, click.NoSuchOption) or exc.ctx is None:
+        return None
+    ctx, root = exc.ctx, exc.ctx.find_root()
+    path = ctx.command_path.removeprefix("caxton ")
+    for option in _options(root):
+        if exc.option_name not in option.opts:
+            continue
+        fixes = [
+            f"caxton {path} {_shown(own.opts[0], own, ctx)} ..."
+            for own in _options(ctx)
+            if own.name == option.name
+        ]
+        if path.partition(" ")[0] not in _HERE or option.name not in _OF_HOSTS:
+            fixes.append(f"caxton {_shown(exc.option_name, option, root)} {path} ...")
+        return f"write {', or '.join(fixes)}" if fixes else None
+    return None
+
+
+def _options(ctx: click.Context) -> list[click.Option]:
+    return [one for one in ctx.command.params if isinstance(one, click.Option)]
+
+
+def _shown(name: str, option: click.Option, ctx: click.Context) -> str:
+    return name if option.is_flag else f"{name} {option.make_metavar(ctx)}"
 
 
 def _cut_off() -> int:

@@ -125,7 +125,7 @@ def command(ctx: click.Context, frame: Frame, as_json: bool) -> None:
         show(_document(shown))
     else:
         _tell(shown)
-    failure(shown.run)
+    failure(shown.run, shown.history)
     if shown.run.state != "completed" or shown.replayed.divergence:
         ctx.exit(FAILED)
 

@@ -22,7 +22,12 @@ __all__ = ["ask", "ask_there", "command"]
 
 
 @click.command("reload")
-@click.option("--host", help="Only this one; default: all that share the log.")
+@click.option(
+    "--only",
+    "host",
+    metavar="HOST",
+    help="One of the hosts that share the log; default: all.",
+)
 @click.option("--reason", default="", help="Why; it is recorded.")
 @as_json
 @click.pass_obj

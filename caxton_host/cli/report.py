@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
 
 from ..core.calls import JSON, Completed, Denied, Outcome
@@ -9,10 +10,13 @@ from ..core.contexts import BUILT_IN
 from ..core.events import (
     ApprovalDecided,
     ApprovalRequested,
+    LogWritten,
     Recorded,
+    RunFailed,
     RunStarted,
     ToolDenied,
     ToolInvoked,
+    ToolRetried,
 )
 from ..core.names import meant_tool
 from ..core.payloads import outcome_of
@@ -21,9 +25,13 @@ from ..core.summary import RunSummary
 from ..core.templates import unfilled
 from .screen import clipped, complain, counted, note, plain, to_json
 
-__all__ = ["call_lines", "failure", "report"]
+__all__ = ["call_lines", "error_lines", "failure", "report"]
 
-_PARAMS_WIDTH = 60
+_PARAMS_WIDTH, _WIDTH, _LINES = 60, 200, 12
+
+#: What languages say where memory is refused to a guest.
+_ROOMLESS = re.compile(r"\bMemoryError\b|\bout of memory\b")
+_OWN_FAULTS = {"agent_error", "trap"}
 
 
 def report(
@@ -57,24 +65,51 @@ def report(
     )
 
 
-def failure(run: RunSummary, named: Callable[[str], str] = str) -> None:
-    """Tell on stderr why a run did not complete, and what can be done."""
+def failure(
+    run: RunSummary, history: Sequence[Recorded], named: Callable[[str], str] = str
+) -> None:
+    """Print why a run did not complete, its last error lines, and what can be done."""
     if run.error is None:
         return
     kind, message = str(run.error["kind"]), plain(run.error["message"])
+    said = error_lines(history)
     see = f"caxton events list {run.run_id} shows what led to it"
     if kind == "limit":
         see = f"raise limits.{message.partition(':')[0]} of the agent; {see}"
-    complain(f"{kind}: {message}", named(see))
+    elif kind in _OWN_FAULTS and _ROOMLESS.search("\n".join([message, *said[-1:]])):
+        see = f"raise limits.memory of the agent, now {_memory(history)}; {see}"
+    complain("\n  ".join([f"{kind}: {message}", *said]), named(see))
+
+
+def error_lines(history: Sequence[Recorded]) -> list[str]:
+    """Return the last errors in the log of a run that failed, but for its message."""
+    said: list[str] = []
+    for recorded in history:
+        event = recorded.event
+        if isinstance(event, LogWritten) and event.level == "error":
+            said += (clipped(plain(line), _WIDTH) for line in event.text.splitlines())
+        elif isinstance(event, RunFailed) and said[-1:] == [plain(event.message)]:
+            said.pop()
+    return said[-_LINES:]
+
+
+def _memory(history: Sequence[Recorded]) -> str:
+    """Return how much memory a run could have."""
+    started = (e.event for e in history if isinstance(e.event, RunStarted))
+    limit = next((one.limits.get("memory") for one in started), None)
+    return f"{limit / 2**20:g} MiB" if isinstance(limit, int) else "the default"
 
 
 def call_lines(history: Sequence[Recorded]) -> list[str]:
     """Return one line a call: number, seq, name, parameters, how it ended."""
     lines: dict[int, str] = {}
     ended: dict[int, str] = {}
+    attempts: dict[int, int] = {}
     for recorded in history:
         event = recorded.event
-        if isinstance(event, ToolInvoked):
+        if isinstance(event, ToolRetried):
+            attempts[event.call] = event.attempt
+        elif isinstance(event, ToolInvoked):
             text = "" if event.params is None else to_json(event.params)
             lines[event.call] = (
                 f"call {event.call} (event {recorded.seq})  {event.name} "
@@ -92,18 +127,21 @@ def call_lines(history: Sequence[Recorded]) -> list[str]:
             ended[event.call] = f"{verb} by {plain(event.actor.get('id'))}"
         elif event is not None and (end := outcome_of(event)):
             number = end[0]
-            ended[number] = _how(end[1])
+            ended[number] = _how(end[1], attempts.get(number, 1))
             lines.setdefault(number, f"call {number} (event {recorded.seq})  edited:")
     return [f"{text}  {ended.get(n, 'in doubt')}" for n, text in lines.items()]
 
 
-def _how(outcome: Outcome) -> str:
+def _how(outcome: Outcome, attempts: int) -> str:
+    tries = f", {attempts} attempts" if attempts > 1 else ""
     if isinstance(outcome, Completed):
-        took = f"{outcome.duration_us / 1000:.0f} ms"
-        return f"{'tool error' if outcome.is_error else 'ok'}, {took}"
+        seconds = outcome.duration_us / 1e6
+        took = f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+        return f"{'tool error' if outcome.is_error else 'ok'}{tries}, {took}"
     if isinstance(outcome, Denied):
         return "denied"
-    return f"failed ({outcome.kind}, sent {outcome.sent}): {plain(outcome.message)}"
+    how = f"failed ({outcome.kind}, sent {outcome.sent}{tries})"
+    return f"{how}: {plain(outcome.message)}"
 
 
 def _denials(

@@ -14,7 +14,7 @@ from . import cancel, crash, diff, explain, fork, resolve, resume
 from .events import history_of
 from .exits import AUDIT
 from .frame import Frame, as_json, wait
-from .report import call_lines
+from .report import call_lines, error_lines
 from .screen import complain, counted, note, on_terminal, plain, say, show, table
 from .show import moment
 from .told import deciding, resolving, stopped
@@ -183,6 +183,8 @@ def show_(frame: Frame, run: str, as_json: bool) -> None:
         say(f"  {line}")
     if summary.error:
         say(f"error   {summary.error['kind']}: {plain(summary.error['message'])}")
+        for line in error_lines(history):
+            say(f"        {line}")
     say(f"output  {plain(summary.output)}")
     if summary.state == "suspended":
         for command in wait(_commands(frame, summary.run_id)):

@@ -41,7 +41,12 @@ class _Seconds(click.ParamType[float]):
 
 
 @click.group("serve", invoke_without_command=True)
-@click.option("--address", "host", help="Where to listen; default 127.0.0.1.")
+@click.option(
+    "--address",
+    "host",
+    metavar="ADDRESS",
+    help="Where to listen; default 127.0.0.1.",
+)
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="Default 8080; 0: any that is free."
 )

@@ -81,7 +81,7 @@ class Told:
             say(to_json(run.output))
         if run.state == "suspended":
             self.suspension(recording)
-        failure(run, self.frame.named)
+        failure(run, recording.own, self.frame.named)
         return code_of(run)
 
     def _report(self, run: RunSummary, recording: Recording) -> None:

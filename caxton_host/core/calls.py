@@ -199,7 +199,8 @@ class Completed:
 
         blobs: Parts kept by digest: ``{"sha256", "bytes", "media_type"}``.
 
-        duration_us: From the first byte sent to the answer.
+        duration_us: From the first byte sent to the answer, over all attempts and
+            the pauses between them; of a resumed call, since it was resumed.
 
         attempts: How often the call was sent.
 

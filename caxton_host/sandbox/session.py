@@ -32,6 +32,7 @@ __all__ = [
     "current",
     "cut",
     "entered",
+    "tail",
     "watch",
 ]
 
@@ -156,14 +157,19 @@ class Execution:
 
 def cut(address: int, length: int, most: int) -> bytes:
     """
-    Return a guest's bytes; of more than *most*, so many and the SHA-256 of all.
+    Return a guest's bytes; of more than *most*, so many, their size and the SHA-256.
 
     So they are still over the limit, and still differ where the guest's differ.
     """
     if length <= most:
         return ctypes.string_at(address, length)
     whole = (ctypes.c_char * length).from_address(address)
-    return ctypes.string_at(address, most) + hashlib.sha256(whole).digest()
+    return ctypes.string_at(address, most) + tail(whole)
+
+
+def tail(whole: bytes | ctypes.Array[ctypes.c_char]) -> bytes:
+    """Return what stands for the rest of bytes that are cut: their size and SHA-256."""
+    return len(whole).to_bytes(8, "big") + hashlib.sha256(whole).digest()
 
 
 #: Thread to the guest that it runs.

@@ -46,6 +46,8 @@ MAX_MESSAGE = 512
 #: cuts and records, must count no line for less.
 LINE_COST = 16
 _DIGEST = 32
+#: What follows bytes that were cut: how many there were, and their digest.
+_TAIL = 8 + _DIGEST
 _ROOM = 64 * 1024
 
 #: The largest body of each kind, by who receives it.
@@ -57,8 +59,8 @@ TO_WORKER: Mapping[int, int] = {
 }
 TO_HOST: Mapping[int, int] = {
     READY: 4096,
-    CALL: 16 + MAX_NAME + MAX_PARAMS,
-    CALLS: 8 + codec.BATCH_BYTES + _DIGEST,
+    CALL: 16 + MAX_NAME + MAX_PARAMS - _DIGEST + _TAIL,
+    CALLS: 8 + codec.BATCH_BYTES + _TAIL,
     LOG: 1 + MAX_LINE + 1,
     END: 64 << 20,
 }
@@ -245,7 +247,7 @@ def read_call(body: bytes, limits: Limits) -> tuple[bytes, bytes, int]:
     name, params = body[_CALL.size : split], body[split:]
     if (
         length > min(len(name), MAX_NAME)
-        or len(params) > params_cap(limits) + _DIGEST
+        or len(params) > params_cap(limits) + _TAIL
         or fuel > limits.fuel
     ):
         raise WireError("a call beyond its bounds")

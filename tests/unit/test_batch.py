@@ -36,6 +36,7 @@ from caxton_host.ports import (
     Served,
     ToolRequest,
 )
+from caxton_host.sandbox.session import tail
 from caxton_host.store.memory import MemoryLog, MemoryStore
 from caxton_host.telemetry import NoTelemetry
 from caxton_host.testing import FakeClock, FakeEntropy, FakeTools
@@ -391,14 +392,14 @@ async def test_batch_over_a_mebibyte_arrives_cut_with_the_digest_of_the_whole() 
     digest = codec.sha256(whole)
     scene = Scene()
 
-    answer = await scene.door.call_many(
-        whole[: codec.BATCH_BYTES] + bytes.fromhex(digest), 7
-    )
+    answer = await scene.door.call_many(whole[: codec.BATCH_BYTES] + tail(whole), 7)
 
     assert answer.status == 4
     intent = scene.log.events[0]
     assert isinstance(intent, ToolInvoked)
     assert intent.params_sha256 == digest
+    told = codec.decode_trusted(answer.reply)["message"]
+    assert told == f"batch: {len(whole)} bytes, of {codec.BATCH_BYTES} allowed"
 
 
 async def test_sixty_four_items_are_not_too_many() -> None:

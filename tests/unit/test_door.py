@@ -18,6 +18,7 @@ from caxton_host.core.redact import Redactor
 from caxton_host.door import RunDoor, output_value
 from caxton_host.errors import BadBytes, RunStopped
 from caxton_host.gateway import Gateway
+from caxton_host.sandbox.session import tail
 from caxton_host.store.memory import MemoryLog, MemoryStore
 from caxton_host.telemetry import NoTelemetry
 from caxton_host.testing import FakeClock, FakeEntropy, FakeTools
@@ -143,11 +144,13 @@ async def test_params_over_the_limit_arrive_cut_with_the_digest_of_the_whole() -
     scene = Scene(params=10)
     whole = pack(a="x" * 100)
 
-    await scene.door.call(b"echo", whole[:10] + bytes.fromhex(codec.sha256(whole)), 0)
+    answer = await scene.door.call(b"echo", whole[:10] + tail(whole), 0)
 
     intent = scene.events[0]
     assert isinstance(intent, ToolInvoked)
     assert intent.params_sha256 == codec.sha256(whole)
+    told = codec.decode_trusted(answer.reply)["message"]
+    assert told == "params: 105 bytes, of 10 allowed by limits.params"
 
 
 @given(st.binary(max_size=80), st.binary(max_size=80))

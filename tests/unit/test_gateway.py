@@ -109,6 +109,7 @@ class Scene:
     retry: Retry = field(default_factory=Retry)
     log: MemoryLog = field(default_factory=new_log)
     waits: list[float] = field(default_factory=list)
+    clock: FakeClock = field(default_factory=FakeClock)
 
     def __post_init__(self) -> None:
         journal = Journal()
@@ -123,7 +124,7 @@ class Scene:
             routes=routes,
             journal=journal,
             log=self.log,
-            now=FakeClock().now,
+            now=self.clock.now,
             tools=self.tools,
             redact=Redactor(self.secrets),
             wait=self.wait,
@@ -706,6 +707,27 @@ async def test_call_that_failed_is_sent_again_if_its_effect_allows_it(
     assert len({request.idempotency_key for request in scene.tools.asked}) == 1
     first, second = scene.waits
     assert 0.5 <= first <= 1 <= second <= 2
+
+
+async def test_duration_of_a_call_is_that_of_all_its_attempts() -> None:
+    clock, took = FakeClock(), list[float]()
+
+    @dataclass(slots=True)
+    class Waiting(Scene):
+        async def waiting(self) -> None:
+            took.append(self.waits[-1])
+            clock.time += round(self.waits[-1] * 1e6)
+
+    failures = moody(("timeout", "unknown"), ("transport", "unknown")).failures
+    answered = replace(OUTCOME, duration_us=5)
+    answers = Moody({("demo", "get_weather"): answered}, failures=failures)
+    scene = Waiting(answers, effect="read", retry=THRICE, clock=clock)
+
+    outcome = (await scene.gate.call(WEATHER)).outcome
+
+    assert isinstance(outcome, Completed)
+    assert outcome.attempts == 3
+    assert outcome.duration_us == sum(round(one * 1e6) for one in took) > 1_500_000
 
 
 async def test_each_send_of_a_call_is_under_the_terms_of_its_rule() -> None:

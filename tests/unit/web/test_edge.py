@@ -23,7 +23,7 @@ from caxton_host.errors import (
 )
 from caxton_host.web import sending
 from caxton_host.web.edge import Edge
-from tests.office import Names, Office, calling
+from tests.office import JSON_SENT, Names, Office, calling
 
 RUNS = "/api/v1/runs"
 
@@ -61,7 +61,7 @@ def client_of(app: Edge) -> httpx.AsyncClient:
     return httpx.AsyncClient(
         transport=httpx.ASGITransport(app),
         base_url="http://127.0.0.1:8080",
-        headers={"authorization": "Bearer ann"},
+        headers={"authorization": "Bearer ann", **JSON_SENT},
     )
 
 

@@ -28,6 +28,7 @@ from ..schemas import input_check
 from ..service import Service
 from .bodies import check_media
 from .crowd import Crowd
+from .cursors import Cursors
 from .pages import text_of
 from .problems import Refusal
 
@@ -82,6 +83,8 @@ class Desk:
         streams: Who follows events.
 
         editing: Held by who changes the configuration.
+
+        cursors: Those of the whole log.
     """
 
     service: Service
@@ -90,6 +93,7 @@ class Desk:
     edit: bool
     streams: Crowd
     editing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    cursors: Cursors = field(default_factory=Cursors, init=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,6 +53,9 @@ COMMANDS = {
 }
 
 
+#: Signals that mean the same as Ctrl-C.
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+
 #: Those that are for this machine alone.
 _HERE = {"db", "demo", "doctor", "init", "mcp", "serve"}
 
@@ -199,6 +202,7 @@ def main() -> None:
     code = execute(sys.argv[1:])
     # The interpreter would look at every object once more: 0.2 s.
     gc.freeze()
+    _leave()
     sys.exit(code)
 
 
@@ -278,6 +282,14 @@ def _prepare() -> None:
     if isinstance(stdout := sys.stdout, io.TextIOWrapper):
         # A terminal of another alphabet is no reason to fail.
         stdout.reconfigure(errors="backslashreplace")
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    sys.unraisablehook = interrupt.unhandled
+    for number in _ENDING:
         if signal.getsignal(number) == signal.SIG_DFL:  # Not so under nohup.
             signal.signal(number, interrupt.terminate)
+
+
+def _leave() -> None:
+    """Let signals end a process that has nothing left to do."""
+    for number in _ENDING:
+        if signal.getsignal(number) == interrupt.terminate:
+            signal.signal(number, signal.SIG_DFL)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import shlex
@@ -17,6 +16,7 @@ import click
 from ..actor import local_actor
 from ..core.redact import MIN_LENGTH
 from ..errors import UsageError
+from . import interrupt
 from .screen import note
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class Frame:
 
 def wait(work: Coroutine[Any, Any, _T]) -> _T:
     """Run a command's coroutine to its end."""
-    return asyncio.run(work)
+    return interrupt.run(work)
 
 
 def as_json(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -37,7 +37,8 @@ class Recorded:
     An event in its place in the log.
 
     Attributes:
-        position: Storage order over all streams. Not a promise on PostgreSQL.
+        position: Storage order over all streams. Not a promise on PostgreSQL. 0 if it
+            is not told.
 
         stream: ``run/<uuid7>`` or ``host/<uuid7>``.
 

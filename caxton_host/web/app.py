@@ -170,14 +170,15 @@ class _Readiness:
 
 @dataclass(frozen=True, slots=True)
 class _Metrics:
-    """What is measured, for who may look at everything."""
+    """What is measured, for those who may look at all runs."""
 
     scrape: Scrape
     serve: Serve
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_open = self.serve.metrics == "open"
-        if not (is_open or scope["caxton.principal"].may("read")):
-            raise ForbiddenError("this needs the scope read")
+        # They count runs of all agents.
+        if not (is_open or scope["caxton.principal"].reads_all):
+            raise ForbiddenError("this needs the scope read, for all agents")
         media, text = await asyncio.to_thread(self.scrape)
         await Response(text, media_type=media)(scope, receive, send)

@@ -259,11 +259,13 @@ def stopping(told: Callable[[], None]) -> Generator[asyncio.Event]:
         told()
 
     before = {number: signal.getsignal(number) for number in _STOPS}
-    for number in _STOPS:
+    if before[signal.SIGINT] == signal.SIG_IGN:  # As in the background of a script.
+        del before[signal.SIGINT]
+    for number in before:
         loop.add_signal_handler(number, stop, number)
     try:
         yield asked
     finally:
-        for number in _STOPS:
+        for number, handler in before.items():
             loop.remove_signal_handler(number)
-            signal.signal(number, before[number])
+            signal.signal(number, handler)

@@ -26,7 +26,9 @@ from ..errors import ForbiddenError
 from ..ports import ToolSource
 from ..schemas import input_check
 from ..service import Service
+from .bodies import check_media
 from .crowd import Crowd
+from .cursors import Cursors
 from .pages import text_of
 from .problems import Refusal
 
@@ -52,6 +54,7 @@ Schema: TypeAlias = Mapping[str, JSON]
 _ID: Schema = {"type": "string", "pattern": "^[0-9a-f-]{1,64}$"}
 _NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 200}
 _SEQ: Schema = {"type": "integer", "minimum": 1, "maximum": 2**53}
+_EMPTY: Schema = {"type": "object", "additionalProperties": False}
 _DIGEST: Schema = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 #: What stands in a path, by name. What cannot be one of these is not found.
 IN_PATH: Mapping[str, tuple[Schema, str]] = {
@@ -80,6 +83,8 @@ class Desk:
         streams: Who follows events.
 
         editing: Held by who changes the configuration.
+
+        cursors: Those of the whole log.
     """
 
     service: Service
@@ -88,6 +93,7 @@ class Desk:
     edit: bool
     streams: Crowd
     editing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    cursors: Cursors = field(default_factory=Cursors, init=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +219,7 @@ class Operation:
     scopes: tuple[Right, ...]
     handler: Handler
     parameters: tuple[Parameter, ...] = ()
-    body: Schema | None = None
+    body: Schema = field(default_factory=lambda: _EMPTY)
     answers: Mapping[int, Answer]
     problems: tuple[str, ...] = ()
 
@@ -229,7 +235,7 @@ class Operation:
 
     @cached_property
     def _fits(self) -> Callable[[JSON], object]:
-        return input_check(self.body or {})
+        return input_check(self.body)
 
     async def answer(self, desk: Desk, request: Request) -> Response:
         """
@@ -273,13 +279,7 @@ class Operation:
         }
 
     def _body(self, request: Request) -> Mapping[str, JSON]:
-        value: JSON = request.scope.get("caxton.body")
-        if self.body is None:
-            if value is not None:
-                raise _bad("the body", "there is none here")
-            return {}
-        if value is None:
-            value = {}
+        value: JSON = request.scope.get("caxton.body", {})
         if wrong := self._fits(value):
             raise _bad("the body", str(wrong))
         assert isinstance(value, dict)  # noqa: S101 -- its schema says so
@@ -327,6 +327,8 @@ class _Place:
                 headers={"allow": ", ".join(self.by_method)},
             )
         request = Request(scope, receive)
+        if method != "GET":
+            check_media(request.headers.getlist("content-type"))
         response = await self.by_method[method].answer(self.desk, request)
         await response(scope, receive, send)
 

@@ -101,7 +101,7 @@ SHAPES: Mapping[str, dict[str, JSON]] = {
     ),
     "Event": _document(
         "event",
-        position=_NUMBER,
+        position=_MAYBE_NUMBER,
         stream=_TEXT,
         seq=_NUMBER,
         type=_TEXT,

@@ -25,7 +25,8 @@ log and the tools it is given refuse everything else.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import assert_never
@@ -75,9 +76,18 @@ async def _at_once(_: float) -> None:
 
 @dataclass(slots=True)
 class _Sends:
-    """How often a call was sent, whoever wanted it."""
+    """
+    How often a call was sent, whoever wanted it.
+
+    Attributes:
+        sent: Whether any of the sends that are over may have reached the server.
+
+        queued: The next one waits for its turn.
+    """
 
     attempt: int
+    sent: Sent
+    queued: bool = False
 
     def counted(self, done: Completed) -> Completed:
         """Return an answer that knows how often it was asked for."""
@@ -192,18 +202,17 @@ class Gateway(Judge):
         It is sent again as often as its route says. Each time is recorded first.
         """
         route = self.routes[call.name]
-        sent: Sent = "no" if attempt == 1 else "unknown"
-        sends = _Sends(attempt)
+        sends = _Sends(attempt, "no" if attempt == 1 else "unknown")
         for tries in count(1):
             try:
                 done = await self._send(call, route, sends, terms)
             except ToolError as exc:
-                sent = likelier(sent, exc.sent)
+                sends.sent = sent = likelier(sends.sent, exc.sent)
                 if not route.retry.again(route.effect, exc.kind, sent, sends=tries):
                     return self._failed(route, exc, sent, terms)
             else:
                 return self._taken(route, sends.counted(done), terms)
-            await self._send_again(call, route, sends, tries, sent)
+            await self._send_again(call, route, sends, tries)
         raise AssertionError  # pragma: no cover -- the loop returns or raises
 
     async def _send(
@@ -218,6 +227,13 @@ class Gateway(Judge):
             quiet=quiet,
         )
         self._check_lease(call)
+
+        @contextmanager
+        def queued() -> Generator[None]:
+            sends.queued = True
+            yield  # If its turn never comes, it stays so.
+            sends.queued = False
+            self._check_lease(call)
 
         async def asked_for() -> None:
             await self._record_send(call, sends, "input")
@@ -235,6 +251,7 @@ class Gateway(Judge):
             timeout=terms.timeout,
             quiet=quiet,
             on_progress=reports.take,
+            queued=queued,
             on_resend=asked_for,
         )
         try:
@@ -243,8 +260,8 @@ class Gateway(Judge):
             raise
         except BaseException:
             # The run is stopped while the tool works: closed, so that an open
-            # call means one thing only, and its effect is left open.
-            self.stop(call, "unknown")
+            # call means one thing only, and its effect is left open if it was sent.
+            self.stop(call, sends.sent if sends.queued else "unknown")
             raise
         finally:
             reports.end()
@@ -258,7 +275,7 @@ class Gateway(Judge):
             )
 
     async def _send_again(
-        self, call: ToolCall, route: Route, sends: _Sends, tries: int, sent: Sent
+        self, call: ToolCall, route: Route, sends: _Sends, tries: int
     ) -> None:
         """Make durable that a call is sent once more, when its time has come."""
         key = idempotency_key(self.run_id, call.number)
@@ -269,7 +286,7 @@ class Gateway(Judge):
             raise
         except BaseException:
             # The run is stopped between two sends: what is known is of the first.
-            self.stop(call, sent)
+            self.stop(call, sends.sent)
             raise
 
     async def _record_send(self, call: ToolCall, sends: _Sends, reason: str) -> None:

@@ -7,9 +7,11 @@ They are the tools of one reserved server, ``webhook``. An answer with a status 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
@@ -65,6 +67,9 @@ class WebhookTools:
         self._trace_context = trace_context
         self._monotonic = monotonic
         self._client: Client | None = None
+        self._slots = {
+            name: asyncio.Semaphore(hook.concurrency) for name, hook in webhooks.items()
+        }
         self._offers = {
             name: _offer(hook, self._redact) for name, hook in webhooks.items()
         }
@@ -120,9 +125,13 @@ class WebhookTools:
         if rest and hook.body == "none":
             unknown = ", ".join(repr(name) for name in sorted(rest))
             return _unsent(f"no such parameter: {unknown}")
-        began = self._monotonic()
-        answer = await self._send(hook, url, rest, request)
-        duration = self._monotonic() - began
+        with ExitStack() as queue:
+            queue.enter_context(request.queued())
+            async with self._slots[request.tool]:
+                queue.close()
+                began = self._monotonic()
+                answer = await self._send(hook, url, rest, request)
+                duration = self._monotonic() - began
         return self._completed(hook, answer, int(duration * 1_000_000))
 
     async def aclose(self) -> None:
@@ -136,7 +145,12 @@ class WebhookTools:
         if self._client is None:
             from .http import Client  # noqa: PLC0415 -- 100 ms, only once one is called
 
-            self._client = Client(proxy=self._proxy, trace_context=self._trace_context)
+            self._client = Client(
+                proxy=self._proxy,
+                trace_context=self._trace_context,
+                # None ever waits for a connection: that would be within its timeout.
+                connections=sum(hook.concurrency for hook in self._webhooks.values()),
+            )
         headers = {"accept": "application/json, text/*;q=0.9"}
         content = None
         if hook.body == "json":

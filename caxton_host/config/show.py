@@ -137,6 +137,7 @@ def _webhook(webhook: Webhook, mask: Callable[[str], str]) -> dict[str, JSON]:
         "headers": dict.fromkeys(webhook.headers, _HIDDEN),
         "body": webhook.body,
         "timeout": webhook.timeout,
+        "concurrency": webhook.concurrency,
         "effect": webhook.effect,
         "expose_as": webhook.expose_as,
         "allow_private": webhook.allow_private,

@@ -39,7 +39,9 @@ class Webhook:
 
         body: ``json``: what the address does not use is sent as an object.
 
-        timeout: Seconds a call may take in all.
+        timeout: Seconds that a send of a call may take.
+
+        concurrency: Calls at a time; more of them wait, outside the timeout.
 
         effect: What repeating a call may do.
 
@@ -66,6 +68,7 @@ class Webhook:
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     body: Body = "json"
     timeout: float = 30.0
+    concurrency: int = 16
     effect: Effect = "unsafe"
     expose_as: str | None = None
     message_field: str | None = None

@@ -557,6 +557,60 @@ async def test_call_that_is_cancelled_before_it_was_sent_says_so() -> None:  # l
     assert scene.tools.asked == []
 
 
+@dataclass(slots=True)
+class Queueing(FakeTools):
+    """Tools whose calls wait for a turn; *turns* lists what each try comes to."""
+
+    turns: list[ToolError | None] = field(default_factory=list)
+
+    async def call_tool(self, request: ToolRequest) -> Completed:
+        if self.turns and (failure := self.turns.pop(0)):
+            raise failure
+        with request.queued():
+            await self.turn()
+        return await FakeTools.call_tool(self, request)
+
+    async def turn(self) -> None:
+        await asyncio.sleep(30)
+
+
+@pytest.mark.parametrize("before", ["no", "unknown"])
+async def test_call_that_is_cancelled_while_it_waits_for_its_turn_was_not_sent(
+    before: Sent,
+) -> None:
+    # law 2, law 7: of the send before, that is another question
+    failed = ToolError("transport", before, "the connection broke")
+    tools = Queueing({}, turns=[failed])
+    scene = Scene(tools, effect="read", retry=Retry(attempts=2))
+
+    await cancelled(scene)
+
+    end = scene.log.events[-1]
+    assert isinstance(end, ToolFailed)
+    assert (end.kind, end.sent) == ("cancelled", before)
+    assert len(scene.gate.journal.in_doubt) == 0
+
+
+async def test_call_whose_lease_ran_out_while_it_waited_is_not_sent() -> None:
+    class Leased(MemoryLog):
+        lease = True
+
+        def holds(self) -> bool:
+            return self.lease
+
+    @dataclass(slots=True)
+    class LongQueue(Queueing):
+        async def turn(self) -> None:
+            scene.log.lease = False  # type: ignore[attr-defined]  # the one above
+
+    scene = Scene(LongQueue({}), log=log_of(Leased))
+
+    with pytest.raises(LeaseLost):  # law 7
+        await scene.gate.call(WEATHER)
+
+    assert (scene.tools.asked, scene.log.events) == ([], [invoked()])
+
+
 async def test_call_stays_open_if_its_host_leaves_before_it_was_sent() -> None:
     scene = Scene(log=log_of(Slow))  # law 7
     scene.gate.journal.leaving = True

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -13,7 +15,7 @@ from caxton_host.core.jsonpaths import JsonPath
 from caxton_host.core.redact import MASK, Redactor
 from caxton_host.core.terms import Terms
 from caxton_host.core.webhooks import SERVER, Webhook
-from caxton_host.errors import ToolError
+from caxton_host.errors import LeaseLost, ToolError
 from caxton_host.ports import ToolRequest
 from caxton_host.webhooks import WebhookTools
 
@@ -264,6 +266,108 @@ async def test_why_nothing_was_sent_is_told_under_any_rule(server: Server) -> No
     terms = Terms(redact=(JsonPath.parse("$..city"),))
 
     assert terms.conceal(done, SERVER) == done
+
+
+# -- calls at a time -------------------------------------------------------------
+
+
+class Door:
+    """Holds every answer of a server back until it is opened."""
+
+    def __init__(self, server: Server) -> None:
+        self._open = asyncio.Event()
+        server.answers(b"{}", AS_JSON)
+        answer = server.script
+        assert answer is not None
+
+        async def later(writer: asyncio.StreamWriter) -> None:
+            await self._open.wait()
+            await answer(writer)
+
+        server.script = later
+
+    def open(self) -> None:
+        self._open.set()
+
+
+async def until(server: Server, requests: int) -> None:
+    async with asyncio.timeout(10):
+        while len(server.requests) < requests:
+            await asyncio.sleep(0.01)
+
+
+async def test_call_that_waits_for_its_turn_is_not_late(server: Server) -> None:
+    door = Door(server)
+    one = hook(server, concurrency=1)
+    second = replace(request({"city": "Oslo"}), timeout=0.2)
+    async with WebhookTools({"weather": one}) as tools, asyncio.TaskGroup() as group:
+        group.create_task(tools.call_tool(request({"city": "Seattle"})))
+        await until(server, 1)
+        waiting = group.create_task(tools.call_tool(second))
+        await asyncio.sleep(0.4)
+        sent, done = len(server.requests), waiting.done()
+        door.open()
+    assert (sent, done) == (1, False)
+    assert not waiting.result().is_error
+
+
+async def test_no_call_waits_for_a_connection_within_its_timeout(
+    server: Server,
+) -> None:
+    door = Door(server)
+    hooks = {
+        name: hook(server, name=name, concurrency=number)
+        for name, number in (("weather", 40), ("other", 3))
+    }
+    async with WebhookTools(hooks) as tools, asyncio.TaskGroup() as group:
+        for name in (*["weather"] * 41, *["other"] * 4):
+            asked = request({"city": "Seattle"}, tool=name)
+            group.create_task(tools.call_tool(asked))
+        await until(server, 43)
+        door.open()
+    assert len(server.requests) == 45
+
+
+async def test_call_says_whether_it_waits_for_its_turn(server: Server) -> None:
+    turns: list[str] = []
+
+    @contextmanager
+    def queued() -> Generator[None]:
+        turns.append("waits")
+        yield
+        turns.append("goes")
+
+    door = Door(server)
+    asked = replace(request({"city": "Seattle"}), queued=queued)
+    async with WebhookTools({"weather": hook(server, concurrency=1)}) as tools:
+        first = asyncio.create_task(tools.call_tool(asked))
+        await until(server, 1)
+        second = asyncio.create_task(tools.call_tool(asked))
+        await asyncio.sleep(0)
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        assert turns == ["waits", "goes", "waits"]
+        door.open()
+        await first
+        await tools.call_tool(asked)
+    assert turns[3:] == ["waits", "goes"]
+
+
+async def test_call_that_may_not_go_when_its_turn_comes_leaves_its_place(
+    weather: Server,
+) -> None:
+    @contextmanager
+    def queued() -> Generator[None]:
+        yield
+        raise LeaseLost("")
+
+    asked = request({"city": "Seattle"})
+    async with WebhookTools({"weather": hook(weather, concurrency=1)}) as tools:
+        with pytest.raises(LeaseLost):
+            await tools.call_tool(replace(asked, queued=queued))
+        assert weather.requests == []
+        await tools.call_tool(asked)
 
 
 async def test_private_host_needs_the_word_of_the_operator(weather: Server) -> None:

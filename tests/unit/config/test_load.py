@@ -593,7 +593,7 @@ def test_webhook_is_read(folder: Folder) -> None:
         "url = 'https://api.example.com/{city}?days={days}'\n"
         "description = 'The weather'\neffect = 'read'\nexpose_as = 'forecast'\n"
         "timeout = '3s'\nmax_result = '1KB'\nallow_private = true\n"
-        "message_field = 'text'\nheaders = { Accept = 'application/json' }\n"
+        "message_field = 'text'\nconcurrency = 1000\nheaders = { Accept = 'application/json' }\n"
         "[webhooks.note]\nurl = 'https://api.example.com/notes'\n"
         "params.properties.text = { type = 'string', maxLength = 10 }\n"
     )
@@ -605,6 +605,7 @@ def test_webhook_is_read(folder: Folder) -> None:
         "required": ["city", "days"],
     }
     assert (forecast.timeout, forecast.max_result) == (3.0, 1000)
+    assert (forecast.concurrency, note.concurrency) == (1000, 16)
     assert (forecast.effect, forecast.allow_private) == ("read", True)
     assert (note.method, note.body, note.name) == ("POST", "json", "note")
     assert note.params == {

@@ -236,6 +236,8 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
         ("[webhooks.w]\nurl = 'https://h/{a b}'", "webhooks.w.url", "brace", "%7B"),
         ("[webhooks.w]\nurl = 'https://h/#{p}'", "webhooks.w.url", "no address", ""),
         (HOOK + "method = 'get'", "webhooks.w.method", "none of the known", '"GET"'),
+        (HOOK + "concurrency = 0", "webhooks.w.concurrency", "1 to 1000", "16"),
+        (HOOK + "concurrency = 1001", "webhooks.w.concurrency", "1 to 1000", "16"),
         (HOOK + "body = 'xml'", "webhooks.w.body", "none of the known", '"json"'),
         (HOOK + "params = 'x'", "webhooks.w.params", "no JSON Schema", "object"),
         (HOOK + "params.type = 'array'", "webhooks.w.params", "no JSON", "object"),

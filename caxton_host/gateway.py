@@ -304,7 +304,7 @@ class Gateway(Judge):
         return Failed(kind=exc.kind, sent=sent, message=text, code=code)
 
     def _taken(self, route: Route, done: Completed, terms: Terms) -> Completed | Failed:
-        done = terms.conceal(done, route.server)
+        done = terms.conceal(done)
         most = min(self.max_result, terms.max_result or self.max_result)
         if done.bytes > most:
             if route.over_limit == "cut":

@@ -11,8 +11,8 @@ from ..core.calls import JSON
 from ..core.grants import Grant
 from ..core.limits import Limits
 from ..core.places import Places
-from ..core.servers import ServerConfig
-from ..core.webhooks import Webhook
+from ..core.servers import ServerConfig, ToolOptions
+from ..core.webhooks import SERVER, Webhook
 
 __all__ = ["Agent", "Audit", "Config", "ContextVar", "Expose", "OAuth", "Serve"]
 
@@ -258,3 +258,10 @@ class Config:
     files: tuple[Path, ...] = ()
     watch: bool = False
     serve: Serve = field(default_factory=Serve)
+
+    def options(self, server: str, tool: str) -> ToolOptions:
+        """Return the operator's word about a tool, of a server or a webhook."""
+        if server == SERVER and (hook := self.webhooks.get(tool)):
+            return hook.options
+        said = self.servers.get(server)
+        return said.options(tool) if said else ToolOptions()

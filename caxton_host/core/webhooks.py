@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from ..errors import UsageError
 from .calls import JSON, Effect, Record, Retry
+from .servers import ToolOptions
 
 __all__ = ["SERVER", "Body", "Webhook", "placeholders"]
 
@@ -77,6 +78,13 @@ class Webhook:
     max_result: int = _MIB
     record: Record = "full"
     retry: Retry | None = None
+
+    @property
+    def options(self) -> ToolOptions:
+        """How its answers are read, as for a tool of a server."""
+        return ToolOptions(
+            message_field=self.message_field, message_template=self.message_template
+        )
 
     @property
     def origin(self) -> str:

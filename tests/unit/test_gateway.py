@@ -167,6 +167,13 @@ async def test_call_that_the_log_answers_is_not_sent_again() -> None:  # law 7
     assert (scene.tools.asked, scene.log.events) == ([], [])
 
 
+async def test_webhook_of_an_old_log_is_answered_in_its_old_shape() -> None:  # law 5
+    old = Completed(message="dry", data={"status": 200, "body": {"sky": "dry"}})
+    scene = Scene(history=[invoked(), settled(1, old)])
+
+    assert (await scene.gate.call(WEATHER)).outcome == old
+
+
 async def test_call_that_was_just_answered_is_answered_the_same_again() -> None:
     scene = Scene()
 

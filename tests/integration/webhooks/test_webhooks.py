@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from caxton_host.config import load
 from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.jsonpaths import JsonPath
 from caxton_host.core.redact import MASK, Redactor
@@ -21,6 +24,10 @@ from caxton_host.webhooks import WebhookTools
 
 from .conftest import Server
 
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "webhooks.md"
+FLAGS = re.MULTILINE | re.DOTALL
+
+SKY = '{"sky": {"now": "clear"}}'
 CANARY = "canary-4711-canary"
 AS_JSON = "Content-Type: application/json; charset=utf-8"
 
@@ -61,8 +68,17 @@ async def failure(webhook: Webhook, params: Mapping[str, JSON]) -> ToolError:
 
 @pytest.fixture
 def weather(server: Server) -> Server:
-    server.answers(b'{"sky": {"now": "clear"}}', AS_JSON)
+    server.answers(SKY.encode(), AS_JSON)
     return server
+
+
+def answer(*texts: str | JSON) -> JSON:
+    """Return the data of an answer: its texts, and what is structured, if it is."""
+    *said, last = texts
+    data: dict[str, JSON] = {"structuredContent": last}
+    if isinstance(last, str):
+        said, data = [*texts], {}
+    return {"content": [{"type": "text", "text": text} for text in said], **data}
 
 
 async def test_parameters_fill_the_address_and_the_rest_is_the_body(
@@ -76,7 +92,7 @@ async def test_parameters_fill_the_address_and_the_rest_is_the_body(
     assert head.startswith("POST /v1/New%20York?unit=C HTTP/1.1\r\n")
     assert json.loads(body) == {"days": 3, "detail": {"wind": True}}
     assert weather.sent_headers["content-type"] == "application/json"
-    assert done.data == {"status": 200, "body": {"sky": {"now": "clear"}}}
+    assert done.data == answer(SKY, json.loads(SKY))
     assert not done.is_error
     assert done.bytes == 25
     assert done.duration_us > 0
@@ -161,9 +177,9 @@ async def test_query_value_may_be_empty(weather: Server) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, ""),
+        ({}, SKY),
         ({"message_field": "sky.now"}, "clear"),
-        ({"message_field": "sky.later"}, ""),
+        ({"message_field": "sky.later"}, SKY),
         ({"message_template": "It is {sky.now}."}, "It is clear."),
     ],
 )
@@ -174,17 +190,42 @@ async def test_message_is_picked_out_of_the_body(
     assert done.message == message
 
 
+async def test_page_shows_the_answer_and_a_table_that_can_be_read(
+    server: Server, tmp_path: Path
+) -> None:
+    page = PAGE.read_text("utf-8")
+    written, shown = re.findall(r"^```(?:toml|json)\n(.*?)^```$", page, FLAGS)
+    file = tmp_path / "caxton.toml"
+    file.write_text(written)
+    found = load(file, environ={"FORECAST_TOKEN": CANARY}, cwd=tmp_path).webhooks
+    assert found["forecast"].concurrency == 8
+
+    data = json.loads(shown)
+    server.answers(data["content"][0]["text"].encode(), AS_JSON)
+    done = await call(hook(server, message_field="summary"), {"city": "Oslo"})
+    assert (done.data, done.message) == (data, "dry")
+
+
 async def test_text_is_its_own_message(server: Server) -> None:
     server.answers("grüezi".encode(), "Content-Type: text/plain")
     done = await call(hook(server), {"city": "Seattle"})
     assert done.message == "grüezi"
-    assert done.data == {"status": 200, "body": "grüezi"}
+    assert done.data == answer("grüezi")
+
+
+@pytest.mark.parametrize("body", ["[1, 2]", "7", "null"])
+async def test_json_that_is_no_object_is_wrapped_as_mcp_has_it(
+    server: Server, body: str
+) -> None:
+    server.answers(body.encode(), AS_JSON)
+    done = await call(hook(server), {"city": "Seattle"})
+    assert done.data == answer(body, {"result": json.loads(body)})
 
 
 async def test_nothing_is_a_result_too(server: Server) -> None:
     server.says(b"HTTP/1.1 204 No Content\r\n\r\n")
     done = await call(hook(server), {"city": "Seattle"})
-    assert (done.data, done.message) == ({"status": 204, "body": None}, "")
+    assert (done.data, done.message) == (answer("HTTP 204"), "HTTP 204")
 
 
 @pytest.mark.parametrize("status", ["404 Not Found", "503 Service Unavailable"])
@@ -194,8 +235,15 @@ async def test_status_of_an_error_is_an_error_of_the_tool(
     server.answers(b"no such city", status=status)
     done = await call(hook(server), {"city": "Nowhere"})
     assert done.is_error
-    assert done.message == f"HTTP {status[:3]}: no such city"
-    assert done.data == {"status": int(status[:3]), "body": "no such city"}
+    assert done.message == f"HTTP {status[:3]}\nno such city"
+    assert done.data == answer(f"HTTP {status[:3]}", "no such city")
+
+
+async def test_error_in_json_has_its_status_and_its_data(server: Server) -> None:
+    server.answers(SKY.encode(), AS_JSON, status="404 Not Found")
+    done = await call(hook(server, message_field="sky.now"), {"city": "Nowhere"})
+    assert (done.is_error, done.message) == (True, "clear")
+    assert done.data == answer("HTTP 404", SKY, json.loads(SKY))
 
 
 async def test_secret_in_an_answer_is_masked(server: Server) -> None:
@@ -245,8 +293,11 @@ async def test_call_may_be_less_patient_than_its_webhook(server: Server) -> None
     assert (caught.value.kind, caught.value.sent) == ("timeout", "unknown")
 
 
+CLEAN = f'{{"user": {{"name": "Ada", "email": "{MASK}"}}}}'
+
+
 @pytest.mark.parametrize(
-    ("field", "message"), [("user.name", "Ada"), ("user.email", MASK), (None, "")]
+    ("field", "message"), [("user.name", "Ada"), ("user.email", MASK), (None, CLEAN)]
 )
 async def test_message_is_made_of_what_a_rule_leaves(
     server: Server, field: str | None, message: str
@@ -255,17 +306,16 @@ async def test_message_is_made_of_what_a_rule_leaves(
     done = await call(hook(server, message_field=field), {"city": "Seattle"})
     terms = Terms(redact=(JsonPath.parse("$.user.email"),))
 
-    clean = terms.conceal(done, SERVER)
+    clean = terms.conceal(done)
 
-    body: JSON = {"user": {"name": "Ada", "email": MASK}}
-    assert (clean.message, clean.data) == (message, {"status": 200, "body": body})
+    assert (clean.message, clean.data) == (message, answer(CLEAN, json.loads(CLEAN)))
 
 
 async def test_why_nothing_was_sent_is_told_under_any_rule(server: Server) -> None:
     done = await call(hook(server), {})
     terms = Terms(redact=(JsonPath.parse("$..city"),))
 
-    assert terms.conceal(done, SERVER) == done
+    assert terms.conceal(done) == done
 
 
 # -- calls at a time -------------------------------------------------------------
@@ -292,7 +342,7 @@ class Door:
 
 async def until(server: Server, requests: int) -> None:
     async with asyncio.timeout(10):
-        while len(server.requests) < requests:
+        while len(server.requests) < requests:  # noqa: ASYNC110 -- of another task
             await asyncio.sleep(0.01)
 
 

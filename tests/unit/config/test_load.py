@@ -593,7 +593,8 @@ def test_webhook_is_read(folder: Folder) -> None:
         "url = 'https://api.example.com/{city}?days={days}'\n"
         "description = 'The weather'\neffect = 'read'\nexpose_as = 'forecast'\n"
         "timeout = '3s'\nmax_result = '1KB'\nallow_private = true\n"
-        "message_field = 'text'\nconcurrency = 1000\nheaders = { Accept = 'application/json' }\n"
+        "message_field = 'text'\nconcurrency = 1000\n"
+        "headers = { Accept = 'application/json' }\n"
         "[webhooks.note]\nurl = 'https://api.example.com/notes'\n"
         "params.properties.text = { type = 'string', maxLength = 10 }\n"
     )
@@ -612,6 +613,21 @@ def test_webhook_is_read(folder: Folder) -> None:
         "type": "object",
         "properties": {"text": {"type": "string", "maxLength": 10}},
     }
+
+
+def test_word_of_the_operator_is_found_for_webhooks_and_servers(
+    folder: Folder,
+) -> None:
+    config = folder.load(
+        "[webhooks.w]\nurl = 'https://h/'\nmessage_field = 'a.b'\n"
+        "[servers.crm]\ncommand = 'x'\n"
+        "[servers.crm.tools.look]\nmessage_template = '{a}'\n"
+    )
+    assert config.options("webhook", "w").message_field == "a.b"
+    assert config.options("crm", "look").message_template == "{a}"
+    assert config.options("crm", "other").message_template is None
+    assert config.options("webhook", "other") == ToolOptions()
+    assert config.options("", "") == ToolOptions()
 
 
 def test_rule_that_speaks_of_no_server_is_warned_of(folder: Folder) -> None:

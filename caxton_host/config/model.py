@@ -200,6 +200,8 @@ class Config:
 
         store_url: Where events are kept, as SQLAlchemy spells it.
 
+        mcp: Whether tool servers are used; if not, there are none here.
+
         servers: By name.
 
         origins: Name of a server to the file that describes it.
@@ -236,6 +238,7 @@ class Config:
     path: Path | None = None
     version: int = 1
     store_url: str = field(repr=False)
+    mcp: bool = True
     servers: Mapping[str, ServerConfig] = field(
         default_factory=dict[str, ServerConfig], repr=False
     )

@@ -38,6 +38,7 @@ __all__ = [
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _EXPOSED_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_RESERVED = "caxton__"
 _TRANSPORTS = {
     "stdio": "stdio",
     "http": "http",
@@ -83,7 +84,12 @@ def exposed(value: object, at: At) -> str:
 
 
 def exposed_name(name: str, at: At) -> None:
-    """Refuse a name that not every provider of models takes."""
+    """Refuse a name that not every provider of models takes, or that is the host's."""
+    if name.lower().startswith(_RESERVED):
+        raise at.error(
+            f"names that begin with {_RESERVED} are reserved for the host",
+            fix="give it another name",
+        )
     if not _EXPOSED_NAME.fullmatch(name):
         raise at.error(
             "is no name for a tool",

@@ -43,6 +43,7 @@ def describe(config: Config) -> dict[str, JSON]:
         "http": {"proxy": masked(config.proxy)},
         "telemetry": {"endpoint": masked(config.telemetry_endpoint)},
         "serve": _serve(config.serve, mask),
+        "mcp": {"enabled": config.mcp},
         "servers": {
             name: {"origin": str(config.origins[name]), **_server(server, mask)}
             for name, server in config.servers.items()

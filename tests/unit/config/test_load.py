@@ -733,3 +733,25 @@ def test_conditions_of_a_rule_are_read(folder: Folder) -> None:
     assert (rule.expires, rule.max_params) == (1_000_000, 16384)
     assert (rule.timeout, rule.max_result) == (0.5, 1024)
     assert [path.text for path in rule.redact_result] == ["$.user.email", "$..secret"]
+
+
+OFF = "[mcp]\nenabled = false\n"
+
+
+def test_one_switch_turns_every_tool_server_off(folder: Folder) -> None:
+    folder.write('{"mcpServers": {"b": {"command": "${UNSET}"}}}', "theirs.json")
+    config = folder.load(
+        "import = ['theirs.json']\n" + OFF + "[servers.a]\nurl = '${env:UNSET}'\n"
+        "[webhooks.w]\nurl = 'https://h/'\n"
+        "[[agents.x.allow]]\ntools = ['a/b', 'webhook/w']\n"
+    )
+
+    assert (config.mcp, [*config.servers], [*config.webhooks]) == (False, [], ["w"])
+    assert config.warnings == ("caxton.toml: mcp.enabled: no tool server is used",)
+    assert describe(config)["mcp"] == {"enabled": False}
+
+
+@pytest.mark.parametrize("said", ["", "[mcp]\n", "[mcp]\nenabled = true\n"])
+def test_tool_servers_are_on_if_nothing_else_is_said(folder: Folder, said: str) -> None:
+    config = folder.load(said + "[servers.a]\ncommand = 'x'\n")
+    assert (config.mcp, [*config.servers]) == (True, ["a"])

@@ -25,7 +25,8 @@ log and the tools it is given refuse everything else.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import assert_never
@@ -75,10 +76,21 @@ async def _at_once(_: float) -> None:
 
 @dataclass(slots=True)
 class _Sends:
-    """How often a call was sent, whoever wanted it, and since when."""
+    """
+    How often a call was sent, whoever wanted it.
+
+    Attributes:
+        began: When it was first sent by this process, in microseconds since 1970.
+
+        sent: Whether any of the sends that are over may have reached the server.
+
+        queued: The next one waits for its turn.
+    """
 
     attempt: int
     began: int
+    sent: Sent
+    queued: bool = False
 
     def counted(self, done: Completed, now: int) -> Completed:
         """Return an answer with the number and the duration of all attempts."""
@@ -196,18 +208,17 @@ class Gateway(Judge):
         It is sent again as often as its route says. Each time is recorded first.
         """
         route = self.routes[call.name]
-        sent: Sent = "no" if attempt == 1 else "unknown"
-        sends = _Sends(attempt, self.now())
+        sends = _Sends(attempt, self.now(), "no" if attempt == 1 else "unknown")
         for tries in count(1):
             try:
                 done = await self._send(call, route, sends, terms)
             except ToolError as exc:
-                sent = likelier(sent, exc.sent)
+                sends.sent = sent = likelier(sends.sent, exc.sent)
                 if not route.retry.again(route.effect, exc.kind, sent, sends=tries):
                     return self._failed(route, exc, sent, terms)
             else:
                 return self._taken(route, sends.counted(done, self.now()), terms)
-            await self._send_again(call, route, sends, tries, sent)
+            await self._send_again(call, route, sends, tries)
         raise AssertionError  # pragma: no cover -- the loop returns or raises
 
     async def _send(
@@ -222,6 +233,13 @@ class Gateway(Judge):
             quiet=quiet,
         )
         self._check_lease(call)
+
+        @contextmanager
+        def queued() -> Generator[None]:
+            sends.queued = True
+            yield  # If its turn never comes, it stays so.
+            sends.queued = False
+            self._check_lease(call)
 
         async def asked_for() -> None:
             await self._record_send(call, sends, "input")
@@ -239,6 +257,7 @@ class Gateway(Judge):
             timeout=terms.timeout,
             quiet=quiet,
             on_progress=reports.take,
+            queued=queued,
             on_resend=asked_for,
         )
         try:
@@ -247,8 +266,8 @@ class Gateway(Judge):
             raise
         except BaseException:
             # The run is stopped while the tool works: closed, so that an open
-            # call means one thing only, and its effect is left open.
-            self.stop(call, "unknown")
+            # call means one thing only, and its effect is left open if it was sent.
+            self.stop(call, sends.sent if sends.queued else "unknown")
             raise
         finally:
             reports.end()
@@ -262,7 +281,7 @@ class Gateway(Judge):
             )
 
     async def _send_again(
-        self, call: ToolCall, route: Route, sends: _Sends, tries: int, sent: Sent
+        self, call: ToolCall, route: Route, sends: _Sends, tries: int
     ) -> None:
         """Make durable that a call is sent once more, when its time has come."""
         key = idempotency_key(self.run_id, call.number)
@@ -273,7 +292,7 @@ class Gateway(Judge):
             raise
         except BaseException:
             # The run is stopped between two sends: what is known is of the first.
-            self.stop(call, sent)
+            self.stop(call, sends.sent)
             raise
 
     async def _record_send(self, call: ToolCall, sends: _Sends, reason: str) -> None:
@@ -291,7 +310,7 @@ class Gateway(Judge):
         return Failed(kind=exc.kind, sent=sent, message=text, code=code)
 
     def _taken(self, route: Route, done: Completed, terms: Terms) -> Completed | Failed:
-        done = terms.conceal(done, route.server)
+        done = terms.conceal(done)
         most = min(self.max_result, terms.max_result or self.max_result)
         if done.bytes > most:
             if route.over_limit == "cut":

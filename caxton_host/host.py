@@ -247,7 +247,7 @@ class Host(Executor):
         if isinstance(resolution, GiveResult):
             grant = Grant.from_payload(recording.started.grants)
             terms = Terms.of_call(invoked, grant, None)
-            given = terms.conceal(resolution.completed, invoked.server)
+            given = terms.conceal(resolution.completed)
             resolution = GiveResult(given)
         events = recorded_as(
             invoked.call, resolution, actor, reason, journal.open_calls

@@ -253,7 +253,7 @@ def forked_as(
     if invoked is None or request.edited is None:
         return [started]
     terms = Terms.of_call(invoked, Grant.from_payload(before.grants), request.grant)
-    given = terms.conceal(request.edited, invoked.server)
+    given = terms.conceal(request.edited)
     return [started, settled(invoked.call, given)]
 
 

@@ -8,7 +8,7 @@ import click
 
 from ..core.events import RunErased
 from ..core.names import run_of, stream_of
-from ..core.summary import RunSummary, summarise
+from ..core.summary import RunSummary, call_list, summarise
 from ..summaries import BROKEN, summary_of
 from . import cancel, crash, diff, explain, fork, resolve, resume
 from .events import history_of
@@ -171,7 +171,7 @@ def show_(frame: Frame, run: str, as_json: bool) -> None:
         _show_erased(summary, wait(_erasure(frame, summary)), as_json=as_json)
         return
     if as_json:
-        show(summary.to_document())
+        show({**summary.to_document(), "call_list": call_list(history)})
         return
     say(f"run     {summary.run_id}")
     say(f"agent   {summary.agent}  {summary.module_sha256[:12]}")

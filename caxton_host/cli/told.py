@@ -11,7 +11,7 @@ from ..core.approvals import VERDICTS, Asked, Verdict
 from ..core.calls import JSON
 from ..core.events import ApprovalRequested, RunSuspended, ToolProgress
 from ..core.grants import Grant
-from ..core.summary import RunSummary, summarise
+from ..core.summary import RunSummary, call_list, summarise
 from .exits import FAILED, SUSPENDED
 from .frame import Frame
 from .overrides import Overrides
@@ -76,7 +76,7 @@ class Told:
         if not self.quiet:
             self._report(run, recording)
         if self.as_json:
-            show(run.to_document())
+            show({**run.to_document(), "call_list": call_list(recording.own)})
         elif run.state == "completed" and run.output is not None:
             say(to_json(run.output))
         if run.state == "suspended":

@@ -159,6 +159,9 @@ def _load(
         tree.pop("store", None)
     source = replace(source, array_lines=array_lines(data.decode("utf-8-sig")))
     at = At(source=source)
+    if not f.read({"mcp": tree.get("mcp", {})}, _TOP, at)["mcp"]:
+        # As `enabled = false` in each table: none is read, not even its variables.
+        tree = {key: tree[key] for key in tree if key not in {"servers", "import"}}
     found = f.read(tree, _TOP, at)
     own: dict[str, ServerConfig | None] = found.pop("servers", {})
     servers = {name: config for name, config in own.items() if config}
@@ -192,7 +195,10 @@ def _load(
     )
     refuse_twins(config, at)
     check_exposed(config, at)
-    _warn_of_strangers(config, at)
+    if config.mcp:
+        _warn_of_strangers(config, at)
+    else:
+        at.key("mcp").key("enabled").warn("no tool server is used")
     _warn_of_placeholders(config, at)
     return replace(config, warnings=tuple(dict.fromkeys(source.warnings)))
 
@@ -312,6 +318,10 @@ def _some(value: object, at: At) -> int:
     return number
 
 
+def _mcp(value: object, at: At) -> bool:
+    return bool(f.read(value, {"enabled": ("value", f.flag)}, at).get("value", True))
+
+
 _PLACES: f.Fields = {
     key: (key, _some) for key in ("runs", "workers", "guests", "compute")
 }
@@ -325,6 +335,7 @@ _TOP: f.Fields = {
     "audit": ("audit", AUDIT),
     "http": ("proxy", f.single({"proxy": ("value", _proxy)})),
     "telemetry": ("telemetry_endpoint", f.single({"endpoint": ("value", f.url)})),
+    "mcp": ("mcp", _mcp),
     "servers": ("servers", f.mapped(_server, server_name)),
     "webhooks": ("webhooks", f.mapped(webhook, webhook_name)),
     "serve": ("serve", serve),

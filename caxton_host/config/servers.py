@@ -38,6 +38,7 @@ __all__ = [
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _EXPOSED_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_RESERVED = "caxton__"
 _TRANSPORTS = {
     "stdio": "stdio",
     "http": "http",
@@ -48,7 +49,6 @@ _TRANSPORTS = {
 }
 _EFFECT = f.choice("read", "idempotent", "keyed", "unsafe")
 _RECORD = f.choice("full", "hash")
-_MOST_ATTEMPTS = 10
 _ELICITATION = f.choice("refuse", "defaults")
 _OVER_LIMIT = f.choice("fail", "cut")
 _SENDS_BODY = frozenset({"POST", "PUT", "PATCH"})
@@ -84,7 +84,12 @@ def exposed(value: object, at: At) -> str:
 
 
 def exposed_name(name: str, at: At) -> None:
-    """Refuse a name that not every provider of models takes."""
+    """Refuse a name that not every provider of models takes, or that is the host's."""
+    if name.lower().startswith(_RESERVED):
+        raise at.error(
+            f"names that begin with {_RESERVED} are reserved for the host",
+            fix="give it another name",
+        )
     if not _EXPOSED_NAME.fullmatch(name):
         raise at.error(
             "is no name for a tool",
@@ -168,17 +173,20 @@ _BREAKER: f.Fields = {
 }
 
 
-def _attempts(value: object, at: At) -> int:
-    found = f.number(value, at)
-    if not 1 <= found <= _MOST_ATTEMPTS:
-        raise at.error(
-            f"is not 1 to {_MOST_ATTEMPTS}", fix="write 1 to send a call once"
-        )
-    return found
+def _up_to(most: int, fix: str) -> f.Reader:
+    """Return a reader of a number from 1 to *most*."""
+
+    def reader(value: object, at: At) -> int:
+        found = f.number(value, at)
+        if not 1 <= found <= most:
+            raise at.error(f"is not 1 to {most}", fix=fix)
+        return found
+
+    return reader
 
 
 _RETRY: f.Fields = {
-    "attempts": ("attempts", _attempts),
+    "attempts": ("attempts", _up_to(10, "write 1 to send a call once")),
     "backoff": ("backoff", f.duration),
     "backoff_ms": ("backoff", f.milliseconds),
 }
@@ -382,6 +390,7 @@ _WEBHOOK: f.Fields = {
     "body": ("body", f.choice("json", "none")),
     "timeout": ("timeout", f.duration),
     "timeout_ms": ("timeout", f.milliseconds),
+    "concurrency": ("concurrency", _up_to(1000, "write 16, which is the default")),
     "effect": ("effect", _EFFECT),
     "expose_as": ("expose_as", exposed),
     "allow_private": ("allow_private", f.flag),

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .attribution import OUTCOMES, how
-from .calls import JSON
+from .calls import JSON, Completed
 from .events import (
     Recorded,
     RunCancelled,
@@ -19,7 +19,7 @@ from .events import (
 from .payloads import outcome_of
 from .runs import ENDS
 
-__all__ = ["RunSummary", "summarise"]
+__all__ = ["RunSummary", "call_list", "summarise"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -114,3 +114,26 @@ def summarise(run_id: str, history: Iterable[Recorded]) -> RunSummary:
                     ends[how(end[1])] += 1
     run.calls = {name: ends[name] for name in ("total", *OUTCOMES)}
     return run
+
+
+def call_list(history: Iterable[Recorded]) -> list[JSON]:
+    """Return what each call of the run with the events *history* came to."""
+    calls: dict[int, dict[str, JSON]] = {}
+    for recorded in history:
+        event = recorded.event
+        if isinstance(event, ToolInvoked):
+            calls[event.call] = {
+                "call": event.call,
+                "seq": recorded.seq,
+                "name": event.name,
+                "tool": f"{event.server}/{event.tool}" if event.server else None,
+                "params": event.params,
+                "outcome": "in_doubt",
+                "message": None,
+                "duration_us": None,
+            }
+        elif event and (end := outcome_of(event)) and (call := calls.get(end[0])):
+            call["outcome"], call["message"] = how(end[1]), end[1].message
+            if isinstance(end[1], Completed):
+                call["duration_us"] = end[1].duration_us
+    return [*calls.values()]

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from ..errors import UsageError
 from .calls import JSON, Effect, Record, Retry
+from .servers import ToolOptions
 
 __all__ = ["SERVER", "Body", "Webhook", "placeholders"]
 
@@ -39,7 +40,9 @@ class Webhook:
 
         body: ``json``: what the address does not use is sent as an object.
 
-        timeout: Seconds a call may take in all.
+        timeout: Seconds that a send of a call may take.
+
+        concurrency: Calls at a time; more of them wait, outside the timeout.
 
         effect: What repeating a call may do.
 
@@ -66,6 +69,7 @@ class Webhook:
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     body: Body = "json"
     timeout: float = 30.0
+    concurrency: int = 16
     effect: Effect = "unsafe"
     expose_as: str | None = None
     message_field: str | None = None
@@ -74,6 +78,13 @@ class Webhook:
     max_result: int = _MIB
     record: Record = "full"
     retry: Retry | None = None
+
+    @property
+    def options(self) -> ToolOptions:
+        """How its answers are read, as for a tool of a server."""
+        return ToolOptions(
+            message_field=self.message_field, message_template=self.message_template
+        )
 
     @property
     def origin(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -91,6 +91,9 @@ class ToolRequest:
 
         quiet: What the tool says is not for others as it is.
 
+        queued: Entered while the call waits for its turn and nothing of it has left
+            the host; left when its turn comes.
+
         on_resend: Awaited before each send after the first that the server itself
             asked for. What it raises ends the run.
 
@@ -107,6 +110,9 @@ class ToolRequest:
     attempt: int = 1
     timeout: float | None = None
     quiet: bool = False
+    queued: Callable[[], AbstractContextManager[None]] = field(
+        default=nullcontext, compare=False, repr=False
+    )
     on_resend: Callable[[], Awaitable[None]] = field(
         default=unrecorded, compare=False, repr=False
     )

@@ -100,9 +100,9 @@ def _given(
     size = len(json.dumps(result))
     if size > recording.limits.result:
         raise Refusal("too-large", f"result: more than {recording.limits.result} bytes")
-    servers, redact = asked.service.config().servers, asked.service.host.redact
+    options, redact = asked.service.config().options, asked.service.host.redact
     try:
-        return answered(result, invoked, servers, redact, size=size)
+        return answered(result, invoked, options, redact, size=size)
     except ToolError as exc:
         raise Refusal("bad-request", f"result: {exc}") from None
 

@@ -39,6 +39,18 @@ RUN: Mapping[str, Any] = {
     "forked_from": (NULL, {"run": TEXT, "seq": COUNT, "hash": TEXT}),
     "erased": FLAG,
 }
+#: Of one run alone, not of several.
+WHOLE: Mapping[str, Any] = {**RUN, "call_list": list}
+CALL: Mapping[str, Any] = {
+    "call": COUNT,
+    "seq": COUNT,
+    "name": TEXT,
+    "tool": (NULL, TEXT),
+    "params": (NULL, dict),
+    "outcome": TEXT,
+    "message": (NULL, TEXT),
+    "duration_us": (NULL, COUNT),
+}
 EVENT: Mapping[str, Any] = {
     "$type": "caxton.event/v1",
     "position": COUNT,
@@ -176,7 +188,7 @@ def ran(shell: Shell) -> Shell:
 def test_a_run(ran: Shell) -> None:
     done = ran("run", "weather", "--json")
     assert done.err == ""
-    assert fits(done.document, RUN), done.out
+    assert fits(done.document, WHOLE), done.out
     assert done.document["calls"] == {
         "total": 3,
         "ok": 1,
@@ -188,8 +200,15 @@ def test_a_run(ran: Shell) -> None:
     assert re.fullmatch(r"[0-9a-f]{32}", done.document["trace_id"])
     assert re.fullmatch(r"[0-9a-f]{64}", done.document["module_sha256"])
     assert ran("runs", "show", "@last", "--json").document == done.document
+    calls = done.document["call_list"]
+    assert all(fits(call, CALL) for call in calls)
+    assert [(call["tool"], call["outcome"]) for call in calls] == [
+        ("demo/get_weather", "ok"),
+        (None, "denied"),
+        ("demo/echo", "denied"),
+    ]
     listed = ran("runs", "list", "--json").document
-    assert listed[0] == done.document
+    assert {**listed[0], "call_list": calls} == done.document
     assert len(listed) == 2
     assert all(fits(run, RUN) for run in listed)
 
@@ -197,7 +216,7 @@ def test_a_run(ran: Shell) -> None:
 def test_a_run_that_failed(ran: Shell) -> None:
     ran.write("agents/weather.wasm", guest(then=TRAPS))
     done = ran("run", "weather", "--json")
-    assert fits(done.document, RUN), done.out
+    assert fits(done.document, WHOLE), done.out
     assert done.code == 1
     assert done.document["state"] == "failed"
     assert done.document["error"]["kind"]
@@ -228,7 +247,7 @@ def test_a_fork_and_how_it_differs(ran: Shell) -> None:
 
     done = ran("runs", "fork", "@last", *edit, "--json")
 
-    assert fits(done.document, RUN), done.out
+    assert fits(done.document, WHOLE), done.out
     assert done.err == ""
     assert done.document["forked_from"]["run"] == parent["run_id"]
     assert done.document["forked_from"]["seq"] == 2

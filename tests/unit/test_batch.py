@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -593,6 +593,20 @@ async def test_batch_stays_open_if_its_host_leaves_before_it_was_sent() -> None:
 
     assert (scene.tools.asked, ends(scene)) == ([], [(2, "denied")])
     assert len(scene.journal.in_doubt) == 2
+
+
+async def test_calls_of_a_batch_that_wait_for_their_turn_were_not_sent() -> None:
+    class Queueing(FakeTools):
+        async def call_tool(self, request: ToolRequest) -> Completed:
+            with request.queued() if request.tool == "b" else nullcontext():
+                await asyncio.sleep(30)
+            raise AssertionError
+
+    scene = Scene(tools=Queueing({}))
+
+    await cancelled(scene)
+
+    assert sorted(ends(scene)) == [(1, "unknown"), (2, "denied"), (3, "no")]  # law 2
 
 
 @pytest.mark.parametrize("steps", range(8))

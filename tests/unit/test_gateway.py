@@ -168,6 +168,13 @@ async def test_call_that_the_log_answers_is_not_sent_again() -> None:  # law 7
     assert (scene.tools.asked, scene.log.events) == ([], [])
 
 
+async def test_webhook_of_an_old_log_is_answered_in_its_old_shape() -> None:  # law 5
+    old = Completed(message="dry", data={"status": 200, "body": {"sky": "dry"}})
+    scene = Scene(history=[invoked(), settled(1, old)])
+
+    assert (await scene.gate.call(WEATHER)).outcome == old
+
+
 async def test_call_that_was_just_answered_is_answered_the_same_again() -> None:
     scene = Scene()
 
@@ -556,6 +563,60 @@ async def test_call_that_is_cancelled_before_it_was_sent_says_so() -> None:  # l
     assert isinstance(end, ToolFailed)
     assert (end.kind, end.sent) == ("cancelled", "no")
     assert scene.tools.asked == []
+
+
+@dataclass(slots=True)
+class Queueing(FakeTools):
+    """Tools whose calls wait for a turn; *turns* lists what each try comes to."""
+
+    turns: list[ToolError | None] = field(default_factory=list)
+
+    async def call_tool(self, request: ToolRequest) -> Completed:
+        if self.turns and (failure := self.turns.pop(0)):
+            raise failure
+        with request.queued():
+            await self.turn()
+        return await FakeTools.call_tool(self, request)
+
+    async def turn(self) -> None:
+        await asyncio.sleep(30)
+
+
+@pytest.mark.parametrize("before", ["no", "unknown"])
+async def test_call_that_is_cancelled_while_it_waits_for_its_turn_was_not_sent(
+    before: Sent,
+) -> None:
+    # law 2, law 7: of the send before, that is another question
+    failed = ToolError("transport", before, "the connection broke")
+    tools = Queueing({}, turns=[failed])
+    scene = Scene(tools, effect="read", retry=Retry(attempts=2))
+
+    await cancelled(scene)
+
+    end = scene.log.events[-1]
+    assert isinstance(end, ToolFailed)
+    assert (end.kind, end.sent) == ("cancelled", before)
+    assert len(scene.gate.journal.in_doubt) == 0
+
+
+async def test_call_whose_lease_ran_out_while_it_waited_is_not_sent() -> None:
+    class Leased(MemoryLog):
+        lease = True
+
+        def holds(self) -> bool:
+            return self.lease
+
+    @dataclass(slots=True)
+    class LongQueue(Queueing):
+        async def turn(self) -> None:
+            scene.log.lease = False  # type: ignore[attr-defined]  # the one above
+
+    scene = Scene(LongQueue({}), log=log_of(Leased))
+
+    with pytest.raises(LeaseLost):  # law 7
+        await scene.gate.call(WEATHER)
+
+    assert (scene.tools.asked, scene.log.events) == ([], [invoked()])
 
 
 async def test_call_stays_open_if_its_host_leaves_before_it_was_sent() -> None:

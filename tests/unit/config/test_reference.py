@@ -9,7 +9,7 @@ from typing import Any
 
 from caxton_host.config import oauth, servers
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "servers.md"
+PAGES = Path(__file__).resolve().parents[3] / "docs" / "reference"
 
 #: Tables within a table.
 NESTED = {
@@ -31,8 +31,9 @@ def keys(name: str) -> Iterator[str]:
             yield from (f"{key}.{one}" for one in keys(inner))
 
 
-def documented(heading: str) -> set[str]:
-    section = PAGE.read_text("utf-8").partition(f"\n## {heading}\n")[2]
+def documented(heading: str, page: str = "servers.md") -> set[str]:
+    text = (PAGES / page).read_text("utf-8")
+    section = text.partition(f"\n## {heading}\n")[2]
     lines = section.partition("\n## ")[0].splitlines()
     first = [line.split("|")[1] for line in lines if line.startswith("| `")]
     return {key for cell in first for key in re.findall(r"`([^`]+)`", cell)}
@@ -46,3 +47,7 @@ def test_every_key_of_a_server_stands_on_the_page() -> None:
 def test_every_key_of_a_tool_stands_on_the_page() -> None:
     found = documented("Keys of a tool")
     assert found == {*keys("_TOOL")}
+
+
+def test_every_key_of_a_webhook_stands_on_its_page() -> None:
+    assert documented("Keys", "webhooks.md") == {*keys("_WEBHOOK")}

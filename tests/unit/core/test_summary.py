@@ -21,7 +21,7 @@ from caxton_host.core.events import (
     ToolFailed,
     ToolInvoked,
 )
-from caxton_host.core.summary import summarise
+from caxton_host.core.summary import call_list, summarise
 
 ACTOR: dict[str, JSON] = {"kind": "local", "id": "ann", "authenticated": False}
 STARTED = RunStarted(
@@ -176,3 +176,31 @@ def test_no_events_no_calls() -> None:
     run = summarise("1", [])
 
     assert (run.events, run.calls["total"], run.state) == (0, 0, "running")
+
+
+def test_each_call_of_a_run_is_listed_with_what_came_of_it() -> None:
+    asked = replace(invoked(2), server="demo", tool="echo", params={"n": 1})
+    answered = replace(completed(2), message="one", duration_us=7)
+    events = history(
+        STARTED,
+        completed(1),  # of a call that a fork inherited
+        asked,
+        answered,
+        invoked(3),
+        ToolDenied(call=3, code="denied", rule=None, message="no"),
+        invoked(4),
+    )
+
+    assert call_list(events) == [
+        document(2, 3, "ok", "one", tool="demo/echo", params={"n": 1}, duration_us=7),
+        document(3, 5, "denied", "no"),
+        document(4, 7, "in_doubt", None),
+    ]
+
+
+def document(
+    call: int, seq: int, outcome: str, message: str | None, **given: JSON
+) -> dict[str, JSON]:
+    said: dict[str, JSON] = {"call": call, "seq": seq, "name": "x"}
+    said |= {"outcome": outcome, "message": message}
+    return {**said, "tool": None, "params": None, "duration_us": None, **given}

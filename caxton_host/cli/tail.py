@@ -78,7 +78,7 @@ async def _until_stopped(
     with contextlib.suppress(asyncio.CancelledError):
         if task := asyncio.current_task():
             asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
-        async with frame.history(whole=True) as store:
+        async with frame.history() as store:
             stream = stream_of(await store.find_run(run)) if run else None
             if stream and await _is_over(store, stream):
                 follow = False

@@ -343,7 +343,7 @@ def announced(config: Config, paths: Paths) -> tuple[Event, ...]:
     """Return the first events of the host's stream; the first run commits them."""
     actor = local_actor()
     started = host_started(Keyring(paths.state).public_key(), actor)
-    if not config.path:
+    if not config.path or not config.sha256:
         return (started,)
     loaded = ConfigLoaded(path=config.path.name, sha256=config.sha256, actor=actor)
     return started, loaded

@@ -4,6 +4,7 @@ Every exception raised on purpose, and whose fault each is.
 * `CaxtonError`
     * `UsageError` -- the operator's: a configuration, an argument, a module
         * `ConfigError` -- a configuration file names something impossible
+            * `UnsetError` -- it names a variable that is not set
         * `ConditionError` -- a condition on parameters cannot be
         * `ModuleRefused` -- the sandbox does not take this module
         * `NotFoundError` -- no such run, agent, server or tool
@@ -63,7 +64,37 @@ class UsageError(CaxtonError):
 
 
 class ConfigError(UsageError):
-    """A configuration file names something impossible."""
+    """
+    A configuration file names something impossible.
+
+    Attributes:
+        file: Which, as messages name it, or ``""``.
+
+        key: The dotted key, or ``""``.
+
+        line: Where it is in the file, if that is known.
+
+        problem: What is wrong there.
+
+        each: All that was found, of which this is the first.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        fix: str = "",
+        file: str = "",
+        key: str = "",
+        line: int | None = None,
+    ) -> None:
+        super().__init__(": ".join(filter(None, (file, key, problem))), fix=fix)
+        self.file, self.key, self.line, self.problem = file, key, line, problem
+        self.each: tuple[ConfigError, ...] = (self,)
+
+
+class UnsetError(ConfigError):
+    """A configuration file names a variable of the environment that is not set."""
 
 
 class ConditionError(UsageError):

@@ -166,7 +166,7 @@ def list_(frame: Frame, as_json: bool) -> None:
     Examples:
       caxton agent list
     """
-    agents = wait(_there(frame.there)) if frame.there else _here(frame.load())
+    agents = wait(_there(frame.there)) if frame.there else _here(frame.look("agents"))
     if as_json:
         show([{**agent} for agent in agents])
         return

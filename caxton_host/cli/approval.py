@@ -304,7 +304,11 @@ def _decide(ctx: click.Context, frame: Frame, verdict: Verdict, said: _Said) -> 
     check_text("--reason", [said.reason, said.role])
     if frame.there is not None:
         ctx.exit(_decide_there(frame, frame.there, verdict, said))
-    config = said.given.servers_in(frame.load())
+    config = (
+        frame.look(guarded=True)
+        if said.no_resume
+        else said.given.servers_in(frame.load())
+    )
     redact = Redactor(config.secrets)
     word = Word(
         verdict=verdict,

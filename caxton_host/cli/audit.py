@@ -14,7 +14,7 @@ from ..core.names import stream_of
 from ..errors import UsageError
 from . import erase
 from .exits import AUDIT
-from .frame import Frame, as_json, local_actor, wait
+from .frame import SIGNED, Frame, as_json, local_actor, wait
 from .screen import note, patience, say, show
 from .verdict import (
     CHECKED,
@@ -133,7 +133,7 @@ async def _verify(
 ) -> Verdict:
     from ..store.verify import verify
 
-    async with frame.store() as store:
+    async with frame.log() as store:
         stream = stream_of(await store.find_run(run)) if run else None
         with patience("verifying"):
             return await verify(store, stream=stream, trusted=known, outside=kept)
@@ -208,7 +208,7 @@ async def _export(
     from ..store.export import export
 
     keys = keyring(frame)
-    async with open_signed(frame.load(), keys) as store:
+    async with open_signed(frame.look(*SIGNED), keys) as store:
         run_id = await store.find_run(run)
         with patience("exporting"):
             signed = await store.seal()
@@ -265,7 +265,7 @@ async def _signed(frame: Frame) -> Mapping[str, JSON]:
 async def _checkpoint(frame: Frame) -> Note:
     from ..bootstrap import open_signed
 
-    async with open_signed(frame.load(), keyring(frame)) as store:
+    async with open_signed(frame.look(*SIGNED), keyring(frame)) as store:
         return await store.seal()
 
 
@@ -327,7 +327,7 @@ async def _rotate(frame: Frame) -> bytes:
     from ..keeper import record_rotation
 
     with keyring(frame).rotating() as rotation:
-        async with open_signed(frame.load(), rotation) as store:
+        async with open_signed(frame.look(*SIGNED), rotation) as store:
             await record_rotation(store, rotation, local_actor())
             await store.seal()
         return rotation.public_key()

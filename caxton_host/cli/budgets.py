@@ -106,7 +106,7 @@ def budgets(frame: Frame, agent: str | None, as_json: bool) -> None:
 async def _read(frame: Frame, agent: str | None) -> list[_Row]:
     from ..bootstrap import open_store
 
-    config = frame.load()
+    config = frame.look("agents")
     agents = config.agents if agent is None else {agent: agent_of(config, agent)}
     rows: list[_Row] = []
     async with open_store(config, write=False) as store:

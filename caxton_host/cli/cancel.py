@@ -72,7 +72,7 @@ def command(
 async def _cancel(frame: Frame, run: str, reason: str) -> tuple[str, list[Recorded]]:
     from ..bootstrap import open_store
 
-    config = frame.load()
+    config = frame.look(guarded=True)
     # Looked for first: a database is not made for a run that it cannot have.
     async with open_store(config, write=False) as store:
         run_id = await store.find_run(run)

@@ -16,7 +16,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from ..errors import CaxtonError
-from .frame import as_json, wait
+from .frame import Frame, as_json, wait
 from .screen import show
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def command(ctx: click.Context, shell: str, as_json: bool) -> None:
 
 def servers(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Return the configured servers whose names go on from *incomplete*."""
-    config = _config(ctx)
+    config = _tools(ctx)
     return _beginning(incomplete, config.servers if config else ())
 
 
@@ -61,7 +61,7 @@ def tools(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Return ``SERVER/TOOL``, as far as configuration and log know the tools."""
     from ..core.webhooks import SERVER as WEBHOOK
 
-    config = _config(ctx)
+    config = _tools(ctx)
     if config is None:
         return []
     known = {
@@ -96,7 +96,7 @@ def _items(
     incomplete: str,
     ask: Callable[[Config], Coroutine[Any, Any, Mapping[str, str]]],
 ) -> list[CompletionItem]:
-    config = _config(ctx)
+    config = _log(ctx)
     found: Mapping[str, str] = {}
     if config is not None:
         with suppress(CaxtonError):
@@ -112,19 +112,32 @@ def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if name.startswith(incomplete))
 
 
-def _config(ctx: click.Context) -> Config | None:
-    from ..config import load
-
+def _frame(ctx: click.Context) -> Frame | None:
     given = ctx.find_root().params
     if given.get("host"):
         return None  # Nobody far away is asked while somebody types.
-    with suppress(CaxtonError, OSError):
-        return load(
-            Path(given["config"]) if given.get("config") else None,
-            environ=os.environ,
-            cwd=Path.cwd(),
-            store_url=given.get("db"),
-        )
+    return Frame(config=given.get("config"), db=given.get("db"))
+
+
+def _log(ctx: click.Context) -> Config | None:
+    """Return where the log is."""
+    if frame := _frame(ctx):
+        with suppress(CaxtonError, OSError):
+            return frame.look()
+    return None
+
+
+def _tools(ctx: click.Context) -> Config | None:
+    """Return what tools there are, as far as it can be read."""
+    from ..config import load
+
+    if frame := _frame(ctx):
+        path = Path(frame.config) if frame.config else None
+        with suppress(CaxtonError, OSError):
+            return load(path, environ=os.environ, cwd=Path.cwd(), store_url=frame.db)
+        # Names can be told without what their servers are started with.
+        with suppress(CaxtonError, OSError):
+            return frame.look("tools")
     return None
 
 

@@ -86,7 +86,7 @@ async def _simulate(
     from ..recording import Recording
     from ..store.cut import copy_cut
 
-    async with frame.store() as store:
+    async with frame.log() as store:
         recording = await Recording.load(await store.find_run(run), store)
         left = _left(recording, at)
         target = _target(output)

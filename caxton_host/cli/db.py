@@ -14,7 +14,7 @@ import click
 from ..core.calls import JSON
 from ..errors import UsageError
 from .exits import FAILED
-from .frame import Frame, as_json, wait
+from .frame import SIGNED, Frame, as_json, wait
 from .screen import complain, counted, note, patience, plain, progress, say, show, table
 from .show import moment
 from .times import Moment
@@ -54,7 +54,7 @@ def status(ctx: click.Context, frame: Frame, as_json: bool) -> None:
       caxton db status
       caxton --db sqlite:///copy.db db status --json
     """
-    document = _status(frame.load().store_url)
+    document = _status(frame.look().store_url)
     _tell(document, as_json=as_json)
     server = document["server"]
     if fix := _FIXES.get(str(document["state"])):
@@ -86,7 +86,7 @@ def migrate(frame: Frame, as_json: bool) -> None:
     from ..bootstrap import usable_store
     from ..store.migrate import upgrade
 
-    url = frame.load().store_url
+    url = frame.look().store_url
     with usable_store():
         upgrade(url)
     _tell(_status(url), as_json=as_json)
@@ -109,7 +109,7 @@ def recount(frame: Frame, as_json: bool) -> None:
     from ..bootstrap import open_store
 
     async def count() -> tuple[int, int]:
-        config = frame.load()
+        config = frame.look()
         # Looked for first: a database is not made to be counted.
         async with open_store(config, write=False):
             pass
@@ -147,7 +147,7 @@ def backup(frame: Frame, file: Path, as_json: bool) -> None:
     from ..bootstrap import open_store
     from ..store.backup import backup, dump_command
 
-    config = frame.load()
+    config = frame.look()
     if not config.store_url.startswith("sqlite"):
         raise UsageError(
             "PostgreSQL is copied by its own program",
@@ -233,7 +233,7 @@ async def _archive(
     from ..keeper import keeping
     from ..store.archive import archive, old_runs
 
-    config = frame.load()
+    config = frame.look(*SIGNED)
     async with open_store(config, write=False) as store:
         chosen = await old_runs(store.engine, before)
     if dry_run or not chosen:

@@ -148,7 +148,7 @@ def _config(frame: Frame, folder: Path, port: int) -> Config:
     module = find_shared("agents/weather/weather.wasm")
     (folder / "weather.wasm").write_bytes(module.read_bytes())
     return replace(
-        load(path, environ=os.environ, cwd=folder), store_url=frame.load().store_url
+        load(path, environ=os.environ, cwd=folder), store_url=frame.look().store_url
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .exits import FAILED
-from .frame import Frame, as_json, wait
+from .frame import SIGNED, Frame, as_json, wait
 from .overrides import check_text
 from .screen import complain, counted, patience, say, show
 
@@ -86,9 +86,9 @@ async def _erase(
 ) -> tuple[RunErased, bool]:
     from ..keeper import keeping
 
-    async with frame.store() as store:  # A database that is not there is not made.
+    async with frame.log() as store:  # A database that is not there is not made.
         run_id = await store.find_run(run)
-    async with keeping(frame.load(), frame.paths()) as keeper:
+    async with keeping(frame.look(*SIGNED, guarded=True), frame.paths()) as keeper:
         with patience("erasing"):
             erased = await keeper.erase(run_id, reason)
             return erased, not keep_file and await keeper.store.scrub()

@@ -172,7 +172,7 @@ async def _export(
 ) -> None:
     from ..store.lines import lines
 
-    async with frame.there.log() if frame.there else frame.store() as store:
+    async with frame.there.log() if frame.there else frame.log() as store:
         if run:
             wanted = replace(wanted, stream=stream_of(await store.find_run(run)))
         between = "["
@@ -187,5 +187,5 @@ async def _export(
 
 async def history_of(frame: Frame, run: str) -> list[Recorded]:
     """Return the events of the run that *run* names."""
-    async with frame.history(whole=True) as store:
+    async with frame.history() as store:
         return await events_of(store, await store.find_run(run))

@@ -63,7 +63,7 @@ async def _explained(frame: Frame, run: str, seq: int) -> Mapping[str, Any]:
     from ..explaining import checks_of, document, find
     from ..recording import Recording
 
-    config = frame.load()
+    config = frame.look("tools")
     async with open_store(config, write=False) as store:
         recording = await Recording.load(await store.find_run(run), store)
         checks = await checks_of(recording, store, config)

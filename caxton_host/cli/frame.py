@@ -6,7 +6,7 @@ import contextlib
 import os
 import shlex
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ..actor import local_actor
-from ..core.redact import MIN_LENGTH
 from ..errors import UsageError
 from . import interrupt
 from .screen import note
@@ -25,7 +24,10 @@ if TYPE_CHECKING:
     from ..store.sql import SqlStore
     from .there import There
 
-__all__ = ["Frame", "as_json", "local_actor", "wait"]
+__all__ = ["SIGNED", "Frame", "as_json", "local_actor", "wait"]
+
+#: Sections of the configuration for whoever writes to the log and has it signed.
+SIGNED = ("audit", "http")
 
 _T = TypeVar("_T")
 
@@ -79,7 +81,7 @@ class Frame:
         )
         for warning in config.warnings:
             note(f"warning: {warning}")
-        return self._guarded(config)
+        return config
 
     def command(self) -> str:
         """Return how a command line begins that means the same, without passwords."""
@@ -104,58 +106,41 @@ class Frame:
 
         return Paths.of(os.environ)
 
-    def look(self, *, traced: bool = False) -> Config:
+    def look(self, *sections: str, guarded: bool = False) -> Config:
         """
-        Return where the log is, and nothing of the configuration that is secret.
+        Return where the log is, and what some sections of the configuration say.
 
         Args:
-            traced: Return where spans go as well.
+            sections: Those that are needed; see `load_parts`.
+
+            guarded: Know the secrets of the others too, as far as they can be
+                resolved: something that is typed will be kept.
         """
-        from ..config import load_log
+        from ..config import load_parts
 
         self.here()
-        config = load_log(
+        return load_parts(
             Path(self.config) if self.config else None,
+            sections,
             environ=os.environ,
             cwd=Path.cwd(),
             store_url=self.db,
-            traced=traced,
+            guarded=guarded,
         )
-        return self._guarded(config)
-
-    def _guarded(self, config: Config) -> Config:
-        """Return *config* with the passwords of ``--db`` among its secrets."""
-        from ..config import passwords
-
-        found = {one for one in passwords(self.db or "") if len(one) >= MIN_LENGTH}
-        return replace(config, secrets=config.secrets | found)
 
     @contextlib.asynccontextmanager
     async def log(self) -> AsyncGenerator[SqlStore]:
-        """Open the event store to read, without reading any credential."""
+        """Open the event store to read, without resolving anything else."""
         from ..bootstrap import open_store
 
         async with open_store(self.look(), write=False) as store:
             yield store
 
     @contextlib.asynccontextmanager
-    async def store(self) -> AsyncGenerator[SqlStore]:
-        """Open the event store to read."""
-        from ..bootstrap import open_store
-
-        async with open_store(self.load(), write=False) as store:
-            yield store
-
-    @contextlib.asynccontextmanager
-    async def history(self, *, whole: bool = False) -> AsyncGenerator[History]:
-        """
-        Open the log to read, here or there.
-
-        Args:
-            whole: Read all of the configuration for it.
-        """
+    async def history(self) -> AsyncGenerator[History]:
+        """Open the log to read, here or there."""
         if self.there is None:
-            async with self.store() if whole else self.log() as store:
+            async with self.log() as store:
                 yield store
         else:
             async with self.there.log() as log:

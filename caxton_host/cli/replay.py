@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+#: Sections of the configuration that a replay uses.
+_OF_REPLAY = ("sandbox", "telemetry")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
@@ -146,7 +149,7 @@ async def _replay(frame: Frame, wanted: _Wanted) -> Replayed:
         async with frame.there.log() as log:
             run_id = await log.find_run(wanted.run)
             return await _execute(frame, Config(store_url=""), run_id, log, wanted)
-    config = frame.look(traced=True)
+    config = frame.look(*_OF_REPLAY)
     async with open_store(config, write=False) as store:
         run_id = await store.find_run(wanted.run)
         return await _execute(frame, config, run_id, store, wanted)
@@ -157,7 +160,7 @@ async def _replay_bundle(frame: Frame, bundle: Bundle, wanted: _Wanted) -> Repla
 
     store = BundleStore(bundle)
     return await _execute(
-        frame, frame.look(traced=True), bundle.header.run, store, wanted
+        frame, frame.look(*_OF_REPLAY), bundle.header.run, store, wanted
     )
 
 

@@ -147,7 +147,7 @@ async def _list(
     if frame.there is not None:
         async with frame.there.log() as log:
             return await log.summaries(limit, agent=agent, state=state)
-    async with frame.store() as store:
+    async with frame.log() as store:
         known = await store.runs(limit=limit, agent=agent, state=state)
         return [await summary_of(store, row) for row in known]
 
@@ -197,7 +197,7 @@ async def _commands(frame: Frame, run_id: str) -> list[str]:
     from ..clock import SystemClock
     from ..recording import Recording
 
-    async with frame.history(whole=True) as store:
+    async with frame.history() as store:
         recording = await Recording.load(run_id, store)
     going_on = f"{frame.command()} runs resume {run_id}"
     if stopped(recording):
@@ -213,7 +213,7 @@ async def _erasure(frame: Frame, run: RunSummary) -> RunErased | None:
     if frame.there is not None:
         async with frame.there.log() as log:
             return await log.erasure(run.run_id)
-    async with frame.store() as store:
+    async with frame.log() as store:
         return (await store.erased()).get(stream_of(run.run_id))
 
 

@@ -20,7 +20,7 @@ from ..core.tokens import PREFIX, Token, is_agent_pattern
 from ..errors import NotFoundError, UsageError
 from ..ports import TokenRow
 from . import completion
-from .frame import Frame, as_json, wait
+from .frame import SIGNED, Frame, as_json, wait
 from .overrides import check_text
 from .screen import note, say, show, table
 from .show import moment
@@ -140,7 +140,9 @@ def create(
             "the name is too long, or has characters that cannot be shown",
             fix=f"choose one of at most {_LONGEST_NAME} letters",
         )
-    config = frame.load()
+    # Names of agents and roles are compared with what agents there are.
+    named = ("agents",) if roles or agents != ("*",) else ()
+    config = frame.look(*SIGNED, *named, guarded=bool(name))
     _check_agents(agents, config)
     _check_roles(roles, scopes, config)
     token = Token.new(secrets.token_bytes)
@@ -286,7 +288,7 @@ def revoke(frame: Frame, token: str, as_json: bool) -> None:
 async def _revoke(frame: Frame, token_id: str, now: int) -> None:
     from ..keeper import keeping
 
-    async with keeping(frame.load(), frame.paths()) as keeper:
+    async with keeping(frame.look(), frame.paths()) as keeper:
         await keeper.revoke_token(token_id, now)
 
 

@@ -78,7 +78,7 @@ async def _until_over(
     as_json: bool,
 ) -> None:
     show = _document if as_json else _line
-    async with frame.history(whole=True) as store:
+    async with frame.history() as store:
         stream = stream_of(await store.find_run(run)) if run else None
         if stream and await _is_over(store, stream):
             follow = False

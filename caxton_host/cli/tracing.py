@@ -37,7 +37,7 @@ async def send_trace(
     from ..telemetry.export import address, host
     from ..telemetry.sending import send_again
 
-    config = frame.look(traced=True)
+    config = frame.look("telemetry")
     url = address("traces", endpoint or config.telemetry_endpoint, os.environ)
     if not url:
         raise UsageError(

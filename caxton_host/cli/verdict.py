@@ -44,7 +44,7 @@ def trusted(frame: Frame, keys: tuple[str, ...]) -> tuple[bytes, ...]:
     """Return the public keys to believe: those given, or else the configured ones."""
     if keys:
         return tuple(map(_parsed, keys))
-    return (*frame.load().audit.trusted_keys, *keyring(frame).known())
+    return (*frame.look("audit").audit.trusted_keys, *keyring(frame).known())
 
 
 def _parsed(text: str) -> bytes:

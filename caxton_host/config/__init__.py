@@ -18,7 +18,7 @@ from .edit import (
     remove_server,
 )
 from .foreign import Foreign, import_foreign
-from .load import load, load_log, passwords
+from .load import load, load_parts, passwords
 from .model import Agent, Audit, Config, ContextVar, Expose, OAuth, Serve
 from .paths import Paths
 from .show import describe
@@ -43,7 +43,7 @@ __all__ = [
     "init_text",
     "known_variables",
     "load",
-    "load_log",
+    "load_parts",
     "passwords",
     "private_variables",
     "remove_server",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import fields as fields_of
+from dataclasses import replace
 from pathlib import Path
 
 from ..core.calls import JSON
@@ -22,7 +22,7 @@ from .approvals import approve
 from .model import Agent
 from .serve import expose
 from .servers import exposed_name
-from .source import At
+from .source import At, Complaints
 
 __all__ = ["agent", "agent_name"]
 
@@ -74,36 +74,48 @@ def agent(values: object, at: At) -> Agent:
         ConfigError: It says what cannot be.
     """
     found = f.read(values, _AGENT, at)
-    allow, deny = (_rules(kind, found.pop(kind, ()), at) for kind in ("allow", "deny"))
+    allow, deny = found.pop("allow", ()), found.pop("deny", ())
     return Agent(name=at.name, grant=Grant(allow=allow, deny=deny), **found)
 
 
-def _rules(kind: str, tables: Sequence[object], at: At) -> tuple[Rule, ...]:
-    lines = at.source.array_lines.get((*at.keys, kind), ())
-    # An inline list has no lines of its own; better none than a wrong one.
-    suffix = [f":{line}" for line in lines] if len(lines) == len(tables) else None
-    rules: list[Rule] = []
-    for number, table in enumerate(tables, 1):
-        here = at.key(f"{kind}[{number}]")
-        _refuse_unsaid(table, here)
-        found = f.read(table, _ALLOW if kind == "allow" else _DENY, here)
-        if not found.get("tools"):
-            raise here.error("names no tool", fix='write tools = ["SERVER/TOOL"]')
-        if found.get("other_params") and "params" not in found:
-            raise here.key("other_params").error(
+def _rules(kind: str) -> f.Reader:
+    def all_of(value: object, at: At) -> tuple[Rule, ...]:
+        rules: list[Rule] = []
+        several = Complaints()
+        above = replace(at, keys=at.keys[:-1])
+        for number, table in enumerate(f.items(value, at), 1):
+            with several:
+                rules.append(_rule(kind, table, above.key(f"{kind}[{number}]")))
+        several.settle()
+        budgets.check_accounts(rules, above)
+        return tuple(rules)
+
+    return all_of
+
+
+def _rule(kind: str, table: object, at: At) -> Rule:
+    several = Complaints()
+    sayable: dict[str, object] = {}
+    for key, value in f.table(table, at).items():
+        if key in _NEVER:
+            several.found.append(at.key(key).error(*_NEVER[key]))
+        else:
+            sayable[key] = value
+    fields = _ALLOW if kind == "allow" else _DENY
+    found = f.collect(sayable, fields, at, several)
+    with several:
+        if not sayable.get("tools"):
+            raise at.error("names no tool", fix='write tools = ["SERVER/TOOL"]')
+    with several:
+        if found.get("other_params") and "params" not in sayable:
+            raise at.key("other_params").error(
                 "says nothing where no parameter is named", fix="remove it"
             )
-        source = Path(at.source.shown).name + (suffix[number - 1] if suffix else "")
-        spending = budgets.of_rule(found, here)
-        rules.append(Rule(id=f"{kind}[{number}]", source=source, **found, **spending))
-    budgets.check_accounts(rules, at)
-    return tuple(rules)
-
-
-def _refuse_unsaid(table: object, at: At) -> None:
-    for key in f.table(table, at):
-        if key in _NEVER:
-            raise at.key(key).error(*_NEVER[key])
+    several.settle()
+    spending = budgets.of_rule(found, at)
+    line = f":{at.line}" if at.line else ""
+    source = Path(at.source.shown).name + line
+    return Rule(id=at.name, source=source, **found, **spending)
 
 
 def _pattern(value: object, at: At) -> Pattern:
@@ -181,11 +193,6 @@ def _names(value: object, at: At) -> dict[str, tuple[str, str]]:
     return names
 
 
-def _tables(value: object, at: At) -> tuple[object, ...]:
-    found: tuple[object, ...] = f.listed(lambda item, _: item)(value, at)
-    return found
-
-
 def _limit(name: str) -> f.Reader:
     if name in _SIZES:
         return f.size
@@ -222,7 +229,7 @@ _AGENT: f.Fields = {
     "prompt": ("prompt", f.text),
     "limits": ("limits", f.tables(_LIMITS, Limits)),
     "names": ("names", _names),
-    "allow": ("allow", _tables),
-    "deny": ("deny", _tables),
+    "allow": ("allow", _rules("allow")),
+    "deny": ("deny", _rules("deny")),
     "expose": ("expose", expose),
 }

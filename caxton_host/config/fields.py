@@ -20,13 +20,14 @@ from ..core.calls import JSON
 from ..core.servers import Rate
 from ..errors import ConfigError
 from . import units
-from .source import At
+from .source import At, Complaints
 
 __all__ = [
     "Fields",
     "Reader",
     "check_url",
     "choice",
+    "collect",
     "duration",
     "flag",
     "header_map",
@@ -108,17 +109,30 @@ def read(values: object, fields: Fields, at: At) -> dict[str, Any]:
         ConfigError: It is no table, has an unknown key, sets an attribute twice,
             or holds a value of the wrong kind.
     """
+    several = Complaints()
+    found = collect(values, fields, at, several)
+    several.settle()
+    return found
+
+
+def collect(
+    values: object, fields: Fields, at: At, several: Complaints
+) -> dict[str, Any]:
+    """Return as `read` those attributes that can be read; *several* takes the rest."""
     found: dict[str, Any] = {}
+    said: set[str] = set()
     for key, value in table(values, at).items():
-        if key not in fields:
-            at.unknown(key, fields)
-            continue
-        attribute, reader = fields[key]
-        if attribute in found and attribute:
-            raise at.key(key).error(
-                f"says again what another key said: {attribute}", fix="keep one"
-            )
-        found[attribute] = reader(value, at.key(key))
+        with several:
+            if key not in fields:
+                at.unknown(key, fields)
+                continue
+            attribute, reader = fields[key]
+            if attribute in said:
+                raise at.key(key).error(
+                    f"says again what another key said: {attribute}", fix="keep one"
+                )
+            said |= {attribute} - {""}
+            found[attribute] = reader(value, at.key(key))
     found.pop("", None)
     return found
 
@@ -262,9 +276,13 @@ def listed(reader: Reader) -> Reader:
     """Return a reader of a list of what *reader* reads."""
 
     def all_of(value: object, at: At) -> tuple[Any, ...]:
-        return tuple(
-            reader(item, at.key(n)) for n, item in enumerate(items(value, at), 1)
-        )
+        found: list[Any] = []
+        several = Complaints()
+        for number, item in enumerate(items(value, at), 1):
+            with several:
+                found.append(reader(item, at.key(number)))
+        several.settle()
+        return tuple(found)
 
     return all_of
 
@@ -274,11 +292,14 @@ def mapped(reader: Reader, check: Callable[[str, At], None] | None = None) -> Re
 
     def all_of(value: object, at: At) -> dict[str, Any]:
         found: dict[str, Any] = {}
+        several = Complaints()
         for name, item in table(value, at, "{ NAME = ... }").items():
             here = at.key(name)
-            if check:
-                check(name, here)
-            found[name] = reader(item, here)
+            with several:
+                if check:
+                    check(name, here)
+                found[name] = reader(item, here)
+        several.settle()
         return found
 
     return all_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from typing import Any, cast
 
-__all__ = ["array_lines", "header"]
+__all__ = ["header"]
 
 
 def header(line: str) -> tuple[str, ...] | None:
@@ -30,12 +30,3 @@ def header(line: str) -> tuple[str, ...] | None:
         if kind is list:
             tree = tree[0]
     return tuple(keys)
-
-
-def array_lines(text: str) -> dict[tuple[str, ...], list[int]]:
-    """Return the lines of each array of tables, by its keys."""
-    found: dict[tuple[str, ...], list[int]] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.lstrip().startswith("[[") and (keys := header(line)):
-            found.setdefault(keys, []).append(number)
-    return found

@@ -18,7 +18,8 @@ from ..core.servers import ServerConfig
 from ..core.webhooks import SERVER
 from . import fields as f
 from . import servers
-from .source import At, Source, parse_json
+from .lines import Lines
+from .source import At, Complaints, Source, parse_json, plain_json
 
 __all__ = ["import_servers"]
 
@@ -42,7 +43,9 @@ def import_servers(
     Raises:
         ConfigError: The file is broken, or a server in it cannot be.
     """
-    at = At(source=replace(source, folder=_workspace(path), imported=True))
+    source = replace(source, folder=_workspace(path), imported=True, lines=Lines(""))
+    text = plain_json(data, At(source=source))
+    at = At(source=replace(source, lines=Lines(text, is_json=True)))
     tree = parse_json(data, at)
     key = "mcpServers" if "mcpServers" in tree else "servers"
     if key not in tree:
@@ -52,17 +55,20 @@ def import_servers(
         )
     at = at.key(key)
     found: dict[str, ServerConfig] = {}
+    several = Complaints()
     for original, values in f.table(tree[key], at, '{"NAME": {...}}').items():
         here = at.key(original)
-        name = _fitting(original, here)
-        if name in taken:
-            here.warn(f"not read: another file already has a server {name}")
-        elif name in found:
-            raise here.error(
-                f"two servers would be called {name}", fix="rename one of them"
-            )
-        elif not servers.disabled(values, here):
-            found[name] = servers.server(values, here, name)
+        with several:
+            name = _fitting(original, here)
+            if name in taken:
+                here.warn(f"not read: another file already has a server {name}")
+            elif name in found:
+                raise here.error(
+                    f"two servers would be called {name}", fix="rename one of them"
+                )
+            elif not servers.disabled(values, here):
+                found[name] = servers.server(values, here, name)
+    several.settle()
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
@@ -18,19 +18,28 @@ from ..core.webhooks import SERVER
 from . import fields as f
 from .agents import agent, agent_name
 from .audit import AUDIT
-from .headers import array_lines
 from .imports import import_servers
+from .lines import Lines
 from .model import Config, ContextVar, Serve
 from .paths import Paths, find, home_folder
 from .secrets import Secrets, sounds_secret
 from .serve import check_exposed, from_environment, serve
-from .servers import disabled, server, server_name, webhook, webhook_name
-from .source import At, Source, parse_toml, read_bytes
+from .servers import (
+    disabled,
+    server,
+    server_name,
+    tools_alone,
+    webhook,
+    webhook_name,
+)
+from .source import At, Complaints, Source, parse_toml, read_bytes, text_of
 from .twins import refuse_twins
 
-__all__ = ["load", "load_bytes", "load_log", "passwords"]
+__all__ = ["load", "load_bytes", "load_parts", "passwords"]
 
 _DATABASE = "caxton.db"
+#: Comes before ``[store] url``, and after ``--db``.
+STORE_VARIABLE = "CAXTON_STORE_URL"
 _DATABASE_URL = re.compile(r"(?:sqlite|postgresql)(?:\+[a-z0-9_]+)?://.*", re.DOTALL)
 _SQLITE_FILE = re.compile(r"(sqlite(?:\+[a-z0-9_]+)?):///(?!:memory:)([^?]+)(.*)")
 _PROXY = re.compile(r"https?://(?:[^\s/@]+@)?[^\s/@?#]+/?")
@@ -71,51 +80,98 @@ def load(
     return _load(found, data, source, cwd, store_url)
 
 
-def load_log(
+def load_parts(  # noqa: PLR0913 -- as `load`, and which
     path: Path | None,
+    sections: Collection[str],
     *,
     environ: Mapping[str, str],
     cwd: Path,
     store_url: str | None = None,
-    traced: bool = False,
+    guarded: bool = False,
 ) -> Config:
     """
-    Return where the log is and how many guests there may be, and nothing else.
+    Return what some sections of a configuration say, and where the log is.
 
-    No file but the one is read, and no variable but those of ``[store]``: who only
-    looks at a log needs no credential of a tool.
+    Nothing else is resolved, so whoever looks at a log needs no credential of a tool,
+    and no rule of an agent has to be right. If the store is given and no section is
+    wanted, the file is not read at all.
 
     Args:
         path: As for `load`.
 
-        environ: As there.
+        sections: Top-level keys; or ``tools``, which stands for the servers, with
+            what is said of their tools and nothing else.
+
+        environ: As for `load`.
 
         cwd: As there.
 
         store_url: As there.
 
-        traced: Return where spans go as well.
+        guarded: Find out as many secrets of the other sections as can be, for what
+            is typed now and kept from now on. What is wrong there is no matter.
 
     Raises:
-        ConfigError: See `load`.
+        ConfigError: A section that is wanted says what cannot be, or a key at the top
+            is not known.
     """
     found = find(path, environ=environ, cwd=cwd)
     if found is None:
         return _nothing(environ, store_url)
     source = _source(found, environ, cwd)
+    url = store_url or _given_store(environ)
+    wanted = {*sections} | (set[str]() if url else {"store"})
+    config = Config(path=found, store_url=url or _beside(source))
+    if wanted:
+        config = _parts(config, wanted, source)
+    if guarded:
+        with Complaints():
+            _load(found, read_bytes(found, At(source=source)), source, cwd, store_url)
+    return replace(config, secrets=_secrets(source, url))
+
+
+def _parts(config: Config, wanted: Collection[str], source: Source) -> Config:
+    assert config.path is not None  # noqa: S101 -- it was found
+    data = read_bytes(config.path, At(source=source))
+    tree = parse_toml(data, At(source=source))
+    source = replace(source, lines=Lines(text_of(data, At(source=source))))
     at = At(source=source)
-    wanted = {"sandbox"} | ({"telemetry"} if traced else set[str]())
-    wanted |= set[str]() if store_url else {"store"}
-    tree = parse_toml(read_bytes(found, at), at)
+    for key in tree:
+        if key not in _TOP:
+            at.unknown(key, _TOP)
     said = f.read({k: v for k, v in tree.items() if k in wanted}, _TOP, at)
-    said.setdefault("store_url", store_url or f"sqlite:///{source.folder / _DATABASE}")
-    return Config(path=found, secrets=source.secrets.redactable, **said)
+    if "tools" in wanted:
+        said["servers"] = f.mapped(tools_alone)(
+            tree.get("servers", {}), at.key("servers")
+        )
+    said["sha256"] = hashlib.sha256(data).hexdigest()
+    return replace(config, **said)
+
+
+def _given_store(environ: Mapping[str, str]) -> str | None:
+    """Return the store that the environment names, which comes before the file's."""
+    return environ.get(STORE_VARIABLE) or None
+
+
+def _secrets(source: Source, store_url: str | None) -> frozenset[str]:
+    """Return the secrets of a source, and those in the address of the store."""
+    source.secrets.seen |= passwords(store_url or "")
+    return source.secrets.redactable
+
+
+def _beside(source: Source) -> str:
+    return f"sqlite:///{source.folder / _DATABASE}"
 
 
 def _nothing(environ: Mapping[str, str], store_url: str | None) -> Config:
     database = Paths.of(environ).data / _DATABASE
+    secrets = Secrets(environ=environ, home=home_folder(environ))
+    url = store_url or _given_store(environ)
+    secrets.seen |= passwords(url or "")
     return Config(
-        store_url=store_url or f"sqlite:///{database}",
+        store_url=url or f"sqlite:///{database}",
+        secrets=secrets.redactable,
+        short_secrets=secrets.short,
         serve=from_environment(Serve(), environ),
     )
 
@@ -154,47 +210,56 @@ def _load(
     path: Path, data: bytes, source: Source, cwd: Path, store_url: str | None = None
 ) -> Config:
     tree = parse_toml(data, At(source=source))
-    if store_url:
+    url = store_url or _given_store(source.secrets.environ)
+    if url:
         # Its password may be known only where it is used.
         tree.pop("store", None)
-    source = replace(source, array_lines=array_lines(data.decode("utf-8-sig")))
+    source = replace(source, lines=Lines(data.decode("utf-8-sig")))
     at = At(source=source)
-    if not f.read({"mcp": tree.get("mcp", {})}, _TOP, at)["mcp"]:
-        # As `enabled = false` in each table: none is read, not even its variables.
-        tree = {key: tree[key] for key in tree if key not in {"servers", "import"}}
-    found = f.read(tree, _TOP, at)
+    with Complaints():  # What is wrong in this section is reported below.
+        if not f.read({"mcp": tree.get("mcp", {})}, _TOP, at)["mcp"]:
+            # As `enabled = false` in each table: none is read, nor are its variables.
+            tree = {key: tree[key] for key in tree if key not in {"servers", "import"}}
+    several = Complaints()
+    found = f.collect(tree, _TOP, at, several)
     own: dict[str, ServerConfig | None] = found.pop("servers", {})
     servers = {name: config for name, config in own.items() if config}
     origins: dict[str, Path] = {}
     origins.update((name, path) for name in servers)
     imports: tuple[Path, ...] = tuple(found.pop("imports", ()))
     for number, other in enumerate(imports, 1):
-        content = read_bytes(other, at.key("import").key(number))
-        origin = replace(source, shown=_shown(other, cwd))
-        imported = {
-            name: one
-            for name, one in import_servers(
-                other, content, origin, {*own, *servers}
-            ).items()
-            if not _is_this_host(one, path)
-        }
-        servers |= imported
-        origins.update((name, other) for name in imported)
+        with several:
+            content = read_bytes(other, at.key("import").key(number))
+            origin = replace(source, shown=_shown(other, cwd))
+            imported = {
+                name: one
+                for name, one in import_servers(
+                    other, content, origin, {*own, *servers}
+                ).items()
+                if not _is_this_host(one, path)
+            }
+            servers |= imported
+            origins.update((name, other) for name in imported)
+    with several:
+        served = from_environment(found.pop("serve", Serve()), source.secrets.environ)
+    several.settle()
+    secrets = _secrets(source, url)
     config = Config(
         path=path,
         servers=servers,
         origins=origins,
-        store_url=store_url
-        or found.pop("store_url", f"sqlite:///{source.folder / _DATABASE}"),
-        secrets=source.secrets.redactable,
+        store_url=url or found.pop("store_url", _beside(source)),
+        secrets=secrets,
         short_secrets=source.secrets.short,
         sha256=hashlib.sha256(data).hexdigest(),
         files=(path, *imports),
-        serve=from_environment(found.pop("serve", Serve()), source.secrets.environ),
+        serve=served,
         **found,
     )
-    refuse_twins(config, at)
-    check_exposed(config, at)
+    for check in (refuse_twins, check_exposed):
+        with several:
+            check(config, at)
+    several.settle()
     if config.mcp:
         _warn_of_strangers(config, at)
     else:

@@ -114,7 +114,7 @@ class Secrets:
         value = self.environ.get(name)
         if value is None or (not value and default is not None):
             if default is None:
-                raise at.error(
+                raise at.unset(
                     f"the environment variable {name} is not set",
                     fix=f"run: export {name}=...; or write ${{env:{name}:-default}}",
                 )

@@ -32,6 +32,7 @@ __all__ = [
     "server_keys",
     "server_name",
     "tool_keys",
+    "tools_alone",
     "webhook",
     "webhook_name",
 ]
@@ -252,6 +253,8 @@ _TOOL: f.Fields = {
     **_MESSAGE,
 }
 
+_TOOLS = f.mapped(f.tables(_TOOL, ToolOptions))
+
 _ENDPOINT: f.Fields = {
     "command": ("command", _command),
     "args": ("args", f.listed(f.text)),
@@ -283,7 +286,7 @@ _SERVER: f.Fields = {
     **_SHARED,
     "on_tool_change": ("on_tool_change", f.choice("refuse", "accept")),
     "rate": ("rate", f.rate),
-    "tools": ("tools", f.mapped(f.tables(_TOOL, ToolOptions))),
+    "tools": ("tools", _TOOLS),
     "wire_log": ("wire_log", _file),
     "public": ("", f.ignored),
     "enabled": ("", f.flag),
@@ -360,6 +363,17 @@ def server(values: object, at: At, name: str | None = None) -> ServerConfig:
         found["command"] = (*command, *words)
         found["cwd"] = str(found.get("cwd", at.source.folder))
     return ServerConfig(name=name or at.name, **found)
+
+
+def tools_alone(values: object, at: At) -> ServerConfig:
+    """
+    Return what a table of a server says of its tools, and nothing to reach it by.
+
+    Raises:
+        ConfigError: It says what cannot be.
+    """
+    tools = f.table(values, at).get("tools", {})
+    return ServerConfig(name=at.name, tools=_TOOLS(tools, at.key("tools")))
 
 
 def _with_public(values: object, at: At) -> At:

@@ -10,21 +10,24 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from ..core.names import nearest
-from ..errors import ConfigError
+from ..errors import ConfigError, UnsetError
+from .lines import Lines
 from .secrets import Secrets
 
 __all__ = [
     "At",
+    "Complaints",
     "Source",
     "bounded",
     "parse_json",
     "parse_toml",
+    "plain_json",
     "read_bytes",
     "text_of",
 ]
@@ -38,6 +41,8 @@ _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,64}(?:\[[0-9]+\])?")
 _TOML_PROBLEM = re.compile(r"(.*) \(at (line \d+, column \d+|end of document)\)")
 _JSONC = re.compile(r'("(?:[^"\\\n]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _TRAILING_COMMA = re.compile(r'("(?:[^"\\\n]|\\.)*")|,(?=\s*[}\]])')
+
+_NO_LINES = Lines("")
 
 _Tree: TypeAlias = "dict[str, Any]"
 
@@ -59,7 +64,7 @@ class Source:
 
         warnings: What was odd in any file so far.
 
-        array_lines: Lines of each array of tables, by its keys.
+        lines: Where each key is.
     """
 
     shown: str
@@ -67,9 +72,47 @@ class Source:
     secrets: Secrets
     imported: bool = False
     warnings: list[str] = field(default_factory=list[str])
-    array_lines: Mapping[tuple[str, ...], list[int]] = field(
-        default_factory=dict[tuple[str, ...], list[int]]
-    )
+    lines: Lines = _NO_LINES
+
+
+@dataclass(slots=True)
+class Complaints:
+    """
+    Goes on after each complaint in a ``with``, to raise all of them at the end.
+
+    >>> several = Complaints()
+    >>> for text in ("1", "x"):
+    ...     with several:
+    ...         if not text.isdecimal():
+    ...             raise ConfigError(f"{text} is no number")
+    >>> several.settle()
+    Traceback (most recent call last):
+        ...
+    caxton_host.errors.ConfigError: x is no number
+    """
+
+    found: list[ConfigError] = field(default_factory=list[ConfigError])
+
+    def __enter__(self) -> None:
+        """Begin one part."""
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        if isinstance(error, ConfigError):
+            self.found += error.each
+            return True
+        return False
+
+    def settle(self) -> None:
+        """
+        Return if there was none.
+
+        Raises:
+            ConfigError: The first; its ``each`` has all.
+        """
+        if self.found:
+            error = self.found[0]
+            error.each = tuple(self.found)
+            raise error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +136,17 @@ class At:
     @property
     def where(self) -> str:
         """The file and the keys, for people."""
-        path = ".".join(map(_key, self.keys))
-        return f"{self.source.shown}: {path}" if path else self.source.shown
+        return f"{self.source.shown}: {self.path}" if self.keys else self.source.shown
+
+    @property
+    def path(self) -> str:
+        """The dotted key, for people."""
+        return ".".join(map(_key, self.keys))
+
+    @property
+    def line(self) -> int | None:
+        """The line in the file, if that is known."""
+        return self.source.lines.of(self.keys)
 
     def key(self, name: str | int) -> At:
         """Return the place of *name* below this one."""
@@ -104,9 +156,26 @@ class At:
         """Return the place that *keys* lead to from this one."""
         return replace(self, keys=(*self.keys, *keys))
 
-    def error(self, problem: str, fix: str = "") -> ConfigError:
+    def error(
+        self, problem: str, fix: str = "", *, line: int | None = None
+    ) -> ConfigError:
         """Return a complaint about this place."""
-        return ConfigError(f"{self.where}: {problem}", fix=fix)
+        return self._complaint(ConfigError, problem, fix, line)
+
+    def unset(self, problem: str, fix: str) -> ConfigError:
+        """Return the complaint that a variable is not set."""
+        return self._complaint(UnsetError, problem, fix, None)
+
+    def _complaint(
+        self, kind: type[ConfigError], problem: str, fix: str, line: int | None
+    ) -> ConfigError:
+        return kind(
+            problem,
+            fix=fix,
+            file=self.source.shown,
+            key=self.path,
+            line=line or self.line,
+        )
 
     def warn(self, text: str) -> None:
         """Note what is odd here, and go on."""
@@ -176,10 +245,22 @@ def parse_toml(data: bytes, at: At) -> _Tree:
         raise at.error(
             f"broken TOML at {place}: {problem}",
             fix="correct that line; texts are quoted, and each table stands once",
+            line=int(place.split()[1].rstrip(",")),
         ) from None
     except (RecursionError, ValueError):
         raise _too_deep(at) from None
     return bounded(tree, at)
+
+
+def plain_json(data: bytes, at: At) -> str:
+    """
+    Return a JSON text with its comments and trailing commas blanked out.
+
+    Raises:
+        ConfigError: It is not UTF-8.
+    """
+    text = _JSONC.sub(lambda found: found[1] or _blank(found[0]), text_of(data, at))
+    return _TRAILING_COMMA.sub(lambda found: found[1] or " ", text)
 
 
 def parse_json(data: bytes, at: At) -> _Tree:
@@ -189,14 +270,14 @@ def parse_json(data: bytes, at: At) -> _Tree:
     Raises:
         ConfigError: It is broken, too deep, or not an object.
     """
-    text = _JSONC.sub(lambda found: found[1] or _blank(found[0]), text_of(data, at))
-    text = _TRAILING_COMMA.sub(lambda found: found[1] or " ", text)
+    text = plain_json(data, at)
     try:
         tree: Any = json.loads(text)
     except json.JSONDecodeError as exc:
         raise at.error(
             f"broken JSON at line {exc.lineno}, column {exc.colno}: {exc.msg}",
             fix="correct that line",
+            line=exc.lineno,
         ) from None
     except (RecursionError, ValueError):
         raise _too_deep(at) from None
@@ -217,7 +298,7 @@ def text_of(data: bytes, at: At) -> str:
     except UnicodeDecodeError as exc:
         line = data.count(b"\n", 0, exc.start) + 1
         raise at.error(
-            f"is not UTF-8 at line {line}", fix="save the file as UTF-8"
+            f"is not UTF-8 at line {line}", fix="save the file as UTF-8", line=line
         ) from None
 
 

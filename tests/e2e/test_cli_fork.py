@@ -386,7 +386,7 @@ def test_replay_starts_no_server_and_reads_no_credential(
     monkeypatch.setattr(socket, "create_connection", touched)
     monkeypatch.setattr(socket, "getaddrinfo", touched)
     # What reads credentials complains of them.
-    assert ran("runs", "list").code == 2
+    assert ran("server", "list").code == 2
 
     done = ran("replay", "@last", *words, stdin=b"c\n")
 
@@ -395,13 +395,14 @@ def test_replay_starts_no_server_and_reads_no_credential(
     assert ran.database.read_bytes() == before
 
 
-def test_diff_reads_no_credential_either(ran: Shell) -> None:
+def test_diff_and_explain_read_no_credential_either(ran: Shell) -> None:
     unset: dict[str, dict[str, object]] = {
         "servers.demo": {"command": "x", "env": {"K": "${env:UNSET}"}}
     }
     ran.write("caxton.toml", toml(unset))
 
     assert ran("runs", "diff", "@last", "@last").code == 0
+    assert ran("runs", "explain", "@last", "3").code == 0
 
 
 def test_replay_finds_the_log_that_is_named_or_configured(ran: Shell) -> None:

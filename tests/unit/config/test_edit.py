@@ -13,7 +13,7 @@ from caxton_host.config import (
     init_text,
     remove_server,
 )
-from caxton_host.config.headers import array_lines, header
+from caxton_host.config.headers import header
 from caxton_host.errors import ConfigError, NotFoundError
 
 from .conftest import Folder
@@ -206,10 +206,6 @@ def test_starter_loads_with_its_examples_too(folder: Folder) -> None:
 )
 def test_header_of_a_table(line: str, keys: tuple[str, ...] | None) -> None:
     assert header(line) == keys
-
-
-def test_lines_of_arrays_of_tables() -> None:
-    assert array_lines("[[a.b]]\n[a]\n\n[[a.b]]") == {("a", "b"): [1, 4]}
 
 
 def test_server_is_changed_and_the_rest_stays(folder: Folder) -> None:

@@ -16,7 +16,7 @@ from caxton_host.config import (
     Paths,
     describe,
     load,
-    load_log,
+    load_parts,
 )
 from caxton_host.core.approvals import Approve
 from caxton_host.core.calls import Retry
@@ -312,10 +312,10 @@ def test_rules_are_named_by_their_order_and_line(example: Config) -> None:
     }
 
 
-def test_rules_in_a_list_have_no_line(folder: Folder) -> None:
+def test_rules_in_a_list_have_their_line(folder: Folder) -> None:
     config = folder.load('agents.a.allow = [{ tools = ["demo/x"], calls = 2 }]')
     (rule,) = config.agents["a"].grant.allow
-    assert (rule.source, rule.calls) == ("caxton.toml", 2)
+    assert (rule.source, rule.calls) == ("caxton.toml:1", 2)
 
 
 def test_agent_without_rules_may_do_nothing(folder: Folder) -> None:
@@ -668,12 +668,12 @@ def test_headers_sent_in_the_clear_are_warned_of(
 
 
 def where(folder: Folder) -> str:
-    return load_log(None, environ=folder.environ, cwd=folder.path).store_url
+    return load_parts(None, (), environ=folder.environ, cwd=folder.path).store_url
 
 
 def test_log_is_found_without_reading_anything_else(folder: Folder) -> None:  # law 6
     folder.write(
-        'import = ["none.json"]\nnonsense = 1\n[servers.a]\nurl = "${env:UNSET}"\n'
+        'import = ["none.json"]\n[servers.a]\nurl = "${env:UNSET}"\n[agents.a]\nb = 1'
     )
 
     assert where(folder) == f"sqlite:///{folder.path}/caxton.db"
@@ -685,7 +685,7 @@ def test_log_that_is_configured_is_found(folder: Folder) -> None:
     with pytest.raises(ConfigError, match="WORD is not set"):
         where(folder)
     folder.environ["WORD"] = "hunter2hunter2"
-    config = load_log(None, environ=folder.environ, cwd=folder.path)
+    config = load_parts(None, (), environ=folder.environ, cwd=folder.path)
     assert config.store_url == "postgresql://u:hunter2hunter2@host/db"
     assert config.secrets == {"hunter2hunter2"}
     folder.write("[store]\nurl = 1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shlex
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Frame", "as_json", "local_actor", "wait"]
 
 _T = TypeVar("_T")
+_OF_LOG = re.compile(r"\bcaxton (?=(?:audit|db|runs) )")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +97,11 @@ class Frame:
         return " ".join(["caxton", *words])
 
     def named(self, text: str) -> str:
-        """Return *text* with the commands in it as they are typed for a host."""
-        return text if self.there is None else self.there.named(text)
+        """Return *text* with the commands in it as they are typed for this log."""
+        if self.there is not None:
+            return self.there.named(text)
+        command = self.command()
+        return _OF_LOG.sub(lambda _: f"{command} ", text)
 
     def paths(self) -> Paths:
         """Return where keys and caches are."""

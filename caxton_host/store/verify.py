@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import sqlite3
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import (
     AbstractContextManager,
     closing,
     contextmanager,
     nullcontext,
 )
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -50,6 +51,7 @@ async def verify(
     *,
     trusted: Collection[bytes] = (),
     outside: Sequence[Note] = (),
+    copy: bool = False,
 ) -> Verdict:
     """
     Check the whole log, or one stream and its place in the log.
@@ -63,38 +65,37 @@ async def verify(
 
         outside: Checkpoints that were kept elsewhere.
 
+        copy: The log is a copy, which may lag behind these.
+
     Raises:
         LogBrokenError: The database itself is damaged.
 
         StoreError: Its server cannot be reached.
     """
-    return await asyncio.to_thread(_verify, reader.engine, stream, trusted, outside)
+    look = partial(_look, reader.engine, stream, trusted, outside, copy=copy)
+    return await asyncio.to_thread(_verify, look)
 
 
-def _verify(
-    engine: sa.Engine,
-    stream: str | None,
-    trusted: Collection[bytes],
-    outside: Sequence[Note],
-) -> Verdict:
+def _verify(look: Callable[..., Verdict]) -> Verdict:
     try:
         try:
-            return _look(engine, stream, trusted, outside, lenient=False)
+            return look(lenient=False)
         except sqlite3.OperationalError as exc:
             if hasattr(exc, "sqlite_errorcode"):
                 raise
             # The driver's own: a text that is none. Reading such takes twice as long.
-            return _look(engine, stream, trusted, outside, lenient=True)
+            return look(lenient=True)
     except (DBAPIError, sqlite3.Error) as exc:
         raise unreadable(exc) from None
 
 
-def _look(
+def _look(  # noqa: PLR0913 -- what `verify` was given
     engine: sa.Engine,
     stream: str | None,
     trusted: Collection[bytes],
     outside: Sequence[Note],
     *,
+    copy: bool,
     lenient: bool,
 ) -> Verdict:
     shared = engine.dialect.name == "postgresql"
@@ -108,7 +109,8 @@ def _look(
         _connected(engine, lenient=lenient) as connection,
         _tree(connection) as grown,
     ):
-        roots = Roots(claims(said, outside, trusted), grown, numbered=not shared)
+        told = claims(said, outside, trusted)
+        roots = Roots(told, grown, numbered=not shared, copy=copy)
         if stream is None:
             _whole(connection, order, chains, roots)
         else:

@@ -95,7 +95,7 @@ class Whereabouts:
     def _is_same(self, file: str) -> bool:
         known = self._seen.get(file)
         try:
-            now = os.stat(file)
+            now = os.stat(file)  # noqa: PTH116 -- a `Path` takes twice as long
         except OSError:
             # The companions are there once the first connection has read.
             return known is None and file != self._path

@@ -127,7 +127,7 @@ async def test_each_commit_looks_for_the_write_ahead_log(
             await log.append(line(2))
 
 
-async def test_what_was_recorded_before_the_write_ahead_log_was_lost_is_saved_at_the_end(
+async def test_what_a_lost_write_ahead_log_held_is_saved_by_an_orderly_end(
     tmp_path: Path,
 ) -> None:  # law 10
     async with open_store(tmp_path) as store:

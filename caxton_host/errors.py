@@ -8,6 +8,7 @@ Every exception raised on purpose, and whose fault each is.
         * `ConditionError` -- a condition on parameters cannot be
         * `ModuleRefused` -- the sandbox does not take this module
         * `NotFoundError` -- no such run, agent, server or tool
+        * `RestoredError` -- the run waits for a person since its log was restored
         * `NotKeptError` -- the log was told not to keep what is needed
     * `BadBytes` -- bytes from outside are not what they must be
     * `NondeterminismError` -- replay and log disagree; the run stops
@@ -129,6 +130,17 @@ class NotKeptError(UsageError):
     def __init__(self, message: str, *, fix: str = "", call: int | None = None) -> None:
         super().__init__(message, fix=fix)
         self.call = call
+
+
+class RestoredError(UsageError):
+    """The run is suspended since its log was restored, until a person resumes it."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(
+            f"run {run_id} is suspended, for its log was restored from a copy: calls "
+            "that it made after the copy are not in the log, and may have taken effect",
+            fix=f"find out what it did, then: caxton runs resume --restored {run_id}",
+        )
 
 
 class BadBytes(CaxtonError):  # noqa: N818 -- says what is bad

@@ -23,7 +23,7 @@ from .core.names import stream_of, uuid7
 from .core.resolution import GiveResult, Resolution, recorded_as
 from .core.templates import texts
 from .core.terms import Terms
-from .errors import UsageError
+from .errors import RestoredError, UsageError
 from .executor import Executor, unwatched
 from .ports import RunScope, ToolSource
 from .recording import Recording
@@ -109,6 +109,7 @@ class Host(Executor):
         reason: str = "requested",
         private: Mapping[str, JSON] | None = None,
         on_started: Callable[[str], None] | None = None,
+        restored: bool = False,
     ) -> None:
         """
         Take over a run that no host drives, and see it to its end.
@@ -130,10 +131,14 @@ class Host(Executor):
 
             on_started: Called with the run's id once it is ours.
 
+            restored: A person wants it to go on although its log is a copy.
+
         Raises:
             NotFoundError: There is no such run.
 
             UsageError: It has ended.
+
+            RestoredError: Its log is a copy, and nobody said *restored*.
 
             NotKeptError: The log keeps a digest of an answer that the guest would
                 have to get once more. No event was written.
@@ -152,6 +157,8 @@ class Host(Executor):
         """
         with self.admission, self._keeping(run_id):
             recording = await self._unended(run_id)
+            if recording.is_restored and not restored:
+                raise RestoredError(run_id)
             scope = self._scope(_scope(run_id, recording.started), private or {})
             async with self.tools.open(scope) as tools:
                 await self.go_on(recording, tools, actor, grant, reason, on_started)

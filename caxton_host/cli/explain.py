@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from ..errors import NotKeptError
+from ..errors import NotKeptError, RestoredError
 from .frame import Frame, as_json, wait
 from .judgement import tell_remedy, tell_verdict
-from .screen import plain, say, show
+from .screen import note, plain, say, show
 
 __all__ = ["of_run"]
 
@@ -67,4 +67,7 @@ async def _explained(frame: Frame, run: str, seq: int) -> Mapping[str, Any]:
     async with open_store(config, write=False) as store:
         recording = await Recording.load(await store.find_run(run), store)
         checks = await checks_of(recording, store, config)
+    if recording.is_restored:
+        error = RestoredError(recording.run_id)
+        note(f"{error}. To fix: {frame.named(error.fix)}")
     return document(find(recording, checks, seq))

@@ -59,7 +59,9 @@ def restart(
         else:
             config = frame.load()
             check(config, name)
-            answers = wait(ask(config, host, "restart", reason, name))
+            answers = wait(
+                ask(config, frame.paths().state, host, "restart", reason, name)
+            )
     if as_json:
         show([restart_document(name, *answer) for answer in answers.items()])
     else:

@@ -8,7 +8,9 @@ import click
 
 from ..core.events import RunErased
 from ..core.names import run_of, stream_of
+from ..core.runs import RESTORED
 from ..core.summary import RunSummary, call_list, summarise
+from ..errors import RestoredError
 from ..summaries import BROKEN, summary_of
 from . import cancel, crash, diff, explain, fork, resolve, resume
 from .events import history_of
@@ -91,6 +93,11 @@ def list_(
         _rows(found)
         if not found:
             note(_none(frame, some=bool(agent or state)))
+        if any(run.waits_for == RESTORED for run in found):
+            note(
+                "the log was restored from a copy; to go on: "
+                f"{frame.command()} runs resume --restored RUN"
+            )
     if broken := [run.run_id for run in found if run.state == BROKEN]:
         complain(
             f"run {broken[0]} is broken"
@@ -115,7 +122,7 @@ def _rows(found: Sequence[RunSummary]) -> None:
             (
                 name,
                 run.agent,
-                f"{run.state}, erased" if run.erased else run.state,
+                _state(run),
                 run.calls.get("total", ""),
                 run.calls.get("denied", ""),
                 moment(run.started_at)[:_TO_THE_SECOND],
@@ -126,6 +133,12 @@ def _rows(found: Sequence[RunSummary]) -> None:
             )
         ),
     )
+
+
+def _state(run: RunSummary) -> str:
+    if run.erased:
+        return f"{run.state}, erased"
+    return f"{run.state}, {RESTORED}" if run.waits_for == RESTORED else run.state
 
 
 def shortened(names: Sequence[str]) -> list[str]:
@@ -176,7 +189,7 @@ def show_(frame: Frame, run: str, as_json: bool) -> None:
     say(f"run     {summary.run_id}")
     say(f"agent   {summary.agent}  {summary.module_sha256[:12]}")
     say(f"actor   {summary.actor.get('kind')} {summary.actor.get('id')}")
-    say(f"state   {summary.state}, {summary.duration_ms:.0f} ms")
+    say(f"state   {_state(summary)}, {summary.duration_ms:.0f} ms")
     if fork := summary.forked_from:
         say(f"forked  from run {fork['run']} at event {fork['seq']}")
     for line in call_lines(history):
@@ -200,6 +213,9 @@ async def _commands(frame: Frame, run_id: str) -> list[str]:
     async with frame.history() as store:
         recording = await Recording.load(run_id, store)
     going_on = f"{frame.command()} runs resume {run_id}"
+    if recording.is_restored:
+        note(str(RestoredError(run_id)))
+        return [f"{going_on} --restored"]
     if stopped(recording):
         return [going_on]
     asked = open_questions(recording, SystemClock().now())

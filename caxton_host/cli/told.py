@@ -12,6 +12,7 @@ from ..core.calls import JSON
 from ..core.events import ApprovalRequested, RunSuspended, ToolProgress
 from ..core.grants import Grant
 from ..core.summary import RunSummary, call_list, summarise
+from ..errors import RestoredError
 from .exits import FAILED, SUSPENDED
 from .frame import Frame
 from .overrides import Overrides
@@ -50,6 +51,8 @@ class Told:
         as_json: Only the document of the run.
 
         private: Variables that only servers get to see.
+
+        restored: A run goes on although its log is a copy.
     """
 
     frame: Frame
@@ -58,6 +61,7 @@ class Told:
     quiet: bool
     as_json: bool
     private: Mapping[str, JSON] = field(default_factory=dict[str, JSON], repr=False)
+    restored: bool = False
 
     @property
     def watch(self) -> Callable[[str, ToolProgress], None]:
@@ -110,6 +114,10 @@ class Told:
         from ..clock import SystemClock
 
         run_id, waiting = recording.run_id, recording.journal().in_doubt
+        if recording.is_restored:
+            error = RestoredError(run_id)
+            complain(str(error), self.frame.named(error.fix))
+            return
         if stopped(recording):
             complain(
                 f"run {run_id} is suspended, for its host was stopped",

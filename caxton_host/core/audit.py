@@ -131,6 +131,8 @@ class Verdict:
         erased: How many have no payload any more. Their digests are in the chain.
 
         erased_runs: The ids of the runs that they are of.
+
+        lag: How many events a copy has less than were signed elsewhere.
     """
 
     streams: int
@@ -141,6 +143,7 @@ class Verdict:
     behind: int = 0
     erased: int = 0
     erased_runs: tuple[str, ...] = ()
+    lag: int = 0
 
     @property
     def verdict(self) -> Literal["intact", "broken", "signer_unknown"]:

@@ -298,7 +298,8 @@ class RunSuspended(Event):
 
     Attributes:
         reason: ``approval`` or ``in_doubt``: for a person; ``host_stopped``: for the
-            next host, which may take it over at once.
+            next host, which may take it over at once; ``restored``: the log is a copy,
+            and a person has to say that the run goes on.
 
         call: The call that a person is to say something about, or ``None``.
     """
@@ -480,6 +481,32 @@ class KeyRotated(Event):
     former: str
     public_key: str
     actor: Payload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRestored(Event):
+    """
+    The log is a copy: what was recorded after the copy was made is not in it.
+
+    Attributes:
+        size: How many events it had.
+
+        root: The root of the tree over them, in hex.
+
+        had_size: How many events the log had that the machine signed last; ``None``:
+            that is not known here.
+
+        had_root: Their root.
+
+        runs: How many runs went on, and are suspended now.
+    """
+
+    size: int
+    root: str
+    actor: Payload
+    had_size: int | None = None
+    had_root: str | None = None
+    runs: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from .events import (
     RunCompleted,
     RunFailed,
     RunStarted,
+    RunSuspended,
     ToolInvoked,
 )
 from .payloads import outcome_of
@@ -40,6 +41,8 @@ class RunSummary:
 
         duration_ms: From the first event to the last.
 
+        waits_for: Of a suspended run, the reason of its last `RunSuspended`.
+
         erased: What the run said was deleted; so only state and times are known.
     """
 
@@ -56,6 +59,7 @@ class RunSummary:
     duration_ms: float = 0.0
     trace_id: str | None = None
     forked_from: dict[str, JSON] | None = None
+    waits_for: str | None = None
     erased: bool = False
 
     def to_document(self) -> dict[str, JSON]:
@@ -75,6 +79,7 @@ class RunSummary:
             "duration_ms": self.duration_ms,
             "trace_id": self.trace_id,
             "forked_from": self.forked_from,
+            "waits_for": self.waits_for,
             "erased": self.erased,
         }
 
@@ -84,10 +89,12 @@ def summarise(run_id: str, history: Iterable[Recorded]) -> RunSummary:
     run, ends, own = RunSummary(run_id=run_id), Counter[str](), set[int]()
     for recorded in history:
         run.events += 1
-        run.state = ENDS.get(recorded.type, run.state)
         run.started_at = run.started_at or recorded.recorded_at
         run.duration_ms = (recorded.recorded_at - run.started_at) / 1000
         event = recorded.event
+        if recorded.type in ENDS:
+            run.state = ENDS[recorded.type]
+            run.waits_for = event.reason if isinstance(event, RunSuspended) else None
         match event:
             case RunStarted():
                 run.agent, run.actor = event.agent, event.actor

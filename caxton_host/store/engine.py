@@ -15,6 +15,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import sqlalchemy as sa
+from sqlalchemy import event
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import QueuePool
 
@@ -165,6 +166,9 @@ def _checked(
         isolation_level="AUTOCOMMIT",
         hide_parameters=True,
     )
+    if whereabouts is not None:
+        event.listen(engine, "connect", lambda *_: whereabouts.connected())
+        event.listen(engine, "close", lambda *_: whereabouts.disconnected())
     try:
         if write:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check", "current", "folder", "head", "prepare", "shown", "upgrade"]
 
-_HEAD = "0006"
+_HEAD = "0007"
 _ALONE = {
     "sqlite": ["BEGIN IMMEDIATE"],
     # The number is ours: "caxt".

@@ -19,6 +19,7 @@ from ..ports import Clock, TokenRow
 from .accounts import Accounts
 from .commit import Driver, ask
 from .engine import said
+from .kept import Kept
 from .near import Near
 from .schema import runs, submissions, tokens
 from .whereabouts import Whereabouts
@@ -92,10 +93,10 @@ class Serving(Accounts, ABC):
     """See `Tokens`, `Submissions` and `Checked` of `caxton_host.ports`."""
 
     def __init__(
-        self, engine: sa.Engine, clock: Clock, whereabouts: Whereabouts | None
+        self, engine: sa.Engine, clock: Clock, place: Whereabouts | Kept
     ) -> None:
         super().__init__(engine, clock)
-        self._whereabouts = whereabouts
+        self._place = place
         self._near = Near(engine, _BY_ID)
 
     @abstractmethod
@@ -115,16 +116,18 @@ class Serving(Accounts, ABC):
         Whether it can be written is tried only if the last commit failed.
 
         Raises:
-            LogMovedError: Its file was moved away or replaced.
+            LogMovedError: Its file was moved away or replaced, or its server set back.
 
             StoreError: It cannot be read, or not be written.
         """
         await asyncio.to_thread(self._check)
 
     def _check(self) -> None:
-        if self._whereabouts is not None:
-            self._whereabouts.check()
+        if isinstance(self._place, Whereabouts):
+            self._place.check()
         self._rows(_ANY)
+        if isinstance(self._place, Kept):
+            self._place.check(self._rows)
         self._write_again()
 
     async def token(self, token_id: str) -> TokenRow | None:

@@ -49,7 +49,8 @@ async def cancel(asked: Asked) -> Response:
 
 async def resume(asked: Asked) -> Response:
     """Let a run go on."""
-    await asked.service.resume(asked.who, asked.path["run"])
+    restored = asked.body.get("restored") is True
+    await asked.service.resume(asked.who, asked.path["run"], restored=restored)
     return await going_on(asked, asked.path["run"])
 
 
@@ -138,10 +139,17 @@ OPERATIONS: tuple[Operation, ...] = (
         id="resumeRun",
         method="POST",
         path="/runs/{run}/resume",
-        about="Let a run that is suspended, or that no host drives, go on.",
+        about="Let a run that is suspended, or that no host drives, go on. One that is "
+        "suspended since its log was restored from a copy (`waits_for` is `restored`) "
+        "goes on with `restored`, which needs the scope `decide` too.",
         scopes=("run",),
         handler=resume,
         parameters=(WAIT,),
+        body={
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {"restored": {"type": "boolean"}},
+        },
         answers=STARTED,
         problems=_PROBLEMS,
     ),

@@ -59,6 +59,7 @@ _RUN = _document(
     duration_ms={"type": "number"},
     trace_id=_MAYBE_TEXT,
     forked_from=_MAYBE_MAP,
+    waits_for=_MAYBE_TEXT,
     erased=_FLAG,
 )
 

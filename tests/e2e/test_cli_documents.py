@@ -37,6 +37,7 @@ RUN: Mapping[str, Any] = {
     "duration_ms": NUMBER,
     "trace_id": TEXT,
     "forked_from": (NULL, {"run": TEXT, "seq": COUNT, "hash": TEXT}),
+    "waits_for": (NULL, TEXT),
     "erased": FLAG,
 }
 #: Of one run alone, not of several.

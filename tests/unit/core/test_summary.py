@@ -169,6 +169,7 @@ def test_document_has_the_keys_that_were_promised() -> None:
         "erased",
         "trace_id",
         "forked_from",
+        "waits_for",
     }
 
 

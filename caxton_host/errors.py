@@ -18,6 +18,7 @@ Every exception raised on purpose, and whose fault each is.
         * `LeaseLost` -- another host drives the run now; this one lets go of it
         * `LogBrokenError` -- what is stored is not what was written
         * `LogMovedError` -- what would be stored would not be found again
+            * `LogSetBackError` -- what was stored is not there any more
     * `BusyError` -- a host has as many runs as it takes, or drives the run already
         * `OverloadedError` -- it may be tried again later
     * `ForbiddenError` -- whoever asks may not
@@ -227,6 +228,10 @@ class LogBrokenError(StoreError):
 
 class LogMovedError(StoreError):
     """The file of the log is not where it was opened. Nothing is written to it."""
+
+
+class LogSetBackError(LogMovedError):
+    """The server of the log lacks what was committed. Nothing is written to it."""
 
 
 class BusyError(CaxtonError):

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import sqlalchemy as sa
 
 from ..core.checkpoint import Note
-from ..errors import LogMovedError
+from ..errors import LogSetBackError
 from .schema import checkpoints, events
 
 __all__ = ["Kept"]
@@ -44,7 +44,7 @@ class Kept:
             find: Returns the rows of a query.
 
         Raises:
-            LogMovedError: It has not.
+            LogSetBackError: It has not.
         """
         if self.event:
             stream, seq, hash_ = self.event
@@ -59,8 +59,8 @@ class Kept:
                 raise _set_back()
 
 
-def _set_back() -> LogMovedError:
-    return LogMovedError(
+def _set_back() -> LogSetBackError:
+    return LogSetBackError(
         "the database lacks events that this host has committed: it was restored "
         "from a copy, or a replica took over that lacked them",
         fix="stop the hosts, then: caxton db accept-copy",

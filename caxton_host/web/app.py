@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..config import Serve
 from ..core.calls import JSON
-from ..errors import ForbiddenError, LogMovedError, StoreError
+from ..errors import ForbiddenError, LogMovedError, LogSetBackError, StoreError
 from ..ports import ToolSource
 from ..service import Service
 from .bearer import documented, metadata
@@ -161,6 +161,8 @@ class _Readiness:
                 await self.service.store.check()
         except TimeoutError:
             return "the log does not answer"
+        except LogSetBackError:
+            return "the server of the log lacks what was committed"
         except LogMovedError:
             return "the file of the log was moved away or replaced"
         except StoreError:

@@ -138,8 +138,9 @@ async def test_one_that_waits_for_ever_is_left_alone(tmp_path: Path) -> None:
         assert await office.done(run_id) == "suspended"
 
 
-async def test_a_run_of_a_restored_log_is_not_taken_over(tmp_path: Path) -> None:
-    # law 7
+async def test_a_run_of_a_restored_log_is_not_taken_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:  # law 7
     office = asks(folder=tmp_path)
     run_id = await office.start()
     await office.done(run_id)
@@ -151,6 +152,7 @@ async def test_a_run_of_a_restored_log_is_not_taken_over(tmp_path: Path) -> None
         await asyncio.sleep(0.05)
 
         assert (await office.types(run_id))[-1] == "RunSuspended"
+        assert not caplog.messages
         # Who may not decide about effects cannot say that it goes on.
         with pytest.raises(ForbiddenError):
             await office.service.resume(ANN, run_id, restored=True)

@@ -14,7 +14,7 @@ from caxton_host.core.calls import JSON
 from caxton_host.core.checkpoint import Checkpoint, Note, Signature
 from caxton_host.core.schemas import bounded
 from caxton_host.core.servers import ServerConfig
-from caxton_host.errors import LogMovedError, StoreError
+from caxton_host.errors import LogMovedError, LogSetBackError, StoreError
 from caxton_host.schemas import check
 from caxton_host.web.bearer import Challenge
 from caxton_host.web.openapi import document
@@ -208,6 +208,10 @@ async def test_health_waits_for_nothing_and_readiness_says_why(tmp_path: Path) -
         (
             LogMovedError("/data/log.db is away"),
             "the file of the log was moved away or replaced",
+        ),
+        (
+            LogSetBackError("the database lacks events"),
+            "the server of the log lacks what was committed",
         ),
         (TimeoutError(), "the log does not answer"),
     ],

@@ -234,6 +234,7 @@ class Gateway(Judge):
             attempt=sends.attempt,
             timeout=terms.timeout,
             quiet=quiet,
+            guessed=route.guessed,
             on_progress=reports.take,
             on_resend=asked_for,
         )

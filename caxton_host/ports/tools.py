@@ -91,6 +91,8 @@ class ToolRequest:
 
         quiet: What the tool says is not for others as it is.
 
+        guessed: See `Route`.
+
         on_resend: Awaited before each send after the first that the server itself
             asked for. What it raises ends the run.
 
@@ -107,6 +109,7 @@ class ToolRequest:
     attempt: int = 1
     timeout: float | None = None
     quiet: bool = False
+    guessed: bool = False
     on_resend: Callable[[], Awaitable[None]] = field(
         default=unrecorded, compare=False, repr=False
     )

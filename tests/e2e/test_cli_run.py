@@ -371,6 +371,19 @@ def test_an_outage_is_a_failure_of_the_server_and_no_denial(shell: Shell) -> Non
     assert f"gone: {why}" in shell("server", "list").err
 
 
+def test_a_tool_that_is_listed_twice_gets_no_advice_to_grant_it(demo: Shell) -> None:
+    faulty(demo, "odd_tools")  # which lists echo twice, and grants are for demo/*
+    done = run(demo, guest(call("mcp__demo__echo")))
+    hint = "# demo/echo is granted, but demo did not offer it to this run;\n"
+    assert "'echo': listed 2 times" in done.err
+    assert hint in done.err
+    assert "to allow it" not in done.err
+    denied = payload(demo, "ToolDenied")  # as a tool that the server lacks
+    assert denied["message"] == "this agent has no grant for that tool"
+    assert hint in demo("runs", "explain", "@last", "2").out
+    assert "'echo': listed 2 times" in demo("server", "tools", "demo").err
+
+
 def test_lines_before_the_protocol_are_passed_over(demo: Shell) -> None:
     faulty(demo, "junk_at_start", required=True)
     assert run(demo, ACT).code == 0

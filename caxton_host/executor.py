@@ -15,7 +15,13 @@ from functools import partial
 from .approving import still_waiting
 from .core.approvals import lapsed
 from .core.calls import JSON, Route
-from .core.catalogue import Offered, catalogue_for, pinned, routes_from_payload
+from .core.catalogue import (
+    Offered,
+    catalogue_for,
+    pinned,
+    reaching,
+    routes_from_payload,
+)
 from .core.contexts import merged
 from .core.events import (
     ApprovalDecided,
@@ -148,7 +154,7 @@ class Executor:
                 log,
                 tools,
                 request.grant,
-                catalogue.routes,
+                reaching(catalogue.routes, started.unlisted, offered),
                 Journal(),
                 request.limits,
                 catalogue.schemas,
@@ -215,7 +221,7 @@ class Executor:
                 log,
                 tools,
                 Grant.from_payload(started.grants),
-                pinned(started.catalogue, offered),
+                reaching(pinned(started.catalogue, offered), started.unlisted, offered),
                 journal,
                 limits,
                 schemas_of(guest),
@@ -271,7 +277,9 @@ class Executor:
                     log,
                     tools,
                     request.grant,
-                    pinned(before.catalogue, offered),
+                    reaching(
+                        pinned(before.catalogue, offered), before.unlisted, offered
+                    ),
                     recording.journal(compare_fuel=True),
                     parent.limits,
                     schemas_of(guest),
@@ -284,6 +292,7 @@ class Executor:
     async def _offered_again(self, tools: ToolClient, started: RunStarted) -> Offered:
         """Return what the servers of a recorded run offer now."""
         named = {r.server for r in routes_from_payload(started.catalogue).values()}
+        named.update(map(str, started.unlisted))
         return await tools.offered([name for name in self.servers if name in named])
 
     def _setting(
@@ -298,6 +307,7 @@ class Executor:
             host=self.stream,
             seed=self.entropy(32),
             resources=resources,
+            unlisted=offered.unlisted,
         )
 
     def _gateway(  # noqa: PLR0913, PLR0917 -- what tells one run from another

@@ -256,6 +256,7 @@ class Gateway(Judge):
             attempt=sends.attempt,
             timeout=terms.timeout,
             quiet=quiet,
+            guessed=route.guessed,
             on_progress=reports.take,
             queued=queued,
             on_resend=asked_for,

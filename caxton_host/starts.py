@@ -126,6 +126,8 @@ class Setting:
         seed: 32 random bytes. A fork draws from them behind the point of the fork.
 
         resources: What was read for the context, or ``None``.
+
+        unlisted: Servers that could not list their tools.
     """
 
     prepared: Prepared
@@ -133,6 +135,7 @@ class Setting:
     host: str | None
     seed: bytes
     resources: dict[str, JSON] | None = None
+    unlisted: tuple[str, ...] = ()
 
 
 def with_prompt(
@@ -213,6 +216,7 @@ def started_as(
         host=setting.host,
         engine=setting.prepared.engine,
         resources=setting.resources,
+        unlisted=setting.unlisted,
     )
 
 

@@ -18,9 +18,10 @@ from ..core.events import (
     ToolInvoked,
     ToolRetried,
 )
+from ..core.grants import Grant
 from ..core.names import meant_tool
 from ..core.payloads import outcome_of
-from ..core.remedies import grant_for
+from ..core.remedies import grant_for, unoffered
 from ..core.summary import RunSummary
 from ..core.templates import unfilled
 from .screen import clipped, complain, counted, note, plain, to_json
@@ -149,9 +150,12 @@ def _denials(
 ) -> None:
     """Tell each distinct denial once, with the grant that would allow the call."""
     invoked: dict[int, tuple[int, ToolInvoked]] = {}
+    grant, asked = Grant(), list[str]()
     told: set[tuple[str, str, str | None]] = set()
     for recorded in history:
         event = recorded.event
+        if isinstance(event, RunStarted):
+            grant, asked = Grant.from_payload(event.grants), [*event.servers]
         if isinstance(event, ToolInvoked):
             invoked[event.call] = recorded.seq, event
         if not isinstance(event, ToolDenied):
@@ -163,7 +167,11 @@ def _denials(
         rule = f", rule {event.rule}" if event.rule else ""
         number = f"call {event.call} (event {seq})"
         note(f"denied: {number} {call.name}: {plain(event.message)}{rule}")
-        if event.code == "not_granted":
+        if event.code != "not_granted":
+            continue
+        if not call.server and (hint := unoffered(call.name, asked, grant)):
+            note(hint)
+        else:
             _tell_grant(_target(call, servers), agent)
 
 

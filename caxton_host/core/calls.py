@@ -173,6 +173,9 @@ class Route:
 
         key_argument: The parameter in which the idempotency key is sent, or ``None``.
             Not pinned: it is what the operator says when the call is sent.
+
+        guessed: The tool was read from the agent's own words, since its server could
+            not list its tools. So it is no label of a metric.
     """
 
     server: str
@@ -183,6 +186,7 @@ class Route:
     retry: Retry = field(default_factory=Retry)
     over_limit: OverLimit = "fail"
     key_argument: str | None = None
+    guessed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

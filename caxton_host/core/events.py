@@ -86,7 +86,8 @@ class RunStarted(Event):
 
         catalogue: Exposed name to ``{server, tool, definition_sha256, effect}``.
 
-        servers: Name to ``{transport, address, name, version, protocol}``.
+        servers: Name to ``{transport, address, name, version, protocol}``; of one that
+            could not list its tools, ``problem`` says why.
 
         host: The stream of the host process that started the run.
 
@@ -99,6 +100,9 @@ class RunStarted(Event):
         resources: What was read for the context: name of a server to a list of
             ``{key, uri, sha256, bytes}``, with ``error`` instead of the last two, or
             ``replaced``. ``None`` if nothing was.
+
+        unlisted: Servers that could not list their tools: none of these is in the
+            catalogue, and names are compared with ``mcp__<server>__<tool>`` instead.
     """
 
     agent: str
@@ -119,6 +123,7 @@ class RunStarted(Event):
     parent: str | None = None
     forked_from: Payload | None = None
     resources: Payload | None = None
+    unlisted: tuple[JSON, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -406,6 +411,14 @@ class ServerConnected(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLost(Event):
     """A connected server went away."""
+
+    server: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFailed(Event):
+    """A server could not be started or connected to. Recorded once per outage."""
 
     server: str
     reason: str

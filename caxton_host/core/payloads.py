@@ -33,10 +33,10 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 _KNOWN = {name: frozenset(keys) for name, keys in _KEYS.items()}
 _TUPLES = frozenset(
     {"blobs", "by", "guards", "added", "removed", "changed"}
-    | {"scopes", "agents", "roles"}
+    | {"scopes", "agents", "roles", "unlisted"}
 )
 #: Keys that a payload has only if they say something.
-_RARE = {"ToolInvoked": ("spends",)}
+_RARE = {"ToolInvoked": ("spends",), "RunStarted": ("unlisted",)}
 _LISTS = {name: tuple(_TUPLES.intersection(keys)) for name, keys in _KEYS.items()}
 
 
@@ -52,7 +52,7 @@ def to_payload(event: Event) -> Payload:
     for key in _LISTS[type(event).__name__]:
         payload[key] = list(payload[key])
     for key in _RARE.get(type(event).__name__, ()):
-        if payload[key] is None:
+        if payload[key] in (None, []):
             del payload[key]
     return payload
 

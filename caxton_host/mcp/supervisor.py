@@ -23,6 +23,7 @@ from ..core.events import (
     Event,
     ServerConnected,
     ServerDisabled,
+    ServerFailed,
     ServerLost,
     ServerRestarted,
 )
@@ -42,6 +43,7 @@ from .reports import slow
 from .serverlog import LogFile
 from .status import Latency, ServerStatus
 from .stdio import shown
+from .texts import plain
 
 __all__ = ["Server"]
 
@@ -94,6 +96,7 @@ class Server:
         self._wanted = asyncio.Event()
         self._disabled = False
         self._by_hand = False
+        self._warned = self._recorded = False
         self._restarts = 0
         self._memory = Memory(config, self._digest(), eras)
         self._known: dict[str, Offer] = {}
@@ -169,27 +172,35 @@ class Server:
         await connection.writable()
         return connection
 
-    async def offers(self) -> list[Offer]:
-        """Return what the server offers; nothing if it is down and may be."""
+    async def offered(self) -> tuple[list[Offer], dict[str, JSON]]:
+        """
+        Return what the server offers, and what ``RunStarted.servers`` holds of it.
+
+        If it cannot list its tools and may be down, nothing is offered, and ``problem``
+        says why. There is one warning per outage.
+        """
         try:
             connection = await self._usable(self.config.start_timeout)
-            return list(connection.offers.values())
         except ToolError as exc:
-            if self._disabled and self.problem is None:
-                return []  # It ends with the host, before it could say anything.
             problem = self.problem or ServerUnavailable(str(exc))
+        else:
+            self._warned = False
+            return list(connection.offers.values()), self._described()
         if self.config.required:
             raise ServerUnavailable(
                 f"the server {self.config.name} is down: {problem}",
                 fix=problem.fix,
             )
-        logger.warning(
-            "MCP: failed to initialize %s, skipping: %s. To fix: %s",
-            self._address(),
-            problem,
-            problem.fix,
-        )
-        return []
+        # Without a problem of its own, it ends with the host.
+        if not self._warned and (self.problem or not self._disabled):
+            self._warned = True
+            logger.warning(
+                "MCP: failed to initialize %s, skipping: %s. To fix: %s",
+                self._address(),
+                problem,
+                problem.fix,
+            )
+        return [], self._described() | {"problem": plain(str(problem), self._redact)}
 
     async def resources(self, scope: RunScope) -> list[ServerResource]:
         """Return what is to be read for a run, and tell what could not be."""
@@ -220,8 +231,7 @@ class Server:
             )
         return found
 
-    def described(self) -> dict[str, JSON]:
-        """Return the server as ``RunStarted.servers`` holds it."""
+    def _described(self) -> dict[str, JSON]:
         now = self._current
         up = now is not None and now.alive
         return {
@@ -287,6 +297,7 @@ class Server:
 
     async def restart(self) -> ServerUnavailable | None:
         """End the connection and make another, and return why there is none."""
+        self._recorded = False
         if self._disabled and self._owner is not None:
             await asyncio.wait([self._owner])
             self._owner, self._disabled, self._restarts = None, False, 1
@@ -350,7 +361,7 @@ class Server:
         loop = asyncio.get_running_loop()
         began = loop.time()
         self._memory.learn(Era(connection.protocol, connection.legacy))
-        self._current, self.problem = connection, None
+        self._current, self.problem, self._recorded = connection, None, False
         self._emit(
             ServerConnected(
                 server=self.config.name,
@@ -390,6 +401,10 @@ class Server:
 
     def _failed(self, problem: ServerUnavailable) -> float:
         self.problem = problem
+        if not self._recorded:
+            self._recorded = True
+            reason = plain(str(problem), self._redact)
+            self._emit(ServerFailed(server=self.config.name, reason=reason))
         self._memory.forget()
         self._settle(None)
         return self._again(0) if self._restarts else self.config.restart.backoff

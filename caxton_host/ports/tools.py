@@ -93,6 +93,7 @@ class ToolRequest:
 
         queued: Entered while the call waits for its turn and nothing of it has left
             the host; left when its turn comes.
+        guessed: See `Route`.
 
         on_resend: Awaited before each send after the first that the server itself
             asked for. What it raises ends the run.
@@ -113,6 +114,7 @@ class ToolRequest:
     queued: Callable[[], AbstractContextManager[None]] = field(
         default=nullcontext, compare=False, repr=False
     )
+    guessed: bool = False
     on_resend: Callable[[], Awaitable[None]] = field(
         default=unrecorded, compare=False, repr=False
     )

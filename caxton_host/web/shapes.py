@@ -74,6 +74,7 @@ _SERVER = _document(
     live=_MAYBE_FLAG,
     as_of=_MAYBE_NUMBER,
     state=_MAYBE_TEXT,
+    problem=_MAYBE_TEXT,
     protocol=_MAYBE_TEXT,
     latency_ms={"type": ["number", "null"]},
     restarts=_MAYBE_NUMBER,

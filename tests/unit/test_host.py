@@ -22,6 +22,7 @@ from caxton_host.core.events import (
     RunCompleted,
     RunFailed,
     RunStarted,
+    ToolDenied,
     ToolFailed,
     ToolInvoked,
 )
@@ -621,6 +622,68 @@ async def test_call_that_a_dying_worker_waited_for_is_not_made_again() -> None:
     assert isinstance(last, RunCompleted)
     assert last.output == 3  # law 7: failed, cancelled, effect unknown
     assert len(tools.asked) == 1
+
+
+# -- while a server is down ----------------------------------------------------
+
+DOWN = Grant(
+    allow=(rule("demo/*"),), deny=(rule("demo/secret", "shell/*", name="deny[1]"),)
+)
+
+
+async def outcomes(scene: Scene) -> list[tuple[str | None, str | None, str, str]]:
+    """Return where each call led, how it ended, and what the agent was told."""
+    found: list[tuple[str | None, str | None, str, str]] = []
+    for event in await scene.events():
+        match event:
+            case ToolInvoked():
+                found.append((event.server, event.tool, "", ""))
+            case ToolFailed(kind=how, message=message):
+                found[-1] = (*found[-1][:2], f"{how} {event.sent}", message)
+            case ToolDenied(code=how, message=message):
+                found[-1] = (*found[-1][:2], how, message)
+            case _:
+                pass
+    return found
+
+
+async def test_a_call_that_a_glob_grants_fails_while_its_server_is_down() -> None:
+    # An outage is no denial: the rule that allows the call is recorded, as ever.
+    tools = FakeTools(ANSWERS, down=["demo"])
+    scene = Scene(calling("mcp__demo__x", "mcp__demo__secret"), tools)
+    scene.request = replace(scene.request, grant=DOWN, names={})
+
+    start = started(await scene.run())
+
+    assert (start.catalogue, start.unlisted) == ({}, ("demo",))
+    assert start.servers["demo"] == {
+        "transport": "fake",
+        "problem": "there is no such program",
+    }
+    assert await outcomes(scene) == [
+        ("demo", "x", "transport no", "the server demo is down"),
+        # law 4: a deny rule wins
+        ("demo", "secret", "denied", "a rule forbids that tool"),
+    ]
+    [invoked, _] = [e for e in await scene.events() if isinstance(e, ToolInvoked)]
+    assert (invoked.rule, invoked.effect) == ("allow[1]", "unsafe")
+    assert [request.tool for request in tools.asked] == ["x"]
+
+
+async def test_a_tool_that_is_not_granted_is_denied_alike_up_or_down() -> None:
+    # law 4: an outage tells an agent nothing of what it may not call
+    told: list[list[tuple[str, str]]] = []
+    for down in ([], ["demo"]):
+        scene = Scene(
+            calling("mcp__demo__get_weather", "mcp__demo__nope", "mcp__shell__exec"),
+            FakeTools(ANSWERS, down=down),
+        )
+        grant = Grant(allow=(rule("demo/echo*"),))
+        scene.request = replace(scene.request, grant=grant, names={})
+        await scene.run()
+        told.append([ended[2:] for ended in await outcomes(scene)])
+    assert told[0] == told[1]
+    assert {code for code, _ in told[0]} == {"not_granted"}
 
 
 # -- what is refused before anything is written --------------------------------

@@ -118,6 +118,23 @@ async def test_run_of_a_restored_log_goes_on_only_if_a_person_wants_it_to() -> N
     ]
 
 
+async def test_resumed_run_still_reaches_the_tools_that_nobody_could_list() -> None:
+    script = calling("mcp__demo__x", "mcp__demo__y")
+    first = Scene(script, FakeTools(ANSWERS, down=["demo"]))
+    await first.run()
+    scene = Scene(script, FakeTools({("demo", "y"): "back"}))
+    scene.run_id = first.run_id
+    log = scene.store.create(f"run/{first.run_id}")
+    await log.append(*(await first.events())[:3], blobs=first.store.blobs)
+
+    events = await resumed(scene)
+
+    assert kinds(events[1:]) == ["ToolInvoked", "ToolCompleted", "RunCompleted"]
+    assert asked(scene) == [("y", 2, 1)]
+    assert isinstance(events[-1], RunCompleted)
+    assert events[-1].output == [3, 0]
+
+
 async def test_taking_over_is_recorded_with_who_where_and_under_what() -> None:
     scene = await crashed(calling(WEATHER), 1)
     first, *_ = await resumed(scene)

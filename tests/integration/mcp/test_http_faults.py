@@ -222,7 +222,12 @@ async def test_nobody_at_the_address_is_never_sent() -> None:
         assert {(e.kind, e.sent) for e in errors} == {("transport", "no")}
         await it.server.start()
         assert await it.works()
-    assert it.names() == ["ServerConnected", "ServerLost", "ServerConnected"]
+    assert it.names() == [
+        "ServerConnected",
+        "ServerLost",
+        "ServerFailed",
+        "ServerConnected",
+    ]
 
 
 async def test_a_server_may_be_away_for_as_long_as_it_likes() -> None:

@@ -57,7 +57,7 @@ from .core.payloads import settled
 from .core.terms import Terms
 from .errors import LeaseLost, RunStopped, StoreError, ToolError
 from .judge import NOWHERE, Judge
-from .ports import EventLog, ToolClient, ToolRequest
+from .ports import Asker, EventLog, ToolClient, ToolRequest
 from .progress import Reports, unwatched
 from .reserving import Judged, Out
 
@@ -250,6 +250,7 @@ class Gateway(Judge):
             attempt=sends.attempt,
             timeout=terms.timeout,
             quiet=quiet,
+            asker=self._asker(call) if route.effect == "read" else None,
             on_progress=reports.take,
             queued=queued,
             on_resend=asked_for,
@@ -265,6 +266,14 @@ class Gateway(Judge):
             raise
         finally:
             reports.end()
+
+    def _asker(self, call: ToolCall) -> Asker:
+        today = self.journal.today
+        return Asker(
+            agent=self.agent,
+            grants=(self.grant,) if today is None else (self.grant, today),
+            params_sha256=call.digest,
+        )
 
     def _check_lease(self, call: ToolCall) -> None:
         if not self.log.holds():

@@ -100,6 +100,8 @@ def call_lines(history: Sequence[Recorded]) -> list[str]:
 def _how(outcome: Outcome) -> str:
     if isinstance(outcome, Completed):
         took = f"{outcome.duration_us / 1000:.0f} ms"
+        if outcome.cached:
+            took = "cached"
         return f"{'tool error' if outcome.is_error else 'ok'}, {took}"
     if isinstance(outcome, Denied):
         return "denied"

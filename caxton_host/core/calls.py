@@ -207,6 +207,8 @@ class Completed:
 
         cut: Not the answer itself, but what the log keeps of it. See `cut`.
 
+        cached: It is the answer to an earlier call. Nothing was sent.
+
         contents: The bytes of the blobs, by digest, until they are in the log.
 
         told: Makes the message of the data, where it can be made of these alone.
@@ -220,6 +222,7 @@ class Completed:
     attempts: int = 1
     bytes: int = 0
     cut: bool = False
+    cached: bool = False
     contents: Mapping[str, builtins.bytes] = field(
         default_factory=dict[str, builtins.bytes], compare=False, repr=False
     )

@@ -180,6 +180,8 @@ class ToolCompleted(Event):
 
     Attributes:
         cut: The operator wants only the digest of the answer kept. See `Completed`.
+
+        cached: It is the answer to an earlier call. Nothing was sent.
     """
 
     call: int
@@ -191,6 +193,7 @@ class ToolCompleted(Event):
     attempts: int = 1
     bytes: int = 0
     cut: bool = False
+    cached: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,7 @@ _TUPLES = frozenset(
     | {"scopes", "agents", "roles"}
 )
 #: Keys that a payload has only if they say something.
-_RARE = {"ToolInvoked": ("spends",)}
+_RARE = {"ToolInvoked": ("spends",), "ToolCompleted": ("cached",)}
 _LISTS = {name: tuple(_TUPLES.intersection(keys)) for name, keys in _KEYS.items()}
 
 
@@ -52,7 +52,7 @@ def to_payload(event: Event) -> Payload:
     for key in _LISTS[type(event).__name__]:
         payload[key] = list(payload[key])
     for key in _RARE.get(type(event).__name__, ()):
-        if payload[key] is None:
+        if payload[key] is None or payload[key] is False:
             del payload[key]
     return payload
 
@@ -100,6 +100,7 @@ def settled(call: int, outcome: Outcome) -> ToolCompleted | ToolFailed | ToolDen
                 attempts=outcome.attempts,
                 bytes=outcome.bytes,
                 cut=outcome.cut,
+                cached=outcome.cached,
             )
         case Failed():
             return ToolFailed(
@@ -133,6 +134,7 @@ def outcome_of(event: Event) -> tuple[int, Outcome] | None:
                 attempts=event.attempts,
                 bytes=event.bytes,
                 cut=event.cut,
+                cached=event.cached,
             )
         case ToolFailed():
             return event.call, Failed(

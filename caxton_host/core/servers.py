@@ -59,6 +59,8 @@ class ToolOptions:
 
         record: What the log keeps of its answers.
 
+        cache: Seconds for which an answer may be given to the same call again.
+
         retry: How often a call is sent, instead of what the server says.
 
         over_limit: What becomes of an answer that is too large.
@@ -78,6 +80,7 @@ class ToolOptions:
     message_template: str | None = None
     timeout: float | None = None
     record: Record = "full"
+    cache: float | None = None
     retry: Retry | None = None
     over_limit: OverLimit | None = None
     slow_response_threshold: float | None = None

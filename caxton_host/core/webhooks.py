@@ -58,6 +58,8 @@ class Webhook:
 
         record: What the log keeps of its answers.
 
+        cache: Seconds for which an answer may be given to the same call again.
+
         retry: How often a call is sent; ``None``: as often as one of a server.
     """
 
@@ -77,6 +79,7 @@ class Webhook:
     allow_private: bool = False
     max_result: int = _MIB
     record: Record = "full"
+    cache: float | None = None
     retry: Retry | None = None
 
     @property

@@ -124,7 +124,7 @@ def test_every_event_of_the_design_is_there() -> None:
         ),
         (
             ToolCompleted,
-            "call is_error message data blobs duration_us attempts bytes cut",
+            "call is_error message data blobs duration_us attempts bytes cut cached",
         ),
         (LogWritten, "n level text"),
     ],

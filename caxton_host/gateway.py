@@ -317,10 +317,10 @@ class Gateway(Judge):
         most = min(self.max_result, terms.max_result or self.max_result)
         if done.bytes > most:
             if route.over_limit == "cut":
-                return shortened(done, most)
+                return route.shown(shortened(done, most))
             text = f"the answer has {done.bytes} bytes, of {most} allowed"
             return Failed(kind="too_large", sent="yes", message=text)
-        return done
+        return route.shown(done)
 
     def stop(self, call: ToolCall, sent: Sent, *before: Event) -> None:
         """Close a call whose run is stopped, unless another host goes on with that."""

@@ -182,6 +182,9 @@ class ToolCompleted(Event):
         cut: The operator wants only the digest of the answer kept. See `Completed`.
 
         cached: It is the answer to an earlier call. Nothing was sent.
+
+        withheld: ``{"sha256", "bytes"}`` of the answer, if the agent saw its message
+            alone. See `withheld`.
     """
 
     call: int
@@ -194,6 +197,7 @@ class ToolCompleted(Event):
     bytes: int = 0
     cut: bool = False
     cached: bool = False
+    withheld: Payload | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

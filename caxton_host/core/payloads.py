@@ -36,7 +36,7 @@ _TUPLES = frozenset(
     | {"scopes", "agents", "roles"}
 )
 #: Keys that a payload has only if they say something.
-_RARE = {"ToolInvoked": ("spends",), "ToolCompleted": ("cached",)}
+_RARE = {"ToolInvoked": ("spends",), "ToolCompleted": ("cached", "withheld")}
 _LISTS = {name: tuple(_TUPLES.intersection(keys)) for name, keys in _KEYS.items()}
 
 
@@ -101,6 +101,7 @@ def settled(call: int, outcome: Outcome) -> ToolCompleted | ToolFailed | ToolDen
                 bytes=outcome.bytes,
                 cut=outcome.cut,
                 cached=outcome.cached,
+                withheld=outcome.withheld,
             )
         case Failed():
             return ToolFailed(
@@ -135,6 +136,7 @@ def outcome_of(event: Event) -> tuple[int, Outcome] | None:
                 bytes=event.bytes,
                 cut=event.cut,
                 cached=event.cached,
+                withheld=event.withheld,
             )
         case ToolFailed():
             return event.call, Failed(

@@ -160,6 +160,19 @@ async def test_granted_call_is_forwarded_between_two_events() -> None:  # law 2
     ]
 
 
+async def test_digest_of_an_answer_that_is_cut_is_data_too() -> None:
+    long = Completed(message="clear", data=SUNNY, bytes=10)
+    scene = Scene(tools(long))
+    route = replace(WEATHER_ROUTE, over_limit="cut", reply="message")
+    gate = replace(scene.gate, routes={"weather": route}, max_result=3)
+
+    outcome = (await gate.call(WEATHER)).outcome
+
+    assert isinstance(outcome, Completed)
+    assert (outcome.message, outcome.data) == ("cle", None)
+    assert outcome.withheld
+
+
 async def test_only_a_tool_that_reads_may_have_the_answer_of_another_call() -> None:
     today = Grant(allow=(rule("demo/get_weather"),))
     scene, unsafe, resumed = Scene(effect="read"), Scene(), Scene(effect="read")

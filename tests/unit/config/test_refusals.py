@@ -270,6 +270,7 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
             )
         ),
         (HOOK + "cache.ttl = '1s'", "webhooks.w.cache", "that reads", '"read"'),
+        (HOOK + "reply = 'none'", "webhooks.w.reply", "none of the known", '"message"'),
         (HOOK + "cache = {}", "webhooks.w.cache", "needs a ttl", '"60s"'),
         (HOOK + "cache.ttl = 5", "webhooks.w.cache.ttl", "a duration", '"10s"'),
         (

@@ -124,7 +124,8 @@ def test_every_event_of_the_design_is_there() -> None:
         ),
         (
             ToolCompleted,
-            "call is_error message data blobs duration_us attempts bytes cut cached",
+            """call is_error message data blobs duration_us attempts bytes cut cached
+            withheld""",
         ),
         (LogWritten, "n level text"),
     ],

@@ -228,7 +228,8 @@ def _ending(outcome: Outcome | None) -> str:
     if outcome is None:
         return "in doubt"
     if isinstance(outcome, Completed):
-        return f"{'tool error' if outcome.is_error else 'ok'}: {outcome.message}"
+        how = "tool error" if outcome.is_error else "ok"
+        return f"{how}{', cached' if outcome.cached else ''}: {outcome.message}"
     if isinstance(outcome, Failed):
         how = f"failed ({outcome.kind}, sent {outcome.sent})"
         return f"{how}: {outcome.message}"

@@ -57,7 +57,7 @@ from .core.payloads import settled
 from .core.terms import Terms
 from .errors import LeaseLost, RunStopped, StoreError, ToolError
 from .judge import NOWHERE, Judge
-from .ports import EventLog, ToolClient, ToolRequest
+from .ports import Asker, EventLog, ToolClient, ToolRequest
 from .progress import Reports, unwatched
 from .reserving import Judged, Out
 
@@ -257,6 +257,7 @@ class Gateway(Judge):
             timeout=terms.timeout,
             quiet=quiet,
             guessed=route.guessed,
+            asker=self._asker(call) if route.effect == "read" else None,
             on_progress=reports.take,
             queued=queued,
             on_resend=asked_for,
@@ -272,6 +273,14 @@ class Gateway(Judge):
             raise
         finally:
             reports.end()
+
+    def _asker(self, call: ToolCall) -> Asker:
+        today = self.journal.today
+        return Asker(
+            agent=self.agent,
+            grants=(self.grant,) if today is None else (self.grant, today),
+            params_sha256=call.digest,
+        )
 
     def _check_lease(self, call: ToolCall) -> None:
         if not self.log.holds():
@@ -315,10 +324,10 @@ class Gateway(Judge):
         most = min(self.max_result, terms.max_result or self.max_result)
         if done.bytes > most:
             if route.over_limit == "cut":
-                return shortened(done, most)
+                return route.shown(shortened(done, most))
             text = f"the answer has {done.bytes} bytes, of {most} allowed"
             return Failed(kind="too_large", sent="yes", message=text)
-        return done
+        return route.shown(done)
 
     def stop(self, call: ToolCall, sent: Sent, *before: Event) -> None:
         """Close a call whose run is stopped, unless another host goes on with that."""

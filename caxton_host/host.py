@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from .admission import Admission
 from .core.calls import JSON
+from .core.catalogue import shown
 from .core.events import RunStarted
 from .core.grants import Grant
 from .core.names import stream_of, uuid7
@@ -255,7 +256,8 @@ class Host(Executor):
             grant = Grant.from_payload(recording.started.grants)
             terms = Terms.of_call(invoked, grant, None)
             given = terms.conceal(resolution.completed)
-            resolution = GiveResult(given)
+            catalogue = recording.started.catalogue
+            resolution = GiveResult(shown(catalogue, invoked.name, given))
         events = recorded_as(
             invoked.call, resolution, actor, reason, journal.open_calls
         )

@@ -113,6 +113,9 @@ def _message(data: dict[str, JSON], tool: str, options: ToolOptions) -> str:
             and (picked := pick_message(source, field, template)) is not None
         ):
             return picked
+        if options.reply == "message":
+            # The text may be all of the data, of which nobody is to have more.
+            return summary(tool, data)
     if text:
         return text
     return summary(tool, data)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from . import codec
 from .core.calls import JSON, Completed
-from .core.catalogue import Catalogue
+from .core.catalogue import Catalogue, shown
 from .core.contexts import BUILT_IN, prompted
 from .core.events import Event, RunStarted
 from .core.forks import Point
@@ -257,7 +257,7 @@ def forked_as(
     if invoked is None or request.edited is None:
         return [started]
     terms = Terms.of_call(invoked, Grant.from_payload(before.grants), request.grant)
-    given = terms.conceal(request.edited)
+    given = shown(before.catalogue, invoked.name, terms.conceal(request.edited))
     return [started, settled(invoked.call, given)]
 
 

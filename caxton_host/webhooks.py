@@ -241,5 +241,6 @@ def _offer(hook: Webhook, redact: Redactor) -> Offer:
         definition_sha256=sha256(definition),
         effect=hook.effect,
         record=hook.record,
+        reply=hook.reply,
         retry=ToolOptions(retry=hook.retry).retrying(hook.effect),
     )

@@ -138,6 +138,7 @@ def _how(outcome: Outcome, attempts: int) -> str:
     if isinstance(outcome, Completed):
         seconds = outcome.duration_us / 1e6
         took = f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+        took = "cached" if outcome.cached else took
         return f"{'tool error' if outcome.is_error else 'ok'}{tries}, {took}"
     if isinstance(outcome, Denied):
         return "denied"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -240,6 +241,32 @@ _MESSAGE: f.Fields = {
     "speech_template": ("message_template", f.text),
 }
 
+
+_CACHE: f.Fields = {"ttl": ("ttl", f.duration)}
+
+
+def _cache(value: object, at: At) -> float:
+    found = f.read(value, _CACHE, at)
+    if "ttl" not in found:
+        raise at.error("needs a ttl", fix='write cache = { ttl = "60s" }')
+    return float(found["ttl"])
+
+
+def _check_cache(options: ToolOptions | Webhook, at: At) -> None:
+    """Refuse to keep answers of a tool that does more than to read."""
+    if options.cache is not None and options.effect != "read":
+        raise at.key("cache").error(
+            "is only for a tool that reads",
+            fix='write effect = "read" beside it, or remove cache',
+        )
+
+
+def _tool(value: object, at: At) -> ToolOptions:
+    found = ToolOptions(**f.read(value, _TOOL, at))
+    _check_cache(found, at)
+    return found
+
+
 _TOOL: f.Fields = {
     "expose_as": ("expose_as", exposed),
     "effect": ("effect", _EFFECT),
@@ -249,11 +276,13 @@ _TOOL: f.Fields = {
     "timeout": ("timeout", f.duration),
     "timeout_ms": ("timeout", f.milliseconds),
     "record": ("record", _RECORD),
+    "reply": ("reply", f.choice("full", "message")),
+    "cache": ("cache", _cache),
     **_SHARED,
     **_MESSAGE,
 }
 
-_TOOLS = f.mapped(f.tables(_TOOL, ToolOptions))
+_TOOLS = f.mapped(_tool)
 
 _ENDPOINT: f.Fields = {
     "command": ("command", _command),
@@ -354,6 +383,7 @@ def server(values: object, at: At, name: str | None = None) -> ServerConfig:
         at.key("url").warn("is not https, so its headers can be read on the way")
     if "oauth" in found:
         check_oauth(found, at)
+    _check_answers(found, at)
     if found.get("concurrency") == 0:
         raise at.key("concurrency").error("is none", fix="write 1 or more")
     if "url" in found:
@@ -374,6 +404,18 @@ def tools_alone(values: object, at: At) -> ServerConfig:
     """
     tools = f.table(values, at).get("tools", {})
     return ServerConfig(name=at.name, tools=_TOOLS(tools, at.key("tools")))
+
+
+def _check_answers(found: Mapping[str, Any], at: At) -> None:
+    """Refuse to keep answers that are for one run alone."""
+    if not any("${context." in text for text in found.get("headers", {}).values()):
+        return
+    for tool, options in found.get("tools", {}).items():
+        if options.cache is not None:
+            raise (at.key("tools").key(tool).key("cache")).error(
+                "cannot be: the headers of the server refer to the context of a run",
+                fix="remove it",
+            )
 
 
 def _with_public(values: object, at: At) -> At:
@@ -410,6 +452,8 @@ _WEBHOOK: f.Fields = {
     "allow_private": ("allow_private", f.flag),
     "max_result": ("max_result", f.size),
     "record": ("record", _RECORD),
+    "reply": ("reply", f.choice("full", "message")),
+    "cache": ("cache", _cache),
     "retry": ("retry", _RETRIED),
     "public": ("", f.ignored),
     **_MESSAGE,
@@ -430,7 +474,9 @@ def webhook(values: object, at: At) -> Webhook:
     method = found.setdefault("method", "POST")
     found.setdefault("body", "json" if method in _SENDS_BODY else "none")
     found["params"] = _schema(found.get("params"), found["url"], at.key("params"))
-    return Webhook(name=at.name, **found)
+    hook = Webhook(name=at.name, **found)
+    _check_cache(hook, at)
+    return hook
 
 
 def _schema(schema: JSON, url: str, at: At) -> dict[str, JSON]:

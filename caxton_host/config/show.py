@@ -144,6 +144,8 @@ def _webhook(webhook: Webhook, mask: Callable[[str], str]) -> dict[str, JSON]:
         "allow_private": webhook.allow_private,
         "max_result": webhook.max_result,
         "record": webhook.record,
+        "reply": webhook.reply,
+        "cache": webhook.cache,
         "retry": _retry(webhook.retry),
     }
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 from ..errors import ConfigError
-from .calls import JSON, Effect, OverLimit, Record, Retry, Route
+from .calls import JSON, Completed, Effect, OverLimit, Record, Reply, Retry, Route
 from .decisions import may_ever
 from .grants import Grant
 from .names import exposed_name, meant_tool
@@ -21,6 +21,7 @@ __all__ = [
     "pinned",
     "reaching",
     "routes_from_payload",
+    "shown",
 ]
 
 #: From what may be repeated to what may not.
@@ -51,6 +52,8 @@ class Offer:
 
         record: What the log keeps of its answers.
 
+        reply: What agent and log get of its answers.
+
         retry: How often a call is sent.
 
         over_limit: What becomes of an answer that is too large.
@@ -72,6 +75,7 @@ class Offer:
     overridden: bool = False
     schema: dict[str, JSON] | None = None
     record: Record = "full"
+    reply: Reply = "full"
     retry: Retry = field(default_factory=Retry)
     over_limit: OverLimit = "fail"
     key_argument: str | None = None
@@ -156,6 +160,8 @@ class Catalogue:
             }
             if route.record != "full":
                 entry["record"] = route.record
+            if route.reply != "full":
+                entry["reply"] = route.reply
             if route.retry != _ONCE:
                 entry["retry"] = {**asdict(route.retry)}
             if route.over_limit != "fail":
@@ -228,6 +234,7 @@ def _offered(offer: Offer) -> Route:
         definition_sha256=offer.definition_sha256,
         effect=offer.effect,
         record=offer.record,
+        reply=offer.reply,
         retry=offer.retry,
         over_limit=offer.over_limit,
         key_argument=offer.key_argument,
@@ -254,6 +261,7 @@ def _unseen(
         definition_sha256=accepted.get(target),
         effect=effect,
         record=said.record,
+        reply=said.reply,
         retry=said.retrying(effect),
         over_limit=said.over_limit or "fail",
         key_argument=said.key_argument,
@@ -315,7 +323,10 @@ class _Reaching(Mapping[str, Route]):
 
 def routes_from_payload(payload: Mapping[str, JSON]) -> dict[str, Route]:
     """Return the routes that a ``RunStarted`` holds."""
-    keys = ("server", "tool", "definition_sha256", "effect", "record", "over_limit")
+    keys = (
+        *("server", "tool", "definition_sha256", "effect"),
+        *("record", "reply", "over_limit"),
+    )
     return {
         name: Route(
             **{key: entry[key] for key in keys if key in entry},  # type: ignore[arg-type]  # JSON
@@ -324,6 +335,12 @@ def routes_from_payload(payload: Mapping[str, JSON]) -> dict[str, Route]:
         for name, entry in payload.items()
         if isinstance(entry, dict)
     }
+
+
+def shown(payload: Mapping[str, JSON], name: str, done: Completed) -> Completed:
+    """Return what agent and log get of an answer to *name*, by a ``RunStarted``."""
+    route = routes_from_payload(payload).get(name)
+    return route.shown(done) if route else done
 
 
 def _retry(said: JSON) -> Retry:
@@ -335,12 +352,13 @@ def pinned(payload: Mapping[str, JSON], offered: Offered) -> dict[str, Route]:
     Return the routes that a ``RunStarted`` holds, for a run that goes on.
 
     Each has the stricter effect: the recorded one, or what the operator says now. Of
-    its answers no more is kept than both allow, and it is sent no more often.
+    its answers no more is kept and shown than both allow, and it is sent no more often.
     """
     now = {
         (offer.server, offer.tool): (
             offer.effect,
             offer.record,
+            offer.reply,
             offer.retry,
             offer.key_argument,
         )
@@ -351,12 +369,16 @@ def pinned(payload: Mapping[str, JSON], offered: Offered) -> dict[str, Route]:
         target = route.server, route.tool
         said = offered.options.get(target, _UNSAID)
         unsaid = said.effect or "unsafe"
-        known = unsaid, said.record, said.retrying(unsaid), said.key_argument
-        effect, record, retry, key = now.get(target, known)
+        known = (
+            *(unsaid, said.record, said.reply),
+            *(said.retrying(unsaid), said.key_argument),
+        )
+        effect, record, reply, retry, key = now.get(target, known)
         routes[name] = replace(
             route,
             effect=max(route.effect, effect, key=_STRICTER.index),
             record="hash" if "hash" in {route.record, record} else "full",
+            reply="message" if "message" in {route.reply, reply} else "full",
             retry=min(route.retry, retry, key=lambda one: one.attempts),
             key_argument=key,
         )

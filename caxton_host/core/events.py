@@ -186,6 +186,11 @@ class ToolCompleted(Event):
 
     Attributes:
         cut: The operator wants only the digest of the answer kept. See `Completed`.
+
+        cached: It is the answer to an earlier call. Nothing was sent.
+
+        withheld: ``{"sha256", "bytes"}`` of the answer, if the agent saw its message
+            alone. See `withheld`.
     """
 
     call: int
@@ -197,6 +202,8 @@ class ToolCompleted(Event):
     attempts: int = 1
     bytes: int = 0
     cut: bool = False
+    cached: bool = False
+    withheld: Payload | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from .calls import JSON, REPEATABLE, Effect, OverLimit, Record, Retry
+from .calls import JSON, REPEATABLE, Effect, OverLimit, Record, Reply, Retry
 
 __all__ = [
     "USUAL",
@@ -59,6 +59,10 @@ class ToolOptions:
 
         record: What the log keeps of its answers.
 
+        reply: What agent and log get of its answers.
+
+        cache: Seconds for which an answer may be given to the same call again.
+
         retry: How often a call is sent, instead of what the server says.
 
         over_limit: What becomes of an answer that is too large.
@@ -78,6 +82,8 @@ class ToolOptions:
     message_template: str | None = None
     timeout: float | None = None
     record: Record = "full"
+    reply: Reply = "full"
+    cache: float | None = None
     retry: Retry | None = None
     over_limit: OverLimit | None = None
     slow_response_threshold: float | None = None

@@ -138,9 +138,11 @@ def call_list(history: Iterable[Recorded]) -> list[JSON]:
                 "outcome": "in_doubt",
                 "message": None,
                 "duration_us": None,
+                "cached": False,
             }
         elif event and (end := outcome_of(event)) and (call := calls.get(end[0])):
             call["outcome"], call["message"] = how(end[1]), end[1].message
             if isinstance(end[1], Completed):
                 call["duration_us"] = end[1].duration_us
+                call["cached"] = end[1].cached
     return [*calls.values()]

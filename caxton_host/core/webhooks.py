@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from urllib.parse import quote
 
 from ..errors import UsageError
-from .calls import JSON, Effect, Record, Retry
+from .calls import JSON, Effect, Record, Reply, Retry
 from .servers import ToolOptions
 
 __all__ = ["SERVER", "Body", "Webhook", "placeholders"]
@@ -58,6 +58,10 @@ class Webhook:
 
         record: What the log keeps of its answers.
 
+        reply: What agent and log get of its answers.
+
+        cache: Seconds for which an answer may be given to the same call again.
+
         retry: How often a call is sent; ``None``: as often as one of a server.
     """
 
@@ -77,13 +81,17 @@ class Webhook:
     allow_private: bool = False
     max_result: int = _MIB
     record: Record = "full"
+    reply: Reply = "full"
+    cache: float | None = None
     retry: Retry | None = None
 
     @property
     def options(self) -> ToolOptions:
         """How its answers are read, as for a tool of a server."""
         return ToolOptions(
-            message_field=self.message_field, message_template=self.message_template
+            message_field=self.message_field,
+            message_template=self.message_template,
+            reply=self.reply,
         )
 
     @property

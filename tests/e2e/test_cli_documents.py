@@ -51,6 +51,7 @@ CALL: Mapping[str, Any] = {
     "outcome": TEXT,
     "message": (NULL, TEXT),
     "duration_us": (NULL, COUNT),
+    "cached": FLAG,
 }
 EVENT: Mapping[str, Any] = {
     "$type": "caxton.event/v1",

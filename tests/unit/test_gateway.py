@@ -47,7 +47,7 @@ from caxton_host.errors import (
     ToolError,
 )
 from caxton_host.gateway import Gateway
-from caxton_host.ports import Refused, Reservation, ToolRequest
+from caxton_host.ports import Asker, Refused, Reservation, ToolRequest
 from caxton_host.store.memory import MemoryLog, MemoryStore
 from caxton_host.testing import FakeClock, FakeEntropy, FakeTools
 from tests.scene import rule
@@ -159,6 +159,43 @@ async def test_granted_call_is_forwarded_between_two_events() -> None:  # law 2
             idempotency_key=idempotency_key(RUN, 1),
         )
     ]
+
+
+async def test_digest_of_an_answer_that_is_cut_is_data_too() -> None:
+    long = Completed(message="clear", data=SUNNY, bytes=10)
+    scene = Scene(tools(long))
+    route = replace(WEATHER_ROUTE, over_limit="cut", reply="message")
+    gate = replace(scene.gate, routes={"weather": route}, max_result=3)
+
+    outcome = (await gate.call(WEATHER)).outcome
+
+    assert isinstance(outcome, Completed)
+    assert (outcome.message, outcome.data) == ("cle", None)
+    assert outcome.withheld
+
+
+async def test_only_a_tool_that_reads_may_have_the_answer_of_another_call() -> None:
+    today = Grant(allow=(rule("demo/get_weather"),))
+    scene, unsafe, resumed = Scene(effect="read"), Scene(), Scene(effect="read")
+    resumed.gate.journal.today = today
+    for one in (scene, unsafe, resumed):
+        await one.gate.call(WEATHER)
+
+    asked = [one.tools.asked[0].asker for one in (scene, unsafe, resumed)]
+    own = Asker(agent="", grants=(GRANT,), params_sha256=WEATHER.digest)
+    assert asked == [own, None, replace(own, grants=(GRANT, today))]
+
+
+async def test_answer_of_another_call_is_recorded_as_such() -> None:  # law 2
+    scene = Scene(tools(replace(OUTCOME, cached=True)), effect="read")
+
+    answer = await scene.gate.call(WEATHER)
+
+    intent, end = scene.log.events
+    assert (intent, scene.log.durable) == (invoked(effect="read"), 1)
+    assert isinstance(end, ToolCompleted)
+    assert end.cached
+    assert outcome_of(end) == (1, answer.outcome)
 
 
 async def test_call_that_the_log_answers_is_not_sent_again() -> None:  # law 7

@@ -130,6 +130,21 @@ def test_secrets_are_taken_out_of_data_and_message() -> None:
     assert "s3cret" not in str(done(result, message_template="s3cret-value {x}"))
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"message_field": "customer.name"}, "Ada"),
+        ({"message_field": "gone"}, "look returned 1 field"),
+        ({}, '{"raw": 1}'),
+    ],
+)
+def test_text_is_no_message_where_another_was_wanted_and_nothing_else(
+    options: dict[str, str], message: str
+) -> None:
+    raw = {"content": text('{"raw": 1}'), "structuredContent": CUSTOMER}
+    assert done(raw, reply="message", **options).message == message
+
+
 def test_answer_of_a_person_is_read_by_the_word_of_the_operator() -> None:
     asked: list[tuple[str, str]] = []
 

@@ -479,6 +479,15 @@ async def test_changed_webhook_is_not_called(weather: Server) -> None:
     assert not done.is_error
 
 
+async def test_webhook_may_give_agents_its_message_alone(weather: Server) -> None:
+    one = hook(weather, reply="message", message_field="gone")
+    tools = WebhookTools({"weather": one})
+    (offer,) = (await tools.offered([SERVER])).offers
+    assert offer.reply == "message"
+    done = await call(one, {"city": "Seattle"})
+    assert done.message == "weather returned 1 field"
+
+
 async def test_own_name_of_a_webhook(server: Server) -> None:
     tools = WebhookTools({"weather": hook(server, expose_as="sky")})
     (offer,) = (await tools.offered([SERVER])).offers

@@ -630,6 +630,19 @@ def test_word_of_the_operator_is_found_for_webhooks_and_servers(
     assert config.options("", "") == ToolOptions()
 
 
+def test_answers_of_a_tool_that_reads_may_be_kept(folder: Folder) -> None:
+    config = folder.load(
+        "[webhooks.w]\nurl = 'https://h/'\neffect = 'read'\ncache = { ttl = '5s' }\n"
+        "[servers.crm]\nurl = 'https://h/'\nheaders = { X = '1' }\n"
+        "[servers.crm.tools.look]\neffect = 'read'\ncache.ttl = '1m'\n"
+        "[servers.run]\nurl = 'https://h/'\nheaders = { X = '${context.x}' }\n"
+        "[servers.run.tools.look]\neffect = 'read'\n"
+    )
+    assert config.webhooks["w"].cache == 5.0
+    assert config.options("crm", "look").cache == 60.0
+    assert config.options("run", "look").cache is None
+
+
 def test_rule_that_speaks_of_no_server_is_warned_of(folder: Folder) -> None:
     config = folder.load(
         "[servers.demo]\ncommand = 'x'\n[webhooks.w]\nurl = 'https://h/'\n"

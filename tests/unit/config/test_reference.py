@@ -18,6 +18,7 @@ NESTED = {
     "restart": "_RESTART",
     "breaker": "_BREAKER",
     "retry": "_RETRY",
+    "cache": "_CACHE",
 }
 
 

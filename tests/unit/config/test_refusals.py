@@ -254,6 +254,32 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
                 ),
             )
         ),
+        *(
+            (
+                text.replace("}", f"{effect} }}"),
+                key,
+                "only for a tool that reads",
+                '"read"',
+            )
+            for effect in ("", ", effect = 'idempotent'")
+            for text, key in (
+                (
+                    SERVER + "tools.x = { cache.ttl = '1s'}",
+                    "servers.a.tools.x.cache",
+                ),
+            )
+        ),
+        (HOOK + "cache.ttl = '1s'", "webhooks.w.cache", "that reads", '"read"'),
+        (HOOK + "reply = 'none'", "webhooks.w.reply", "none of the known", '"message"'),
+        (HOOK + "cache = {}", "webhooks.w.cache", "needs a ttl", '"60s"'),
+        (HOOK + "cache.ttl = 5", "webhooks.w.cache.ttl", "a duration", '"10s"'),
+        (
+            WEB + "headers = { X = '${context.who}' }\n"
+            "tools.x = { effect = 'read', cache.ttl = '1s' }",
+            "servers.a.tools.x.cache",
+            "headers of the server refer to the context",
+            "remove",
+        ),
         (HOOK + "concurrency = 0", "webhooks.w.concurrency", "1 to 1000", "16"),
         (HOOK + "concurrency = 1001", "webhooks.w.concurrency", "1 to 1000", "16"),
         (HOOK + "body = 'xml'", "webhooks.w.body", "none of the known", '"json"'),

@@ -124,7 +124,9 @@ def test_routes_are_read_back_as_they_were_recorded() -> None:
         ALL,
         OWN,
         [
-            replace(WEATHER, retry=Retry(attempts=4), over_limit="cut"),
+            replace(
+                WEATHER, retry=Retry(attempts=4), over_limit="cut", reply="message"
+            ),
             replace(ECHO, effect="keyed"),
         ],
     )
@@ -140,6 +142,18 @@ def test_run_that_goes_on_sends_a_call_no_more_often_than_both_allow() -> None:
         payload = catalogue_for(ALL, {}, [recorded]).to_payload()
         [route] = pinned(payload, Offered(offers=(now,))).values()
         assert route.retry == Retry()
+
+
+def test_run_that_goes_on_is_shown_no_more_of_an_answer_than_both_allow() -> None:
+    whole, terse = ECHO, replace(ECHO, reply="message")
+    for recorded, now in [(whole, terse), (terse, whole)]:
+        payload = catalogue_for(ALL, {}, [recorded]).to_payload()
+        [route] = pinned(payload, Offered(offers=(now,))).values()
+        assert route.reply == "message"
+    said = {("demo", "echo"): ToolOptions(reply="message")}
+    payload = catalogue_for(ALL, {}, [whole]).to_payload()
+    [route] = pinned(payload, Offered(options=said)).values()
+    assert route.reply == "message"
 
 
 def test_listing_shows_what_is_visible_and_nothing_else() -> None:

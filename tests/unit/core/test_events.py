@@ -125,7 +125,8 @@ def test_every_event_of_the_design_is_there() -> None:
         ),
         (
             ToolCompleted,
-            "call is_error message data blobs duration_us attempts bytes cut",
+            """call is_error message data blobs duration_us attempts bytes cut cached
+            withheld""",
         ),
         (LogWritten, "n level text"),
     ],

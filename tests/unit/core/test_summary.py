@@ -204,4 +204,11 @@ def document(
 ) -> dict[str, JSON]:
     said: dict[str, JSON] = {"call": call, "seq": seq, "name": "x"}
     said |= {"outcome": outcome, "message": message}
-    return {**said, "tool": None, "params": None, "duration_us": None, **given}
+    return {
+        **said,
+        "tool": None,
+        "params": None,
+        "duration_us": None,
+        "cached": False,
+        **given,
+    }

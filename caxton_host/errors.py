@@ -16,6 +16,7 @@ Every exception raised on purpose, and whose fault each is.
         * `LeaseLost` -- another host drives the run now; this one lets go of it
         * `LogBrokenError` -- what is stored is not what was written
         * `LogMovedError` -- what would be stored would not be found again
+        * `ReadOnlyError` -- nothing can be stored, until the database is another
     * `BusyError` -- a host has as many runs as it takes, or drives the run already
         * `OverloadedError` -- it may be tried again later
     * `ForbiddenError` -- whoever asks may not
@@ -184,6 +185,10 @@ class LogBrokenError(StoreError):
 
 class LogMovedError(StoreError):
     """The file of the log is not where it was opened. Nothing is written to it."""
+
+
+class ReadOnlyError(StoreError):
+    """The database takes no writes, as a standby does not."""
 
 
 class BusyError(CaxtonError):

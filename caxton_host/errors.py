@@ -19,6 +19,7 @@ Every exception raised on purpose, and whose fault each is.
         * `LogBrokenError` -- what is stored is not what was written
         * `LogMovedError` -- what would be stored would not be found again
             * `LogSetBackError` -- what was stored is not there any more
+        * `ReadOnlyError` -- nothing can be stored, until the database is another
     * `BusyError` -- a host has as many runs as it takes, or drives the run already
         * `OverloadedError` -- it may be tried again later
     * `ForbiddenError` -- whoever asks may not
@@ -232,6 +233,10 @@ class LogMovedError(StoreError):
 
 class LogSetBackError(LogMovedError):
     """The server of the log lacks what was committed. Nothing is written to it."""
+
+
+class ReadOnlyError(StoreError):
+    """The database takes no writes, as a standby does not."""
 
 
 class BusyError(CaxtonError):

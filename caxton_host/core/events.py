@@ -480,11 +480,21 @@ class ToolsChanged(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantChanged(Event):
-    """An agent's grants are others than before."""
+    """
+    A host loaded a configuration in which the grants of an agent are others.
+
+    An agent that is not configured is granted nothing.
+
+    Attributes:
+        grants_sha256: Of those that hold from now on for new runs.
+
+        former_sha256: Of those that held until now.
+    """
 
     agent: str
     actor: Payload
     grants_sha256: str
+    former_sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

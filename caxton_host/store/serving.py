@@ -14,7 +14,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 
 from ..core.events import Event
-from ..errors import NotFoundError, StoreError, UsageError
+from ..errors import NotFoundError, ReadOnlyError, StoreError, UsageError
 from ..ports import Clock, TokenRow
 from .accounts import Accounts
 from .commit import Driver, ask
@@ -85,6 +85,10 @@ _NAMED = (
     "AND (expires_at IS NULL OR expires_at > ?)"
 )
 _ANY = sa.select(runs.c.run_id).limit(1)
+#: After a failover to a standby too.
+_READ_ONLY = sa.select(sa.literal(1)).where(
+    sa.func.current_setting("transaction_read_only") == "on"
+)
 _BY_ID = sa.select(tokens).where(tokens.c.id == sa.bindparam("id"))
 _REVOKE = "UPDATE tokens SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL"
 
@@ -118,6 +122,8 @@ class Serving(Accounts, ABC):
         Raises:
             LogMovedError: Its file was moved away or replaced, or its server set back.
 
+            ReadOnlyError: It takes no writes.
+
             StoreError: It cannot be read, or not be written.
         """
         await asyncio.to_thread(self._check)
@@ -128,6 +134,12 @@ class Serving(Accounts, ABC):
         self._rows(_ANY)
         if isinstance(self._place, Kept):
             self._place.check(self._rows)
+        if self.engine.dialect.name == "postgresql" and self._rows(_READ_ONLY):
+            raise ReadOnlyError(
+                "the database is read-only",
+                fix="promote it if it is a standby, or have [store] url name the "
+                "server that takes writes",
+            )
         self._write_again()
 
     async def token(self, token_id: str) -> TokenRow | None:

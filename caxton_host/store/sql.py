@@ -436,6 +436,21 @@ class SqlStore(Serving):
             raise StoreError("the log is opened to read only")
         return self._writer
 
+    async def check(self) -> None:
+        """
+        Return if the log is well, as `Serving.check`, and this host may send.
+
+        Raises:
+            LeaseLost: Its lease has lapsed: other hosts may take its runs over.
+
+            StoreError: See `Serving.check`.
+        """
+        await super().check()
+        if self._host and not self._leases.holds():
+            raise LeaseLost(
+                "the lease of this host has lapsed", fix="see `caxton db status`"
+            )
+
     def _write_again(self) -> None:
         if self._writer is not None and self._writer.failed:
             self._alone(Group(line=Line(""), drafts=(), blobs={}, guard=touch))

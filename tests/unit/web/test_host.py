@@ -14,7 +14,13 @@ from caxton_host.core.calls import JSON
 from caxton_host.core.checkpoint import Checkpoint, Note, Signature
 from caxton_host.core.schemas import bounded
 from caxton_host.core.servers import ServerConfig
-from caxton_host.errors import LogMovedError, LogSetBackError, StoreError
+from caxton_host.errors import (
+    LeaseLost,
+    LogMovedError,
+    LogSetBackError,
+    ReadOnlyError,
+    StoreError,
+)
 from caxton_host.schemas import check
 from caxton_host.testing import FakeTools
 from caxton_host.web.bearer import Challenge
@@ -227,6 +233,14 @@ async def test_health_waits_for_nothing_and_readiness_says_why(tmp_path: Path) -
         (
             LogSetBackError("the database lacks events"),
             "the server of the log lacks what was committed",
+        ),
+        (
+            ReadOnlyError("db.example is read-only"),
+            "the database of the log is read-only, as a standby is",
+        ),
+        (
+            LeaseLost("host/1 has lapsed"),
+            "the lease of this host has lapsed: other hosts may take its runs",
         ),
         (TimeoutError(), "the log does not answer"),
     ],

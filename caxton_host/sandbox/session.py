@@ -136,7 +136,7 @@ class Execution:
         """Pass on a log line, until the run has written its share and one more."""
         if self._logged > self.limits.log:
             return
-        most = min(self.limits.log, wire.MAX_LINE) + 1
+        most = wire.log_cap(self.limits)
         text = ctypes.string_at(pointer, min(length, most))
         self._logged += max(len(text), wire.LINE_COST)
         self.host.log(level, text)

@@ -24,7 +24,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ..errors import LeaseLost, StoreError
 from .commit import Batch, Group, Outcome, Transactions
-from .engine import said
+from .engine import explain, said
 from .entries import CONFLICT, CONFLICT_FIX
 from .kept import Kept
 from .ledger import Page, Use
@@ -171,10 +171,8 @@ class PostgresCommitter(Transactions):
         if isinstance(exc, errors.UniqueViolation):
             return LeaseLost(CONFLICT, fix=CONFLICT_FIX)
         if isinstance(exc, psycopg.Error):
-            return StoreError(
-                f"the log cannot be written: {said(exc)}",
-                fix="see `caxton db status`",
-            )
+            text, fix = explain(exc, None, "see `caxton db status`")
+            return StoreError(f"the log cannot be written: {text}", fix=fix)
         return StoreError(f"an event cannot be stored: {type(exc).__name__}")
 
 

@@ -18,7 +18,7 @@ from ..errors import NotFoundError, ReadOnlyError, StoreError, UsageError
 from ..ports import Clock, TokenRow
 from .accounts import Accounts
 from .commit import Driver, ask
-from .engine import said
+from .engine import explain, path_of
 from .kept import Kept
 from .near import Near
 from .schema import runs, submissions, tokens
@@ -234,9 +234,9 @@ class Serving(Accounts, ABC):
                 )
                 digest, run_id = connection.execute(known).one()
         except DBAPIError as exc:
+            text, fix = explain(exc, path_of(self.engine), "see `caxton db status`")
             raise StoreError(
-                f"the idempotency key cannot be stored: {said(exc)}",
-                fix="see `caxton db status`",
+                f"the idempotency key cannot be stored: {text}", fix=fix
             ) from None
         return digest, run_id
 

@@ -24,7 +24,7 @@ from ..core.tree import Frontier
 from ..errors import StoreError
 from ..ports import Clock
 from ..signing import Signer
-from .engine import said
+from .engine import explain
 from .seals import PERIOD, Seal, sign
 
 __all__ = ["PostgresTree"]
@@ -96,9 +96,8 @@ class PostgresTree:
                 finally:
                     driver.rollback()
         except (psycopg.Error, SQLAlchemyError) as exc:
-            raise StoreError(
-                f"the log cannot be signed: {said(exc)}", fix="see `caxton db status`"
-            ) from None
+            text, fix = explain(exc, None, "see `caxton db status`")
+            raise StoreError(f"the log cannot be signed: {text}", fix=fix) from None
 
     def _catch_up(self, driver: psycopg.Connection, signer: Signer) -> None:
         """Sign once every transaction that is under way now is over."""

@@ -2,39 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
-from ..errors import NotKeptError
+from ..core.attribution import event_of_call
+from ..core.names import stream_of
+from ..errors import NotKeptError, UsageError
 from .frame import Frame, as_json, wait
 from .judgement import tell_remedy, tell_verdict
 from .screen import plain, say, show
 
 __all__ = ["of_run"]
 
+_PLACE = re.compile(r"(?:(call|event) )?([1-9][0-9]{0,17})")
 _NOWHERE = "no tool of this run"
+
+
+def _place(words: Sequence[str]) -> tuple[str, int]:
+    found = _PLACE.fullmatch(" ".join(words))
+    if found is None:
+        raise UsageError(
+            f"{' '.join(words)!r} does not number a call",
+            fix="write call 7, or event 7",
+        )
+    return found[1] or "event", int(found[2])
+
+
+def _kinds(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    return [word for word in ("call", "event") if word.startswith(incomplete)]
 
 
 @click.command("explain")
 @click.argument("run")
-@click.argument("seq", type=click.IntRange(min=1))
+@click.argument(
+    "place", metavar="call|event NUMBER", nargs=-1, required=True, shell_complete=_kinds
+)
 @as_json
 @click.pass_obj
-def of_run(frame: Frame, run: str, seq: int, as_json: bool) -> None:
+def of_run(frame: Frame, run: str, place: tuple[str, ...], as_json: bool) -> None:
     """
-    Show why a call of RUN was allowed or denied. SEQ is any event of that call.
+    Show why a call of RUN was allowed or denied.
 
-    Each rule of the recorded grants is shown with what it says of the call, as things
-    stood when it was made.
+    Tables show two numbers of each call: its own, and that of its event. "call 7" is
+    the seventh call, and "event 7" the call that event is about; a number alone is
+    that of an event. Each rule of the recorded grants is shown with what it says of
+    the call, as things stood when it was made.
 
     \b
     Examples:
-      caxton runs explain @last 2
-      caxton runs explain 0198 7 --json
+      caxton runs explain @last call 1
+      caxton runs explain 0198 event 7 --json
     """
-    told = wait(_document(frame, run, seq))
+    told = wait(_document(frame, run, *_place(place)))
     if as_json:
         show({**told})
         return
@@ -48,17 +70,24 @@ def of_run(frame: Frame, run: str, seq: int, as_json: bool) -> None:
     tell_remedy(told["remedy"])
 
 
-async def _document(frame: Frame, run: str, seq: int) -> Mapping[str, Any]:
+async def _document(
+    frame: Frame, run: str, kind: str, number: int
+) -> Mapping[str, Any]:
     try:
         if frame.there is not None:
             async with frame.there.log() as log:
-                return await log.explanation(await log.find_run(run), seq)
-        return await _explained(frame, run, seq)
+                run_id, seq = await log.find_run(run), number
+                if kind == "call":
+                    seq = event_of_call(await log.read(stream_of(run_id)), number)
+                return await log.explanation(run_id, seq)
+        return await _explained(frame, run, kind, number)
     except NotKeptError as exc:
         raise NotKeptError(str(exc), fix=f"caxton runs show {run}") from None
 
 
-async def _explained(frame: Frame, run: str, seq: int) -> Mapping[str, Any]:
+async def _explained(
+    frame: Frame, run: str, kind: str, number: int
+) -> Mapping[str, Any]:
     from ..bootstrap import open_store
     from ..explaining import checks_of, document, find
     from ..recording import Recording
@@ -67,4 +96,5 @@ async def _explained(frame: Frame, run: str, seq: int) -> Mapping[str, Any]:
     async with open_store(config, write=False) as store:
         recording = await Recording.load(await store.find_run(run), store)
         checks = await checks_of(recording, store, config)
+    seq = event_of_call(recording.own, number) if kind == "call" else number
     return document(find(recording, checks, seq))

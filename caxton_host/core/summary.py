@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from .attribution import OUTCOMES, how
 from .calls import JSON
 from .events import (
+    ApprovalRequested,
     Recorded,
     RunCancelled,
     RunCompleted,
@@ -31,7 +32,8 @@ class RunSummary:
         error: ``{kind, message}`` of a run that failed or was cancelled.
 
         calls: How many ended how: ``total``, ``ok``, ``tool_error``, ``denied``,
-            ``failed``, ``in_doubt``.
+            ``failed``, ``in_doubt``; or that it ``waits``: a person has not approved
+            it yet, and nothing was sent.
 
         forked_from: ``{run, seq, hash}`` of a fork; what it inherited from there is
             not counted here.
@@ -82,6 +84,7 @@ class RunSummary:
 def summarise(run_id: str, history: Iterable[Recorded]) -> RunSummary:
     """Return what became of the run whose events are *history*."""
     run, ends, own = RunSummary(run_id=run_id), Counter[str](), set[int]()
+    waits = set[int]()
     for recorded in history:
         run.events += 1
         run.state = ENDS.get(recorded.type, run.state)
@@ -94,7 +97,10 @@ def summarise(run_id: str, history: Iterable[Recorded]) -> RunSummary:
                 run.module_sha256 = event.module_sha256
                 run.trace_id = recorded.trace_id
                 run.forked_from = event.forked_from
+            case ApprovalRequested():
+                waits.add(event.call)
             case ToolInvoked():
+                waits.discard(event.call)
                 own.add(event.call)
                 ends["total"] += 1
                 ends["in_doubt"] += 1
@@ -112,5 +118,7 @@ def summarise(run_id: str, history: Iterable[Recorded]) -> RunSummary:
                 if (end := outcome_of(event)) and end[0] in own:
                     ends["in_doubt"] -= 1
                     ends[how(end[1])] += 1
-    run.calls = {name: ends[name] for name in ("total", *OUTCOMES)}
+    ends["total"] += len(waits)
+    ends["waits"] = len(waits)
+    run.calls = {name: ends[name] for name in ("total", *OUTCOMES, "waits")}
     return run

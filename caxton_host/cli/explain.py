@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..core.attribution import event_of_call
-from ..core.names import stream_of
+from ..core.checking import astray
+from ..core.names import meant_tool, stream_of
 from ..errors import NotKeptError, UsageError
 from .frame import Frame, as_json, wait
 from .judgement import tell_remedy, tell_verdict
 from .screen import plain, say, show
+
+if TYPE_CHECKING:
+    from ..config import Config
 
 __all__ = ["of_run"]
 
@@ -56,7 +60,10 @@ def of_run(frame: Frame, run: str, place: tuple[str, ...], as_json: bool) -> Non
       caxton runs explain @last call 1
       caxton runs explain 0198 event 7 --json
     """
-    told = wait(_document(frame, run, *_place(place)))
+    config = None if frame.there else frame.load()
+    told = wait(_document(frame, config, run, *_place(place)))
+    if config and told["verdict"] == "not_granted" and (lost := _astray(config, told)):
+        told = {**told, "remedy": f"# {lost}"}
     if as_json:
         show({**told})
         return
@@ -70,8 +77,19 @@ def of_run(frame: Frame, run: str, place: tuple[str, ...], as_json: bool) -> Non
     tell_remedy(told["remedy"])
 
 
+def _astray(config: Config, told: Mapping[str, Any]) -> str | None:
+    from ..tooling import server_names
+    from .offered import known
+
+    target = told["server"], told["tool"]
+    meant = meant_tool(told["name"], server_names(config))
+    return astray(
+        told["name"], target if all(target) else meant, known(config, start=False)
+    )
+
+
 async def _document(
-    frame: Frame, run: str, kind: str, number: int
+    frame: Frame, config: Config | None, run: str, kind: str, number: int
 ) -> Mapping[str, Any]:
     try:
         if frame.there is not None:
@@ -80,19 +98,19 @@ async def _document(
                 if kind == "call":
                     seq = event_of_call(await log.read(stream_of(run_id)), number)
                 return await log.explanation(run_id, seq)
-        return await _explained(frame, run, kind, number)
+        assert config  # noqa: S101 -- it is for this machine
+        return await _explained(config, run, kind, number)
     except NotKeptError as exc:
         raise NotKeptError(str(exc), fix=f"caxton runs show {run}") from None
 
 
 async def _explained(
-    frame: Frame, run: str, kind: str, number: int
+    config: Config, run: str, kind: str, number: int
 ) -> Mapping[str, Any]:
     from ..bootstrap import open_store
     from ..explaining import checks_of, document, find
     from ..recording import Recording
 
-    config = frame.load()
     async with open_store(config, write=False) as store:
         recording = await Recording.load(await store.find_run(run), store)
         checks = await checks_of(recording, store, config)

@@ -86,11 +86,11 @@ def command(
         as_json=as_json,
     )
     if run is not None:
-        ctx.exit(drive(_resume_one(told, run), frame.command()))
+        ctx.exit(told.ending(drive(_resume_one(told, run), frame.command())))
     ctx.exit(drive(_resume_all(told), frame.command()))
 
 
-async def _resume_one(told: Told, run: str) -> int:
+async def _resume_one(told: Told, run: str) -> Recording:
     from ..bootstrap import running
     from .asking import see_through
 
@@ -98,8 +98,7 @@ async def _resume_one(told: Told, run: str) -> int:
         told.config, told.frame.paths(), watch=told.watch, load=told.again
     ) as up:
         run_id = await up.store.find_run(run)
-        recording = await see_through(told, up, run_id)
-    return told.ending(recording)
+        return await see_through(told, up, run_id)
 
 
 async def go_on(told: Told, up: Running, run_id: str) -> Recording:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from . import codec
 from .batch import Batch, Watch
 from .core.calls import JSON, OK, Completed, Outcome, ToolCall, reply
+from .core.decisions import may_ever
 from .core.events import LogWritten
 from .core.limits import Limits
 from .core.names import clean_name
@@ -165,6 +166,8 @@ class RunDoor:
             fault = "an item of a batch is [name, params]"
         elif not _NAME.fullmatch(name):
             fault = "a tool name is 1 to 64 of a-z, A-Z, 0-9, _ and -"
+            if exposed := self._exposed(name):
+                fault += f"; that tool is called {exposed} here"
         elif size > self.limits.params:
             fault = f"params: {_beyond(size, self.limits.params)} by limits.params"
         else:
@@ -182,6 +185,14 @@ class RunDoor:
             fault=fault,
             over=self._over(),
         )
+
+    def _exposed(self, name: bytes) -> str | None:
+        """Return what a tool is called that is named by its path, if it is granted."""
+        for exposed, route in self.gateway.routes.items():
+            path = f"{route.server}/{route.tool}"
+            if path.encode() == name and may_ever(self.gateway.grant, route):
+                return exposed
+        return None
 
     def _bad_batch(self, batch: bytes, fuel: int, fault: str) -> ToolCall:
         """Return the one attempt that a batch is of which no item can be read."""

@@ -171,7 +171,7 @@ def caxton(
       caxton demo
       caxton init
       caxton run weather -i '{"location": "Seattle"}'
-      caxton runs explain @last 2
+      caxton runs explain @last event 2
       caxton replay @last
       caxton --host https://caxton.example --token-file token runs list
     """

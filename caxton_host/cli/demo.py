@@ -210,7 +210,7 @@ def _tell(shown: _Shown) -> None:
     note("\nNow yours:")
     for line in (
         "caxton events list @last",
-        f"caxton runs explain @last {[2, *denied][-1]}",
+        f"caxton runs explain @last event {[2, *denied][-1]}",
         "caxton replay @last",
         "caxton audit verify",
         "caxton init",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
+from functools import cache
 
 from ..core.calls import JSON, Completed, Denied, Outcome
+from ..core.checking import Known, astray
 from ..core.contexts import BUILT_IN
 from ..core.events import (
     ApprovalDecided,
@@ -15,6 +17,7 @@ from ..core.events import (
     RunFailed,
     RunStarted,
     ToolDenied,
+    ToolFailed,
     ToolInvoked,
     ToolRetried,
 )
@@ -41,6 +44,7 @@ def report(
     *,
     configured: bool,
     servers: Collection[str],
+    known: Callable[[], Known] = dict,
 ) -> None:
     """
     Tell on stderr what a run did, and what would allow the calls that were denied.
@@ -53,11 +57,15 @@ def report(
         configured: Its agent stands in a configuration file.
 
         servers: Every server that a grant could name.
+
+        known: Returns what they offer, as far as it is known.
     """
     for line in call_lines(history):
         note(f"  {line}")
     _placeholders(history)
-    _denials(history, run.agent if configured else None, servers)
+    known = cache(known)
+    _misspelt(history, known)
+    _denials(history, run.agent if configured else None, servers, known)
     calls = run.calls
     note(
         f"{run.state} in {run.duration_ms:.0f} ms: {counted(calls['total'], 'call')}, "
@@ -147,7 +155,10 @@ def _how(outcome: Outcome, attempts: int) -> str:
 
 
 def _denials(
-    history: Sequence[Recorded], agent: str | None, servers: Collection[str]
+    history: Sequence[Recorded],
+    agent: str | None,
+    servers: Collection[str],
+    known: Callable[[], Known],
 ) -> None:
     """Tell each distinct denial once, with the grant that would allow the call."""
     invoked: dict[int, tuple[int, ToolInvoked]] = {}
@@ -168,12 +179,25 @@ def _denials(
         rule = f", rule {event.rule}" if event.rule else ""
         number = f"call {event.call} (event {seq})"
         note(f"denied: {number} {call.name}: {plain(event.message)}{rule}")
-        if event.code != "not_granted":
-            continue
-        if not call.server and (hint := unoffered(call.name, asked, grant)):
-            note(hint)
-        else:
-            _tell_grant(_target(call, servers), agent)
+        if event.code == "not_granted":
+            granted = None if call.server else unoffered(call.name, asked, grant)
+            _tell_grant(call.name, _target(call, servers), agent, known(), granted)
+
+
+def _misspelt(history: Sequence[Recorded], known: Callable[[], Known]) -> None:
+    """Warn of tools that are granted, were called, and that their servers lack."""
+    invoked: dict[int, ToolInvoked] = {}
+    told: set[str] = set()
+    for event in (recorded.event for recorded in history):
+        if isinstance(event, ToolInvoked):
+            invoked[event.call] = event
+        elif isinstance(event, ToolFailed) and event.kind == "changed":
+            call = invoked[event.call]
+            if call.name in told:
+                continue
+            told.add(call.name)
+            if lost := astray(call.name, _target(call, ()), known()):
+                note(f"warning: {call.name} is granted, and {lost}")
 
 
 def _placeholders(history: Sequence[Recorded]) -> None:
@@ -192,19 +216,25 @@ def _placeholders(history: Sequence[Recorded]) -> None:
             )
 
 
-def _tell_grant(target: str | None, agent: str | None) -> None:
-    if target is None:
-        note("  no configured server has that tool; caxton tool list shows all tools")
+def _tell_grant(
+    name: str,
+    target: tuple[str, str] | None,
+    agent: str | None,
+    known: Known,
+    granted: str | None,
+) -> None:
+    lost = astray(name, target, known) or granted
+    if target is None or lost:
+        note(f"  {lost}")
     elif agent is None:
-        note(f"  to allow it: --allow {target}")
+        note(f"  to allow it: --allow {'/'.join(target)}")
     else:
         note("  to allow it, in caxton.toml:")
-        note(grant_for(agent, target))
+        note(grant_for(agent, "/".join(target)))
 
 
-def _target(call: ToolInvoked, servers: Collection[str]) -> str | None:
-    """Return ``server/tool`` of a call; of one that leads nowhere, by its name."""
+def _target(call: ToolInvoked, servers: Collection[str]) -> tuple[str, str] | None:
+    """Return server and tool of a call; of one that leads nowhere, by its name."""
     if call.server and call.tool:
-        return f"{call.server}/{call.tool}"
-    found = meant_tool(call.name, servers)
-    return "/".join(found) if found else None
+        return call.server, call.tool
+    return meant_tool(call.name, servers)

@@ -95,11 +95,11 @@ def command(
         restored=restored,
     )
     if run is not None:
-        ctx.exit(drive(_resume_one(told, run), frame.command()))
+        ctx.exit(told.ending(drive(_resume_one(told, run), frame.command())))
     ctx.exit(drive(_resume_all(told), frame.command()))
 
 
-async def _resume_one(told: Told, run: str) -> int:
+async def _resume_one(told: Told, run: str) -> Recording:
     from ..bootstrap import running
     from .asking import see_through
 
@@ -107,8 +107,7 @@ async def _resume_one(told: Told, run: str) -> int:
         told.config, told.frame.paths(), watch=told.watch, load=told.again
     ) as up:
         run_id = await up.store.find_run(run)
-        recording = await see_through(told, up, run_id)
-    return told.ending(recording)
+        return await see_through(told, up, run_id)
 
 
 async def go_on(told: Told, up: Running, run_id: str) -> Recording:

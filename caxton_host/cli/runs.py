@@ -23,6 +23,7 @@ from .told import deciding, resolving, stopped
 
 __all__ = ["command", "shortened"]
 
+_MOST = 10_000
 _TO_THE_SECOND = len("2026-01-31 23:59:59")
 _TIME_LENGTH = len("018bcfe5-6800")
 
@@ -36,7 +37,7 @@ def command() -> None:
     Examples:
       caxton runs list --agent weather
       caxton runs show @last
-      caxton runs explain @last 2
+      caxton runs explain @last event 2
     """
 
 
@@ -61,7 +62,7 @@ command.add_command(explain.of_run)
     "--limit",
     default=20,
     show_default=True,
-    type=click.IntRange(1, 10_000),
+    type=click.IntRange(1, _MOST),
     help="How many.",
 )
 @as_json
@@ -86,7 +87,7 @@ def list_(
       caxton runs list --limit 5
       caxton runs list --agent weather --state failed --json
     """
-    found = wait(_list(frame, agent, state, limit))
+    found, known = wait(_list(frame, agent, state, limit))
     if as_json:
         show([run.to_document() for run in found])
     else:
@@ -98,6 +99,9 @@ def list_(
                 "the log was restored from a copy; to go on: "
                 f"{frame.command()} runs resume --restored RUN"
             )
+    if len(found) < known:
+        total = f"more than {limit}" if frame.there or known == _MOST else known
+        note(f"showing {len(found)} of {total} runs; -n NUMBER shows more")
     if broken := [run.run_id for run in found if run.state == BROKEN]:
         complain(
             f"run {broken[0]} is broken"
@@ -156,13 +160,15 @@ def shortened(names: Sequence[str]) -> list[str]:
 
 async def _list(
     frame: Frame, agent: str | None, state: str | None, limit: int
-) -> list[RunSummary]:
+) -> tuple[list[RunSummary], int]:
+    """Return the newest runs, and how many there are; of a host, if there are more."""
     if frame.there is not None:
         async with frame.there.log() as log:
-            return await log.summaries(limit, agent=agent, state=state)
+            found = await log.summaries(limit + 1, agent=agent, state=state)
+            return found[:limit], len(found)
     async with frame.log() as store:
-        known = await store.runs(limit=limit, agent=agent, state=state)
-        return [await summary_of(store, row) for row in known]
+        known = await store.runs(limit=_MOST, agent=agent, state=state)
+        return [await summary_of(store, row) for row in known[:limit]], len(known)
 
 
 @command.command("show")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..core.approvals import VERDICTS, Asked, Verdict
@@ -90,6 +91,7 @@ class Told:
 
     def _report(self, run: RunSummary, recording: Recording) -> None:
         from ..tooling import server_names
+        from .offered import known
 
         there = self.frame.there is not None
         report(
@@ -97,6 +99,7 @@ class Told:
             recording.own,
             configured=there or run.agent in self.config.agents,
             servers=recording.started.servers if there else server_names(self.config),
+            known=dict if there else partial(known, self.config, start=False),
         )
 
     def todays(self, name: str) -> Grant:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from .attribution import OUTCOMES, how
 from .calls import JSON, Completed
 from .events import (
+    ApprovalRequested,
+    Event,
     Recorded,
     RunCancelled,
     RunCompleted,
@@ -32,7 +34,8 @@ class RunSummary:
         error: ``{kind, message}`` of a run that failed or was cancelled.
 
         calls: How many ended how: ``total``, ``ok``, ``tool_error``, ``denied``,
-            ``failed``, ``in_doubt``.
+            ``failed``, ``in_doubt``; or that it ``waits``: a person has not approved
+            it yet, and nothing was sent.
 
         forked_from: ``{run, seq, hash}`` of a fork; what it inherited from there is
             not counted here.
@@ -87,6 +90,7 @@ class RunSummary:
 def summarise(run_id: str, history: Iterable[Recorded]) -> RunSummary:
     """Return what became of the run whose events are *history*."""
     run, ends, own = RunSummary(run_id=run_id), Counter[str](), set[int]()
+    waits = set[int]()
     for recorded in history:
         run.events += 1
         run.started_at = run.started_at or recorded.recorded_at
@@ -94,14 +98,17 @@ def summarise(run_id: str, history: Iterable[Recorded]) -> RunSummary:
         event = recorded.event
         if recorded.type in ENDS:
             run.state = ENDS[recorded.type]
-            run.waits_for = event.reason if isinstance(event, RunSuspended) else None
+            run.waits_for = _waits_for(event)
         match event:
             case RunStarted():
                 run.agent, run.actor = event.agent, event.actor
                 run.module_sha256 = event.module_sha256
                 run.trace_id = recorded.trace_id
                 run.forked_from = event.forked_from
+            case ApprovalRequested():
+                waits.add(event.call)
             case ToolInvoked():
+                waits.discard(event.call)
                 own.add(event.call)
                 ends["total"] += 1
                 ends["in_doubt"] += 1
@@ -119,8 +126,14 @@ def summarise(run_id: str, history: Iterable[Recorded]) -> RunSummary:
                 if (end := outcome_of(event)) and end[0] in own:
                     ends["in_doubt"] -= 1
                     ends[how(end[1])] += 1
-    run.calls = {name: ends[name] for name in ("total", *OUTCOMES)}
+    ends["total"] += len(waits)
+    ends["waits"] = len(waits)
+    run.calls = {name: ends[name] for name in ("total", *OUTCOMES, "waits")}
     return run
+
+
+def _waits_for(event: Event | None) -> str | None:
+    return event.reason if isinstance(event, RunSuspended) else None
 
 
 def call_list(history: Iterable[Recorded]) -> list[JSON]:

@@ -19,7 +19,7 @@ from .shell import Shell, toml
 TEXT, NUMBER, COUNT, FLAG, NULL = str, (int, float), int, bool, type(None)
 
 CALLS = dict.fromkeys(
-    ("total", "ok", "tool_error", "denied", "failed", "in_doubt"), COUNT
+    ("total", "ok", "tool_error", "denied", "failed", "in_doubt", "waits"), COUNT
 )
 ACTOR = {"kind": "local", "id": TEXT, "authenticated": FLAG}
 RUN: Mapping[str, Any] = {
@@ -198,6 +198,7 @@ def test_a_run(ran: Shell) -> None:
         "denied": 2,
         "failed": 0,
         "in_doubt": 0,
+        "waits": 0,
     }
     assert re.fullmatch(r"[0-9a-f]{32}", done.document["trace_id"])
     assert re.fullmatch(r"[0-9a-f]{64}", done.document["module_sha256"])
@@ -212,6 +213,11 @@ def test_a_run(ran: Shell) -> None:
     listed = ran("runs", "list", "--json").document
     assert {**listed[0], "call_list": calls} == done.document
     assert len(listed) == 2
+    few = ran("runs", "list", "--limit", "1", "--json")
+    assert (few.document, few.err) == (
+        listed[:1],
+        "showing 1 of 2 runs; -n NUMBER shows more\n",
+    )
     assert all(fits(run, RUN) for run in listed)
 
 

@@ -238,7 +238,7 @@ def test_each_distinct_denial_is_told_once_with_the_grant_to_paste(
         told[4].partition(")")[2],
     ]
     assert "7 calls, 6 denied" in done.err
-    assert "no configured server has that tool" in done.err
+    assert "no tool of that name is known; caxton tool list shows all" in done.err
     pasted = '[[agents.a.allow]]\ntools = ["demo/echo"]\n'
     assert pasted in done.err
 

@@ -40,7 +40,10 @@ class Scene:
         self.gateway = Gateway(
             run_id="1",
             grant=DEMO,
-            routes={"echo": Route(server="demo", tool="echo")},
+            routes={
+                "echo": Route(server="demo", tool="echo"),
+                "exec": Route(server="shell", tool="exec"),
+            },
             journal=Journal(),
             log=self.log,
             now=self.clock.now,
@@ -131,6 +134,25 @@ async def test_params_that_are_no_map_are_a_bad_request(params: bytes) -> None:
     assert (intent.name, intent.params) == ("echo", None)
     assert intent.params_sha256 == codec.sha256(params)
     assert "params" in codec.decode_trusted(answer.reply)["message"]
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        (b"demo/echo", "; that tool is called echo here"),
+        (b"shell/exec", ""),  # It has a route, and no grant.
+        (b"demo/ech", ""),
+        (b"demo/echo/", ""),
+    ],
+)
+async def test_a_path_is_answered_with_the_name_of_a_granted_tool_alone(
+    name: bytes, hint: str
+) -> None:
+    answer = await Scene().door.call(name, pack(), 0)
+
+    said = codec.decode_trusted(answer.reply)["message"]
+    assert answer.status == 4
+    assert said == f"a tool name is 1 to 64 of a-z, A-Z, 0-9, _ and -{hint}"
 
 
 async def test_params_over_the_limit_are_a_bad_request() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from caxton_host.cli.report import call_lines, failure
-from caxton_host.core.calls import Completed, Failed
+from caxton_host.cli.report import call_lines, failure, report
+from caxton_host.core.calls import Completed, Denied, Failed
+from caxton_host.core.checking import Known
 from caxton_host.core.events import Event, LogWritten, RunFailed, RunStarted
 from caxton_host.core.payloads import settled
 from caxton_host.core.summary import summarise
@@ -80,6 +83,54 @@ def test_an_agent_without_memory_is_told_which_limit_it_met(
     *_, fix = told(capsys, *logged(line), RunFailed(kind=kind, message=message, fuel=1))
 
     assert fix.startswith("To fix: raise limits.memory of the agent, now 64 MiB; ")
+
+
+KNOWN: Known = {"demo": {"get_weather": {}}, "asleep": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("mcp__demo__get_wether", "demo has no tool get_wether; did you mean demo/get"),
+        ("mcp__demo__xyzzy", "demo has no tool xyzzy; caxton tool list shows all"),
+        ("mcp__dmo__get_weather", "no tool of that name is known; did you mean demo/"),
+        ("get_wether", "no tool of that name is known; did you mean demo/get_weather?"),
+        ("mcp__demo__get_weather", "to allow it: --allow demo/get_weather"),
+        ("mcp__asleep__any", "to allow it: --allow asleep/any"),
+    ],
+)
+def test_no_grant_is_proposed_for_a_tool_that_its_server_lacks(
+    capsys: pytest.CaptureFixture[str], name: str, said: str
+) -> None:
+    call = replace(invoked(1, {}), name=name, server=None, tool=None, rule=None)
+    denied = Denied(code="not_granted", rule=None, message="no grant")
+    history = recorded(STARTED, call, settled(1, denied))
+
+    report(
+        summarise("0198", history),
+        history,
+        configured=False,
+        servers=["demo", "asleep"],
+        known=lambda: KNOWN,
+    )
+
+    err = capsys.readouterr().err
+    assert f"  {said}" in err
+    assert ("--allow" in err) == said.startswith("to allow")
+
+
+def test_a_granted_tool_that_its_server_lacks_is_warned_of_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    gone = Failed(kind="changed", sent="no", message="not offered")
+    ends = [settled(1, gone), settled(2, gone)]
+    history = recorded(STARTED, invoked(1, {}), ends[0], invoked(2, {}), ends[1])
+
+    run = summarise("0198", history)
+    report(run, history, configured=True, servers=["demo"], known=lambda: KNOWN)
+
+    warning = "warning: mcp__demo__echo is granted, and demo has no tool echo; "
+    assert capsys.readouterr().err.count(warning) == 1
 
 
 def test_a_call_is_shown_with_all_its_attempts() -> None:

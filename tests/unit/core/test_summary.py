@@ -8,6 +8,7 @@ import pytest
 
 from caxton_host.core.calls import JSON
 from caxton_host.core.events import (
+    ApprovalRequested,
     Event,
     Recorded,
     RunCancelled,
@@ -101,8 +102,31 @@ def test_run_in_progress_counts_its_calls_by_how_they_ended() -> None:
         "denied": 1,
         "failed": 1,
         "in_doubt": 1,
+        "waits": 0,
     }
     assert (run.events, run.duration_ms, run.trace_id) == (10, 13.5, "t" * 32)
+
+
+def test_a_call_that_waits_for_an_approval_counts_once() -> None:
+    asked = ApprovalRequested(
+        call=1,
+        name="x",
+        server="demo",
+        tool="x",
+        params={},
+        params_sha256="",
+        rule="allow[1]",
+        fuel=0,
+        by=(),
+        until=None,
+    )
+    suspended = RunSuspended(reason="approval", call=1)
+
+    waiting = summarise("1", history(STARTED, asked, suspended, asked)).calls
+    made = summarise("1", history(STARTED, asked, suspended, invoked(1))).calls
+
+    assert (waiting["total"], waiting["waits"], waiting["in_doubt"]) == (1, 1, 0)
+    assert (made["total"], made["waits"], made["in_doubt"]) == (1, 0, 1)
 
 
 @pytest.mark.parametrize(

@@ -114,10 +114,8 @@ def summarise(run_id: str, history: Iterable[Recorded]) -> RunSummary:
                 ends["in_doubt"] += 1
             case RunCompleted():
                 run.output = event.output
-            case RunFailed():
-                run.error = {"kind": event.kind, "message": event.message}
-            case RunCancelled():
-                run.error = {"kind": "cancelled", "message": event.reason}
+            case RunFailed() | RunCancelled():
+                run.error = _error(event)
             case None:
                 run.erased = True
                 run.trace_id = run.trace_id or recorded.trace_id
@@ -130,6 +128,12 @@ def summarise(run_id: str, history: Iterable[Recorded]) -> RunSummary:
     ends["waits"] = len(waits)
     run.calls = {name: ends[name] for name in ("total", *OUTCOMES, "waits")}
     return run
+
+
+def _error(event: RunFailed | RunCancelled) -> dict[str, JSON]:
+    if isinstance(event, RunFailed):
+        return {"kind": event.kind, "message": event.message}
+    return {"kind": "cancelled", "message": event.reason}
 
 
 def _waits_for(event: Event | None) -> str | None:

@@ -32,6 +32,7 @@ _NOT_OF_A_RUN = {
     *("ServerRestarted", "ServerDisabled", "GrantChanged", "KeyRotated", "RunErased"),
     *("BreakerOpened", "BreakerClosed", "TokenCreated", "TokenRevoked"),
     "ServerFailed",
+    "LogRestored",
 }
 
 

@@ -109,6 +109,7 @@ AUDIT: Mapping[str, Any] = {
     "events": COUNT,
     "erased": COUNT,
     "behind": COUNT,
+    "lag": COUNT,
     "erased_runs": [],
     "checkpoint": (NULL, {"origin": TEXT, "size": COUNT, "root": TEXT}),
     "signer": (NULL, {"trusted": (True, False), "fingerprint": (NULL, TEXT)}),

@@ -79,6 +79,7 @@ def test_every_event_of_the_design_is_there() -> None:
         "ToolDenied",
         "ToolFailed",
         "ToolProgress",
+        "LogRestored",
         "LogWritten",
         "ApprovalRequested",
         "ApprovalDecided",

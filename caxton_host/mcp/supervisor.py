@@ -186,13 +186,13 @@ class Server:
         else:
             self._warned = False
             return list(connection.offers.values()), self._described()
-        if self.config.required:
+        ends = self._disabled and self.problem is None  # with its host
+        if self.config.required and not ends:
             raise ServerUnavailable(
                 f"the server {self.config.name} is down: {problem}",
                 fix=problem.fix,
             )
-        # Without a problem of its own, it ends with the host.
-        if not self._warned and (self.problem or not self._disabled):
+        if not self._warned and not ends:
             self._warned = True
             logger.warning(
                 "MCP: failed to initialize %s, skipping: %s. To fix: %s",

@@ -230,7 +230,10 @@ def gone(**said: ToolOptions) -> Offered:
     """A server that is down, and what the operator says of its tools."""
     return Offered(
         servers={"gone": {"protocol": None, "problem": "no such program"}},
-        options={("gone", tool): options for tool, options in said.items()},
+        options={
+            ("demo", "x"): ToolOptions(expose_as="other"),
+            **{("gone", tool): options for tool, options in said.items()},
+        },
         accepted={("gone", "a.b"): "ab"},
     )
 
@@ -253,7 +256,9 @@ def test_a_name_of_a_server_that_could_not_list_its_tools_leads_to_that_tool() -
     assert len(routes) == 1
 
 
-@pytest.mark.parametrize("name", ["mcp__demo__x", "mcp__gone__", "mcp__gone__a/b", "x"])
+@pytest.mark.parametrize(
+    "name", ["mcp__demo__x", "mcp__gone__", "mcp__gone__a/b", "other"]
+)
 def test_any_other_name_leads_nowhere(name: str) -> None:
     assert reaching({}, ["gone"], gone()).get(name) is None
     assert reaching({}, [], Offered()) == {}

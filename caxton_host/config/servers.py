@@ -412,7 +412,8 @@ def _check_answers(found: Mapping[str, Any], at: At) -> None:
         return
     for tool, options in found.get("tools", {}).items():
         if options.cache is not None:
-            raise (at.key("tools").key(tool).key("cache")).error(
+            place = at.key("tools").key(tool).key("cache")
+            raise place.error(
                 "cannot be: the headers of the server refer to the context of a run",
                 fix="remove it",
             )

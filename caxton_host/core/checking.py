@@ -14,7 +14,7 @@ from typing import TypeAlias
 from .calls import JSON, Route
 from .decisions import may_ever
 from .grants import Grant, Rule
-from .names import exposed_name, nearest
+from .names import nearest
 from .patterns import Pattern
 from .remedies import grant_for, when
 from .toml_text import key_text
@@ -100,9 +100,10 @@ def astray(name: str, target: tuple[str, str] | None, known: Known) -> str | Non
         alias: f"{server}/{tool}"
         for server, tools in known.items()
         for tool in tools or ()
-        for alias in (tool, exposed_name(server, tool))
+        for alias in (tool, f"{server}__{tool}")
     }
-    meant = nearest(name, [*names])
+    # What all names begin with would make any two of them look alike.
+    meant = nearest(name.removeprefix("mcp__"), [*names])
     hint = f"did you mean {names[meant]}?" if meant else _SEE
     return f"no tool of that name is known; {hint}"
 

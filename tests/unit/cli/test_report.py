@@ -85,7 +85,7 @@ def test_an_agent_without_memory_is_told_which_limit_it_met(
     assert fix.startswith("To fix: raise limits.memory of the agent, now 64 MiB; ")
 
 
-KNOWN: Known = {"demo": {"get_weather": {}}, "asleep": None}
+KNOWN: Known = {"demo": {"get_weather": {}, "large": {}}, "asleep": None}
 
 
 @pytest.mark.parametrize(
@@ -94,6 +94,7 @@ KNOWN: Known = {"demo": {"get_weather": {}}, "asleep": None}
         ("mcp__demo__get_wether", "demo has no tool get_wether; did you mean demo/get"),
         ("mcp__demo__xyzzy", "demo has no tool xyzzy; caxton tool list shows all"),
         ("mcp__dmo__get_weather", "no tool of that name is known; did you mean demo/"),
+        ("mcp__other__rm", "no tool of that name is known; caxton tool list shows all"),
         ("get_wether", "no tool of that name is known; did you mean demo/get_weather?"),
         ("mcp__demo__get_weather", "to allow it: --allow demo/get_weather"),
         ("mcp__asleep__any", "to allow it: --allow asleep/any"),

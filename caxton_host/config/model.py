@@ -180,7 +180,7 @@ class Serve:
     allowed_origins: tuple[str, ...] = ()
     runs: int = 256
     queue: int = 256
-    concurrency: int = 256
+    concurrency: int = 64
     rate: int = 6000
     body: int = 4 * 1024 * 1024
     drain: float = 30.0

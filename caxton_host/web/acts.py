@@ -200,6 +200,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         id="explainCall",
+        reads=True,
         method="GET",
         path="/runs/{run}/explain",
         about="Why a call was allowed or denied: each rule, and what it says of it.",

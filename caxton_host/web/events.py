@@ -191,6 +191,7 @@ _PARAMETERS = (
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
         id="runEvents",
+        reads=True,
         method="GET",
         path="/runs/{run}/events",
         about="Events of a run, in order. With `Accept: text/event-stream` they are "
@@ -206,6 +207,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         id="allEvents",
+        reads=True,
         method="GET",
         path="/events",
         about="Events of all runs that you may see, and of hosts for admin.",

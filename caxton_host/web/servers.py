@@ -165,6 +165,7 @@ _SERVER = Parameter(
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
         id="listServers",
+        reads=True,
         method="GET",
         path="/servers",
         about="The tool servers, and how they are as far as the log knows.",
@@ -174,6 +175,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         id="showServer",
+        reads=True,
         method="GET",
         path="/servers/{name}",
         about="A tool server, and how it is as far as the log knows.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -137,9 +137,23 @@ def build(
                 "sha256": built.sha256,
             }
         )
+    for name in _untyped(built.path):
+        note(
+            f"warning: agent.toml: input_schema says no type of {name}, so a value of "
+            f'any type is taken; add {name}.type = "string" under properties'
+        )
+    if as_json:
         return
     say(f"{built.path}  {built.size} bytes  sha256 {built.sha256}")
     note(f"next: caxton run {built.path}")
+
+
+def _untyped(module: Path) -> Sequence[str]:
+    from ..core.schemas import untyped
+    from ..manifests import read
+
+    manifest = read(module.read_bytes())
+    return untyped(manifest.input_schema) if manifest else ()
 
 
 def _ticker(folder: Path) -> Callable[[float], None]:

@@ -21,11 +21,25 @@ from ..core.servers import (
 from ..core.webhooks import SERVER, Webhook, placeholders
 from ..errors import UsageError
 from . import fields as f
+from . import units
 from .oauth import check_oauth, oauth
+from .schema import (
+    INTEGER,
+    STRING,
+    Shape,
+    array,
+    either,
+    mapping,
+    object_,
+    one_of,
+    pattern,
+    shaped,
+)
 from .secrets import sounds_secret
 from .source import At
 
 __all__ = [
+    "SCHEMA_OF_OBJECT",
     "disabled",
     "exposed_name",
     "server",
@@ -47,11 +61,18 @@ _TRANSPORTS = {
     "streamableHttp": "http",
     "sse": "sse",
 }
+#: Of a JSON Schema that is a table.
+SCHEMA_OF_OBJECT: Shape = {
+    "type": "object",
+    "properties": {"type": {"const": "object"}},
+    "required": ["type"],
+}
 _EFFECT = f.choice("read", "idempotent", "keyed", "unsafe")
 _RECORD = f.choice("full", "hash")
 _MOST_ATTEMPTS = 10
 _ELICITATION = f.choice("refuse", "defaults")
 _OVER_LIMIT = f.choice("fail", "cut")
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _SENDS_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
@@ -77,6 +98,7 @@ def webhook_name(name: str, at: At) -> None:
         )
 
 
+@shaped(STRING)
 def exposed(value: object, at: At) -> str:
     """Read a name that agents use."""
     name = f.text(value, at)
@@ -98,6 +120,7 @@ def _env_name(name: str, at: At) -> None:
         raise at.error("is no name of a variable", fix="write it like: LOG_LEVEL")
 
 
+@shaped(mapping(STRING))
 def _env(value: object, at: At) -> dict[str, str]:
     found: dict[str, str] = f.mapped(f.text, _env_name)(value, at)
     for name, content in found.items():
@@ -106,6 +129,7 @@ def _env(value: object, at: At) -> dict[str, str]:
     return found
 
 
+@shaped(either(STRING, {**array(STRING), "minItems": 1}))
 def _command(value: object, at: At) -> tuple[str, ...]:
     words: tuple[str, ...] = (
         f.listed(f.text)(cast("object", value), at)
@@ -126,15 +150,18 @@ def _transport(value: object, at: At) -> dict[str, Any]:
     return {"transport": _transport_name(value, at)}
 
 
+@shaped(one_of(_TRANSPORTS))
 def _transport_name(value: object, at: At) -> str:
     f.choice(*_TRANSPORTS)(value, at)
     return _TRANSPORTS[str(value)]
 
 
+@shaped(one_of(("eager", "lazy")))
 def _start(value: object, at: At) -> bool:
     return bool(f.choice("eager", "lazy")(value, at) == "eager")
 
 
+@shaped(SCHEMA_OF_OBJECT)
 def _object_schema(value: object, at: At) -> JSON:
     schema: JSON = f.json_value(value, at)
     if not isinstance(schema, dict) or schema.get("type") != "object":
@@ -145,10 +172,12 @@ def _object_schema(value: object, at: At) -> JSON:
     return schema
 
 
+@shaped(pattern(rf"off|{units.DURATION}"))
 def _health(value: object, at: At) -> float:
     return 0.0 if value == "off" else f.duration(value, at)
 
 
+@shaped(STRING)
 def _file(value: object, at: At) -> str:
     return str(f.path(value, at))
 
@@ -169,6 +198,7 @@ _BREAKER: f.Fields = {
 }
 
 
+@shaped({"type": "integer", "minimum": 1, "maximum": _MOST_ATTEMPTS})
 def _attempts(value: object, at: At) -> int:
     found = f.number(value, at)
     if not 1 <= found <= _MOST_ATTEMPTS:
@@ -186,14 +216,17 @@ _RETRY: f.Fields = {
 _RETRIED = f.tables(_RETRY, partial(Retry, attempts=USUAL.attempts))
 
 
+@shaped(either({"const": False}, pattern(units.DURATION)))
 def _threshold(value: object, at: At) -> float:
     return 0.0 if value is False else f.duration(value, at)
 
 
+@shaped(either({"const": False}, INTEGER))
 def _threshold_ms(value: object, at: At) -> float:
     return f.milliseconds(value, at) if value else 0.0
 
 
+@shaped(either({"const": False}, pattern(units.SIZE)))
 def _blobs_over(value: object, at: At) -> int | None:
     return None if value is False else f.size(value, at)
 
@@ -217,6 +250,7 @@ _RESOURCES: f.Fields = {
 }
 
 
+@shaped(either({"type": "boolean"}, object_(_RESOURCES)))
 def _resources(value: object, at: At) -> Resources | None:
     """Read whether resources are read, or a table that says which."""
     if isinstance(value, dict):
@@ -257,6 +291,8 @@ _ENDPOINT: f.Fields = {
     "oauth": ("oauth", oauth),
     "type": ("transport", _transport_name),
 }
+
+shaped(either(one_of(_TRANSPORTS), object_(_ENDPOINT)))(_transport)
 
 _SERVER: f.Fields = {
     **_ENDPOINT,
@@ -311,6 +347,7 @@ def disabled(values: object, at: At) -> bool:
     return table.get("enabled") is False or table.get("disabled") is True
 
 
+@shaped(object_(_SERVER))
 def server(values: object, at: At, name: str | None = None) -> ServerConfig:
     """
     Return the server that a table describes.
@@ -373,10 +410,12 @@ def _with_public(values: object, at: At) -> At:
     return replace(at, public=frozenset(name.upper() for name in names))
 
 
+@shaped(one_of(_METHODS))
 def _method(value: object, at: At) -> str:
-    return str(f.choice("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")(value, at))
+    return str(f.choice(*_METHODS)(value, at))
 
 
+@shaped(STRING)
 def _template(value: object, at: At) -> str:
     address = f.text(value, at)
     try:
@@ -407,6 +446,7 @@ _WEBHOOK: f.Fields = {
 }
 
 
+@shaped(object_(_WEBHOOK, "url"))
 def webhook(values: object, at: At) -> Webhook:
     """
     Return the webhook that a table describes.

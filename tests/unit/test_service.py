@@ -84,7 +84,7 @@ async def test_an_input_is_refused_that_the_configured_schema_does_not_allow(
 ) -> None:
     office = Office(tmp_path)
     agent = office.config.agents["weather"]
-    schema: JSON = {"properties": {"location": {"type": "string"}}}
+    schema: dict[str, JSON] = {"properties": {"location": {"type": "string"}}}
     exposed = replace(agent.expose, input_schema=schema)
     agents = {"weather": replace(agent, expose=exposed)}
     office.config = replace(office.config, agents=agents)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from caxton_host.core.calls import JSON
 from caxton_host.core.schemas import bounded, untyped
 from caxton_host.errors import BadBytes
 
@@ -95,7 +96,7 @@ def test_characters_count_for_patterns_alone() -> None:
     assert not bounded({"patternProperties": {"a": {}, "b": {}}}).bears(text)
 
 
-def of(**properties: Any) -> dict[str, Any]:
+def of(**properties: JSON) -> dict[str, JSON]:
     return {"type": "object", "properties": properties}
 
 
@@ -114,7 +115,7 @@ def of(**properties: Any) -> dict[str, Any]:
     ],
 )
 def test_a_property_whose_schema_says_of_what_kind_it_is_has_a_type(
-    schema: Any,
+    schema: JSON,
 ) -> None:
     assert untyped(of(location=schema)) == ()
 
@@ -131,13 +132,13 @@ def test_a_property_whose_schema_says_of_what_kind_it_is_has_a_type(
         {"anyOf": []},
     ],
 )
-def test_a_property_that_takes_a_value_of_any_kind_has_none(schema: Any) -> None:
+def test_a_property_that_takes_a_value_of_any_kind_has_none(schema: JSON) -> None:
     assert untyped(of(location=schema)) == ("location",)
 
 
 def test_properties_without_a_type_are_found_wherever_they_are() -> None:
     inner = of(x={})
-    schema = {
+    schema: JSON = {
         **of(place=inner, list={"type": "array", "items": {}}, many=[]),
         "anyOf": [of(way={}), of(way={})],
         "$defs": {"point": inner},

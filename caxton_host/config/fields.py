@@ -21,13 +21,15 @@ from ..core.servers import Rate
 from ..errors import ConfigError
 from . import units
 from .schema import (
+    DURATION,
     INTEGER,
+    RATE,
+    SIZE,
     STRING,
     array,
     mapping,
     object_,
     one_of,
-    pattern,
     shape_of,
     shaped,
 )
@@ -42,7 +44,6 @@ __all__ = [
     "duration",
     "flag",
     "header_map",
-    "ignored",
     "items",
     "json_value",
     "listed",
@@ -183,7 +184,7 @@ def number(value: object, at: At) -> int:
     return value
 
 
-@shaped(pattern(units.DURATION))
+@shaped(DURATION)
 def duration(value: object, at: At) -> float:
     """Read a time, in seconds. An imported file says milliseconds."""
     if at.source.imported and isinstance(value, int):
@@ -223,7 +224,7 @@ def moment(value: object, at: At) -> int:
     return (value - _EPOCH) // timedelta(microseconds=1)
 
 
-@shaped(pattern(units.RATE))
+@shaped(RATE)
 def rate(value: object, at: At) -> Rate:
     """Read how often something may happen."""
     if not isinstance(value, str):
@@ -234,7 +235,7 @@ def rate(value: object, at: At) -> Rate:
     return Rate(*found)
 
 
-@shaped(pattern(units.SIZE))
+@shaped(SIZE)
 def size(value: object, at: At) -> int:
     """Read a size, in bytes."""
     if not isinstance(value, str):
@@ -421,9 +422,3 @@ def json_value(value: object, at: At) -> JSON:
     if value is None or isinstance(value, (str, int, float)):
         return value
     raise wrong(value, "a value that JSON can say", '"2026-01-31"', at)
-
-
-@shaped({})
-def ignored(_: object, at: At) -> None:
-    """Read nothing: for keys that a later version, or another program, uses."""
-    del at

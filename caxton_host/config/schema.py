@@ -11,9 +11,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias, TypeVar, cast
 
 from ..core.calls import JSON
+from . import units
 
 __all__ = [
+    "DURATION",
     "INTEGER",
+    "RATE",
+    "SIZE",
     "STRING",
     "Shape",
     "array",
@@ -21,7 +25,6 @@ __all__ = [
     "mapping",
     "object_",
     "one_of",
-    "pattern",
     "shape_of",
     "shaped",
 ]
@@ -82,11 +85,20 @@ def either(*shapes: Shape) -> Shape:
     return {"anyOf": [*shapes]}
 
 
-def pattern(text: str) -> Shape:
+def _pattern(text: str, description: str) -> Shape:
     r"""
     Return the shape of texts that are like *text*, or refer to what is elsewhere.
 
-    >>> pattern("[0-9]+")["pattern"]
+    >>> _pattern("[0-9]+", "a number")["pattern"]
     '^(?:[0-9]+)$|\\$\\{'
     """
-    return {"type": "string", "pattern": rf"^(?:{text})$|\$\{{"}
+    return {
+        "type": "string",
+        "pattern": rf"^(?:{text})$|\$\{{",
+        "description": description,
+    }
+
+
+DURATION = _pattern(units.DURATION, 'a duration, as `"10s"`')
+RATE = _pattern(units.RATE, 'a rate, as `"60/min"`')
+SIZE = _pattern(units.SIZE, 'a size, as `"64 KiB"`')

@@ -15,9 +15,8 @@ from ..core.tokens import SIGNATURES
 from ..errors import BadBytes, ConfigError
 from ..schemas import check
 from . import fields as f
-from . import units
 from .model import Config, Expose, OAuth, Serve
-from .schema import STRING, array, object_, one_of, pattern, shaped
+from .schema import RATE, STRING, array, object_, one_of, shaped
 from .servers import SCHEMA_OF_OBJECT, exposed_name
 from .source import At, Complaints
 
@@ -92,7 +91,7 @@ def _origin(value: object, at: At) -> str:
     return origin
 
 
-@shaped(pattern(units.RATE))
+@shaped(RATE)
 def _per_minute(value: object, at: At) -> int:
     rate: Rate = f.rate(value, at)
     number = round(rate.number * _MINUTE / rate.seconds)
@@ -200,7 +199,14 @@ def from_environment(given: Serve, environ: Mapping[str, str]) -> Serve:
             with several:
                 said[key] = _READ.get(key, _flag)(name, text)
     several.settle()
-    return replace(given, **said)
+    served = replace(given, **said)
+    if "host" in said and served.allow_unauthenticated and not is_loopback(served.host):
+        raise ConfigError(
+            f"the variable {VARIABLES['host']} would let everybody in: other machines "
+            "reach that host, and allow_unauthenticated is set",
+            fix="remove allow_unauthenticated from [serve], or unset the variable",
+        )
+    return served
 
 
 def variable(environ: Mapping[str, str], name: str) -> str:

@@ -21,10 +21,11 @@ from ..core.servers import (
 from ..core.webhooks import SERVER, Webhook, placeholders
 from ..errors import UsageError
 from . import fields as f
-from . import units
 from .oauth import check_oauth, oauth
 from .schema import (
+    DURATION,
     INTEGER,
+    SIZE,
     STRING,
     Shape,
     array,
@@ -32,7 +33,6 @@ from .schema import (
     mapping,
     object_,
     one_of,
-    pattern,
     shaped,
 )
 from .secrets import sounds_secret
@@ -66,6 +66,7 @@ SCHEMA_OF_OBJECT: Shape = {
     "type": "object",
     "properties": {"type": {"const": "object"}},
     "required": ["type"],
+    "description": "a JSON Schema of an object",
 }
 _EFFECT = f.choice("read", "idempotent", "keyed", "unsafe")
 _RECORD = f.choice("full", "hash")
@@ -172,7 +173,7 @@ def _object_schema(value: object, at: At) -> JSON:
     return schema
 
 
-@shaped(pattern(rf"off|{units.DURATION}"))
+@shaped(either({"const": "off"}, DURATION))
 def _health(value: object, at: At) -> float:
     return 0.0 if value == "off" else f.duration(value, at)
 
@@ -216,7 +217,7 @@ _RETRY: f.Fields = {
 _RETRIED = f.tables(_RETRY, partial(Retry, attempts=USUAL.attempts))
 
 
-@shaped(either({"const": False}, pattern(units.DURATION)))
+@shaped(either({"const": False}, DURATION))
 def _threshold(value: object, at: At) -> float:
     return 0.0 if value is False else f.duration(value, at)
 
@@ -226,7 +227,7 @@ def _threshold_ms(value: object, at: At) -> float:
     return f.milliseconds(value, at) if value else 0.0
 
 
-@shaped(either({"const": False}, pattern(units.SIZE)))
+@shaped(either({"const": False}, SIZE))
 def _blobs_over(value: object, at: At) -> int | None:
     return None if value is False else f.size(value, at)
 
@@ -316,7 +317,7 @@ _SERVER: f.Fields = {
     "rate": ("rate", f.rate),
     "tools": ("tools", _TOOLS),
     "wire_log": ("wire_log", _file),
-    "public": ("", f.ignored),
+    "public": ("", f.listed(f.text)),
     "enabled": ("", f.flag),
     "resources": ("resources", _resources),
     "resource_vars": ("resource_vars", f.mapped(f.text)),
@@ -441,7 +442,7 @@ _WEBHOOK: f.Fields = {
     "max_result": ("max_result", f.size),
     "record": ("record", _RECORD),
     "retry": ("retry", _RETRIED),
-    "public": ("", f.ignored),
+    "public": ("", f.listed(f.text)),
     **_MESSAGE,
 }
 

@@ -52,6 +52,8 @@ def command(ctx: click.Context, frame: Frame, allow_unset: bool, as_json: bool) 
     wrong = [one for one in found if one not in unset]
     warnings = [*(config.warnings if config else ()), *(str(one) for one in unset)]
     warnings += [text for one in _agents(config) for text in _untyped(one)]
+    if config and config.path is None:
+        warnings.append("there is no configuration file, so the defaults apply")
     late = restart_sections()
     if as_json:
         show(

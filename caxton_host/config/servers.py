@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -36,7 +37,7 @@ from .schema import (
     shaped,
 )
 from .secrets import sounds_secret
-from .source import At
+from .source import At, Complaints
 
 __all__ = [
     "SCHEMA_OF_OBJECT",
@@ -73,6 +74,14 @@ _RECORD = f.choice("full", "hash")
 _MOST_ATTEMPTS = 10
 _ELICITATION = f.choice("refuse", "defaults")
 _OVER_LIMIT = f.choice("fail", "cut")
+#: What is wrong, and how to go on.
+_Problem = tuple[str, str]
+_PLACES = {"command", "url", "nested"}
+_NO_PLACE: _Problem = (
+    "needs either a command or a url, and not both",
+    'write command = "python", or url = "https://..."',
+)
+_NO_URL: _Problem = ("needs a url", 'write url = "https://HOST/{param}"')
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _SENDS_BODY = frozenset({"POST", "PUT", "PATCH"})
 
@@ -364,16 +373,14 @@ def server(values: object, at: At, name: str | None = None) -> ServerConfig:
         ConfigError: It says what cannot be.
     """
     at = _with_public(values, at)
-    found = f.read(values, _FOREIGN if at.source.imported else _SERVER, at)
+    fields = _FOREIGN if at.source.imported else _SERVER
+    found = _collected(values, fields, at, _PLACES, _NO_PLACE)
     for key, value in found.pop("nested", {}).items():
         # Some programs write the environment beside the nested table.
         found[key] = {**value, **found.get(key, {})} if key == "env" else value
     command, words = found.pop("command", ()), found.pop("args", ())
     if bool(command) == ("url" in found):
-        raise at.error(
-            "needs either a command or a url, and not both",
-            fix='write command = "python", or url = "https://..."',
-        )
+        raise at.error(*_NO_PLACE)
     transport = found.setdefault("transport", "http" if "url" in found else "stdio")
     if (transport == "stdio") != bool(command):
         raise at.error(
@@ -404,6 +411,24 @@ def tools_alone(values: object, at: At) -> ServerConfig:
     """
     tools = f.table(values, at).get("tools", {})
     return ServerConfig(name=at.name, tools=_TOOLS(tools, at.key("tools")))
+
+
+def _collected(
+    values: object,
+    fields: f.Fields,
+    at: At,
+    needed: AbstractSet[str],
+    otherwise: _Problem,
+) -> dict[str, Any]:
+    """Return what a table says, of which some attribute of *needed* has to be."""
+    several = Complaints()
+    found = f.collect(values, fields, at, several)
+    said = {fields[key][0] for key in f.table(values, at) if key in fields}
+    with several:
+        if not said & needed:
+            raise at.error(*otherwise)
+    several.settle()
+    return found
 
 
 def _with_public(values: object, at: At) -> At:
@@ -456,9 +481,7 @@ def webhook(values: object, at: At) -> Webhook:
         ConfigError: It says what cannot be.
     """
     at = _with_public(values, at)
-    found = f.read(values, _WEBHOOK, at)
-    if "url" not in found:
-        raise at.error("needs a url", fix='write url = "https://HOST/{param}"')
+    found = _collected(values, _WEBHOOK, at, {"url"}, _NO_URL)
     method = found.setdefault("method", "POST")
     found.setdefault("body", "json" if method in _SENDS_BODY else "none")
     found["params"] = _schema(found.get("params"), found["url"], at.key("params"))

@@ -105,6 +105,11 @@ def test_variables_that_are_unset_can_be_allowed(
     checked(capsys, code=2)
 
 
+def test_a_check_without_a_file_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    [warning] = checked(capsys, code=0)["warnings"]
+    assert "no configuration file" in warning
+
+
 def test_a_check_starts_no_server_and_connects_to_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,8 +106,8 @@ MISTAKES = [
         "read",
     ),
     Mistake(
-        SERVER + "tools.'a.b'.efect = 'read'  #!",
-        'servers.a.tools."a.b".efect',
+        SERVER + "tools.'a.b'.effecct = 'read'  #!",
+        'servers.a.tools."a.b".effecct',
         "effect",
     ),
     deeper("[servers.a]\nurl = 'h'  #!", "servers.a.url", "https://HOST"),
@@ -199,7 +199,7 @@ def test_a_mistake_names_its_file_its_line_its_key_and_a_fix(
 
 
 TOGETHER = """\
-versoin = 1  #!
+verzion = 1  #!
 watch = 1  #!
 import = [".mcp.json"]
 
@@ -216,9 +216,13 @@ env = { A = "${env:UNSET}" }  #!
 [servers.b]
 url = "h"  #!
 
+[servers.c]  #!
+timeout = 10  #!
+
 [servers.a__b]  #!
 
 [webhooks.w]  #!
+method = "get"  #!
 
 [agents.a]
 modul = "x"  #!

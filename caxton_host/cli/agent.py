@@ -180,7 +180,7 @@ def list_(frame: Frame, as_json: bool) -> None:
     Examples:
       caxton agent list
     """
-    agents = wait(_there(frame.there)) if frame.there else _here(frame.look("agents"))
+    agents = wait(_there(frame.there)) if frame.there else _here(frame.load())
     if as_json:
         show([{**agent} for agent in agents])
         return

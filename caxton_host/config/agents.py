@@ -109,9 +109,10 @@ def _rule(fields: f.Fields, table: object, at: At) -> Rule:
         else:
             sayable[key] = value
     found = f.collect(sayable, fields, at, several)
-    with several:
-        if not sayable.get("tools"):
-            raise at.error("names no tool", fix='write tools = ["SERVER/TOOL"]')
+    # A key that is not known may be this one, misspelt.
+    if not sayable.get("tools") and sayable.keys() <= fields.keys():
+        fix = 'write tools = ["SERVER/TOOL"]'
+        several.found.append(at.error("names no tool", fix=fix))
     with several:
         if found.get("other_params") and "params" not in sayable:
             raise at.key("other_params").error(

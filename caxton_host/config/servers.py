@@ -423,10 +423,11 @@ def _collected(
     """Return what a table says, of which some attribute of *needed* has to be."""
     several = Complaints()
     found = f.collect(values, fields, at, several)
-    said = {fields[key][0] for key in f.table(values, at) if key in fields}
-    with several:
-        if not said & needed:
-            raise at.error(*otherwise)
+    keys = f.table(values, at).keys()
+    # A key that is not known may be one that is needed, misspelt.
+    said = {fields[key][0] for key in keys & fields.keys()}
+    if not said & needed and keys <= fields.keys():
+        several.found.append(at.error(*otherwise))
     several.settle()
     return found
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from .actor import local_actor
-from .config import Config
+from .config import FIXED, Config
 from .core.calls import JSON
 from .core.events import ConfigLoaded, Event, GrantChanged
 from .core.grants import Grant
@@ -35,9 +35,6 @@ __all__ = ["EVERY", "Reloader"]
 EVERY = 1.0
 
 _WATCH: dict[str, JSON] = {"kind": "service", "id": "watch", "authenticated": False}
-
-#: What takes effect with the next host: these were opened when this one came up.
-_FIXED = ("store_url", "places", "audit", "telemetry_endpoint", "serve")
 
 _log = logging.getLogger("caxton_host")
 
@@ -85,7 +82,7 @@ class Reloader:
         self.on_event(ConfigLoaded(path=name, sha256=config.sha256, actor=actor))
         for event in _grants_changed(before, config, actor):
             self.on_event(event)
-        late = [key for key in _FIXED if getattr(config, key) != getattr(before, key)]
+        late = [key for key in FIXED if getattr(config, key) != getattr(before, key)]
         left = f"; {', '.join(late)} with the next host" if late else ""
         outcome = f"generation {self.tools.number}{left}"
         _log.info("the configuration is loaded: %s", outcome)

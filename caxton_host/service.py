@@ -39,6 +39,7 @@ from .library import Card, Library
 from .ports import ServingStore
 from .recording import Recording
 from .requests import cancel_idle
+from .schemas import input_check
 from .submission import Submission
 
 __all__ = ["Service"]
@@ -178,6 +179,13 @@ class Service:
 
     def _request(self, who: Principal, agent: Agent, wanted: Submission) -> RunRequest:
         context, private = run_variables(self.config(), wanted.variables)
+        schema = agent.expose.input_schema
+        # What the module itself wants is compared when the run begins.
+        if schema and (wrong := input_check(schema)(wanted.input)):
+            raise UsageError(
+                f"the input is not what the agent takes: {wrong}",
+                fix="pass what its input_schema asks for",
+            )
         return RunRequest(
             agent=agent.name,
             module=self.library.module(agent),

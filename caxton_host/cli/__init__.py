@@ -19,7 +19,7 @@ import click
 
 from .. import __version__
 from ..core.names import nearest
-from ..errors import CaxtonError, UsageError
+from ..errors import CaxtonError, ConfigError, UsageError
 from ..logs import Style
 from . import interrupt
 from .exits import USAGE, exit_code, remedy
@@ -46,7 +46,7 @@ COMMANDS = {
     "agent": "Make, build and inspect agents.",
     "grant": "Check, explain and propose what agents may do.",
     "approval": "List and decide calls that wait for a person.",
-    "config": "Show what the configuration says.",
+    "config": "Check and show the configuration.",
     "db": "Look after the event store.",
     "doctor": "Say what this machine lacks.",
     "completion": "Print the completion script of a shell.",
@@ -216,6 +216,8 @@ def execute(args: list[str]) -> int:
         note("interrupted")
         return interrupt.code()
     except CaxtonError as exc:
+        if isinstance(exc, ConfigError) and exc.each[1:]:
+            note(f"caxton config check lists all {len(exc.each)} mistakes")
         complain(str(exc), remedy(exc))
         return exit_code(exc)
     except OSError as exc:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -140,6 +140,12 @@ def build(
                 "sha256": built.sha256,
             }
         )
+    for name in _untyped(built.path):
+        note(
+            f"warning: agent.toml: input_schema says no type of {name}, so a value of "
+            f'any type is taken; add {name}.type = "string" under properties'
+        )
+    if as_json:
         return
     say(f"{built.path}  {built.size} bytes  sha256 {built.sha256}")
     _warn_of_strangers(frame, built.path)
@@ -161,6 +167,14 @@ def _warn_of_strangers(frame: Frame, module: Path) -> None:
         for server, tool in targets:
             if lost := astray(tool, (server, tool), offered):
                 note(f"warning: agent.toml asks for {server}/{tool}: {lost}")
+
+
+def _untyped(module: Path) -> Sequence[str]:
+    from ..core.schemas import untyped
+    from ..manifests import read
+
+    manifest = read(module.read_bytes())
+    return untyped(manifest.input_schema) if manifest else ()
 
 
 def _ticker(folder: Path) -> Callable[[float], None]:
@@ -187,7 +201,7 @@ def list_(frame: Frame, as_json: bool) -> None:
     Examples:
       caxton agent list
     """
-    agents = wait(_there(frame.there)) if frame.there else _here(frame.look("agents"))
+    agents = wait(_there(frame.there)) if frame.there else _here(frame.load())
     if as_json:
         show([{**agent} for agent in agents])
         return

@@ -7,20 +7,24 @@ from pathlib import Path
 
 import click
 
-from . import reload
+from ..core.calls import JSON
+from . import mistakes, reload
 from .frame import Frame, as_json
 from .screen import counted, note, say, show, to_json
 
 __all__ = ["command"]
 
+_OPTIONS = {"config": "--config", "store.url": "--db"}
+
 
 @click.group("config")
 def command() -> None:
     """
-    Show what the configuration says, have hosts read it again, and translate others.
+    Check and show what the configuration says, reload it, and translate others.
 
     \b
     Examples:
+      caxton config check
       caxton config show
       caxton config import --from ava ai-agent.yaml
       caxton config reload
@@ -28,6 +32,7 @@ def command() -> None:
 
 
 command.add_command(reload.command)
+command.add_command(mistakes.command)
 
 
 @command.command("show")
@@ -37,18 +42,50 @@ def show_(frame: Frame, as_json: bool) -> None:
     """
     Show the configuration as it is understood, with secrets masked.
 
+    The key origins tells where settings come from that an option or a variable of the
+    environment can make: the option, the variable, the line of the file, or default.
+
     \b
     Examples:
       caxton config show
       caxton --config other.toml config show --json
     """
-    from ..config import describe
+    from ..config import describe, origins
 
-    document = {"$type": "caxton.config/v1", **describe(frame.load())}
+    config = frame.load()
+    given = {"config": frame.config, "store.url": frame.db}
+    options = {key: _OPTIONS[key] for key, said in given.items() if said}
+    document: JSON = {
+        "$type": "caxton.config/v1",
+        **describe(config),
+        "state": {"folder": str(frame.paths().state)},
+        "origins": {**origins(config, os.environ, options)},
+    }
     if as_json:
         show(document)
     else:
         say(to_json(document, indent=2))
+
+
+@command.command("schema")
+@as_json
+def schema_(as_json: bool) -> None:
+    """
+    Print the JSON Schema of caxton.toml, for editors.
+
+    An editor that knows it completes keys and marks what is unknown or of the wrong
+    kind. caxton config check finds more.
+
+    \b
+    Examples:
+      caxton config schema > caxton.schema.json
+    """
+    from ..config import json_schema
+
+    if as_json:
+        show(json_schema())
+    else:
+        say(to_json(json_schema(), indent=2))
 
 
 @command.command("import")

@@ -18,13 +18,18 @@ from .edit import (
     remove_server,
 )
 from .foreign import Foreign, import_foreign
-from .load import load, load_parts, passwords
+from .load import load, load_parts
 from .model import Agent, Audit, Config, ContextVar, Expose, OAuth, Serve
+from .origins import SETTINGS, origins
 from .paths import Paths
 from .show import describe
+from .top import FIXED, TOP, json_schema, passwords, restart_sections
 from .variables import known_variables, private_variables, run_variables
 
 __all__ = [
+    "FIXED",
+    "SETTINGS",
+    "TOP",
     "Agent",
     "Audit",
     "Config",
@@ -41,11 +46,14 @@ __all__ = [
     "describe",
     "import_foreign",
     "init_text",
+    "json_schema",
     "known_variables",
     "load",
     "load_parts",
+    "origins",
     "passwords",
     "private_variables",
     "remove_server",
+    "restart_sections",
     "run_variables",
 ]

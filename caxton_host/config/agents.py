@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import fields as fields_of
 from dataclasses import replace
 from pathlib import Path
 
 from ..core.calls import JSON
-from ..core.conditions import Conditions
+from ..core.conditions import CONDITION_KEYS, NOT_IN_DENY, Conditions
 from ..core.grants import Grant, Rule
 from ..core.jsonpaths import JsonPath
 from ..core.limits import Limits
@@ -20,14 +21,17 @@ from . import budgets
 from . import fields as f
 from .approvals import approve
 from .model import Agent
+from .schema import INTEGER, STRING, Shape, array, mapping, object_, one_of, shaped
 from .serve import expose
 from .servers import exposed_name
 from .source import At, Complaints
 
-__all__ = ["agent", "agent_name"]
+__all__ = ["DEFS", "agent", "agent_name"]
 
 _REFERENCE = re.compile(r"\$\{(?:env|file):")
 _MOST_PATHS = 32
+#: By whether a rule denies.
+_DEFS = {False: "condition", True: "denied"}
 #: What a rule cannot say: why, and what comes nearest.
 _NEVER = {
     "args": ("is called otherwise here", "write params"),
@@ -79,13 +83,16 @@ def agent(values: object, at: At) -> Agent:
 
 
 def _rules(kind: str) -> f.Reader:
+    fields = _ALLOW if kind == "allow" else _DENY
+
+    @shaped(array(object_(fields, "tools")))
     def all_of(value: object, at: At) -> tuple[Rule, ...]:
         rules: list[Rule] = []
         several = Complaints()
         above = replace(at, keys=at.keys[:-1])
         for number, table in enumerate(f.items(value, at), 1):
             with several:
-                rules.append(_rule(kind, table, above.key(f"{kind}[{number}]")))
+                rules.append(_rule(fields, table, above.key(f"{kind}[{number}]")))
         several.settle()
         budgets.check_accounts(rules, above)
         return tuple(rules)
@@ -93,7 +100,7 @@ def _rules(kind: str) -> f.Reader:
     return all_of
 
 
-def _rule(kind: str, table: object, at: At) -> Rule:
+def _rule(fields: f.Fields, table: object, at: At) -> Rule:
     several = Complaints()
     sayable: dict[str, object] = {}
     for key, value in f.table(table, at).items():
@@ -101,11 +108,11 @@ def _rule(kind: str, table: object, at: At) -> Rule:
             several.found.append(at.key(key).error(*_NEVER[key]))
         else:
             sayable[key] = value
-    fields = _ALLOW if kind == "allow" else _DENY
     found = f.collect(sayable, fields, at, several)
-    with several:
-        if not sayable.get("tools"):
-            raise at.error("names no tool", fix='write tools = ["SERVER/TOOL"]')
+    # A key that is not known may be this one, misspelt.
+    if not sayable.get("tools") and sayable.keys() <= fields.keys():
+        fix = 'write tools = ["SERVER/TOOL"]'
+        several.found.append(at.error("names no tool", fix=fix))
     with several:
         if found.get("other_params") and "params" not in sayable:
             raise at.key("other_params").error(
@@ -118,6 +125,7 @@ def _rule(kind: str, table: object, at: At) -> Rule:
     return Rule(id=at.name, source=source, **found, **spending)
 
 
+@shaped(STRING)
 def _pattern(value: object, at: At) -> Pattern:
     try:
         return Pattern.parse(f.text(value, at))
@@ -125,6 +133,7 @@ def _pattern(value: object, at: At) -> Pattern:
         raise at.error(str(exc), exc.fix) from None
 
 
+@shaped(array(STRING))
 def _paths(value: object, at: At) -> tuple[JsonPath, ...]:
     found: tuple[JsonPath, ...] = f.listed(_path)(value, at)
     if not 0 < len(found) <= _MOST_PATHS:
@@ -134,6 +143,7 @@ def _paths(value: object, at: At) -> tuple[JsonPath, ...]:
     return found
 
 
+@shaped(STRING)
 def _path(value: object, at: At) -> JsonPath:
     try:
         return JsonPath.parse(f.text(value, at))
@@ -142,6 +152,7 @@ def _path(value: object, at: At) -> JsonPath:
 
 
 def _params(*, deny: bool) -> f.Reader:
+    @shaped(mapping({"$ref": f"#/$defs/{_DEFS[deny]}"}))
     def reader(value: object, at: At) -> Conditions:
         spec = f.json_value(f.table(value, at, "{ NAME = { ... } }"), at)
         assert isinstance(spec, dict)  # noqa: S101 -- a table is one
@@ -163,6 +174,27 @@ def _params(*, deny: bool) -> f.Reader:
     return reader
 
 
+def _condition(name: str, said: Iterable[str]) -> Shape:
+    same: Shape = {"$ref": f"#/$defs/{name}"}
+    of_keys: Shape = {"names": same, "values": same, "max": INTEGER}
+    below: Shape = {
+        "each": same,
+        "some": same,
+        "has": mapping(same),
+        "keys": {
+            "type": "object",
+            "properties": of_keys,
+            "additionalProperties": False,
+        },
+        "optional": {"type": "boolean"},
+    }
+    return {
+        "type": "object",
+        "properties": {key: below.get(key, {}) for key in sorted(said)},
+        "additionalProperties": False,
+    }
+
+
 def _plain(value: JSON, at: At) -> None:
     # What a rule wants is recorded, and shown to whoever reads the log.
     if isinstance(value, str) and _REFERENCE.search(value):
@@ -175,10 +207,12 @@ def _plain(value: JSON, at: At) -> None:
             _plain(part, at.key(key))
 
 
+@shaped(one_of(("allow", "deny")))
 def _others(value: object, at: At) -> bool:
     return bool(f.choice("allow", "deny")(value, at) == "allow")
 
 
+@shaped(STRING)
 def _target(value: object, at: At) -> tuple[str, str]:
     literal = _pattern(value, at).literal
     if literal is None:
@@ -186,6 +220,7 @@ def _target(value: object, at: At) -> tuple[str, str]:
     return literal
 
 
+@shaped(mapping(STRING))
 def _names(value: object, at: At) -> dict[str, tuple[str, str]]:
     names: dict[str, tuple[str, str]] = f.mapped(_target, exposed_name)(value, at)
     if len(set(names.values())) < len(names):
@@ -232,4 +267,14 @@ _AGENT: f.Fields = {
     "allow": ("allow", _rules("allow")),
     "deny": ("deny", _rules("deny")),
     "expose": ("expose", expose),
+}
+shaped(object_(_AGENT))(agent)
+
+#: What conditions can say, for an allow rule and for a deny rule.
+DEFS: dict[str, Shape] = {
+    name: _condition(name, said)
+    for name, said in (
+        ("condition", CONDITION_KEYS - {"some"}),
+        ("denied", CONDITION_KEYS - NOT_IN_DENY.keys()),
+    )
 }

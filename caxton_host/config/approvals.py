@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..core.approvals import Approve
 from ..core.names import is_server_name
 from . import fields as f
+from .schema import STRING, array, shaped
 from .source import At
 
 __all__ = ["approve"]
@@ -21,6 +22,7 @@ def approve(params: f.Reader) -> f.Reader:
             be judged has to be approved.
     """
 
+    @shaped({"type": "object"})
     def when(value: object, at: At) -> object:
         named: dict[str, object] = {}
         for key, item in f.table(value, at, "{ params.NAME = { ... } }").items():
@@ -42,6 +44,7 @@ def approve(params: f.Reader) -> f.Reader:
     return f.tables(fields, Approve)
 
 
+@shaped(STRING)
 def _role(value: object, at: At) -> str:
     name = f.text(value, at)
     if not is_server_name(name):
@@ -52,6 +55,7 @@ def _role(value: object, at: At) -> str:
     return name
 
 
+@shaped(array(STRING))
 def _roles(value: object, at: At) -> tuple[str, ...]:
     roles: tuple[str, ...] = f.listed(_role)(value, at)
     if not roles:

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from ..core.checkpoint import parse_key
 from . import fields as f
 from .model import Audit
+from .schema import STRING, shaped
 from .source import At
 
 __all__ = ["AUDIT"]
@@ -15,6 +16,7 @@ _FILE = "file:"
 _HERE = {"localhost", "127.0.0.1", "::1"}
 
 
+@shaped(STRING)
 def _anchor(value: object, at: At) -> str:
     target = f.text(value, at)
     if target.startswith(_FILE):
@@ -30,6 +32,7 @@ def _anchor(value: object, at: At) -> str:
     return target
 
 
+@shaped(STRING)
 def _key(value: object, at: At) -> bytes:
     key = parse_key(f.text(value, at))
     if key is None:

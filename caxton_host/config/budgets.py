@@ -13,6 +13,7 @@ from ..core.grants import Rule
 from ..core.names import is_server_name
 from ..core.periods import PERIODS, Period
 from . import fields as f
+from .schema import INTEGER, STRING, array, either, object_, one_of, shaped
 from .source import At
 
 __all__ = ["FIELDS", "check_accounts", "of_rule"]
@@ -69,6 +70,7 @@ def check_accounts(rules: Sequence[Rule], at: At) -> None:
         )
 
 
+@shaped(either(INTEGER, STRING, array(STRING)))
 def _calls(value: object, at: At) -> tuple[int | None, *tuple[Calls, ...]]:
     """Read how many calls: those of a run, and then those of periods."""
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -114,6 +116,7 @@ def _sum(value: object, at: At) -> Sum:
     return Sum(of=found["of"], limit=found["max"], per=found["per"])
 
 
+@shaped(STRING)
 def _parameter(value: object, at: At) -> str:
     name = f.text(value, at)
     if not all(name.split(".")):
@@ -121,6 +124,7 @@ def _parameter(value: object, at: At) -> str:
     return name
 
 
+@shaped(either(STRING, {"type": "number"}))
 def _most(value: object, at: At) -> int:
     """Read the largest sum, in millionths."""
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,13}(\.[0-9]{1,6})?", value):
@@ -135,6 +139,7 @@ def _most(value: object, at: At) -> int:
     return amount
 
 
+@shaped(STRING)
 def _name(value: object, at: At) -> str:
     name = f.text(value, at)
     if not is_server_name(name):
@@ -145,6 +150,7 @@ def _name(value: object, at: At) -> str:
     return name
 
 
+@shaped({"type": "integer", "minimum": 1})
 def _concurrency(value: object, at: At) -> int:
     number = f.number(value, at)
     if not number:
@@ -152,6 +158,7 @@ def _concurrency(value: object, at: At) -> int:
     return number
 
 
+@shaped(one_of(_PERS))
 def _per(value: object, at: At) -> Period:
     return cast("Period", f.choice(*_PERS)(value, at))
 
@@ -161,6 +168,9 @@ _SUM: f.Fields = {
     "max": ("max", _most),
     "per": ("per", _per),
 }
+
+_SUM_SHAPE = object_(_SUM, *_SUM)
+shaped(either(_SUM_SHAPE, array(_SUM_SHAPE)))(_sums)
 
 #: The keys of an ``allow`` table.
 FIELDS: f.Fields = {

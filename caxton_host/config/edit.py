@@ -17,10 +17,11 @@ from ..errors import ConfigError, NotFoundError
 from .fields import PLAIN_HEADERS, table
 from .files import replace_file
 from .headers import header
-from .load import load_bytes, passwords
+from .load import load_bytes
 from .paths import home_folder
 from .secrets import Secrets, is_reference, sounds_secret
 from .source import At, Source, parse_toml, read_bytes
+from .top import passwords
 
 __all__ = [
     "add_server",

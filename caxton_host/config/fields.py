@@ -20,6 +20,19 @@ from ..core.calls import JSON
 from ..core.servers import Rate
 from ..errors import ConfigError
 from . import units
+from .schema import (
+    DURATION,
+    INTEGER,
+    RATE,
+    SIZE,
+    STRING,
+    array,
+    mapping,
+    object_,
+    one_of,
+    shape_of,
+    shaped,
+)
 from .source import At, Complaints
 
 __all__ = [
@@ -31,7 +44,6 @@ __all__ = [
     "duration",
     "flag",
     "header_map",
-    "ignored",
     "items",
     "json_value",
     "listed",
@@ -137,6 +149,7 @@ def collect(
     return found
 
 
+@shaped(STRING)
 def text(value: object, at: At) -> str:
     """Read a text, with its variables filled in."""
     if not isinstance(value, str):
@@ -151,6 +164,7 @@ def text(value: object, at: At) -> str:
     return expanded
 
 
+@shaped({"type": "boolean"})
 def flag(value: object, at: At) -> bool:
     """Read a truth value."""
     if not isinstance(value, bool):
@@ -158,6 +172,7 @@ def flag(value: object, at: At) -> bool:
     return value
 
 
+@shaped(INTEGER)
 def number(value: object, at: At) -> int:
     """Read a whole number that is not negative; ``2e10`` is one."""
     if isinstance(value, float) and math.isfinite(value) and value.is_integer():
@@ -169,6 +184,7 @@ def number(value: object, at: At) -> int:
     return value
 
 
+@shaped(DURATION)
 def duration(value: object, at: At) -> float:
     """Read a time, in seconds. An imported file says milliseconds."""
     if at.source.imported and isinstance(value, int):
@@ -183,6 +199,7 @@ def duration(value: object, at: At) -> float:
     return seconds
 
 
+@shaped({"type": "integer", "minimum": 1})
 def milliseconds(value: object, at: At) -> float:
     """Read a time that is given in milliseconds, in seconds."""
     amount = number(value, at)
@@ -191,6 +208,7 @@ def milliseconds(value: object, at: At) -> float:
     return amount / 1000
 
 
+@shaped(STRING)
 def moment(value: object, at: At) -> int:
     """Read a point in time, in microseconds since 1970."""
     if isinstance(value, str):
@@ -206,6 +224,7 @@ def moment(value: object, at: At) -> int:
     return (value - _EPOCH) // timedelta(microseconds=1)
 
 
+@shaped(RATE)
 def rate(value: object, at: At) -> Rate:
     """Read how often something may happen."""
     if not isinstance(value, str):
@@ -216,6 +235,7 @@ def rate(value: object, at: At) -> Rate:
     return Rate(*found)
 
 
+@shaped(SIZE)
 def size(value: object, at: At) -> int:
     """Read a size, in bytes."""
     if not isinstance(value, str):
@@ -229,6 +249,7 @@ def size(value: object, at: At) -> int:
 def choice(*values: str) -> Reader:
     """Return a reader of one of *values*."""
 
+    @shaped(one_of(values))
     def reader(value: object, at: At) -> str:
         if value not in values:
             allowed = ", ".join(f'"{one}"' for one in values)
@@ -238,6 +259,7 @@ def choice(*values: str) -> Reader:
     return reader
 
 
+@shaped(STRING)
 def path(value: object, at: At) -> Path:
     """Read a path; a relative one starts from the folder of its file."""
     name = text(value, at)
@@ -253,6 +275,7 @@ def resolved(name: str, at: At) -> Path:
     return at.source.folder / name
 
 
+@shaped(STRING)
 def url(value: object, at: At) -> str:
     """Read an address of the web, without a user name in it."""
     address = text(value, at)
@@ -275,6 +298,7 @@ def check_url(address: str, at: At) -> None:
 def listed(reader: Reader) -> Reader:
     """Return a reader of a list of what *reader* reads."""
 
+    @shaped(array(shape_of(reader)))
     def all_of(value: object, at: At) -> tuple[Any, ...]:
         found: list[Any] = []
         several = Complaints()
@@ -290,6 +314,7 @@ def listed(reader: Reader) -> Reader:
 def mapped(reader: Reader, check: Callable[[str, At], None] | None = None) -> Reader:
     """Return a reader of a table of what *reader* reads; *check* sees each key."""
 
+    @shaped(mapping(shape_of(reader)))
     def all_of(value: object, at: At) -> dict[str, Any]:
         found: dict[str, Any] = {}
         several = Complaints()
@@ -308,6 +333,7 @@ def mapped(reader: Reader, check: Callable[[str, At], None] | None = None) -> Re
 def tables(fields: Fields, build: Callable[..., Any]) -> Reader:
     """Return a reader of a table that becomes ``build(**attributes)``."""
 
+    @shaped(object_(fields))
     def reader(value: object, at: At) -> Any:  # noqa: ANN401 -- whatever is built
         return build(**read(value, fields, at))
 
@@ -317,12 +343,14 @@ def tables(fields: Fields, build: Callable[..., Any]) -> Reader:
 def single(fields: Fields) -> Reader:
     """Return a reader of a table that holds one value, the attribute ``value``."""
 
+    @shaped(object_(fields))
     def reader(value: object, at: At) -> Any:  # noqa: ANN401 -- whatever is held
         return read(value, fields, at).get("value")
 
     return reader
 
 
+@shaped(mapping(STRING))
 def header_map(value: object, at: At) -> dict[str, str]:
     """Read HTTP headers. Their values are secrets, but for a few that never are."""
     found: dict[str, str] = mapped(text, _header_name)(value, at)
@@ -377,6 +405,7 @@ def _header_name(name: str, at: At) -> None:
         raise at.error("is a header that only the host sets", fix="remove it")
 
 
+@shaped({})
 def json_value(value: object, at: At) -> JSON:
     """Read a value that JSON can say, as it stands."""
     kind = type(value)
@@ -393,8 +422,3 @@ def json_value(value: object, at: At) -> JSON:
     if value is None or isinstance(value, (str, int, float)):
         return value
     raise wrong(value, "a value that JSON can say", '"2026-01-31"', at)
-
-
-def ignored(_: object, at: At) -> None:
-    """Read nothing: for keys that a later version, or another program, uses."""
-    del at

@@ -182,12 +182,13 @@ class Lines:
         for key in keys:
             found = _NUMBERED.fullmatch(key)
             path += (found[1], found[2]) if found else (key,)
-        while path and path not in self._known:
+        while path and path not in self.known:
             path = path[:-1]
-        return self._known[path] if path else None
+        return self.known[path] if path else None
 
     @cached_property
-    def _known(self) -> dict[Path, int]:
+    def known(self) -> dict[Path, int]:
+        """The lines of all keys; an item of a list is one, by its number."""
         pattern = _JSON if self.is_json else _TOML
         tokens = _Tokens(_tokens(pattern, self.text))
         walk = _Walk(tokens, json.loads if self.is_json else _of_toml)

@@ -3,50 +3,32 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import unquote
 
-from ..core.contexts import BUILT_IN, RESERVED
+from ..core.contexts import BUILT_IN
 from ..core.names import nearest
-from ..core.places import Places
 from ..core.servers import ServerConfig
-from ..core.templates import named, texts
+from ..core.templates import named
 from ..core.webhooks import SERVER
 from . import fields as f
-from .agents import agent, agent_name
-from .audit import AUDIT
 from .imports import import_servers
 from .lines import Lines
-from .model import Config, ContextVar, Serve
+from .model import Config, Serve
 from .paths import Paths, find, home_folder
-from .secrets import Secrets, sounds_secret
-from .serve import check_exposed, from_environment, serve
-from .servers import (
-    disabled,
-    server,
-    server_name,
-    tools_alone,
-    webhook,
-    webhook_name,
-)
+from .secrets import Secrets
+from .serve import check_exposed, from_environment
+from .servers import tools_alone
 from .source import At, Complaints, Source, parse_toml, read_bytes, text_of
+from .top import TOP, passwords
 from .twins import refuse_twins
 
-__all__ = ["load", "load_bytes", "load_parts", "passwords"]
+__all__ = ["load", "load_bytes", "load_parts"]
 
 _DATABASE = "caxton.db"
 #: Comes before ``[store] url``, and after ``--db``.
 STORE_VARIABLE = "CAXTON_STORE_URL"
-_DATABASE_URL = re.compile(r"(?:sqlite|postgresql)(?:\+[a-z0-9_]+)?://.*", re.DOTALL)
-_SQLITE_FILE = re.compile(r"(sqlite(?:\+[a-z0-9_]+)?):///(?!:memory:)([^?]+)(.*)")
-_PROXY = re.compile(r"https?://(?:[^\s/@]+@)?[^\s/@?#]+/?")
-_PASSWORD = re.compile(r"://[^/@:]*:([^/]+)@")
-_TOKEN = re.compile(r"://([^/@:]+)@")
-_PARAMETER = re.compile(r"[?&]([^=&]+)=([^&#]*)")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 
 def load(
@@ -74,7 +56,8 @@ def load(
     """
     found = find(path, environ=environ, cwd=cwd)
     if found is None:
-        return _nothing(environ, store_url)
+        served = from_environment(Serve(), environ)
+        return replace(_nothing(environ, store_url), serve=served)
     source = _source(found, environ, cwd)
     data = read_bytes(found, At(source=source))
     return _load(found, data, source, cwd, store_url)
@@ -137,9 +120,9 @@ def _parts(config: Config, wanted: Collection[str], source: Source) -> Config:
     source = replace(source, lines=Lines(text_of(data, At(source=source))))
     at = At(source=source)
     for key in tree:
-        if key not in _TOP:
-            at.unknown(key, _TOP)
-    said = f.read({k: v for k, v in tree.items() if k in wanted}, _TOP, at)
+        if key not in TOP:
+            at.unknown(key, TOP)
+    said = f.read({k: v for k, v in tree.items() if k in wanted}, TOP, at)
     if "tools" in wanted:
         said["servers"] = f.mapped(tools_alone)(
             tree.get("servers", {}), at.key("servers")
@@ -172,7 +155,6 @@ def _nothing(environ: Mapping[str, str], store_url: str | None) -> Config:
         store_url=url or f"sqlite:///{database}",
         secrets=secrets.redactable,
         short_secrets=secrets.short,
-        serve=from_environment(Serve(), environ),
     )
 
 
@@ -217,11 +199,11 @@ def _load(
     source = replace(source, lines=Lines(data.decode("utf-8-sig")))
     at = At(source=source)
     with Complaints():  # What is wrong in this section is reported below.
-        if not f.read({"mcp": tree.get("mcp", {})}, _TOP, at)["mcp"]:
+        if not f.read({"mcp": tree.get("mcp", {})}, TOP, at)["mcp"]:
             # As `enabled = false` in each table: none is read, nor are its variables.
             tree = {key: tree[key] for key in tree if key not in {"servers", "import"}}
     several = Complaints()
-    found = f.collect(tree, _TOP, at, several)
+    found = f.collect(tree, TOP, at, several)
     own: dict[str, ServerConfig | None] = found.pop("servers", {})
     servers = {name: config for name, config in own.items() if config}
     origins: dict[str, Path] = {}
@@ -241,7 +223,8 @@ def _load(
             servers |= imported
             origins.update((name, other) for name in imported)
     with several:
-        served = from_environment(found.pop("serve", Serve()), source.secrets.environ)
+        served = found.pop("serve", Serve())
+        found["serve"] = from_environment(served, source.secrets.environ)
     several.settle()
     secrets = _secrets(source, url)
     config = Config(
@@ -253,7 +236,6 @@ def _load(
         short_secrets=source.secrets.short,
         sha256=hashlib.sha256(data).hexdigest(),
         files=(path, *imports),
-        serve=served,
         **found,
     )
     for check in (refuse_twins, check_exposed):
@@ -299,111 +281,3 @@ def _stranger(target: str, known: list[str], at: At) -> None:
     close = nearest(target.partition("/")[0], known)
     hint = f"; did you mean {close}?" if close else ""
     at.warn(f"no server is meant by {target}{hint}")
-
-
-def _version(value: object, at: At) -> int:
-    if f.number(value, at) != 1:
-        raise at.error("is not known to this version", fix="write version = 1")
-    return 1
-
-
-def _store_url(value: object, at: At) -> str:
-    address = f.text(value, at)
-    if not _DATABASE_URL.fullmatch(address):
-        raise at.error(
-            "is no database",
-            fix='write "sqlite:///caxton.db" or "postgresql+psycopg://HOST/NAME"',
-        )
-    _note_password(address, at)
-    if found := _SQLITE_FILE.fullmatch(address):
-        return f"{found[1]}:///{f.resolved(found[2], at)}{found[3]}"
-    return address
-
-
-def _proxy(value: object, at: At) -> str:
-    address = f.text(value, at)
-    if not _PROXY.fullmatch(address):
-        raise at.error("is no proxy", fix="write it like: http://HOST:PORT")
-    _note_password(address, at)
-    if token := _TOKEN.search(address):
-        at.source.secrets.note(token[1], "", at)
-    return address
-
-
-def _note_password(address: str, at: At) -> None:
-    for secret in passwords(address):
-        at.source.secrets.note(secret, "", at)
-
-
-def passwords(address: str) -> set[str]:
-    """
-    Return what is secret in the address of a database or of a proxy.
-
-    >>> sorted(passwords("postgresql://me:hunter%202@db/log?sslpassword=3"))
-    ['3', 'hunter 2', 'hunter%202']
-    """
-    found = [match[1] for match in _PASSWORD.finditer(address)]
-    found += [
-        value for name, value in _PARAMETER.findall(address) if sounds_secret(name)
-    ]
-    return {secret for raw in found for secret in (raw, unquote(raw)) if secret}
-
-
-def _server(value: object, at: At) -> ServerConfig | None:
-    return None if disabled(value, at) else server(value, at)
-
-
-def _variable_name(name: str, at: At) -> None:
-    if not _VARIABLE.fullmatch(name):
-        raise at.error("is no name of a variable", fix="write it like: customer_id")
-    if name in RESERVED:
-        raise at.error(
-            "is a name that the host gives a value itself", fix="give it another name"
-        )
-
-
-_CONTEXT: f.Fields = {
-    "default": ("default", f.json_value),
-    "required": ("required", f.flag),
-    "private": ("private", f.flag),
-}
-
-
-def _variable(value: object, at: At) -> ContextVar:
-    found: ContextVar = f.tables(_CONTEXT, ContextVar)(value, at)
-    if found.private:
-        for text in texts(found.default):
-            at.source.secrets.note(text, at.name, at)
-    return found
-
-
-def _some(value: object, at: At) -> int:
-    if (number := f.number(value, at)) < 1:
-        raise at.error("is none", fix="write 1 or more")
-    return number
-
-
-def _mcp(value: object, at: At) -> bool:
-    return bool(f.read(value, {"enabled": ("value", f.flag)}, at).get("value", True))
-
-
-_PLACES: f.Fields = {
-    key: (key, _some) for key in ("runs", "workers", "guests", "compute")
-}
-
-_TOP: f.Fields = {
-    "version": ("version", _version),
-    "import": ("imports", f.listed(f.path)),
-    "watch": ("watch", f.flag),
-    "store": ("store_url", f.single({"url": ("value", _store_url)})),
-    "sandbox": ("places", f.tables(_PLACES, Places)),
-    "audit": ("audit", AUDIT),
-    "http": ("proxy", f.single({"proxy": ("value", _proxy)})),
-    "telemetry": ("telemetry_endpoint", f.single({"endpoint": ("value", f.url)})),
-    "mcp": ("mcp", _mcp),
-    "servers": ("servers", f.mapped(_server, server_name)),
-    "webhooks": ("webhooks", f.mapped(webhook, webhook_name)),
-    "serve": ("serve", serve),
-    "context": ("context", f.mapped(_variable, _variable_name)),
-    "agents": ("agents", f.mapped(agent, agent_name)),
-}

@@ -8,6 +8,7 @@ from urllib.parse import quote, urlsplit
 from ..core.origins import in_the_clear
 from ..core.servers import OAuth
 from . import fields as f
+from .schema import object_, shaped
 from .source import At
 
 __all__ = ["check_oauth", "oauth"]
@@ -28,6 +29,7 @@ _LOGIN_ONLY = ("client_metadata", "redirect_port")
 _LAST_PORT = 65535
 
 
+@shaped(object_(_OAUTH))
 def oauth(value: object, at: At) -> OAuth:
     """Return how the tokens of a server are got."""
     found = f.read(value, _OAUTH, at)

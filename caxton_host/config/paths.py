@@ -8,7 +8,11 @@ from pathlib import Path
 
 from ..errors import ConfigError
 
-__all__ = ["Paths", "find"]
+__all__ = ["CONFIG_VARIABLE", "STATE_VARIABLE", "Paths", "find"]
+
+CONFIG_VARIABLE = "CAXTON_CONFIG"
+#: Names the state folder itself, and comes before ``XDG_STATE_HOME``.
+STATE_VARIABLE = "CAXTON_STATE_DIR"
 
 FILE_NAME = "caxton.toml"
 
@@ -50,6 +54,9 @@ class Paths:
 
         >>> Paths.of({"HOME": "/home/ada"}).state.as_posix()
         '/home/ada/.local/state/caxton'
+
+        Raises:
+            ConfigError: ``CAXTON_STATE_DIR`` is a relative path.
         """
         home = home_folder(environ)
 
@@ -61,9 +68,19 @@ class Paths:
         return cls(
             config=folder("XDG_CONFIG_HOME", ".config"),
             data=folder("XDG_DATA_HOME", ".local/share"),
-            state=folder("XDG_STATE_HOME", ".local/state"),
+            state=_state(environ) or folder("XDG_STATE_HOME", ".local/state"),
             cache=folder("XDG_CACHE_HOME", ".cache"),
         )
+
+
+def _state(environ: Mapping[str, str]) -> Path | None:
+    named = environ.get(STATE_VARIABLE)
+    if named and not Path(named).is_absolute():
+        raise ConfigError(
+            f"the variable {STATE_VARIABLE} is a relative path",
+            fix=f"set it like: {STATE_VARIABLE}=/var/lib/caxton",
+        )
+    return Path(named) if named else None
 
 
 def home_folder(environ: Mapping[str, str]) -> Path:
@@ -81,7 +98,7 @@ def find(named: Path | None, *, environ: Mapping[str, str], cwd: Path) -> Path |
     Raises:
         ConfigError: A file that was asked for by name is not there.
     """
-    asked = named or Path(environ.get("CAXTON_CONFIG", ""))
+    asked = named or Path(environ.get(CONFIG_VARIABLE, ""))
     if asked != Path():
         path = cwd / asked.expanduser()
         if not path.is_file():

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from ..core.calls import JSON
 from ..core.origins import in_the_clear, is_loopback
@@ -15,10 +16,18 @@ from ..errors import BadBytes, ConfigError
 from ..schemas import check
 from . import fields as f
 from .model import Config, Expose, OAuth, Serve
-from .servers import exposed_name
-from .source import At
+from .schema import RATE, STRING, array, object_, one_of, shaped
+from .servers import SCHEMA_OF_OBJECT, exposed_name
+from .source import At, Complaints
 
-__all__ = ["check_exposed", "expose", "from_environment", "serve"]
+__all__ = [
+    "VARIABLES",
+    "check_exposed",
+    "expose",
+    "from_environment",
+    "serve",
+    "variable",
+]
 
 _LAST_PORT = 65535
 _MINUTE = 60
@@ -27,20 +36,26 @@ _NAME = re.compile(r"(?:[a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?
 _ORIGIN = re.compile(rf"https?://{_NAME.pattern}")
 _AUDIENCE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,1024}")
 #: Variables of the environment that come before the file, by their keys.
-_VARIABLES = {
+VARIABLES = {
+    "host": "CAXTON_SERVE_HOST",
+    "port": "CAXTON_SERVE_PORT",
     "mcp": "CAXTON_SERVE_MCP",
     "api": "CAXTON_SERVE_API",
     "ui": "CAXTON_SERVE_UI",
 }
+_LINK = re.compile(r"(?:tcp|udp|sctp)://")
+_PORT = re.compile(r"[0-9]{1,5}")
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
+@shaped({"type": "integer", "minimum": 1})
 def _some(value: object, at: At) -> int:
     if (number := f.number(value, at)) < 1:
         raise at.error("is none", fix="write 1 or more")
     return number
 
 
+@shaped(STRING)
 def _address(value: object, at: At) -> str:
     address = f.text(value, at)
     if not _ADDRESS.fullmatch(address):
@@ -48,12 +63,14 @@ def _address(value: object, at: At) -> str:
     return address
 
 
+@shaped({"type": "integer", "minimum": 0, "maximum": _LAST_PORT})
 def _port(value: object, at: At) -> int:
     if (number := f.number(value, at)) > _LAST_PORT:
         raise at.error("is no port", fix=f"write 0 to {_LAST_PORT}; 0 is any")
     return number
 
 
+@shaped(STRING)
 def _host_name(value: object, at: At) -> str:
     name = f.text(value, at).lower()
     if not _NAME.fullmatch(name):
@@ -64,6 +81,7 @@ def _host_name(value: object, at: At) -> str:
     return name
 
 
+@shaped(STRING)
 def _origin(value: object, at: At) -> str:
     origin = f.text(value, at).lower()
     if not _ORIGIN.fullmatch(origin):
@@ -73,6 +91,7 @@ def _origin(value: object, at: At) -> str:
     return origin
 
 
+@shaped(RATE)
 def _per_minute(value: object, at: At) -> int:
     rate: Rate = f.rate(value, at)
     number = round(rate.number * _MINUTE / rate.seconds)
@@ -81,6 +100,7 @@ def _per_minute(value: object, at: At) -> int:
     return number
 
 
+@shaped(STRING)
 def _safe_url(value: object, at: At) -> str:
     address = f.url(value, at)
     if in_the_clear(address):
@@ -91,6 +111,7 @@ def _safe_url(value: object, at: At) -> str:
     return address
 
 
+@shaped(STRING)
 def _audience(value: object, at: At) -> str:
     audience = f.text(value, at)
     if not _AUDIENCE.fullmatch(audience):
@@ -101,6 +122,7 @@ def _audience(value: object, at: At) -> str:
     return audience
 
 
+@shaped(array(one_of(SIGNATURES)))
 def _algorithms(value: object, at: At) -> tuple[str, ...]:
     names: tuple[str, ...] = f.listed(f.choice(*SIGNATURES))(value, at)
     if not names:
@@ -116,6 +138,7 @@ _OAUTH: f.Fields = {
 }
 
 
+@shaped(object_(_OAUTH, "issuer", "audience"))
 def _oauth(value: object, at: At) -> OAuth:
     found = f.read(value, _OAUTH, at)
     for key in ("issuer", "audience"):
@@ -145,6 +168,7 @@ _SERVE: f.Fields = {
 }
 
 
+@shaped(object_(_SERVE))
 def serve(value: object, at: At) -> Serve:
     """
     Return how the host is served.
@@ -163,24 +187,67 @@ def serve(value: object, at: At) -> Serve:
 
 def from_environment(given: Serve, environ: Mapping[str, str]) -> Serve:
     """
-    Return *given* with what the environment says instead: ``CAXTON_SERVE_MCP``.
+    Return *given* with what the environment says instead; see `VARIABLES`.
 
     Raises:
         ConfigError: It says what cannot be.
     """
-    said: dict[str, bool] = {}
-    for key, name in _VARIABLES.items():
-        if text := environ.get(name):
-            if text.lower() not in _FLAGS:
-                raise ConfigError(
-                    f"the variable {name} is neither true nor false",
-                    fix="set it to one of them, or unset it",
-                )
-            said[key] = _FLAGS[text.lower()]
-    mcp, api = said.get("mcp", given.mcp), said.get("api", given.api)
-    return replace(given, mcp=mcp, api=api, ui=said.get("ui", given.ui))
+    said: dict[str, Any] = {}
+    several = Complaints()
+    for key, name in VARIABLES.items():
+        if text := variable(environ, name):
+            with several:
+                said[key] = _READ.get(key, _flag)(name, text)
+    several.settle()
+    served = replace(given, **said)
+    if "host" in said and served.allow_unauthenticated and not is_loopback(served.host):
+        raise ConfigError(
+            f"the variable {VARIABLES['host']} would let everybody in: other machines "
+            "reach that host, and allow_unauthenticated is set",
+            fix="remove allow_unauthenticated from [serve], or unset the variable",
+        )
+    return served
 
 
+def variable(environ: Mapping[str, str], name: str) -> str:
+    """Return what a variable says, or ``""``: Kubernetes sets some for its services."""
+    text = environ.get(name, "")
+    return "" if _LINK.match(text) else text
+
+
+def _flag(name: str, text: str) -> bool:
+    if text.lower() not in _FLAGS:
+        raise ConfigError(
+            f"the variable {name} is neither true nor false",
+            fix="set it to one of them, or unset it",
+        )
+    return _FLAGS[text.lower()]
+
+
+def _host_said(name: str, text: str) -> str:
+    if not _ADDRESS.fullmatch(text):
+        raise ConfigError(
+            f"the variable {name} is not an address to listen on",
+            fix=f"set it like: {name}=0.0.0.0",
+        )
+    return text
+
+
+def _port_said(name: str, text: str) -> int:
+    if not _PORT.fullmatch(text) or int(text) > _LAST_PORT:
+        raise ConfigError(
+            f"the variable {name} is not a port", fix=f"set it to 0 to {_LAST_PORT}"
+        )
+    return int(text)
+
+
+_READ: Mapping[str, Callable[[str, str], Any]] = {
+    "host": _host_said,
+    "port": _port_said,
+}
+
+
+@shaped(SCHEMA_OF_OBJECT)
 def _object_schema(value: object, at: At) -> Mapping[str, JSON]:
     schema = f.json_value(f.table(value, at), at)
     if not isinstance(schema, dict) or schema.get("type") != "object":
@@ -195,6 +262,7 @@ def _object_schema(value: object, at: At) -> Mapping[str, JSON]:
     return schema
 
 
+@shaped(STRING)
 def _tool_name(value: object, at: At) -> str:
     name = f.text(value, at)
     exposed_name(name, at)

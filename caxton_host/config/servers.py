@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -23,10 +24,24 @@ from ..core.webhooks import SERVER, Webhook, placeholders
 from ..errors import UsageError
 from . import fields as f
 from .oauth import check_oauth, oauth
+from .schema import (
+    DURATION,
+    INTEGER,
+    SIZE,
+    STRING,
+    Shape,
+    array,
+    either,
+    mapping,
+    object_,
+    one_of,
+    shaped,
+)
 from .secrets import sounds_secret
-from .source import At
+from .source import At, Complaints
 
 __all__ = [
+    "SCHEMA_OF_OBJECT",
     "disabled",
     "exposed_name",
     "server",
@@ -49,10 +64,26 @@ _TRANSPORTS = {
     "streamableHttp": "http",
     "sse": "sse",
 }
+#: Of a JSON Schema that is a table.
+SCHEMA_OF_OBJECT: Shape = {
+    "type": "object",
+    "properties": {"type": {"const": "object"}},
+    "required": ["type"],
+    "description": "a JSON Schema of an object",
+}
 _EFFECT = f.choice("read", "idempotent", "keyed", "unsafe")
 _RECORD = f.choice("full", "hash")
 _ELICITATION = f.choice("refuse", "defaults")
 _OVER_LIMIT = f.choice("fail", "cut")
+#: What is wrong, and how to go on.
+_Problem = tuple[str, str]
+_PLACES = {"command", "url", "nested"}
+_NO_PLACE: _Problem = (
+    "needs either a command or a url, and not both",
+    'write command = "python", or url = "https://..."',
+)
+_NO_URL: _Problem = ("needs a url", 'write url = "https://HOST/{param}"')
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _SENDS_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
@@ -78,6 +109,7 @@ def webhook_name(name: str, at: At) -> None:
         )
 
 
+@shaped(STRING)
 def exposed(value: object, at: At) -> str:
     """Read a name that agents use."""
     name = f.text(value, at)
@@ -104,6 +136,7 @@ def _env_name(name: str, at: At) -> None:
         raise at.error("is no name of a variable", fix="write it like: LOG_LEVEL")
 
 
+@shaped(mapping(STRING))
 def _env(value: object, at: At) -> dict[str, str]:
     found: dict[str, str] = f.mapped(f.text, _env_name)(value, at)
     for name, content in found.items():
@@ -112,6 +145,7 @@ def _env(value: object, at: At) -> dict[str, str]:
     return found
 
 
+@shaped(either(STRING, {**array(STRING), "minItems": 1}))
 def _command(value: object, at: At) -> tuple[str, ...]:
     words: tuple[str, ...] = (
         f.listed(f.text)(cast("object", value), at)
@@ -132,15 +166,18 @@ def _transport(value: object, at: At) -> dict[str, Any]:
     return {"transport": _transport_name(value, at)}
 
 
+@shaped(one_of(_TRANSPORTS))
 def _transport_name(value: object, at: At) -> str:
     f.choice(*_TRANSPORTS)(value, at)
     return _TRANSPORTS[str(value)]
 
 
+@shaped(one_of(("eager", "lazy")))
 def _start(value: object, at: At) -> bool:
     return bool(f.choice("eager", "lazy")(value, at) == "eager")
 
 
+@shaped(SCHEMA_OF_OBJECT)
 def _object_schema(value: object, at: At) -> JSON:
     schema: JSON = f.json_value(value, at)
     if not isinstance(schema, dict) or schema.get("type") != "object":
@@ -151,10 +188,12 @@ def _object_schema(value: object, at: At) -> JSON:
     return schema
 
 
+@shaped(either({"const": "off"}, DURATION))
 def _health(value: object, at: At) -> float:
     return 0.0 if value == "off" else f.duration(value, at)
 
 
+@shaped(STRING)
 def _file(value: object, at: At) -> str:
     return str(f.path(value, at))
 
@@ -178,6 +217,7 @@ _BREAKER: f.Fields = {
 def _up_to(most: int, fix: str) -> f.Reader:
     """Return a reader of a number from 1 to *most*."""
 
+    @shaped({"type": "integer", "minimum": 1, "maximum": most})
     def reader(value: object, at: At) -> int:
         found = f.number(value, at)
         if not 1 <= found <= most:
@@ -195,14 +235,17 @@ _RETRY: f.Fields = {
 _RETRIED = f.tables(_RETRY, partial(Retry, attempts=USUAL.attempts))
 
 
+@shaped(either({"const": False}, DURATION))
 def _threshold(value: object, at: At) -> float:
     return 0.0 if value is False else f.duration(value, at)
 
 
+@shaped(either({"const": False}, INTEGER))
 def _threshold_ms(value: object, at: At) -> float:
     return f.milliseconds(value, at) if value else 0.0
 
 
+@shaped(either({"const": False}, SIZE))
 def _blobs_over(value: object, at: At) -> int | None:
     return None if value is False else f.size(value, at)
 
@@ -226,6 +269,7 @@ _RESOURCES: f.Fields = {
 }
 
 
+@shaped(either({"type": "boolean"}, object_(_RESOURCES)))
 def _resources(value: object, at: At) -> Resources | None:
     """Read whether resources are read, or a table that says which."""
     if isinstance(value, dict):
@@ -245,6 +289,7 @@ _MESSAGE: f.Fields = {
 _CACHE: f.Fields = {"ttl": ("ttl", f.duration)}
 
 
+@shaped(object_(_CACHE, "ttl"))
 def _cache(value: object, at: At) -> float:
     found = f.read(value, _CACHE, at)
     if "ttl" not in found:
@@ -259,12 +304,6 @@ def _check_cache(options: ToolOptions | Webhook, at: At) -> None:
             "is only for a tool that reads",
             fix='write effect = "read" beside it, or remove cache',
         )
-
-
-def _tool(value: object, at: At) -> ToolOptions:
-    found = ToolOptions(**f.read(value, _TOOL, at))
-    _check_cache(found, at)
-    return found
 
 
 _TOOL: f.Fields = {
@@ -282,6 +321,14 @@ _TOOL: f.Fields = {
     **_MESSAGE,
 }
 
+
+@shaped(object_(_TOOL))
+def _tool(value: object, at: At) -> ToolOptions:
+    found = ToolOptions(**f.read(value, _TOOL, at))
+    _check_cache(found, at)
+    return found
+
+
 _TOOLS = f.mapped(_tool)
 
 _ENDPOINT: f.Fields = {
@@ -294,6 +341,8 @@ _ENDPOINT: f.Fields = {
     "oauth": ("oauth", oauth),
     "type": ("transport", _transport_name),
 }
+
+shaped(either(one_of(_TRANSPORTS), object_(_ENDPOINT)))(_transport)
 
 _SERVER: f.Fields = {
     **_ENDPOINT,
@@ -317,7 +366,7 @@ _SERVER: f.Fields = {
     "rate": ("rate", f.rate),
     "tools": ("tools", _TOOLS),
     "wire_log": ("wire_log", _file),
-    "public": ("", f.ignored),
+    "public": ("", f.listed(f.text)),
     "enabled": ("", f.flag),
     "resources": ("resources", _resources),
     "resource_vars": ("resource_vars", f.mapped(f.text)),
@@ -348,6 +397,7 @@ def disabled(values: object, at: At) -> bool:
     return table.get("enabled") is False or table.get("disabled") is True
 
 
+@shaped(object_(_SERVER))
 def server(values: object, at: At, name: str | None = None) -> ServerConfig:
     """
     Return the server that a table describes.
@@ -363,16 +413,14 @@ def server(values: object, at: At, name: str | None = None) -> ServerConfig:
         ConfigError: It says what cannot be.
     """
     at = _with_public(values, at)
-    found = f.read(values, _FOREIGN if at.source.imported else _SERVER, at)
+    fields = _FOREIGN if at.source.imported else _SERVER
+    found = _collected(values, fields, at, _PLACES, _NO_PLACE)
     for key, value in found.pop("nested", {}).items():
         # Some programs write the environment beside the nested table.
         found[key] = {**value, **found.get(key, {})} if key == "env" else value
     command, words = found.pop("command", ()), found.pop("args", ())
     if bool(command) == ("url" in found):
-        raise at.error(
-            "needs either a command or a url, and not both",
-            fix='write command = "python", or url = "https://..."',
-        )
+        raise at.error(*_NO_PLACE)
     transport = found.setdefault("transport", "http" if "url" in found else "stdio")
     if (transport == "stdio") != bool(command):
         raise at.error(
@@ -419,15 +467,36 @@ def _check_answers(found: Mapping[str, Any], at: At) -> None:
             )
 
 
+def _collected(
+    values: object,
+    fields: f.Fields,
+    at: At,
+    needed: AbstractSet[str],
+    otherwise: _Problem,
+) -> dict[str, Any]:
+    """Return what a table says, of which some attribute of *needed* has to be."""
+    several = Complaints()
+    found = f.collect(values, fields, at, several)
+    keys = f.table(values, at).keys()
+    # A key that is not known may be one that is needed, misspelt.
+    said = {fields[key][0] for key in keys & fields.keys()}
+    if not said & needed and keys <= fields.keys():
+        several.found.append(at.error(*otherwise))
+    several.settle()
+    return found
+
+
 def _with_public(values: object, at: At) -> At:
     names = f.listed(f.text)(f.table(values, at).get("public", []), at.key("public"))
     return replace(at, public=frozenset(name.upper() for name in names))
 
 
+@shaped(one_of(_METHODS))
 def _method(value: object, at: At) -> str:
-    return str(f.choice("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")(value, at))
+    return str(f.choice(*_METHODS)(value, at))
 
 
+@shaped(STRING)
 def _template(value: object, at: At) -> str:
     address = f.text(value, at)
     try:
@@ -456,11 +525,12 @@ _WEBHOOK: f.Fields = {
     "reply": ("reply", f.choice("full", "message")),
     "cache": ("cache", _cache),
     "retry": ("retry", _RETRIED),
-    "public": ("", f.ignored),
+    "public": ("", f.listed(f.text)),
     **_MESSAGE,
 }
 
 
+@shaped(object_(_WEBHOOK, "url"))
 def webhook(values: object, at: At) -> Webhook:
     """
     Return the webhook that a table describes.
@@ -469,9 +539,7 @@ def webhook(values: object, at: At) -> Webhook:
         ConfigError: It says what cannot be.
     """
     at = _with_public(values, at)
-    found = f.read(values, _WEBHOOK, at)
-    if "url" not in found:
-        raise at.error("needs a url", fix='write url = "https://HOST/{param}"')
+    found = _collected(values, _WEBHOOK, at, {"url"}, _NO_URL)
     method = found.setdefault("method", "POST")
     found.setdefault("body", "json" if method in _SENDS_BODY else "none")
     found["params"] = _schema(found.get("params"), found["url"], at.key("params"))

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["duration", "rate", "size"]
+__all__ = ["DURATION", "RATE", "SIZE", "duration", "rate", "size"]
+
+#: What they look like, for JSON Schema.
+_FIGURE = r"[0-9]{1,15}(?:\.[0-9]{1,6})? ?"
+DURATION = rf"\s*{_FIGURE}(?:ms|s|m|min|h|d)\s*"
+SIZE = rf"\s*{_FIGURE}(?:[KMG]i?)?B\s*"
+RATE = rf"\s*[1-9][0-9]{{0,8}}\s*/\s*(?:{_FIGURE})?(?:ms|s|m|min|h|d)\s*"
 
 _AMOUNT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([A-Za-z]{1,3})")
 _NUMBER = re.compile("[1-9][0-9]{0,8}")

@@ -18,13 +18,23 @@ from .calls import JSON
 from .constraints import CONSTRAINTS, contradiction, spoken_of
 from .shapes import MAX_ITEMS, Condition, Failure, Holds, Matcher
 
-__all__ = ["Condition", "Conditions", "Failure", "Matcher", "no_engine"]
+__all__ = [
+    "CONDITION_KEYS",
+    "NOT_IN_DENY",
+    "Condition",
+    "Conditions",
+    "Failure",
+    "Matcher",
+    "no_engine",
+]
 
 _MAX_NAMES = 100
 _MAX_DEPTH = 16
 
 #: Keys of a condition that `constraints` does not know: they lead to further ones.
 _BELOW = frozenset({"each", "some", "keys", "has"})
+#: All keys of a condition.
+CONDITION_KEYS = CONSTRAINTS.keys() | _BELOW | {"optional"}
 _KEYS = frozenset({"names", "values", "max"})
 _MAP, _TEXT = frozenset({"object"}), frozenset({"string"})
 _DOT = re.compile(r"(?<!\\)\.")
@@ -222,18 +232,17 @@ class _Reader:
         return make(said, at)
 
     def _refuse(self, value: dict[str, JSON], at: _Keys) -> None:
-        known = CONSTRAINTS.keys() | _BELOW | {"optional"}
         for name in value:
-            if name not in known:
+            if name not in CONDITION_KEYS:
                 raise ConditionError(
                     (*at, name),
                     "there is no such constraint",
                     fix=f'a name in a map is written params."{at[-1]}.{name}"; '
-                    f"constraints are {', '.join(sorted(known))}",
+                    f"constraints are {', '.join(sorted(CONDITION_KEYS))}",
                 )
-            if self.deny and name in _NOT_IN_DENY:
+            if self.deny and name in NOT_IN_DENY:
                 raise ConditionError(
-                    (*at, name), "a deny rule cannot say that", fix=_NOT_IN_DENY[name]
+                    (*at, name), "a deny rule cannot say that", fix=NOT_IN_DENY[name]
                 )
         if not self.deny and "some" in value:
             raise ConditionError(
@@ -285,7 +294,7 @@ class _Reader:
         )
 
 
-_NOT_IN_DENY = {
+NOT_IN_DENY = {
     "optional": "remove it: what is missing cannot be judged, and is denied",
     "each": "write some: the rule applies if one item is so",
     "keys": "name the entries that it is about",

@@ -10,13 +10,14 @@ times that of the value.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..errors import BadBytes
 from .calls import JSON
 
-__all__ = ["Mismatch", "Schema", "bounded"]
+__all__ = ["Mismatch", "Schema", "bounded", "untyped"]
 
 _DRAFTS = (
     "https://json-schema.org/draft/2020-12/schema",
@@ -182,3 +183,59 @@ def _weight(value: JSON) -> tuple[int, int]:
         elif isinstance(item, str):
             characters += len(item)
     return values, characters
+
+
+_SAYS_TYPE = frozenset({"type", "enum", "const", "$ref"})
+
+
+def untyped(schema: JSON) -> tuple[str, ...]:
+    """
+    Return the properties of a schema that take a value of any type.
+
+    >>> untyped({"properties": {"city": {"description": "Where"}}})
+    ('city',)
+    >>> untyped({"properties": {"days": {"items": {}, "type": "array"}}})
+    ('days[]',)
+
+    Args:
+        schema: One that `bounded` took. References are not followed.
+    """
+    return tuple(dict.fromkeys(_untyped(schema, "")))
+
+
+def _untyped(schema: JSON, at: str) -> Iterator[str]:
+    if not isinstance(schema, dict):
+        return
+    parts = _parts(schema, "properties", f"{at}." if at else "")
+    if "items" in schema:
+        parts[f"{at}[]"] = schema["items"]
+    for where, part in parts.items():
+        if not _is_typed(part):
+            yield where
+        yield from _untyped(part, where)
+    for key in ("$defs", "definitions"):
+        for where, part in _parts(schema, key, f"{key}/").items():
+            yield from _untyped(part, where)
+    for key in ("allOf", "anyOf", "oneOf"):
+        for part in _listed(schema, key):
+            yield from _untyped(part, at)
+
+
+def _is_typed(schema: JSON) -> bool:
+    if not isinstance(schema, dict):
+        return schema is False
+    if _SAYS_TYPE & schema.keys():
+        return True
+    ways = [*map(_is_typed, _listed(schema, "anyOf") or _listed(schema, "oneOf"))]
+    return (all(ways) and bool(ways)) or any(map(_is_typed, _listed(schema, "allOf")))
+
+
+def _parts(schema: dict[str, JSON], key: str, before: str) -> dict[str, JSON]:
+    table = schema.get(key)
+    named = table.items() if isinstance(table, dict) else ()
+    return {f"{before}{name}": part for name, part in named}
+
+
+def _listed(schema: dict[str, JSON], key: str) -> list[JSON]:
+    found = schema.get(key)
+    return found if isinstance(found, list) else []

@@ -54,6 +54,21 @@ def test_building_says_where_the_module_is_how_large_and_its_digest(
     assert digest.startswith("sha256 ")
 
 
+def test_a_build_warns_of_a_property_that_takes_a_value_of_any_type(
+    shell: Shell,
+) -> None:
+    shell.write("mine/agent.c", SOURCES["agent.c"])
+    properties = "[input_schema.properties]\nplace.description = 'x'\n"
+    shell.write("mine/agent.toml", properties + "days.type = 'integer'\n")
+
+    done = shell("agent", "build", "mine")
+
+    assert done.code == 0
+    [warning] = [line for line in done.err.splitlines() if "warning: " in line]
+    assert "no type of place" in warning
+    assert 'place.type = "string"' in warning
+
+
 def test_a_folder_of_several_languages_needs_to_be_told_which(shell: Shell) -> None:
     for name, text in SOURCES.items():
         shell.write(f"both/{name}", text)

@@ -210,6 +210,18 @@ def test_the_page_about_tests(shell: Shell) -> None:
     assert shown in type_in(shell, "pytest", 1)
 
 
+def test_the_page_about_the_configuration(shell: Shell) -> None:
+    page = ROOT / "docs" / "reference" / "configuration.md"
+    assert shell("init").code == 0
+
+    lines = [line for block in blocks(page) for line in commands(*block[::2])]
+    told = {line: type_in(shell, line) for line in lines}
+
+    assert len(told) == 3
+    assert '"origins": {' in told["caxton config show"]
+    assert (shell.folder / "caxton.schema.json").exists()
+
+
 def test_the_page_about_grants(shell: Shell) -> None:
     page = ROOT / "docs" / "how-to" / "write-grants.md"
     typed: list[str] = []

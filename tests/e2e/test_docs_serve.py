@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import signal
 from configparser import ConfigParser
 
 from caxton_host.cli import caxton
-from caxton_host.config import Serve
+from caxton_host.config import SETTINGS, Serve
 
 from .serving import served
 from .shell import SOON, Shell
@@ -60,19 +61,31 @@ def test_the_unit_starts_what_there_is_and_waits_for_runs_to_end() -> None:
 
     _, *words = shlex.split(service["ExecStart"])
     assert _parses(words)
+    lines = (FILES / "caxton.service").read_text("utf-8").splitlines()
+    said = " ".join(line for line in lines if line.startswith("Environment="))
+    assert {"CAXTON_CONFIG", "CAXTON_STORE_URL", "CAXTON_STATE_DIR"} == _named(said)
     assert service["Type"] == "notify"
     assert "-HUP" in service["ExecReload"]
     assert float(service["TimeoutStopSec"].removesuffix("s")) > Serve().drain
 
 
 def test_the_container_starts_what_there_is() -> None:
-    lines = (FILES / "Containerfile").read_text("utf-8").splitlines()
+    text = (FILES / "Containerfile").read_text("utf-8").replace("\\\n", " ")
+    lines = text.splitlines()
     found = dict(line.split(" ", 1) for line in lines if line and line[0] != " ")
 
     assert json.loads(found["ENTRYPOINT"]) == ["caxton"]
     assert _parses(json.loads(found["CMD"]))
+    assert {*SETTINGS.values()} - _named(found["ENV"]) == {
+        f"CAXTON_SERVE_{part}" for part in ("MCP", "API", "UI")
+    }
     assert found["STOPSIGNAL"] == "SIGTERM"
     assert found["USER"] == "caxton"
+
+
+def _named(text: str) -> set[str]:
+    """Return the settings that variables make there."""
+    return {word.partition("=")[0] for word in re.findall(r"CAXTON_\w+=", text)}
 
 
 def _parses(words: list[str]) -> bool:

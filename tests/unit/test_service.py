@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from caxton_host.config import ContextVar
+from caxton_host.core.calls import JSON
 from caxton_host.core.events import RunStarted, RunSuspended, ToolInvoked, ToolProgress
 from caxton_host.core.resolution import Retry
 from caxton_host.errors import (
@@ -74,6 +76,25 @@ async def test_a_run_of_somebody_else_does_not_exist(tmp_path: Path) -> None:
 
     assert (await office.service.row(BOSS, run_id)).agent == "weather"
     assert (await office.service.recording(ANN, run_id)).started.agent == "weather"
+
+
+@pytest.mark.parametrize("trigger", ["api", "mcp"])
+async def test_an_input_is_refused_that_the_configured_schema_does_not_allow(
+    tmp_path: Path, trigger: str
+) -> None:
+    office = Office(tmp_path)
+    agent = office.config.agents["weather"]
+    schema: dict[str, JSON] = {"properties": {"location": {"type": "string"}}}
+    exposed = replace(agent.expose, input_schema=schema)
+    agents = {"weather": replace(agent, expose=exposed)}
+    office.config = replace(office.config, agents=agents)
+
+    for location, is_taken in ((5, False), ("Oslo", True)):
+        wanted = Submission(
+            agent="weather", input={"location": location}, trigger=trigger
+        )
+        with nullcontext() if is_taken else pytest.raises(UsageError, match="location"):
+            await office.service.submit(ANN, wanted)
 
 
 async def test_the_same_key_is_the_same_run(tmp_path: Path) -> None:

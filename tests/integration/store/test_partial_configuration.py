@@ -26,7 +26,7 @@ env = { A = "${env:UNSET}", B = "${env:SET_SECRET}" }
 tools = ["x/y"]
 redact_result = ["no-path"]
 """
-SECRET = "canary-4711-canary"
+CANARY = "canary-4711-canary"
 
 READING = [
     "events list a",
@@ -60,7 +60,7 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
         monkeypatch.setenv(name, str(tmp_path))
     monkeypatch.delenv("UNSET", raising=False)
-    monkeypatch.setenv("SET_SECRET", SECRET)
+    monkeypatch.setenv("SET_SECRET", CANARY)
     url = f"sqlite:///{tmp_path}/caxton.db"
     anyio.run(fill, url)
     Path("caxton.toml").write_text(BROKEN)
@@ -120,20 +120,20 @@ def test_a_reason_is_recorded_without_the_secrets_of_sections_that_are_broken(
     log: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # law 8
-    assert execute(["runs", "cancel", "b", "--reason", f"it said {SECRET}"]) == 0
-    assert execute(["audit", "erase", "a", "--reason", f"it said {SECRET}"]) == 0
-    words = ["serve", "token", "create", "--scope", "run", "--name", SECRET]
+    assert execute(["runs", "cancel", "b", "--reason", f"it said {CANARY}"]) == 0
+    assert execute(["audit", "erase", "a", "--reason", f"it said {CANARY}"]) == 0
+    words = ["serve", "token", "create", "--scope", "run", "--name", CANARY]
     assert execute(words) == 0
 
     assert execute(["events", "export", "--all"]) == 0
     told = capsys.readouterr().out
     assert "it said" in told
-    assert SECRET not in told
+    assert CANARY not in told
     dump = io.StringIO()
     with closing(sqlite3.connect(log.removeprefix("sqlite:///"))) as database:
         dump.writelines(database.iterdump())
-    assert SECRET not in dump.getvalue()
-    assert SECRET.encode().hex() not in dump.getvalue().lower()
+    assert CANARY not in dump.getvalue()
+    assert CANARY.encode().hex() not in dump.getvalue().lower()
 
 
 def test_words_are_completed_from_a_configuration_that_cannot_be_resolved(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import tempfile
+import tomllib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caxton_host.config import load
+from caxton_host.config.lines import Lines
 from caxton_host.errors import ConfigError
 
 from .test_load import EXAMPLE
@@ -58,6 +61,32 @@ def load_files(toml: bytes, imported: bytes) -> None:
 def test_damaged_file_is_read_or_refused(at: int, cut: int, put: bytes) -> None:
     data = EXAMPLE.encode()
     load_files(data[:at] + put + data[at + cut :], b'{"mcpServers": {}}')
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    at=st.integers(0, len(EXAMPLE)),
+    cut=st.integers(0, 12),
+    put=st.text("[]{}=,.\"'#\n a1", max_size=6),
+)
+def test_every_key_of_a_sound_file_has_a_line(at: int, cut: int, put: str) -> None:
+    text = EXAMPLE[:at] + put + EXAMPLE[at + cut :]
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return
+    assert {*paths(tree, ())} <= Lines(text).known.keys()
+
+
+def paths(value: object, at: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    items: Iterable[tuple[object, object]] = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value, 1)
+    for key, item in items:
+        yield (*at, str(key))
+        yield from paths(item, (*at, str(key)))
 
 
 @settings(max_examples=200, deadline=None)

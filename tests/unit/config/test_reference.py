@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from caxton_host.config import oauth, servers
+from caxton_host.config import SETTINGS, oauth, servers
+
+from .keys import listing
 
 PAGES = Path(__file__).resolve().parents[3] / "docs" / "reference"
 
@@ -52,3 +54,19 @@ def test_every_key_of_a_tool_stands_on_the_page() -> None:
 
 def test_every_key_of_a_webhook_stands_on_its_page() -> None:
     assert documented("Keys", "webhooks.md") == {*keys("_WEBHOOK")}
+
+
+CONFIGURATION = PAGES / "configuration.md"
+
+
+def test_the_page_of_the_configuration_lists_every_key() -> None:
+    # To fix: python -m tests.unit.config.keys, and put it at the end of the page
+    assert CONFIGURATION.read_text("utf-8").endswith(f"\n\n{listing()}\n")
+
+
+def test_the_page_of_the_configuration_lists_every_variable() -> None:
+    table = CONFIGURATION.read_text("utf-8").partition("| variable |")[2]
+    rows = [line.split("|") for line in table.split("\n\n")[0].splitlines()[2:]]
+    found = {row[1].strip(" `"): row[4].strip(" `") for row in rows}
+    keys = {name: key if "." in key else "" for key, name in SETTINGS.items()}
+    assert found == keys

@@ -178,6 +178,16 @@ def test_variable_that_says_what_cannot_be_is_named(
     assert f"CAXTON_SERVE_{name}" in str(folder.refusal("version = 1"))
 
 
+def test_an_address_from_a_variable_lets_nobody_in_without_a_token(
+    folder: Folder,
+) -> None:
+    folder.environ["CAXTON_SERVE_HOST"] = "192.0.2.1"
+
+    refusal = folder.refusal("[serve]\nallow_unauthenticated = true")
+    assert "CAXTON_SERVE_HOST" in str(refusal)
+    assert folder.load("version = 1").serve.host == "192.0.2.1"
+
+
 def test_no_variable_lets_callers_in_without_tokens(folder: Folder) -> None:
     folder.environ["CAXTON_SERVE_ALLOW_UNAUTHENTICATED"] = "true"
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from caxton_host.core.schemas import bounded
+from caxton_host.core.calls import JSON
+from caxton_host.core.schemas import bounded, untyped
 from caxton_host.errors import BadBytes
 
 
@@ -93,3 +94,59 @@ def test_characters_count_for_patterns_alone() -> None:
     assert bounded(pattern).bears(text)
     assert not bounded({"allOf": [pattern, pattern]}).bears(text)
     assert not bounded({"patternProperties": {"a": {}, "b": {}}}).bears(text)
+
+
+def of(**properties: JSON) -> dict[str, JSON]:
+    return {"type": "object", "properties": properties}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "string"},
+        {"type": ["string", "null"]},
+        {"enum": ["a", "b"]},
+        {"const": 1},
+        {"$ref": "#/$defs/place"},
+        {"anyOf": [{"type": "string"}, {"const": None}]},
+        {"oneOf": [{"type": "string"}, {"$ref": "#/$defs/place"}]},
+        {"allOf": [{"minLength": 1}, {"type": "string"}]},
+        False,
+    ],
+)
+def test_a_property_whose_schema_says_of_what_kind_it_is_has_a_type(
+    schema: JSON,
+) -> None:
+    assert untyped(of(location=schema)) == ()
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        True,
+        {"description": "Where"},
+        {"minLength": 3},
+        {"anyOf": [{"type": "string"}, {"minimum": 1}]},
+        {"allOf": [{"minLength": 1}]},
+        {"anyOf": []},
+    ],
+)
+def test_a_property_that_takes_a_value_of_any_kind_has_none(schema: JSON) -> None:
+    assert untyped(of(location=schema)) == ("location",)
+
+
+def test_properties_without_a_type_are_found_wherever_they_are() -> None:
+    inner = of(x={})
+    schema: JSON = {
+        **of(place=inner, list={"type": "array", "items": {}}, many=[]),
+        "anyOf": [of(way={}), of(way={})],
+        "$defs": {"point": inner},
+        "definitions": [],
+    }
+
+    found = untyped(schema)
+
+    assert found == ("place.x", "list[]", "many", "$defs/point.x", "way")
+    assert untyped({"type": "array", "items": inner}) == ("[].x",)
+    assert untyped(None) == ()

@@ -1,0 +1,134 @@
+"""``caxton config check``: everything that is wrong with the configuration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..core.calls import JSON
+from ..errors import ConfigError, UnsetError, UsageError
+from .exits import USAGE
+from .frame import Frame, as_json
+from .screen import counted, note, plain, say, show
+
+if TYPE_CHECKING:
+    from ..config import Agent, Config
+
+__all__ = ["command"]
+
+
+@click.command("check")
+@click.option(
+    "--allow-unset", is_flag=True, help="Accept environment variables that are unset."
+)
+@as_json
+@click.pass_obj
+@click.pass_context
+def command(ctx: click.Context, frame: Frame, allow_unset: bool, as_json: bool) -> None:
+    """
+    List everything that is wrong with the configuration, with lines and fixes.
+
+    Reads the configuration, the files that it imports, and the modules of agents.
+    Starts no server and connects to nothing. Checks that compare several keys run once
+    each of these keys is right.
+
+    \b
+    Exit codes: 0 nothing is wrong; 2 something is.
+
+    \b
+    Examples:
+      caxton config check
+      caxton config check --allow-unset --json
+    """
+    from ..config import TOP, restart_sections
+
+    frame.here()
+    config, found = _load(frame)
+    unset = [one for one in found if isinstance(one, UnsetError)] if allow_unset else []
+    wrong = [one for one in found if one not in unset]
+    warnings = [*(config.warnings if config else ()), *(str(one) for one in unset)]
+    warnings += [text for one in _agents(config) for text in _untyped(one)]
+    if config and config.path is None:
+        warnings.append("there is no configuration file, so the defaults apply")
+    late = restart_sections()
+    if as_json:
+        show(
+            {
+                "$type": "caxton.config-check/v1",
+                "ok": not wrong,
+                "mistakes": [_document(one) for one in wrong],
+                "warnings": [*warnings],
+                "restart": [*late],
+                "reload": [key for key in TOP if key not in late],
+            }
+        )
+    else:
+        _tell(wrong, warnings, late)
+    if wrong:
+        ctx.exit(USAGE)
+
+
+def _load(frame: Frame) -> tuple[Config | None, Sequence[ConfigError]]:
+    from ..config import load
+
+    path = Path(frame.config) if frame.config else None
+    try:
+        config = load(path, environ=os.environ, cwd=Path.cwd(), store_url=frame.db)
+    except ConfigError as exc:
+        return None, exc.each
+    return config, ()
+
+
+def _agents(config: Config | None) -> Iterable[Agent]:
+    return config.agents.values() if config else ()
+
+
+def _untyped(agent: Agent) -> list[str]:
+    """Return what is odd about the input that others can give to an agent."""
+    from ..core.schemas import untyped
+    from ..manifests import read
+    from ..modules import read_module
+
+    where = f"agents.{agent.name}"
+    schema: JSON = {**(agent.expose.input_schema or {})} or None
+    if schema is None and agent.module:
+        try:
+            manifest = read(read_module(agent.module, agent.limits.module))
+        except UsageError as exc:
+            return [f"{where}.module: {exc}"]
+        schema = manifest.input_schema if manifest else None
+    return [
+        f"{where}: the input_schema says no type of {name}, so a value of any type is "
+        'taken; add type = "string" or another to it'
+        for name in untyped(schema)
+    ]
+
+
+def _document(one: ConfigError) -> dict[str, JSON]:
+    return {
+        "file": one.file or None,
+        "line": one.line,
+        "key": one.key or None,
+        "problem": one.problem,
+        "fix": one.fix,
+    }
+
+
+def _tell(
+    wrong: Sequence[ConfigError], warnings: Sequence[str], late: Sequence[str]
+) -> None:
+    for one in wrong:
+        place = f"{one.file}:{one.line}" if one.line else one.file
+        say(plain(": ".join(filter(None, (place, one.key, one.problem)))))
+        say(f"  To fix: {plain(one.fix)}")
+    for text in warnings:
+        note(f"warning: {text}")
+    note(counted(len(wrong), "mistake"))
+    note(
+        f"a change of {', '.join(late)} takes effect when hosts restart; "
+        "caxton config reload does the rest"
+    )

@@ -1,0 +1,167 @@
+"""What is at the top of ``caxton.toml``: its sections, and who reads each."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote
+
+from ..core.calls import JSON
+from ..core.contexts import RESERVED
+from ..core.places import Places
+from ..core.servers import ServerConfig
+from ..core.templates import texts
+from . import fields as f
+from .agents import DEFS, agent, agent_name
+from .audit import AUDIT
+from .model import ContextVar
+from .schema import STRING, object_, shape_of, shaped
+from .secrets import sounds_secret
+from .serve import serve
+from .servers import disabled, server, server_name, webhook, webhook_name
+from .source import At
+
+__all__ = ["FIXED", "TOP", "json_schema", "passwords", "restart_sections"]
+
+#: What takes effect with the next host: these are opened when a host comes up.
+FIXED = ("store_url", "places", "audit", "telemetry_endpoint", "serve")
+
+_DATABASE_URL = re.compile(r"(?:sqlite|postgresql)(?:\+[a-z0-9_]+)?://.*", re.DOTALL)
+_SQLITE_FILE = re.compile(r"(sqlite(?:\+[a-z0-9_]+)?):///(?!:memory:)([^?]+)(.*)")
+_PROXY = re.compile(r"https?://(?:[^\s/@]+@)?[^\s/@?#]+/?")
+_PASSWORD = re.compile(r"://[^/@:]*:([^/]+)@")
+_TOKEN = re.compile(r"://([^/@:]+)@")
+_PARAMETER = re.compile(r"[?&]([^=&]+)=([^&#]*)")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+
+
+@shaped({"const": 1})
+def _version(value: object, at: At) -> int:
+    if f.number(value, at) != 1:
+        raise at.error("is not known to this version", fix="write version = 1")
+    return 1
+
+
+@shaped(STRING)
+def _store_url(value: object, at: At) -> str:
+    address = f.text(value, at)
+    if not _DATABASE_URL.fullmatch(address):
+        raise at.error(
+            "is no database",
+            fix='write "sqlite:///caxton.db" or "postgresql+psycopg://HOST/NAME"',
+        )
+    _note_password(address, at)
+    if found := _SQLITE_FILE.fullmatch(address):
+        return f"{found[1]}:///{f.resolved(found[2], at)}{found[3]}"
+    return address
+
+
+@shaped(STRING)
+def _proxy(value: object, at: At) -> str:
+    address = f.text(value, at)
+    if not _PROXY.fullmatch(address):
+        raise at.error("is no proxy", fix="write it like: http://HOST:PORT")
+    _note_password(address, at)
+    if token := _TOKEN.search(address):
+        at.source.secrets.note(token[1], "", at)
+    return address
+
+
+def _note_password(address: str, at: At) -> None:
+    for secret in passwords(address):
+        at.source.secrets.note(secret, "", at)
+
+
+def passwords(address: str) -> set[str]:
+    """
+    Return what is secret in the address of a database or of a proxy.
+
+    >>> sorted(passwords("postgresql://me:hunter%202@db/log?sslpassword=3"))
+    ['3', 'hunter 2', 'hunter%202']
+    """
+    found = [match[1] for match in _PASSWORD.finditer(address)]
+    found += [
+        value for name, value in _PARAMETER.findall(address) if sounds_secret(name)
+    ]
+    return {secret for raw in found for secret in (raw, unquote(raw)) if secret}
+
+
+@shaped(shape_of(server))
+def _server(value: object, at: At) -> ServerConfig | None:
+    return None if disabled(value, at) else server(value, at)
+
+
+def _variable_name(name: str, at: At) -> None:
+    if not _VARIABLE.fullmatch(name):
+        raise at.error("is no name of a variable", fix="write it like: customer_id")
+    if name in RESERVED:
+        raise at.error(
+            "is a name that the host gives a value itself", fix="give it another name"
+        )
+
+
+_CONTEXT: f.Fields = {
+    "default": ("default", f.json_value),
+    "required": ("required", f.flag),
+    "private": ("private", f.flag),
+}
+
+
+@shaped(object_(_CONTEXT))
+def _variable(value: object, at: At) -> ContextVar:
+    found: ContextVar = f.tables(_CONTEXT, ContextVar)(value, at)
+    if found.private:
+        for text in texts(found.default):
+            at.source.secrets.note(text, at.name, at)
+    return found
+
+
+@shaped({"type": "integer", "minimum": 1})
+def _some(value: object, at: At) -> int:
+    if (number := f.number(value, at)) < 1:
+        raise at.error("is none", fix="write 1 or more")
+    return number
+
+
+_MCP: f.Fields = {"enabled": ("value", f.flag)}
+
+
+@shaped(object_(_MCP))
+def _mcp(value: object, at: At) -> bool:
+    return bool(f.read(value, _MCP, at).get("value", True))
+
+
+_PLACES: f.Fields = {
+    key: (key, _some) for key in ("runs", "workers", "guests", "compute")
+}
+
+TOP: f.Fields = {
+    "version": ("version", _version),
+    "import": ("imports", f.listed(f.path)),
+    "watch": ("watch", f.flag),
+    "store": ("store_url", f.single({"url": ("value", _store_url)})),
+    "sandbox": ("places", f.tables(_PLACES, Places)),
+    "audit": ("audit", AUDIT),
+    "http": ("proxy", f.single({"proxy": ("value", _proxy)})),
+    "telemetry": ("telemetry_endpoint", f.single({"endpoint": ("value", f.url)})),
+    "mcp": ("mcp", _mcp),
+    "servers": ("servers", f.mapped(_server, server_name)),
+    "webhooks": ("webhooks", f.mapped(webhook, webhook_name)),
+    "serve": ("serve", serve),
+    "context": ("context", f.mapped(_variable, _variable_name)),
+    "agents": ("agents", f.mapped(agent, agent_name)),
+}
+
+
+def restart_sections() -> list[str]:
+    """Return the sections of which a change takes effect when a host restarts."""
+    return [key for key, (attribute, _) in TOP.items() if attribute in FIXED]
+
+
+def json_schema() -> dict[str, JSON]:
+    """Return the JSON Schema of a ``caxton.toml``, for editors."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "caxton.toml",
+        **object_(TOP),
+        "$defs": {**DEFS},
+    }

@@ -76,7 +76,7 @@ def _near(chance: random.Random, value: object) -> object:
 def _shape(chance: random.Random, value: Any) -> object:  # noqa: ANN401 -- of JSON
     """Return the same in another shape: a map for a list, say."""
     if isinstance(value, list):
-        items = value
+        items: list[Any] = value
         texts = {str(item): item for item in items}
         return chance.choice((texts, items[:-1], items * 2, items[::-1], [*texts]))
     if isinstance(value, dict):

@@ -71,7 +71,10 @@ async def test_log_comes_to_the_end_it_had(
         )
     assert found.verdict == log.about["verdict"]
 
-    summary = summarise(run_id, recording.own).to_document()
+    run = summarise(run_id, recording.own)
+    if "waits" not in log.about["summary"]["calls"]:  # Once, such calls did not count.
+        run.calls["total"] -= run.calls.pop("waits")
+    summary = run.to_document()
     assert {key: summary[key] for key in log.about["summary"]} == log.about["summary"]
     for one in recording.own:
         if isinstance(one.event, ToolInvoked):

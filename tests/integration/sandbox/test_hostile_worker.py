@@ -109,7 +109,7 @@ LIES = {
     "ready again": READY,
     "call that is cut off": wire.frame(wire.CALL, 1, b"abc"),
     "name longer than its frame": wire.frame(wire.CALL, 1, struct.pack("<QI", 1, 9)),
-    "params over the limit": wire.call(1, b"echo", bytes(133), 9),
+    "params over the limit": wire.call(1, b"echo", bytes(141), 9),
     "fuel it never had": wire.call(1, b"echo", b"", 1_001),
     "batch over its cap": _header(CAPS[wire.CALLS] + 1, wire.CALLS),
     "log over its cap": _header(CAPS[wire.LOG] + 1, wire.LOG),

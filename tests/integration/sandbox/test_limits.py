@@ -211,7 +211,7 @@ async def test_host_functions_need_nothing_that_confinement_took(
     ending = await execute(sandbox, wasm(body, before=ECHO), door, Limits(params=100))
     assert ending.output == hashlib.shake_256(SEED).digest(8)
     ((_, params, _),) = door.calls
-    assert len(params) == 132
+    assert len(params) == 140
 
 
 async def test_flood_of_empty_batches_ends_by_the_clock(sandbox: WasmSandbox) -> None:

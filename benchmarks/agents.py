@@ -20,8 +20,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from extism.extism import CompiledPlugin, Plugin
-
 from caxton_host import codec
 from caxton_host.building import build_agent, find_shared, new_agent
 from caxton_host.core.limits import Limits
@@ -156,6 +154,11 @@ async def _run(sandbox: WasmSandbox, prepared: Prepared, door: _Door) -> Ending:
 
 
 def _extism(module: bytes, rounds: int) -> Figure:
+    from extism.extism import (  # noqa: PLC0415 -- in an extra
+        CompiledPlugin,
+        Plugin,
+    )
+
     compiled = CompiledPlugin({"wasm": [{"data": module}]}, functions=[])
     took: list[float] = []
     for _ in range(rounds):

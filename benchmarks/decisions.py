@@ -17,11 +17,6 @@ from hashlib import shake_256
 from pathlib import Path
 from typing import Any, cast
 
-import cedarpy
-import cel
-import celpy
-from celpy.adapter import json_to_cel
-
 from caxton_host.core.calls import JSON, Route
 from caxton_host.core.conditions import Conditions
 from caxton_host.core.decisions import Allowed, Attempt, Tally, decide
@@ -228,6 +223,11 @@ def _value(kind: str, parts: tuple[str, ...], number: int) -> JSON:
 
 
 def _engines() -> dict[str, Callable[[], bool]]:
+    import cedarpy  # noqa: PLC0415 -- in an extra
+    import cel  # noqa: PLC0415 -- as above
+    import celpy  # noqa: PLC0415 -- as above
+    from celpy.adapter import json_to_cel  # noqa: PLC0415 -- as above
+
     named = {"server": "github", "tool": "create_issue", **_PARAMS}
     rust = cel.compile(_CEL)
     environment = celpy.Environment()
@@ -260,6 +260,8 @@ def _engines() -> dict[str, Callable[[], bool]]:
 
 def _failing() -> str:
     """Say what becomes of a deny rule whose parameter is not there."""
+    import cedarpy  # noqa: PLC0415 -- in an extra
+
     request = {
         "principal": 'Agent::"a"',
         "action": 'Action::"call"',

@@ -65,6 +65,8 @@ class Accepting:
             named = {offer.server for offer in others}
             self._known |= await self.definitions.accepted(named)
             await self._accept(self._others(others))
+        if offered.unlisted:
+            self._known |= await self.definitions.accepted(offered.unlisted)
         refused = {_target(offer) for offer in self._others(offered.offers)}
         there = {_target(offer) for offer in offered.offers} - refused
         return replace(

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import secrets
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import __version__
@@ -41,6 +44,7 @@ from .telemetry import NoTelemetry, Observed, observe
 from .tooling import LateEras, Tooling, server_names
 
 if TYPE_CHECKING:
+    from .store.marks import Marks
     from .store.sql import SqlStore
     from .store.writer import OnCommit
 
@@ -55,6 +59,8 @@ __all__ = [
     "running",
     "usable_store",
 ]
+
+_log = logging.getLogger("caxton_host")
 
 _NOTHING: Mapping[str, OfHost] = {}
 
@@ -89,6 +95,7 @@ async def running(  # noqa: PLR0913 -- what a host is made of
     load: Callable[[], Config] | None = None,
     served: bool = False,
     kinds: Mapping[str, OfHost] = _NOTHING,
+    compiling: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> AsyncGenerator[Running]:
     """
     Bring up a host, and take it down in the end.
@@ -111,6 +118,8 @@ async def running(  # noqa: PLR0913 -- what a host is made of
             ``telemetry.scrape``.
 
         kinds: What it does besides when it is asked, by kind of request.
+
+        compiling: See `WasmSandbox`.
     """
     redact = Redactor(config.secrets)
     async with contextlib.AsyncExitStack() as stack:
@@ -149,13 +158,14 @@ async def running(  # noqa: PLR0913 -- what a host is made of
                 open_signed(
                     config,
                     Keyring(paths.state),
+                    paths.state,
                     counts.anchor_failed,
                     counts.committed,
                 )
             )
             eras.settle(store)
             sandbox = await stack.enter_async_context(
-                open_sandbox(paths, config.places, counts.worker)
+                open_sandbox(paths, config.places, counts.worker, compiling)
             )
             clock = SystemClock()
             stream = new_stream(clock)
@@ -200,11 +210,14 @@ async def running(  # noqa: PLR0913 -- what a host is made of
 
 
 @contextlib.asynccontextmanager
-async def open_signed(
+async def open_signed(  # noqa: PLR0913 -- what a store takes from the outside
     config: Config,
     signer: Signer,
+    state: Path,
     on_failure: Callable[[], None] = lambda: None,
     on_commit: OnCommit = lambda _seconds, _events, _queued: None,
+    *,
+    accept: bool = False,
 ) -> AsyncGenerator[SqlStore]:
     """
     Open the event store to write, have it signed, and its checkpoints anchored.
@@ -214,12 +227,18 @@ async def open_signed(
 
         signer: Signs them.
 
+        state: See `open_store`.
+
         on_failure: Called after each try to anchor one that failed.
 
         on_commit: Is told of each transaction.
 
+        accept: See `open_store`.
+
     Raises:
         UsageError: See `open_store`.
+
+        LogBrokenError: The same.
     """
     async with contextlib.AsyncExitStack() as stack:
         on_seal: Callable[[Note], None] | None = None
@@ -232,28 +251,53 @@ async def open_signed(
             open_store(
                 config,
                 write=True,
+                state=state,
                 signer=signer,
                 on_seal=on_seal,
                 on_commit=on_commit,
+                accept=accept,
             )
         )
 
 
 @contextlib.asynccontextmanager
-async def open_store(
+async def open_store(  # noqa: PLR0913 -- the same
     config: Config,
     *,
     write: bool,
+    state: Path | None = None,
     signer: Signer | None = None,
     on_seal: Callable[[Note], None] | None = None,
     on_commit: OnCommit = lambda _seconds, _events, _queued: None,
+    accept: bool = False,
 ) -> AsyncGenerator[SqlStore]:
     """
     Open the event store; to write, it is made and migrated as needed.
 
+    In a copy, the runs that went on are suspended first.
+
+    Args:
+        config: Says where it is.
+
+        write: Open it to write.
+
+        state: The folder of the keys, to write: what was signed is remembered there.
+
+        signer: Signs the log.
+
+        on_seal: Is told of each checkpoint.
+
+        on_commit: Is told of each transaction.
+
+        accept: Take a copy too that lacks what was signed on this machine.
+
     Raises:
         UsageError: It cannot be used as it is. Nothing was started.
+
+        LogBrokenError: It lacks what was signed on this machine.
     """
+    if write and state is None:
+        raise TypeError("a store that is written needs the state folder")
     # In a thread: a server that was asked for starts in the meantime.
     store_type = await asyncio.to_thread(_store_type)
     with usable_store():
@@ -265,9 +309,33 @@ async def open_store(
             signer=signer,
             on_seal=on_seal or _ignore,
             on_commit=on_commit,
+            marks=_marks(state) if state else None,
+            accept=accept,
         )
     async with opened as store:
+        if store.copy is not None and state is not None:
+            await _restore(store, state)
         yield store
+
+
+def _marks(state: Path) -> Marks:
+    from .store.marks import Marks  # noqa: PLC0415 -- with the store
+
+    return Marks.of(state)
+
+
+async def _restore(store: SqlStore, state: Path) -> None:
+    """Suspend the runs of a copy; see `SqlStore.restore`."""
+    actor = local_actor()
+    started = host_started(Keyring(state).public_key(), actor)
+    await store.restore(new_stream(SystemClock()), started, actor=actor)
+    _log.warning(
+        "the log is a copy, restored on this machine or opened here for the first "
+        "time: %d unfinished runs are suspended. What they did after it was copied is "
+        "not in it, and may have taken effect. To fix: look at each of them, then "
+        "caxton runs resume --restored RUN",
+        store.restored.runs if store.restored else 0,
+    )
 
 
 def _ignore(_: Note) -> None:
@@ -308,12 +376,15 @@ def usable_store() -> Generator[None]:
 
 @contextlib.asynccontextmanager
 async def open_sandbox(
-    paths: Paths, places: Places, on_worker: Callable[[str], None] = lambda _: None
+    paths: Paths,
+    places: Places,
+    on_worker: Callable[[str], None] = lambda _: None,
+    compiling: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> AsyncGenerator[Sandbox]:
     """
     Bring up the sandbox. This process becomes unreadable to its workers.
 
-    See `WasmSandbox` for *on_worker*.
+    See `WasmSandbox` for *on_worker* and *compiling*.
     """
     from .sandbox import WasmSandbox  # noqa: PLC0415 -- 20 ms
     from .sandbox.confine import harden_host  # noqa: PLC0415 -- 10 ms
@@ -327,6 +398,7 @@ async def open_sandbox(
         guests=places.guests,
         compute=places.compute,
         on_worker=on_worker,
+        compiling=compiling,
     ) as sandbox:
         yield sandbox
 

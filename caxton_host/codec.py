@@ -194,6 +194,8 @@ def load_json(
     """
     Return the value of a JSON text, under the same rules as `decode`.
 
+    Bytes are UTF-8 without a byte order mark: RFC 8259, section 8.1.
+
     >>> load_json(b'{"sky": "clear"}', limit=100)
     {'sky': 'clear'}
 
@@ -205,9 +207,7 @@ def load_json(
     if size > limit:
         raise BadBytes(f"{size} bytes, of {limit} allowed")
     try:
-        if isinstance(data, bytes):
-            data = data.decode(json.detect_encoding(data), "surrogatepass")
-        value = _strict(data)
+        value = _strict(_utf8(data) if isinstance(data, bytes) else data)
     except BadBytes:
         raise
     except (ValueError, RecursionError) as exc:
@@ -233,7 +233,7 @@ def from_json(data: bytes, limit: int, nodes: int = NODES) -> bytes:
     Raises:
         BadBytes: See `load_json`.
     """
-    return encode(load_json(_utf8(data), limit=limit, nodes=nodes))
+    return encode(load_json(data, limit=limit, nodes=nodes))
 
 
 def to_json(data: bytes) -> bytes:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from . import codec
 from .batch import Batch, Watch
 from .core.calls import JSON, OK, Completed, Outcome, ToolCall, reply
+from .core.decisions import may_ever
 from .core.events import LogWritten
 from .core.limits import Limits
 from .core.names import clean_name
@@ -75,8 +76,8 @@ class RunDoor:
 
     async def call(self, name: bytes, params: bytes, fuel: int) -> Answer:
         """Carry out one tool call; see `ports.Door`."""
-        digest = _digest(params, self.limits.params)
-        return await self._carry_out(self._tool_call(name, params, digest, fuel))
+        size, digest = _whole(params, self.limits.params)
+        return await self._carry_out(self._tool_call(name, params, size, digest, fuel))
 
     async def call_many(self, batch: bytes, fuel: int) -> Answer:
         """Carry out a batch of tool calls; see `ports.Door`."""
@@ -86,7 +87,8 @@ class RunDoor:
             return await self._carry_out(self._bad_batch(batch, fuel, str(exc)))
         calls = Batch(self.gateway)
         for name, params in items:
-            call = self._tool_call(name, params, codec.sha256(params), fuel)
+            digest = codec.sha256(params)
+            call = self._tool_call(name, params, len(params), digest, fuel)
             calls.add(call, self._watch(call))
             if len(params) > _LONG:
                 await asyncio.sleep(0)
@@ -155,7 +157,7 @@ class RunDoor:
             journal.apply(event, log.recorded_at)
 
     def _tool_call(
-        self, name: bytes | None, params: bytes, digest: str, fuel: int
+        self, name: bytes | None, params: bytes, size: int, digest: str, fuel: int
     ) -> ToolCall:
         self.calls += 1
         self.recorded += len(params)
@@ -164,6 +166,10 @@ class RunDoor:
             fault = "an item of a batch is [name, params]"
         elif not _NAME.fullmatch(name):
             fault = "a tool name is 1 to 64 of a-z, A-Z, 0-9, _ and -"
+            if exposed := self._exposed(name):
+                fault += f"; that tool is called {exposed} here"
+        elif size > self.limits.params:
+            fault = f"params: {_beyond(size, self.limits.params)} by limits.params"
         else:
             try:
                 decoded = codec.decode_map(params, limit=self.limits.params)
@@ -175,20 +181,31 @@ class RunDoor:
             params=decoded,
             digest=digest,
             fuel=fuel,
-            size=len(params),
+            size=size,
             fault=fault,
             over=self._over(),
         )
+
+    def _exposed(self, name: bytes) -> str | None:
+        """Return what a tool is called that is named by its path, if it is granted."""
+        for exposed, route in self.gateway.routes.items():
+            path = f"{route.server}/{route.tool}"
+            if path.encode() == name and may_ever(self.gateway.grant, route):
+                return exposed
+        return None
 
     def _bad_batch(self, batch: bytes, fuel: int, fault: str) -> ToolCall:
         """Return the one attempt that a batch is of which no item can be read."""
         self.calls += 1
         self.recorded += len(batch)
+        size, digest = _whole(batch, codec.BATCH_BYTES)
+        if size > codec.BATCH_BYTES:
+            fault = _beyond(size, codec.BATCH_BYTES)
         return ToolCall(
             number=self.calls,
             name=BATCH,
             params=None,
-            digest=_digest(batch, codec.BATCH_BYTES),
+            digest=digest,
             fuel=fuel,
             fault=f"batch: {fault}",
             over=self._over(),
@@ -208,9 +225,15 @@ def _apart(outcome: Outcome) -> int:
     return sum(size for size in sizes if isinstance(size, int))
 
 
-def _digest(data: bytes, limit: int) -> str:
-    """Return the digest of a guest's bytes. More than *limit* arrive cut, with it."""
-    return data[-32:].hex() if len(data) > limit else codec.sha256(data)
+def _whole(data: bytes, limit: int) -> tuple[int, str]:
+    """Return size and digest of a guest's bytes; more than *limit* arrive cut."""
+    if len(data) <= limit:
+        return len(data), codec.sha256(data)
+    return int.from_bytes(data[-40:-32]), data[-32:].hex()
+
+
+def _beyond(size: int, limit: int) -> str:
+    return f"{size} bytes, of {limit} allowed"
 
 
 def output_value(raw: bytes | None, limits: Limits) -> tuple[JSON, str]:

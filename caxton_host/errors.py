@@ -8,6 +8,7 @@ Every exception raised on purpose, and whose fault each is.
         * `ConditionError` -- a condition on parameters cannot be
         * `ModuleRefused` -- the sandbox does not take this module
         * `NotFoundError` -- no such run, agent, server or tool
+        * `RestoredError` -- the run waits for a person since its log was restored
         * `NotKeptError` -- the log was told not to keep what is needed
     * `BadBytes` -- bytes from outside are not what they must be
     * `NondeterminismError` -- replay and log disagree; the run stops
@@ -17,6 +18,8 @@ Every exception raised on purpose, and whose fault each is.
         * `LeaseLost` -- another host drives the run now; this one lets go of it
         * `LogBrokenError` -- what is stored is not what was written
         * `LogMovedError` -- what would be stored would not be found again
+            * `LogSetBackError` -- what was stored is not there any more
+        * `ReadOnlyError` -- nothing can be stored, until the database is another
     * `BusyError` -- a host has as many runs as it takes, or drives the run already
         * `OverloadedError` -- it may be tried again later
     * `ForbiddenError` -- whoever asks may not
@@ -131,6 +134,17 @@ class NotKeptError(UsageError):
         self.call = call
 
 
+class RestoredError(UsageError):
+    """The run is suspended since its log was restored, until a person resumes it."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(
+            f"run {run_id} is suspended, for its log was restored from a copy: calls "
+            "that it made after the copy are not in the log, and may have taken effect",
+            fix=f"find out what it did, then: caxton runs resume --restored {run_id}",
+        )
+
+
 class BadBytes(CaxtonError):  # noqa: N818 -- says what is bad
     """Bytes from outside break a bound or a rule of their format."""
 
@@ -215,6 +229,14 @@ class LogBrokenError(StoreError):
 
 class LogMovedError(StoreError):
     """The file of the log is not where it was opened. Nothing is written to it."""
+
+
+class LogSetBackError(LogMovedError):
+    """The server of the log lacks what was committed. Nothing is written to it."""
+
+
+class ReadOnlyError(StoreError):
+    """The database takes no writes, as a standby does not."""
 
 
 class BusyError(CaxtonError):

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import IO, NoReturn, cast
 
 from .codec import decode_trusted
 from .core.audit import Chains, Fault, Signer, Verdict
@@ -20,12 +20,15 @@ from .core.bundle import (
     MAX_LINE,
     Bundle,
     Earlier,
+    Erasure,
     Part,
     Sealed,
     parse_bundle,
 )
+from .core.calls import JSON
+from .core.chain import envelope, event_hash, payload_digest
 from .core.checkpoint import Note, parse_note
-from .core.events import Event, Recorded, RunStarted
+from .core.events import Event, Recorded, RunErased, RunStarted
 from .core.names import RUN
 from .core.payloads import from_payload
 from .core.tree import inclusion, is_consistent
@@ -87,8 +90,10 @@ def check_bundle(
             check.outside(other, note, trusted)
     for part, events in zip(header.parts, bundle.events, strict=True):
         check.part(part, events, note)
+    check.erasures(note)
     if own and not check.faults and not check.chains.faults:
         check.lineage()
+        check.erased()
     return Verdict(
         streams=check.chains.streams,
         events=check.chains.events,
@@ -171,6 +176,39 @@ class _Check:
                 part,
             )
 
+    def erasures(self, note: Note | None) -> None:
+        """Check that what is missing is of a stream with an erasure in the log."""
+        chains, known = self.chains, dict[str, int]()
+        for part, event in zip(
+            self.bundle.header.parts, self.bundle.erasures, strict=True
+        ):
+            if part.erased is None or event is None:
+                continue
+            gone = chains.erased.get(part.stream)
+            known[part.stream] = gone.last if gone else part.events
+            if note is not None and not _holds(note, part.index, part.erased, event):
+                self.fault(
+                    "payload", "the log does not hold what records its erasure", part
+                )
+        chains.refuse_restored(known)
+        chains.excuse(known)
+
+    def erased(self) -> None:
+        """Check that each erasure is of its stream, and of as many events."""
+        for part, event in zip(
+            self.bundle.header.parts, self.bundle.erasures, strict=True
+        ):
+            if event is None or event.payload is None:
+                continue
+            known = _payload(event.payload, {})
+            total, count = self.chains.erased[part.stream].total, known.get("events")
+            if (
+                known.get("run") != part.stream.removeprefix(RUN)
+                or type(count) is not int
+                or min(count, part.events) != total
+            ):
+                self.fault("payload", "its erasure is of something else", part)
+
     def lineage(self) -> None:
         """
         Check that each stream goes on where the one before it was left.
@@ -197,22 +235,55 @@ class _Check:
             return None  # erased: nothing says that it was forked
         if first.type != RunStarted.__name__ or first.payload is None:
             return False
-        return decode_trusted(first.payload).get("forked_from")
+        return _payload(first.payload, {"forked_from": False}).get("forked_from")
+
+
+def _payload(data: bytes, otherwise: Mapping[str, JSON]) -> Mapping[str, JSON]:
+    """Return the map that a signed payload is, or *otherwise*."""
+    try:
+        known = decode_trusted(data)
+    except (ValueError, TypeError, RecursionError):
+        return otherwise
+    return cast("Mapping[str, JSON]", known) if isinstance(known, dict) else otherwise
+
+
+def _holds(note: Note, after: int, place: Erasure, event: Sealed) -> bool:
+    """Return whether the log has *event* there, as it is, behind the leaf *after*."""
+    try:
+        head = envelope(place.stream, event.seq, *_envelope(event))
+        digest = payload_digest(event.salt or b"", event.payload or b"")
+    except ValueError:
+        return False
+    checkpoint = note.checkpoint
+    return (
+        event.type == RunErased.__name__
+        and place.index > after
+        and digest == event.digest
+        and event_hash(place.previous, head, digest) == event.hash
+        and inclusion(event.hash, place.index, checkpoint.size, place.proof)
+        == checkpoint.root
+    )
 
 
 def _row(stream: str, event: Sealed) -> tuple[object, ...]:
     return (
         stream,
         event.seq,
+        *_envelope(event),
+        event.digest,
+        event.hash,
+        event.salt,
+        event.payload,
+    )
+
+
+def _envelope(event: Sealed) -> tuple[str, int, int, str | None, str | None]:
+    return (
         event.type,
         event.schema_version,
         event.recorded_at,
         event.trace_id,
         event.span_id,
-        event.digest,
-        event.hash,
-        event.salt,
-        event.payload,
     )
 
 

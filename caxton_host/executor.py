@@ -15,7 +15,13 @@ from functools import partial
 from .approving import still_waiting
 from .core.approvals import lapsed
 from .core.calls import JSON, Route
-from .core.catalogue import Offered, catalogue_for, pinned, routes_from_payload
+from .core.catalogue import (
+    Offered,
+    catalogue_for,
+    pinned,
+    reaching,
+    routes_from_payload,
+)
 from .core.contexts import merged
 from .core.events import (
     ApprovalDecided,
@@ -36,7 +42,7 @@ from .core.runs import ENDS
 from .drive import Driver
 from .errors import NotKeptError, Suspend
 from .gateway import Gateway
-from .manifests import check_input
+from .manifests import read
 from .ports import (
     Clock,
     EventLog,
@@ -135,8 +141,7 @@ class Executor:
         request = replace(request, limits=limits, context=context)
         setting = self._setting(prepared, offered, self.redact.value(found.record))
         started = started_as(request, setting, catalogue, self.redact)
-        manifest = check_input(request.module, started.input)
-        execution = start_of(run_id, started, manifest, request.trace)
+        execution = start_of(run_id, started, read(request.module), request.trace)
         with self.telemetry.run(execution) as span:
             definitions = {
                 offer.definition_sha256: offer.definition
@@ -149,7 +154,7 @@ class Executor:
                 log,
                 tools,
                 request.grant,
-                catalogue.routes,
+                reaching(catalogue.routes, started.unlisted, offered),
                 Journal(),
                 request.limits,
                 catalogue.schemas,
@@ -216,7 +221,7 @@ class Executor:
                 log,
                 tools,
                 Grant.from_payload(started.grants),
-                pinned(started.catalogue, offered),
+                reaching(pinned(started.catalogue, offered), started.unlisted, offered),
                 journal,
                 limits,
                 schemas_of(guest),
@@ -272,7 +277,9 @@ class Executor:
                     log,
                     tools,
                     request.grant,
-                    pinned(before.catalogue, offered),
+                    reaching(
+                        pinned(before.catalogue, offered), before.unlisted, offered
+                    ),
                     recording.journal(compare_fuel=True),
                     parent.limits,
                     schemas_of(guest),
@@ -285,6 +292,7 @@ class Executor:
     async def _offered_again(self, tools: ToolClient, started: RunStarted) -> Offered:
         """Return what the servers of a recorded run offer now."""
         named = {r.server for r in routes_from_payload(started.catalogue).values()}
+        named.update(map(str, started.unlisted))
         return await tools.offered([name for name in self.servers if name in named])
 
     def _setting(
@@ -299,6 +307,7 @@ class Executor:
             host=self.stream,
             seed=self.entropy(32),
             resources=resources,
+            unlisted=offered.unlisted,
         )
 
     def _gateway(  # noqa: PLR0913, PLR0917 -- what tells one run from another

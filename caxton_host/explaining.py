@@ -17,7 +17,7 @@ from .core.events import ApprovalRequested, Recorded, ToolInvoked
 from .core.grants import Grant
 from .core.judging import ALLOWED, ASKS, Explanation, explain
 from .core.payloads import outcome_of
-from .core.remedies import remedy
+from .core.remedies import remedy, unoffered
 from .core.schemas import Mismatch
 from .errors import NotFoundError, UsageError
 from .ports import Store
@@ -60,6 +60,8 @@ class Call:
         explained: What the recorded grants say of it.
 
         tally: What the run had done by then.
+
+        unoffered: What to look at if it was granted, but not offered to the run.
     """
 
     run_id: str
@@ -69,6 +71,7 @@ class Call:
     outcome: Outcome | None
     explained: Explanation
     tally: Tally
+    unoffered: str | None = None
 
     @property
     def verdict(self) -> str:
@@ -96,7 +99,7 @@ class Call:
         """What would allow it, to paste; nothing if the grants are not the reason."""
         if self.verdict != self.explained.code:
             return None
-        return remedy(self.agent, self.explained, self.tally)
+        return self.unoffered or remedy(self.agent, self.explained, self.tally)
 
 
 async def checks_of(recording: Recording, store: Store, config: Config) -> Checks:
@@ -177,14 +180,17 @@ def _call(
         refused=_refused(outcome),
     )
     tally = recording.until(intent.seq - 1).journal().tally
+    started = recording.started
+    grant = Grant.from_payload(started.grants)
     return Call(
         run_id=recording.run_id,
-        agent=recording.started.agent,
+        agent=started.agent,
         seq=intent.seq,
         invoked=invoked,
         outcome=outcome,
-        explained=explain(Grant.from_payload(recording.started.grants), attempt, tally),
+        explained=explain(grant, attempt, tally),
         tally=tally,
+        unoffered=None if route else unoffered(invoked.name, started.servers, grant),
     )
 
 
@@ -222,7 +228,8 @@ def _ending(outcome: Outcome | None) -> str:
     if outcome is None:
         return "in doubt"
     if isinstance(outcome, Completed):
-        return f"{'tool error' if outcome.is_error else 'ok'}: {outcome.message}"
+        how = "tool error" if outcome.is_error else "ok"
+        return f"{how}{', cached' if outcome.cached else ''}: {outcome.message}"
     if isinstance(outcome, Failed):
         how = f"failed ({outcome.kind}, sent {outcome.sent})"
         return f"{how}: {outcome.message}"

@@ -25,7 +25,8 @@ log and the tools it is given refuse everything else.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import assert_never
@@ -56,7 +57,7 @@ from .core.payloads import settled
 from .core.terms import Terms
 from .errors import LeaseLost, RunStopped, StoreError, ToolError
 from .judge import NOWHERE, Judge
-from .ports import EventLog, ToolClient, ToolRequest
+from .ports import Asker, EventLog, ToolClient, ToolRequest
 from .progress import Reports, unwatched
 from .reserving import Judged, Out
 
@@ -75,13 +76,28 @@ async def _at_once(_: float) -> None:
 
 @dataclass(slots=True)
 class _Sends:
-    """How often a call was sent, whoever wanted it."""
+    """
+    How often a call was sent, whoever wanted it.
+
+    Attributes:
+        began: When it was first sent by this process, in microseconds since 1970.
+
+        sent: Whether any of the sends that are over may have reached the server.
+
+        queued: The next one waits for its turn.
+    """
 
     attempt: int
+    began: int
+    sent: Sent
+    queued: bool = False
 
-    def counted(self, done: Completed) -> Completed:
-        """Return an answer that knows how often it was asked for."""
-        return done if self.attempt == 1 else replace(done, attempts=self.attempt)
+    def counted(self, done: Completed, now: int) -> Completed:
+        """Return an answer with the number and the duration of all attempts."""
+        if self.attempt == 1:
+            return done
+        took = max(now - self.began, done.duration_us)
+        return replace(done, attempts=self.attempt, duration_us=took)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,18 +208,17 @@ class Gateway(Judge):
         It is sent again as often as its route says. Each time is recorded first.
         """
         route = self.routes[call.name]
-        sent: Sent = "no" if attempt == 1 else "unknown"
-        sends = _Sends(attempt)
+        sends = _Sends(attempt, self.now(), "no" if attempt == 1 else "unknown")
         for tries in count(1):
             try:
                 done = await self._send(call, route, sends, terms)
             except ToolError as exc:
-                sent = likelier(sent, exc.sent)
+                sends.sent = sent = likelier(sends.sent, exc.sent)
                 if not route.retry.again(route.effect, exc.kind, sent, sends=tries):
                     return self._failed(route, exc, sent, terms)
             else:
-                return self._taken(route, sends.counted(done), terms)
-            await self._send_again(call, route, sends, tries, sent)
+                return self._taken(route, sends.counted(done, self.now()), terms)
+            await self._send_again(call, route, sends, tries)
         raise AssertionError  # pragma: no cover -- the loop returns or raises
 
     async def _send(
@@ -218,6 +233,13 @@ class Gateway(Judge):
             quiet=quiet,
         )
         self._check_lease(call)
+
+        @contextmanager
+        def queued() -> Generator[None]:
+            sends.queued = True
+            yield  # If its turn never comes, it stays so.
+            sends.queued = False
+            self._check_lease(call)
 
         async def asked_for() -> None:
             await self._record_send(call, sends, "input")
@@ -234,7 +256,10 @@ class Gateway(Judge):
             attempt=sends.attempt,
             timeout=terms.timeout,
             quiet=quiet,
+            guessed=route.guessed,
+            asker=self._asker(call) if route.effect == "read" else None,
             on_progress=reports.take,
+            queued=queued,
             on_resend=asked_for,
         )
         try:
@@ -243,11 +268,19 @@ class Gateway(Judge):
             raise
         except BaseException:
             # The run is stopped while the tool works: closed, so that an open
-            # call means one thing only, and its effect is left open.
-            self.stop(call, "unknown")
+            # call means one thing only, and its effect is left open if it was sent.
+            self.stop(call, sends.sent if sends.queued else "unknown")
             raise
         finally:
             reports.end()
+
+    def _asker(self, call: ToolCall) -> Asker:
+        today = self.journal.today
+        return Asker(
+            agent=self.agent,
+            grants=(self.grant,) if today is None else (self.grant, today),
+            params_sha256=call.digest,
+        )
 
     def _check_lease(self, call: ToolCall) -> None:
         if not self.log.holds():
@@ -258,7 +291,7 @@ class Gateway(Judge):
             )
 
     async def _send_again(
-        self, call: ToolCall, route: Route, sends: _Sends, tries: int, sent: Sent
+        self, call: ToolCall, route: Route, sends: _Sends, tries: int
     ) -> None:
         """Make durable that a call is sent once more, when its time has come."""
         key = idempotency_key(self.run_id, call.number)
@@ -269,7 +302,7 @@ class Gateway(Judge):
             raise
         except BaseException:
             # The run is stopped between two sends: what is known is of the first.
-            self.stop(call, sent)
+            self.stop(call, sends.sent)
             raise
 
     async def _record_send(self, call: ToolCall, sends: _Sends, reason: str) -> None:
@@ -287,14 +320,14 @@ class Gateway(Judge):
         return Failed(kind=exc.kind, sent=sent, message=text, code=code)
 
     def _taken(self, route: Route, done: Completed, terms: Terms) -> Completed | Failed:
-        done = terms.conceal(done, route.server)
+        done = terms.conceal(done)
         most = min(self.max_result, terms.max_result or self.max_result)
         if done.bytes > most:
             if route.over_limit == "cut":
-                return shortened(done, most)
+                return route.shown(shortened(done, most))
             text = f"the answer has {done.bytes} bytes, of {most} allowed"
             return Failed(kind="too_large", sent="yes", message=text)
-        return done
+        return route.shown(done)
 
     def stop(self, call: ToolCall, sent: Sent, *before: Event) -> None:
         """Close a call whose run is stopped, unless another host goes on with that."""

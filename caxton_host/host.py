@@ -17,17 +17,18 @@ from dataclasses import dataclass, field, replace
 
 from .admission import Admission
 from .core.calls import JSON
+from .core.catalogue import shown
 from .core.events import RunStarted
 from .core.grants import Grant
 from .core.names import stream_of, uuid7
 from .core.resolution import GiveResult, Resolution, recorded_as
 from .core.templates import texts
 from .core.terms import Terms
-from .errors import UsageError
+from .errors import RestoredError, UsageError
 from .executor import Executor, unwatched
 from .ports import RunScope, ToolSource
 from .recording import Recording
-from .starts import ForkRequest, RunRequest
+from .starts import ForkRequest, RunRequest, check_request
 
 __all__ = ["ForkRequest", "Host", "RunRequest", "unwatched"]
 
@@ -91,6 +92,7 @@ class Host(Executor):
         )
         with self.admission, self._keeping(run_id):
             scope = self._scope(given, request.private)
+            check_request(request, self.redact)
             async with self.tools.open(scope) as tools:
                 await self.begin(scope, request, tools, on_started, ahead=ahead)
         return run_id
@@ -108,6 +110,7 @@ class Host(Executor):
         reason: str = "requested",
         private: Mapping[str, JSON] | None = None,
         on_started: Callable[[str], None] | None = None,
+        restored: bool = False,
     ) -> None:
         """
         Take over a run that no host drives, and see it to its end.
@@ -129,10 +132,14 @@ class Host(Executor):
 
             on_started: Called with the run's id once it is ours.
 
+            restored: A person wants it to go on although its log is a copy.
+
         Raises:
             NotFoundError: There is no such run.
 
             UsageError: It has ended.
+
+            RestoredError: Its log is a copy, and nobody said *restored*.
 
             NotKeptError: The log keeps a digest of an answer that the guest would
                 have to get once more. No event was written.
@@ -151,6 +158,8 @@ class Host(Executor):
         """
         with self.admission, self._keeping(run_id):
             recording = await self._unended(run_id)
+            if recording.is_restored and not restored:
+                raise RestoredError(run_id)
             scope = self._scope(_scope(run_id, recording.started), private or {})
             async with self.tools.open(scope) as tools:
                 await self.go_on(recording, tools, actor, grant, reason, on_started)
@@ -246,8 +255,9 @@ class Host(Executor):
         if isinstance(resolution, GiveResult):
             grant = Grant.from_payload(recording.started.grants)
             terms = Terms.of_call(invoked, grant, None)
-            given = terms.conceal(resolution.completed, invoked.server)
-            resolution = GiveResult(given)
+            given = terms.conceal(resolution.completed)
+            catalogue = recording.started.catalogue
+            resolution = GiveResult(shown(catalogue, invoked.name, given))
         events = recorded_as(
             invoked.call, resolution, actor, reason, journal.open_calls
         )

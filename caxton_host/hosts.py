@@ -97,7 +97,7 @@ def asked_of(hosts: Sequence[str], only: str | None) -> Sequence[str]:
         return hosts
     if only not in hosts:
         names = ", ".join(hosts)
-        see = f"name one of: {names}" if names else "leave out --host: none is up"
+        see = f"name one of: {names}" if names else "leave out --only: none is up"
         raise NotFoundError(f"no host {only!r} is up", fix=see)
     return [only]
 

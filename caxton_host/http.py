@@ -35,7 +35,7 @@ __all__ = ["Client", "Lost", "NoTls", "Response", "Stream", "is_public"]
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 _REDIRECTS = range(300, 400)
-_CONNECTIONS, _IDLE, _IDLE_SECONDS = 32, 16, 30.0
+_IDLE, _IDLE_SECONDS = 16, 30.0
 
 _NEXT_ADDRESS_AFTER = 3.0
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
@@ -113,6 +113,9 @@ class Client:
             proxy looks hosts up itself, so it has to judge their addresses.
 
         trace_context: Gives the headers that tell a request's span: W3C's.
+
+        connections: How many there are at a time. A request that waits for one does
+            so within its timeout.
     """
 
     def __init__(
@@ -120,8 +123,10 @@ class Client:
         *,
         proxy: str | None = None,
         trace_context: Callable[[], Mapping[str, str]] = dict,
+        connections: int = 32,
     ) -> None:
         self._proxy = proxy
+        self._connections = connections
         self._trace_context = trace_context
         self._clients: dict[tuple[bool, bool], httpx.AsyncClient] = {}
 
@@ -260,7 +265,10 @@ class Client:
         if client is None:
             client = self._clients[key] = httpx.AsyncClient(
                 transport=_Transport(
-                    secure=key[0], allow_private=allow_private, proxy=self._proxy
+                    secure=key[0],
+                    allow_private=allow_private,
+                    proxy=self._proxy,
+                    connections=self._connections,
                 ),
                 trust_env=False,
                 follow_redirects=False,
@@ -447,12 +455,14 @@ def _judge(host: str, addresses: Iterable[str]) -> None:
 class _Transport(httpx.AsyncHTTPTransport):
     """httpx's own over a pool of ours: its arguments do not reach the look-up."""
 
-    def __init__(self, *, secure: bool, allow_private: bool, proxy: str | None) -> None:
+    def __init__(
+        self, *, secure: bool, allow_private: bool, proxy: str | None, connections: int
+    ) -> None:
         network = _Network(allow_private=allow_private or proxy is not None)
         through = httpx.Proxy(proxy) if proxy else None
         bounds: dict[str, Any] = {
             "ssl_context": _tls() if secure else None,
-            "max_connections": _CONNECTIONS,
+            "max_connections": connections,
             "max_keepalive_connections": _IDLE,
             "keepalive_expiry": _IDLE_SECONDS,
             "network_backend": network,

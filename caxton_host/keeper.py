@@ -124,7 +124,7 @@ def _write_privately(path: Path, data: bytes) -> None:
 async def keeping(config: Config, paths: Paths) -> AsyncGenerator[Keeper]:
     """Open the event store to look after it, and sign what was done."""
     keys = Keyring(paths.state)
-    async with open_signed(config, keys) as store:
+    async with open_signed(config, keys, paths.state) as store:
         yield Keeper(
             store=store,
             keys=keys,

@@ -52,9 +52,9 @@ def read(module: bytes) -> Manifest | None:
         ) from None
 
 
-def check_input(module: bytes, value: JSON) -> Manifest | None:
+def check_input(module: bytes, value: JSON) -> None:
     """
-    Let a run begin with *value*, or say why not. Returns the manifest.
+    Let a run begin with *value*, or say why not.
 
     Args:
         module: What is to run. Without a manifest, or without a schema in it, it
@@ -68,7 +68,7 @@ def check_input(module: bytes, value: JSON) -> Manifest | None:
     """
     manifest = read(module)
     if manifest is None or manifest.input_schema is None:
-        return manifest
+        return
     try:
         wrong = mismatch(manifest.input_schema, value)
     except BadBytes as exc:
@@ -81,7 +81,6 @@ def check_input(module: bytes, value: JSON) -> Manifest | None:
             f"the input is not what the agent takes: {wrong}",
             fix="pass what input_schema asks for; caxton agent inspect shows it",
         )
-    return manifest
 
 
 def output_mismatch(module: bytes, value: JSON) -> str:

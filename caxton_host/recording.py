@@ -20,13 +20,14 @@ from .core.events import (
     Recorded,
     RunResumed,
     RunStarted,
+    RunSuspended,
 )
 from .core.forks import MAX_LINEAGE, Inherited, prefix
 from .core.grants import Grant
 from .core.journal import Journal
 from .core.limits import Limits
 from .core.names import run_of, stream_of
-from .core.runs import ENDS, GOING_ON
+from .core.runs import ENDS, GOING_ON, RESTORED
 from .errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
 from .ports import Guest, Streams
 
@@ -116,6 +117,12 @@ class Recording:
     def end(self) -> Recorded | None:
         """The event that ended the run, if it has ended."""
         return None if self.state in GOING_ON else self.latest
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether it waits for a person since its log was restored from a copy."""
+        last = self.latest.event
+        return isinstance(last, RunSuspended) and last.reason == RESTORED
 
     def check_unended(self) -> None:
         """

@@ -22,10 +22,12 @@ from typing import TypeAlias
 from .actor import local_actor
 from .config import FIXED, Config
 from .core.calls import JSON
-from .core.events import ConfigLoaded, Event
+from .core.events import ConfigLoaded, Event, GrantChanged
+from .core.grants import Grant
 from .core.runs import Request
 from .errors import CaxtonError
 from .generations import Generations
+from .starts import grants_digest
 
 __all__ = ["EVERY", "Reloader"]
 
@@ -78,6 +80,8 @@ class Reloader:
         path = config.path
         name = path.name if path else ""
         self.on_event(ConfigLoaded(path=name, sha256=config.sha256, actor=actor))
+        for event in _grants_changed(before, config, actor):
+            self.on_event(event)
         late = [key for key in FIXED if getattr(config, key) != getattr(before, key)]
         left = f"; {', '.join(late)} with the next host" if late else ""
         outcome = f"generation {self.tools.number}{left}"
@@ -125,6 +129,20 @@ class Reloader:
             )
             return False
         return True
+
+
+def _grants_changed(
+    before: Config, now: Config, actor: dict[str, JSON]
+) -> Iterable[GrantChanged]:
+    for agent in sorted(before.agents.keys() | now.agents.keys()):
+        former, new = (
+            grants_digest(one.agents[agent].grant if agent in one.agents else Grant())
+            for one in (before, now)
+        )
+        if former != new:
+            yield GrantChanged(
+                agent=agent, actor=actor, grants_sha256=new, former_sha256=former
+            )
 
 
 def _plain(config: Config) -> Config:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 
 from .codec import load_json
 from .core.calls import JSON, Completed
 from .core.events import ToolInvoked
 from .core.messages import pick_message, summary
 from .core.redact import Redactor
-from .core.servers import ServerConfig, ToolOptions
+from .core.servers import ToolOptions
 from .errors import BadBytes, ToolError
 
 __all__ = ["answered", "completed"]
@@ -21,7 +21,7 @@ _ENVELOPE = frozenset({"isError", "resultType", "_meta"})
 def answered(
     result: dict[str, JSON],
     call: ToolInvoked | None,
-    servers: Mapping[str, ServerConfig],
+    options: Callable[[str, str], ToolOptions],
     redact: Redactor,
     *,
     size: int,
@@ -29,13 +29,22 @@ def answered(
     """
     Return what somebody else says that a *call* came to; see `completed`.
 
+    Args:
+        result: A ``CallToolResult``.
+
+        call: The call, if it is known.
+
+        options: Returns the operator's word about a tool of a server.
+
+        redact: Takes secrets out of it.
+
+        size: Of the result, in bytes.
+
     Raises:
         ToolError: It is no answer.
     """
-    options, tool = ToolOptions(), (call and call.tool) or "the tool"
-    if call and (server := servers.get(call.server or "")):
-        options = server.tools.get(call.tool or "", options)
-    return completed(result, tool, options, redact, size=size)
+    server, tool = (call and call.server) or "", (call and call.tool) or "the tool"
+    return completed(result, tool, options(server, tool), redact, size=size)
 
 
 def completed(  # noqa: PLR0913 -- what came, and how it is to be told
@@ -104,6 +113,9 @@ def _message(data: dict[str, JSON], tool: str, options: ToolOptions) -> str:
             and (picked := pick_message(source, field, template)) is not None
         ):
             return picked
+        if options.reply == "message":
+            # The text may be all of the data, of which nobody is to have more.
+            return summary(tool, data)
     if text:
         return text
     return summary(tool, data)

@@ -255,7 +255,12 @@ class Service:
         return (await self.row(who, run_id)).state
 
     async def resume(
-        self, who: Principal, run_id: str, ticket: Ticket | None = None
+        self,
+        who: Principal,
+        run_id: str,
+        ticket: Ticket | None = None,
+        *,
+        restored: bool = False,
     ) -> None:
         """
         Let a run go on in the background; return once it does.
@@ -267,10 +272,15 @@ class Service:
 
             ticket: Its place in the line, if it was taken before.
 
+            restored: *who* may decide, and wants it to go on although its log is a
+                copy.
+
         Raises:
             NotFoundError, ForbiddenError: It is not to be resumed by *who*.
 
             UsageError: It has ended, or its agent is not configured any more.
+
+            RestoredError: Its log is a copy, and *restored* is not said.
 
             Suspend: It waits for a person.
 
@@ -279,7 +289,11 @@ class Service:
         row = await self._own(who, run_id)
         if not who.reaches(row.agent):
             raise _forbidden("the agent of this run is not one of yours")
-        driving = self._resuming(row.run_id, row.agent, who.actor, "requested")
+        if restored:
+            await self._allowed(who, "decide", run_id)
+        driving = self._resuming(
+            row.run_id, row.agent, who.actor, "requested", restored=restored
+        )
         ticket = ticket or self.line.take(who.key)
         await self.background.begin(run_id, ticket, driving)
 
@@ -429,7 +443,13 @@ class Service:
             )
 
     def _resuming(
-        self, run_id: str, name: str, actor: dict[str, JSON], reason: str
+        self,
+        run_id: str,
+        name: str,
+        actor: dict[str, JSON],
+        reason: str,
+        *,
+        restored: bool = False,
     ) -> Driving:
         agent = self.config().agents.get(name)
         if agent is None:
@@ -447,6 +467,7 @@ class Service:
                 reason=reason,
                 private=private,
                 on_started=begun,
+                restored=restored,
             )
 
         return driving

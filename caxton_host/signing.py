@@ -25,9 +25,20 @@ from .errors import ConfigError
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-__all__ = ["Judged", "Keyring", "Rotation", "Signer", "judge", "secret", "verifies"]
+__all__ = [
+    "Judged",
+    "Keyring",
+    "Rotation",
+    "Signer",
+    "judge",
+    "opened",
+    "sealed",
+    "secret",
+    "verifies",
+]
 
 _SIZE = 32
+_NONCE = 12
 _PRIVATE = 0o600
 
 #: Whose a note is: a trusted key's, no trusted key's, or falsely a trusted key's.
@@ -187,6 +198,25 @@ def judge(note: Note, trusted: Iterable[bytes]) -> Judged:
                 return "forged"
             signed = "trusted"
     return signed
+
+
+def sealed(key: bytes, data: bytes) -> bytes:
+    """Return *data* so that only `opened` with the same key of 32 bytes reads it."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 -- 40 ms
+
+    nonce = secrets.token_bytes(_NONCE)
+    return nonce + AESGCM(key).encrypt(nonce, data, None)
+
+
+def opened(key: bytes, box: bytes) -> bytes | None:
+    """Return what was `sealed`, or ``None`` if nothing was with that key."""
+    from cryptography.exceptions import InvalidTag  # noqa: PLC0415 -- 40 ms
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 -- 40 ms
+
+    try:
+        return AESGCM(key).decrypt(box[:_NONCE], box[_NONCE:], None)
+    except (InvalidTag, ValueError):
+        return None
 
 
 def verifies(public_key: bytes, signature: bytes, data: bytes) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from . import codec
 from .core.calls import JSON, Completed
-from .core.catalogue import Catalogue
+from .core.catalogue import Catalogue, shown
 from .core.contexts import BUILT_IN, prompted
 from .core.events import Event, RunStarted
 from .core.forks import Point
@@ -22,12 +22,14 @@ from .core.payloads import settled
 from .core.redact import Redactor
 from .core.terms import Terms
 from .errors import BadBytes, UsageError
+from .manifests import check_input
 from .ports import Prepared
 
 __all__ = [
     "ForkRequest",
     "RunRequest",
     "Setting",
+    "check_request",
     "forked_as",
     "grants_digest",
     "started_as",
@@ -124,6 +126,8 @@ class Setting:
         seed: 32 random bytes. A fork draws from them behind the point of the fork.
 
         resources: What was read for the context, or ``None``.
+
+        unlisted: Servers that could not list their tools.
     """
 
     prepared: Prepared
@@ -131,6 +135,7 @@ class Setting:
     host: str | None
     seed: bytes
     resources: dict[str, JSON] | None = None
+    unlisted: tuple[str, ...] = ()
 
 
 def with_prompt(
@@ -153,6 +158,32 @@ def with_prompt(
     return {**context, "prompt": filled.text}
 
 
+def check_request(request: RunRequest, redact: Redactor) -> None:
+    """
+    Judge the input of a run. Do this before a server is started for it.
+
+    Args:
+        request: What was asked for.
+
+        redact: Takes secrets out of the input: the agent gets what is left.
+
+    Raises:
+        UsageError: The input cannot be recorded, is too large, or does not match the
+            ``input_schema`` of the agent.
+    """
+    value = redact.value(request.input)
+    try:
+        size = len(codec.encode(value))
+    except BadBytes as exc:
+        raise UsageError(f"the input is {exc}", fix="pass what JSON can say") from None
+    if size > request.limits.input:
+        raise UsageError(
+            f"the input has {size} bytes, of {request.limits.input} allowed",
+            fix="pass less, or raise limits.input of the agent",
+        )
+    check_input(request.module, value)
+
+
 def started_as(
     request: RunRequest, setting: Setting, catalogue: Catalogue, redact: Redactor
 ) -> RunStarted:
@@ -167,27 +198,14 @@ def started_as(
         catalogue: The names it has for tools.
 
         redact: Takes secrets out of input and context.
-
-    Raises:
-        UsageError: The input cannot be recorded, or is too large.
     """
-    value = redact.value(request.input)
-    try:
-        size = len(codec.encode(value))
-    except BadBytes as exc:
-        raise UsageError(f"the input is {exc}", fix="pass what JSON can say") from None
-    if size > request.limits.input:
-        raise UsageError(
-            f"the input has {size} bytes, of {request.limits.input} allowed",
-            fix="pass less, or raise limits.input of the agent",
-        )
     return RunStarted(
         agent=request.agent,
         actor=request.actor,
         module_sha256=setting.prepared.sha256,
         abi=setting.prepared.abi,
         entry=request.entry,
-        input=value,
+        input=redact.value(request.input),
         context=redact.value(request.context),
         limits=request.limits.to_payload(),
         seed=setting.seed.hex(),
@@ -198,6 +216,7 @@ def started_as(
         host=setting.host,
         engine=setting.prepared.engine,
         resources=setting.resources,
+        unlisted=setting.unlisted,
     )
 
 
@@ -238,7 +257,7 @@ def forked_as(
     if invoked is None or request.edited is None:
         return [started]
     terms = Terms.of_call(invoked, Grant.from_payload(before.grants), request.grant)
-    given = terms.conceal(request.edited, invoked.server)
+    given = shown(before.catalogue, invoked.name, terms.conceal(request.edited))
     return [started, settled(invoked.call, given)]
 
 

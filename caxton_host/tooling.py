@@ -8,11 +8,12 @@ from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Seque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from .caching import Answers, Cached
 from .config import Config
 from .core.calls import Completed
 from .core.catalogue import Offered
 from .core.contexts import ServerResource
-from .core.events import Event
+from .core.events import Event, ToolsChanged
 from .core.outcomes import NOT_HERE
 from .core.redact import Redactor
 from .core.runs import Request
@@ -151,6 +152,7 @@ class Tooling:
     logs: Path | None = None
     tokens: Path | None = None
     _pool: Pool | None = field(default=None, init=False)
+    _answers: list[Answers] = field(default_factory=list[Answers], init=False)
 
     @contextlib.asynccontextmanager
     async def open(self, config: Config) -> AsyncGenerator[ToolService]:
@@ -181,13 +183,25 @@ class Tooling:
                         trace_context=self.telemetry.headers,
                     )
                 )
-            yield self.telemetry.traced(Routed(clients, source))
+            tools = self.telemetry.traced(Routed(clients, source))
+            if ttls := _ttls(config):
+                answers = Answers(ttls=ttls, redact=self.redact)
+                self._answers.append(answers)
+                stack.callback(self._answers.remove, answers)
+                tools = Cached(tools, answers)
+            yield tools
 
     async def restart(self, request: Request) -> str:
         """Start the server anew that a request names, and return what came of it."""
         if self._pool is None:
             return NOT_HERE
         return await self._pool.restart(request.subject or "") or NOT_HERE
+
+    def _tell(self, event: Event) -> None:
+        if isinstance(event, ToolsChanged):
+            for answers in self._answers:
+                answers.forget(event.server)
+        self.on_event(event)
 
     def status(self) -> Sequence[ServerStatus]:
         """Return how each MCP server does. May be called from another thread."""
@@ -204,7 +218,7 @@ class Tooling:
                 for name, server in config.servers.items()
             },
             redact=self.redact,
-            on_event=self.on_event,
+            on_event=self._tell,
             trace_context=self.telemetry.headers,
             proxy=config.proxy,
             pool=self._pool,
@@ -212,6 +226,17 @@ class Tooling:
             logs=self.logs,
             tokens=self.tokens,
         )
+
+
+def _ttls(config: Config) -> dict[tuple[str, str], float]:
+    """Return for how long answers are kept, by server and tool."""
+    said = {(WEBHOOK, name): hook.cache for name, hook in config.webhooks.items()}
+    said |= {
+        (server, tool): options.cache
+        for server, one in config.servers.items()
+        for tool, options in one.tools.items()
+    }
+    return {target: ttl for target, ttl in said.items() if ttl is not None}
 
 
 @contextlib.asynccontextmanager

@@ -118,7 +118,7 @@ class Waker:
         self._due.pop(run_id, None)
         try:
             recording = await Recording.load(run_id, self.service.store)
-            if recording.end is None:
+            if recording.end is None and not recording.is_restored:
                 await self._go_on(recording, reason)
         except BusyError:
             pass  # Another was faster.

@@ -1,36 +1,37 @@
 """
 Plain HTTP tools, beside those of MCP servers, under the same grants and events.
 
-They are the tools of one reserved server, ``webhook``. An answer with a status of
-400 or more is the tool's own error; what HTTP itself cannot deliver is a failure.
+They are the tools of one reserved server, ``webhook``. An answer becomes what a tool
+of MCP would say, a ``CallToolResult``. One with a status of 400 or more is the tool's
+own error; what HTTP itself cannot deliver is a failure.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
 from .codec import canonical, load_json, sha256
 from .core.calls import JSON, Completed
 from .core.catalogue import Offer, Offered
 from .core.contexts import ServerResource
-from .core.messages import pick_message
 from .core.names import exposed_name
 from .core.redact import Redactor
 from .core.servers import ToolOptions
 from .core.webhooks import SERVER, Webhook
 from .errors import BadBytes, ToolError, UsageError
 from .ports import RunScope, ToolRequest
+from .results import completed
 
 if TYPE_CHECKING:
     from .http import Client, Response
 
 __all__ = ["WebhookTools"]
 
-_MAX_MESSAGE = 4096
 _ERROR = 400
 
 
@@ -65,6 +66,9 @@ class WebhookTools:
         self._trace_context = trace_context
         self._monotonic = monotonic
         self._client: Client | None = None
+        self._slots = {
+            name: asyncio.Semaphore(hook.concurrency) for name, hook in webhooks.items()
+        }
         self._offers = {
             name: _offer(hook, self._redact) for name, hook in webhooks.items()
         }
@@ -120,10 +124,21 @@ class WebhookTools:
         if rest and hook.body == "none":
             unknown = ", ".join(repr(name) for name in sorted(rest))
             return _unsent(f"no such parameter: {unknown}")
-        began = self._monotonic()
-        answer = await self._send(hook, url, rest, request)
-        duration = self._monotonic() - began
-        return self._completed(hook, answer, int(duration * 1_000_000))
+        with ExitStack() as queue:
+            queue.enter_context(request.queued())
+            async with self._slots[request.tool]:
+                queue.close()
+                began = self._monotonic()
+                answer = await self._send(hook, url, rest, request)
+                duration = self._monotonic() - began
+        return completed(
+            _result(answer, hook.max_result),
+            hook.name,
+            hook.options,
+            self._redact,
+            size=len(answer.body),
+            duration_us=int(duration * 1_000_000),
+        )
 
     async def aclose(self) -> None:
         """Close every connection."""
@@ -136,7 +151,12 @@ class WebhookTools:
         if self._client is None:
             from .http import Client  # noqa: PLC0415 -- 100 ms, only once one is called
 
-            self._client = Client(proxy=self._proxy, trace_context=self._trace_context)
+            self._client = Client(
+                proxy=self._proxy,
+                trace_context=self._trace_context,
+                # None ever waits for a connection: that would be within its timeout.
+                connections=sum(hook.concurrency for hook in self._webhooks.values()),
+            )
         headers = {"accept": "application/json, text/*;q=0.9"}
         content = None
         if hook.body == "json":
@@ -154,52 +174,43 @@ class WebhookTools:
             allow_private=hook.allow_private,
         )
 
-    def _completed(
-        self, hook: Webhook, answer: Response, duration_us: int
-    ) -> Completed:
-        data: dict[str, JSON] = {
-            "status": answer.status,
-            "body": self._redact.value(_body(answer, hook.max_result)),
-        }
-        told = partial(self._message, hook)
-        return Completed(
-            is_error=answer.status >= _ERROR,
-            message=told(data),
-            data=data,
-            duration_us=duration_us,
-            bytes=len(answer.body),
-            told=told,
-        )
-
-    def _message(self, hook: Webhook, data: dict[str, JSON]) -> str:
-        status, body = data["status"], data["body"]
-        message = pick_message(body, hook.message_field, hook.message_template)
-        if message is not None:
-            # A template may join what was no secret before.
-            return self._redact.text(message)
-        text = body if isinstance(body, str) else ""
-        is_error = isinstance(status, int) and status >= _ERROR
-        shown = (f"HTTP {status}", text) if is_error else (text,)
-        return ": ".join(filter(None, shown))[:_MAX_MESSAGE]
-
 
 def _unsent(why: str) -> Completed:
     return Completed(is_error=True, message=why, told=lambda _: why)
 
 
-def _body(answer: Response, limit: int) -> JSON:
-    if not answer.body:
-        return None
-    media = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+def _result(answer: Response, limit: int) -> dict[str, JSON]:
+    """
+    Return an answer as a ``CallToolResult``.
+
+    The status is told where it says more than the body: as an error, or alone.
+    """
+    is_error = answer.status >= _ERROR
+    texts: list[str] = []
+    if is_error or not answer.body:
+        texts.append(f"HTTP {answer.status}")
+    result: dict[str, JSON] = {"isError": is_error}
     try:
-        if media == "application/json" or media.endswith("+json"):
-            return load_json(answer.body, limit=limit)
-        return answer.body.decode()
+        if answer.body:
+            texts.append(answer.body.decode())
+            if _is_json(answer):
+                value = load_json(answer.body, limit=limit)
+                # MCP has an object there; its SDKs wrap anything else like that.
+                result["structuredContent"] = (
+                    value if isinstance(value, dict) else {"result": value}
+                )
     except (BadBytes, UnicodeDecodeError) as exc:
         reason = exc if isinstance(exc, BadBytes) else "neither JSON nor UTF-8 text"
         raise ToolError(
             "invalid_result", "yes", f"the answer cannot be recorded: {reason}"
         ) from None
+    result["content"] = [{"type": "text", "text": text} for text in texts]
+    return result
+
+
+def _is_json(answer: Response) -> bool:
+    media = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return media == "application/json" or media.endswith("+json")
 
 
 def _offer(hook: Webhook, redact: Redactor) -> Offer:
@@ -230,5 +241,6 @@ def _offer(hook: Webhook, redact: Redactor) -> Offer:
         definition_sha256=sha256(definition),
         effect=hook.effect,
         record=hook.record,
+        reply=hook.reply,
         retry=ToolOptions(retry=hook.retry).retrying(hook.effect),
     )

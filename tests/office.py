@@ -32,6 +32,9 @@ def who(name: str, *scopes: Scope, agents: tuple[str, ...] = ("*",)) -> Principa
     )
 
 
+#: What a request has to say that changes something.
+JSON_SENT = {"content-type": "application/json"}
+
 ANN, BOB = who("ann"), who("bob")
 BOSS, EVE = who("boss", "admin"), who("eve", "read")
 
@@ -144,7 +147,7 @@ def calling(
     return httpx.AsyncClient(
         transport=httpx.ASGITransport(app),
         base_url="http://127.0.0.1:8080",
-        headers={"authorization": "Bearer ann"},
+        headers={"authorization": "Bearer ann", **JSON_SENT},
     )
 
 
@@ -160,7 +163,7 @@ async def on_a_port(
             listening(app, listener),
             httpx.AsyncClient(
                 base_url=f"http://127.0.0.1:{port}",
-                headers={"authorization": f"Bearer {who}"},
+                headers={"authorization": f"Bearer {who}", **JSON_SENT},
             ) as client,
         ):
             yield client

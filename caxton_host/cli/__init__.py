@@ -53,8 +53,14 @@ COMMANDS = {
 }
 
 
+#: Signals that mean the same as Ctrl-C.
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+
 #: Those that are for this machine alone.
 _HERE = {"db", "demo", "doctor", "init", "mcp", "serve"}
+
+#: Options that those cannot have.
+_OF_HOSTS = {"host", "token_file", "plain_http"}
 
 #: What comes of a value that is not what it was taken for.
 _UNREADABLE = (
@@ -165,7 +171,7 @@ def caxton(
       caxton demo
       caxton init
       caxton run weather -i '{"location": "Seattle"}'
-      caxton runs explain @last 2
+      caxton runs explain @last event 2
       caxton replay @last
       caxton --host https://caxton.example --token-file token runs list
     """
@@ -196,6 +202,7 @@ def main() -> None:
     code = execute(sys.argv[1:])
     # The interpreter would look at every object once more: 0.2 s.
     gc.freeze()
+    _leave()
     sys.exit(code)
 
 
@@ -230,8 +237,37 @@ def _misused(exc: click.ClickException) -> int:
     else:
         path = where.command_path if where else "caxton"
         # Choices come on lines of their own, behind tabs.
-        complain(exc.format_message().replace("\n\t", " "), f"see {path} --help")
+        message = exc.format_message().replace("\n\t", " ")
+        complain(message, _misplaced(exc) or f"see {path} --help")
     return USAGE
+
+
+def _misplaced(exc: click.ClickException) -> str | None:
+    """Return how an option is typed that only ``caxton`` itself has by that name."""
+    if not isinstance(exc, click.NoSuchOption) or exc.ctx is None:
+        return None
+    ctx, root = exc.ctx, exc.ctx.find_root()
+    path = ctx.command_path.removeprefix("caxton ")
+    for option in _options(root):
+        if exc.option_name not in option.opts:
+            continue
+        fixes = [
+            f"caxton {path} {_shown(own.opts[0], own, ctx)} ..."
+            for own in _options(ctx)
+            if own.name == option.name
+        ]
+        if path.partition(" ")[0] not in _HERE or option.name not in _OF_HOSTS:
+            fixes.append(f"caxton {_shown(exc.option_name, option, root)} {path} ...")
+        return f"write {', or '.join(fixes)}" if fixes else None
+    return None
+
+
+def _options(ctx: click.Context) -> list[click.Option]:
+    return [one for one in ctx.command.params if isinstance(one, click.Option)]
+
+
+def _shown(name: str, option: click.Option, ctx: click.Context) -> str:
+    return name if option.is_flag else f"{name} {option.make_metavar(ctx)}"
 
 
 def _cut_off() -> int:
@@ -248,6 +284,14 @@ def _prepare() -> None:
     if isinstance(stdout := sys.stdout, io.TextIOWrapper):
         # A terminal of another alphabet is no reason to fail.
         stdout.reconfigure(errors="backslashreplace")
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    sys.unraisablehook = interrupt.unhandled
+    for number in _ENDING:
         if signal.getsignal(number) == signal.SIG_DFL:  # Not so under nohup.
             signal.signal(number, interrupt.terminate)
+
+
+def _leave() -> None:
+    """Let signals end a process that has nothing left to do."""
+    for number in _ENDING:
+        if signal.getsignal(number) == interrupt.terminate:
+            signal.signal(number, signal.SIG_DFL)

@@ -143,7 +143,9 @@ async def _cancel(remote: Remote, run_id: str) -> None:
     await remote.post(path("runs", run_id, "cancel"), {"reason": "interrupted"})
 
 
-async def resume(told: Told, there: There, run: str) -> Recording:
+async def resume(
+    told: Told, there: There, run: str, *, restored: bool = False
+) -> Recording:
     """Let a run there go on, see it to its end, and return what it did."""
     from ..recording import Recording
     from ..remote.client import path
@@ -152,7 +154,8 @@ async def resume(told: Told, there: There, run: str) -> Recording:
         before = await Recording.load(await log.find_run(run), log)
         run_id = before.run_id
         try:
-            await log.remote.post(path("runs", run_id, "resume"))
+            body: dict[str, JSON] | None = {"restored": True} if restored else None
+            await log.remote.post(path("runs", run_id, "resume"), body)
         except Suspend as exc:
             raise Suspend(exc.call, str(exc), fix=_word(told, before)) from None
         return await _go_on(told, log, before)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
+from ..core.checking import astray
+from ..errors import CaxtonError
 from . import inspect
 from .frame import Frame, as_json, wait
 from .mistakes import without_type
@@ -143,7 +146,25 @@ def build(
     if as_json:
         return
     say(f"{built.path}  {built.size} bytes  sha256 {built.sha256}")
+    _warn_of_strangers(frame, built.path)
     note(f"next: caxton run {built.path}")
+
+
+def _warn_of_strangers(frame: Frame, module: Path) -> None:
+    """Warn of tools that a manifest asks for, and that servers here do not have."""
+    from ..manifests import read
+    from .offered import known
+
+    manifest = read(module.read_bytes())
+    wanted = [tool.name for tool in manifest.tools] if manifest else []
+    targets = [name.split("/") for name in wanted if name.count("/") == 1]
+    if not targets:
+        return
+    with suppress(CaxtonError):  # An agent is built without a configuration, too.
+        offered = known(frame.load(), start=False)
+        for server, tool in targets:
+            if lost := astray(tool, (server, tool), offered):
+                note(f"warning: agent.toml asks for {server}/{tool}: {lost}")
 
 
 def _untyped(module: Path) -> Sequence[str]:

@@ -55,7 +55,7 @@ class Answers:
         size, result = _answer(path, option, self._limit)
         try:
             return answered(
-                result, invoked, self._config.servers, self._redact, size=size
+                result, invoked, self._config.options, self._redact, size=size
             )
         except ToolError as exc:
             raise _no_answer(path, option, exc) from None

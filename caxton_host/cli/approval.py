@@ -354,7 +354,9 @@ async def _recorded(told: Told, said: _Said, word: Word) -> Recording:
     # Looked for first: a database is not made for a run that it cannot have.
     async with open_store(told.config, write=False) as store:
         run_id = await store.find_run(said.run)
-    async with open_store(told.config, write=True) as store:
+    async with open_store(
+        told.config, write=True, state=told.frame.paths().state
+    ) as store:
         call = await say(store, run_id, said.seq, word, now=SystemClock().now())
         note(f"{word.verdict} is recorded of {named(call)}")
         if said.no_resume:

@@ -76,6 +76,7 @@ _outside = click.option(
     type=click.Path(path_type=Path, dir_okay=False),
     help="Check this bundle, without a database.",
 )
+@click.option("--copy", is_flag=True, help="The log is a copy, and may be older.")
 @as_json
 @click.pass_obj
 @click.pass_context
@@ -86,6 +87,7 @@ def verify(
     outside: tuple[Path, ...],
     keys: tuple[str, ...],
     bundle: Path | None,
+    copy: bool,
     as_json: bool,
 ) -> None:
     """
@@ -96,6 +98,9 @@ def verify(
     checkpoint; and a tail that was cut off behind the newest checkpoint it is given.
     A tail cut off before it is not to be seen by anyone: keep checkpoints elsewhere.
     Nothing is written and no key is made.
+
+    The log is also compared with what this machine has signed of it last. With --copy
+    it may have less: how far it lags is told.
 
     Believed are the keys that are given, or else those of [audit] trusted_keys and of
     this host. What no such key has signed is signer_unknown.
@@ -108,12 +113,13 @@ def verify(
       caxton audit verify
       caxton audit verify @last --json
       caxton audit verify --checkpoint anchored.txt
+      caxton --db sqlite:///copy.db audit verify --copy
       caxton audit verify --bundle run.caxton --key 3b6a27bc...
     """
     known = trusted(frame, keys)
     kept = [note for path in outside for note in _notes(path)]
     if bundle is None:
-        found = wait(_verify(frame, run, known, kept))
+        found = wait(_verify(frame, run, known, kept, copy=copy))
     elif run is None:
         _, found = of_bundle(bundle, known, kept)
     else:
@@ -129,14 +135,27 @@ def verify(
 
 
 async def _verify(
-    frame: Frame, run: str | None, known: tuple[bytes, ...], kept: list[Note]
+    frame: Frame,
+    run: str | None,
+    known: tuple[bytes, ...],
+    kept: list[Note],
+    *,
+    copy: bool,
 ) -> Verdict:
+    from ..signing import judge
+    from ..store.incarnation import signed_here
+    from ..store.marks import Marks
     from ..store.verify import verify
 
     async with frame.log() as store:
         stream = stream_of(await store.find_run(run)) if run else None
+        signed = signed_here(store.engine, Marks.of(frame.paths().state))
+        if signed and judge(signed, known) == "trusted":
+            kept.append(signed)
         with patience("verifying"):
-            return await verify(store, stream=stream, trusted=known, outside=kept)
+            return await verify(
+                store, stream=stream, trusted=known, outside=kept, copy=copy
+            )
 
 
 @command.command("export")
@@ -208,7 +227,7 @@ async def _export(
     from ..store.export import export
 
     keys = keyring(frame)
-    async with open_signed(frame.look(*SIGNED), keys) as store:
+    async with open_signed(frame.look(*SIGNED), keys, frame.paths().state) as store:
         run_id = await store.find_run(run)
         with patience("exporting"):
             signed = await store.seal()
@@ -265,7 +284,8 @@ async def _signed(frame: Frame) -> Mapping[str, JSON]:
 async def _checkpoint(frame: Frame) -> Note:
     from ..bootstrap import open_signed
 
-    async with open_signed(frame.look(*SIGNED), keyring(frame)) as store:
+    state = frame.paths().state
+    async with open_signed(frame.look(*SIGNED), keyring(frame), state) as store:
         return await store.seal()
 
 
@@ -327,7 +347,8 @@ async def _rotate(frame: Frame) -> bytes:
     from ..keeper import record_rotation
 
     with keyring(frame).rotating() as rotation:
-        async with open_signed(frame.look(*SIGNED), rotation) as store:
+        state = frame.paths().state
+        async with open_signed(frame.look(*SIGNED), rotation, state) as store:
             await record_rotation(store, rotation, local_actor())
             await store.seal()
         return rotation.public_key()

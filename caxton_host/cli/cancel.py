@@ -77,7 +77,7 @@ async def _cancel(frame: Frame, run: str, reason: str) -> tuple[str, list[Record
     async with open_store(config, write=False) as store:
         run_id = await store.find_run(run)
     reason = Redactor(config.secrets).text(reason)
-    async with open_store(config, write=True) as store:
+    async with open_store(config, write=True, state=frame.paths().state) as store:
         with patience(f"waiting for the host of {run_id}"):
             await _stop(store, run_id, reason)
         return run_id, await store.read(stream_of(run_id))

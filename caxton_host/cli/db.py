@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.calls import JSON
+from ..core.payloads import to_payload
 from ..errors import UsageError
 from .exits import FAILED
 from .frame import SIGNED, Frame, as_json, wait
@@ -20,6 +21,7 @@ from .show import moment
 from .times import Moment
 
 if TYPE_CHECKING:
+    from ..core.events import LogRestored
     from ..store.archive import Old
 
 __all__ = ["command"]
@@ -113,7 +115,7 @@ def recount(frame: Frame, as_json: bool) -> None:
         # Looked for first: a database is not made to be counted.
         async with open_store(config, write=False):
             pass
-        async with open_store(config, write=True) as store:
+        async with open_store(config, write=True, state=frame.paths().state) as store:
             return await store.recount()
 
     with patience("counting"):
@@ -142,7 +144,7 @@ def backup(frame: Frame, file: Path, as_json: bool) -> None:
     \b
     Examples:
       caxton db backup caxton-2026-01-31.db
-      caxton --db sqlite:///caxton-2026-01-31.db audit verify
+      caxton --db sqlite:///caxton-2026-01-31.db audit verify --copy
     """
     from ..bootstrap import open_store
     from ..store.backup import backup, dump_command
@@ -164,7 +166,48 @@ def backup(frame: Frame, file: Path, as_json: bool) -> None:
         show({"$type": "caxton.backup/v1", "file": str(file), "bytes": size})
     else:
         say(f"copied {size} bytes to {file}")
-        note(f"check it with: caxton --db sqlite:///{file} audit verify")
+        note(f"check it with: caxton --db sqlite:///{file} audit verify --copy")
+
+
+@command.command("accept-copy")
+@as_json
+@click.pass_obj
+def accept_copy(frame: Frame, as_json: bool) -> None:
+    """
+    Write to a log that lacks what this machine has signed, from now on.
+
+    Such a log was restored from a copy, or its end was cut off. What it lacks is
+    recorded, and each unfinished run is suspended until caxton runs resume --restored.
+    Stop all hosts of the log first.
+
+    \b
+    Examples:
+      caxton db accept-copy
+    """
+    lost = wait(_accept_copy(frame))
+    if as_json:
+        payload = to_payload(lost) if lost else {}
+        show({"$type": "caxton.accepted/v1", "accepted": lost is not None, **payload})
+    elif lost is None:
+        say("the log has all that this machine has signed: there is nothing to accept")
+    else:
+        had = "" if lost.had_size is None else f" of {lost.had_size}"
+        say(f"accepted: {counted(lost.size, 'event')}{had}")
+        say(f"suspended: {counted(lost.runs, 'run')}")
+        if lost.runs:
+            note("next: caxton runs list --state suspended")
+
+
+async def _accept_copy(frame: Frame) -> LogRestored | None:
+    from ..bootstrap import open_signed, open_store
+    from ..signing import Keyring
+
+    config, state = frame.load(), frame.paths().state
+    # Looked for first: a database is not made to be accepted.
+    async with open_store(config, write=False):
+        pass
+    async with open_signed(config, Keyring(state), state, accept=True) as store:
+        return store.restored
 
 
 @command.command("archive")

@@ -125,7 +125,7 @@ def command(ctx: click.Context, frame: Frame, as_json: bool) -> None:
         show(_document(shown))
     else:
         _tell(shown)
-    failure(shown.run)
+    failure(shown.run, shown.history)
     if shown.run.state != "completed" or shown.replayed.divergence:
         ctx.exit(FAILED)
 
@@ -210,7 +210,7 @@ def _tell(shown: _Shown) -> None:
     note("\nNow yours:")
     for line in (
         "caxton events list @last",
-        f"caxton runs explain @last {[2, *denied][-1]}",
+        f"caxton runs explain @last event {[2, *denied][-1]}",
         "caxton replay @last",
         "caxton audit verify",
         "caxton init",

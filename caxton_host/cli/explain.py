@@ -2,39 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import NotKeptError
+from ..core.attribution import event_of_call
+from ..core.checking import astray
+from ..core.names import meant_tool, stream_of
+from ..errors import NotKeptError, RestoredError, UsageError
 from .frame import Frame, as_json, wait
 from .judgement import tell_remedy, tell_verdict
-from .screen import plain, say, show
+from .screen import note, plain, say, show
+
+if TYPE_CHECKING:
+    from ..config import Config
 
 __all__ = ["of_run"]
 
+_PLACE = re.compile(r"(?:(call|event) )?([1-9][0-9]{0,17})")
 _NOWHERE = "no tool of this run"
+
+
+def _place(words: Sequence[str]) -> tuple[str, int]:
+    found = _PLACE.fullmatch(" ".join(words))
+    if found is None:
+        raise UsageError(
+            f"{' '.join(words)!r} does not number a call",
+            fix="write call 7, or event 7",
+        )
+    return found[1] or "event", int(found[2])
+
+
+def _kinds(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    return [word for word in ("call", "event") if word.startswith(incomplete)]
 
 
 @click.command("explain")
 @click.argument("run")
-@click.argument("seq", type=click.IntRange(min=1))
+@click.argument(
+    "place", metavar="call|event NUMBER", nargs=-1, required=True, shell_complete=_kinds
+)
 @as_json
 @click.pass_obj
-def of_run(frame: Frame, run: str, seq: int, as_json: bool) -> None:
+def of_run(frame: Frame, run: str, place: tuple[str, ...], as_json: bool) -> None:
     """
-    Show why a call of RUN was allowed or denied. SEQ is any event of that call.
+    Show why a call of RUN was allowed or denied.
 
-    Each rule of the recorded grants is shown with what it says of the call, as things
-    stood when it was made.
+    Tables show two numbers of each call: its own, and that of its event. "call 7" is
+    the seventh call, and "event 7" the call that event is about; a number alone is
+    that of an event. Each rule of the recorded grants is shown with what it says of
+    the call, as things stood when it was made.
 
     \b
     Examples:
-      caxton runs explain @last 2
-      caxton runs explain 0198 7 --json
+      caxton runs explain @last call 1
+      caxton runs explain 0198 event 7 --json
     """
-    told = wait(_document(frame, run, seq))
+    config = None if frame.there else frame.look("tools")
+    told = wait(_document(frame, config, run, *_place(place)))
+    if config and told["verdict"] == "not_granted" and (lost := _astray(config, told)):
+        told = {**told, "remedy": f"# {lost}"}
     if as_json:
         show({**told})
         return
@@ -48,23 +77,45 @@ def of_run(frame: Frame, run: str, seq: int, as_json: bool) -> None:
     tell_remedy(told["remedy"])
 
 
-async def _document(frame: Frame, run: str, seq: int) -> Mapping[str, Any]:
+def _astray(config: Config, told: Mapping[str, Any]) -> str | None:
+    from ..tooling import server_names
+    from .offered import known
+
+    target = told["server"], told["tool"]
+    meant = meant_tool(told["name"], server_names(config))
+    return astray(
+        told["name"], target if all(target) else meant, known(config, start=False)
+    )
+
+
+async def _document(
+    frame: Frame, config: Config | None, run: str, kind: str, number: int
+) -> Mapping[str, Any]:
     try:
         if frame.there is not None:
             async with frame.there.log() as log:
-                return await log.explanation(await log.find_run(run), seq)
-        return await _explained(frame, run, seq)
+                run_id, seq = await log.find_run(run), number
+                if kind == "call":
+                    seq = event_of_call(await log.read(stream_of(run_id)), number)
+                return await log.explanation(run_id, seq)
+        assert config  # noqa: S101 -- it is for this machine
+        return await _explained(frame, config, run, kind, number)
     except NotKeptError as exc:
         raise NotKeptError(str(exc), fix=f"caxton runs show {run}") from None
 
 
-async def _explained(frame: Frame, run: str, seq: int) -> Mapping[str, Any]:
+async def _explained(
+    frame: Frame, config: Config, run: str, kind: str, number: int
+) -> Mapping[str, Any]:
     from ..bootstrap import open_store
     from ..explaining import checks_of, document, find
     from ..recording import Recording
 
-    config = frame.look("tools")
     async with open_store(config, write=False) as store:
         recording = await Recording.load(await store.find_run(run), store)
         checks = await checks_of(recording, store, config)
+    if recording.is_restored:
+        error = RestoredError(recording.run_id)
+        note(f"{error}. To fix: {frame.named(error.fix)}")
+    seq = event_of_call(recording.own, number) if kind == "call" else number
     return document(find(recording, checks, seq))

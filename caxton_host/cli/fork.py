@@ -115,13 +115,13 @@ def command(
     )
     wanted = _Wanted(run=run, seq=seq, result=result, module=module)
     try:
-        ctx.exit(drive(_fork(told, wanted), frame.command()))
+        ctx.exit(told.ending(drive(_fork(told, wanted), frame.command())))
     except ModuleRefused as exc:
         named = f"{module.name}: " if module else ""
         raise ModuleRefused(f"{named}{exc}", fix=exc.fix) from None
 
 
-async def _fork(told: Told, wanted: _Wanted) -> int:
+async def _fork(told: Told, wanted: _Wanted) -> Recording:
     from ..bootstrap import running
     from ..host import ForkRequest
     from ..recording import Recording
@@ -155,8 +155,7 @@ async def _fork(told: Told, wanted: _Wanted) -> int:
         )
         with patience(f"running {agent}"):
             run_id = await up.host.fork(request, on_started=started)
-        forked = await Recording.load(run_id, up.store)
-    return told.ending(forked)
+        return await Recording.load(run_id, up.store)
 
 
 def _edited(

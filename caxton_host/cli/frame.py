@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
+import re
 import shlex
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ import click
 
 from ..actor import local_actor
 from ..errors import UsageError
+from . import interrupt
 from .screen import note
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ __all__ = ["SIGNED", "Frame", "as_json", "local_actor", "wait"]
 SIGNED = ("audit", "http")
 
 _T = TypeVar("_T")
+_OF_LOG = re.compile(r"\bcaxton (?=(?:audit|db|runs) )")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +99,11 @@ class Frame:
         return " ".join(["caxton", *words])
 
     def named(self, text: str) -> str:
-        """Return *text* with the commands in it as they are typed for a host."""
-        return text if self.there is None else self.there.named(text)
+        """Return *text* with the commands in it as they are typed for this log."""
+        if self.there is not None:
+            return self.there.named(text)
+        command = self.command()
+        return _OF_LOG.sub(lambda _: f"{command} ", text)
 
     def paths(self) -> Paths:
         """Return where keys and caches are."""
@@ -149,7 +154,7 @@ class Frame:
 
 def wait(work: Coroutine[Any, Any, _T]) -> _T:
     """Run a command's coroutine to its end."""
-    return asyncio.run(work)
+    return interrupt.run(work)
 
 
 def as_json(function: Callable[..., Any]) -> Callable[..., Any]:

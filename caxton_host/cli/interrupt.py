@@ -6,13 +6,30 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
-__all__ = ["asking", "began", "code", "drive", "terminate"]
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
+
+__all__ = [
+    "asking",
+    "began",
+    "code",
+    "drive",
+    "interruptible",
+    "run",
+    "terminate",
+    "unhandled",
+]
 
 _T = TypeVar("_T")
+
+_Stop: TypeAlias = Callable[
+    [asyncio.AbstractEventLoop, asyncio.Task[Any], int, object], None
+]
 
 _STDERR = 2
 _SHOW_CURSOR = "\x1b[?25h"
@@ -22,13 +39,25 @@ _runs: list[str] = []
 _stops: list[Callable[[int, object], None]] = []
 
 
-def terminate(number: int, _frame: object) -> None:
-    """Take a signal as Ctrl-C."""
+def terminate(number: int, frame: object) -> None:
+    """Take a signal as Ctrl-C, also where Ctrl-C itself is ignored."""
     _signals.append(number)
-    if _stops:
-        _stops[-1](number, _frame)
-    else:
-        signal.raise_signal(signal.SIGINT)
+    _interrupt(number, frame)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    (_stops[-1] if _stops else _raise)(number, frame)
+
+
+def _raise(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def unhandled(lost: UnraisableHookArgs) -> None:
+    """End the process if an interrupt came where Python cannot raise it."""
+    if lost.exc_type is KeyboardInterrupt:
+        os._exit(code())
+    sys.__unraisablehook__(lost)
 
 
 def code() -> int:
@@ -52,6 +81,33 @@ def asking() -> Generator[None]:
         _runs.extend(asked)
 
 
+@contextlib.contextmanager
+def interruptible() -> Generator[None]:
+    """
+    Have an interrupt end a command that blocks its event loop, as to read a line.
+
+    By itself, asyncio only notes it for when the reading is over.
+    """
+    _stops.append(_raise)
+    try:
+        with _caught():
+            yield
+    finally:
+        _stops.pop()
+
+
+def run(work: Coroutine[Any, Any, _T]) -> _T:
+    """
+    Run the coroutine of a command that drives no run.
+
+    Raises:
+        KeyboardInterrupt: It was interrupted.
+    """
+    if _stops:  # See `interruptible`.
+        return asyncio.run(work)
+    return _run(work, _cancel)
+
+
 def drive(work: Coroutine[Any, Any, _T], command: str) -> _T:
     """
     Run the coroutine of a command that drives runs.
@@ -68,39 +124,64 @@ def drive(work: Coroutine[Any, Any, _T], command: str) -> _T:
         KeyboardInterrupt: It was interrupted, and its runs are cancelled.
     """
     _runs.clear()
+    with _caught():
+        return _run(work, partial(_stop, command))
+
+
+@contextlib.contextmanager
+def _caught() -> Generator[None]:
+    """Handle SIGINT here. asyncio replaces no handler but Python's own."""
+    before = signal.getsignal(signal.SIGINT)
+    if before == signal.SIG_IGN:  # As for what a script runs in the background.
+        yield
+        return
+    signal.signal(signal.SIGINT, _interrupt)
     try:
-        return asyncio.run(_interruptible(work, command))
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _run(work: Coroutine[Any, Any, _T], stop: _Stop) -> _T:
+    try:
+        return asyncio.run(_stoppable(work, stop))
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
 
 
-async def _interruptible(work: Coroutine[Any, Any, _T], command: str) -> _T:
+async def _stoppable(work: Coroutine[Any, Any, _T], stop: _Stop) -> _T:
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 -- it runs
-    stop = partial(_stop, asyncio.get_running_loop(), task, command)
-    before = signal.getsignal(signal.SIGINT)
-    if before != signal.SIG_IGN:  # As for what a script runs in the background.
-        signal.signal(signal.SIGINT, stop)
-    _stops.append(stop)
+    _stops.append(partial(stop, asyncio.get_running_loop(), task))
     try:
         return await work
     finally:
         _stops.pop()
-        signal.signal(signal.SIGINT, before)
 
 
-def _stop(
+def _cancel(
     loop: asyncio.AbstractEventLoop,
     task: asyncio.Task[Any],
-    command: str,
     _number: int,
     _frame: object,
 ) -> None:
     if task.cancelling():
-        _leave(command)
+        raise KeyboardInterrupt
     task.cancel()
     # The loop may be asleep.
     loop.call_soon_threadsafe(lambda: None)
+
+
+def _stop(
+    command: str,
+    loop: asyncio.AbstractEventLoop,
+    task: asyncio.Task[Any],
+    number: int,
+    frame: object,
+) -> None:
+    if task.cancelling():
+        _leave(command)
+    _cancel(loop, task, number, frame)
     if _runs:
         _tell(f"\ncancelling {' and '.join(_runs)}; Ctrl-C once more ends at once\n")
 

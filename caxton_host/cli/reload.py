@@ -15,6 +15,8 @@ from .overrides import check_text
 from .screen import complain, note, patience, plain, say, show
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..config import Config
     from .there import There
 
@@ -22,7 +24,12 @@ __all__ = ["ask", "ask_there", "command"]
 
 
 @click.command("reload")
-@click.option("--host", help="Only this one; default: all that share the log.")
+@click.option(
+    "--only",
+    "host",
+    metavar="HOST",
+    help="One of the hosts that share the log; default: all.",
+)
 @click.option("--reason", default="", help="Why; it is recorded.")
 @as_json
 @click.pass_obj
@@ -51,7 +58,9 @@ def command(
         if frame.there is not None:
             answers = wait(ask_there(frame.there, host, ("config", "reload"), reason))
         else:
-            answers = wait(ask(frame.load(), host, "reload", reason))
+            answers = wait(
+                ask(frame.load(), frame.paths().state, host, "reload", reason)
+            )
     if as_json:
         show([reload_document(name, answer) for name, answer in answers.items()])
     else:
@@ -66,6 +75,7 @@ def command(
 
 async def ask(
     config: Config,
+    state: Path,
     only: str | None,
     kind: str,
     reason: str,
@@ -76,6 +86,8 @@ async def ask(
 
     Args:
         config: Says where the log is, and what is secret.
+
+        state: The folder of the keys.
 
         only: The one host, or ``None`` for all.
 
@@ -97,7 +109,7 @@ async def ask(
         # It is not made to say that it holds nothing.
         asked_of((), only)
         return {}
-    async with open_store(config, write=True) as store:
+    async with open_store(config, write=True, state=state) as store:
         return await ask_hosts(
             store, kind, local_actor(), reason, subject=subject, only=only
         )

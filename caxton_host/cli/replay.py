@@ -12,10 +12,11 @@ import click
 
 from ..errors import UsageError
 from ..modules import read_module
+from . import interrupt
 from .exits import AUDIT, DIVERGED, USAGE
 from .frame import Frame, as_json, wait
 from .screen import complain, counted, note, patience, say, show
-from .step import Stepper, interruptible
+from .step import Stepper
 from .verdict import of_bundle, refuse, trusted
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def command(
             "--step speaks to a person, --json to a program", fix="leave one out"
         )
     wanted = _Wanted(run=run or "", until=until, step=step, against=against)
-    with interruptible() if step else nullcontext():
+    with interrupt.interruptible() if step else nullcontext():
         if bundle is None:
             found = wait(_replay(frame, wanted))
         elif believed := _believed(frame, bundle, keys):

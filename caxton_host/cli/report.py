@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
+from functools import cache
 
 from ..core.calls import JSON, Completed, Denied, Outcome
+from ..core.checking import Known, astray
 from ..core.contexts import BUILT_IN
 from ..core.events import (
     ApprovalDecided,
     ApprovalRequested,
+    LogWritten,
     Recorded,
+    RunFailed,
     RunStarted,
     ToolDenied,
+    ToolFailed,
     ToolInvoked,
+    ToolRetried,
 )
+from ..core.grants import Grant
 from ..core.names import meant_tool
 from ..core.payloads import outcome_of
-from ..core.remedies import grant_for
+from ..core.remedies import grant_for, unoffered
 from ..core.summary import RunSummary
 from ..core.templates import unfilled
 from .screen import clipped, complain, counted, note, plain, to_json
 
-__all__ = ["call_lines", "failure", "report"]
+__all__ = ["call_lines", "error_lines", "failure", "report"]
 
-_PARAMS_WIDTH = 60
+_PARAMS_WIDTH, _WIDTH, _LINES = 60, 200, 12
+
+#: What languages say where memory is refused to a guest.
+_ROOMLESS = re.compile(r"\bMemoryError\b|\bout of memory\b")
+_OWN_FAULTS = {"agent_error", "trap"}
 
 
 def report(
@@ -32,6 +44,7 @@ def report(
     *,
     configured: bool,
     servers: Collection[str],
+    known: Callable[[], Known] = dict,
 ) -> None:
     """
     Tell on stderr what a run did, and what would allow the calls that were denied.
@@ -44,11 +57,15 @@ def report(
         configured: Its agent stands in a configuration file.
 
         servers: Every server that a grant could name.
+
+        known: Returns what they offer, as far as it is known.
     """
     for line in call_lines(history):
         note(f"  {line}")
     _placeholders(history)
-    _denials(history, run.agent if configured else None, servers)
+    known = cache(known)
+    _misspelt(history, known)
+    _denials(history, run.agent if configured else None, servers, known)
     calls = run.calls
     note(
         f"{run.state} in {run.duration_ms:.0f} ms: {counted(calls['total'], 'call')}, "
@@ -57,24 +74,51 @@ def report(
     )
 
 
-def failure(run: RunSummary, named: Callable[[str], str] = str) -> None:
-    """Tell on stderr why a run did not complete, and what can be done."""
+def failure(
+    run: RunSummary, history: Sequence[Recorded], named: Callable[[str], str] = str
+) -> None:
+    """Print why a run did not complete, its last error lines, and what can be done."""
     if run.error is None:
         return
     kind, message = str(run.error["kind"]), plain(run.error["message"])
+    said = error_lines(history)
     see = f"caxton events list {run.run_id} shows what led to it"
     if kind == "limit":
         see = f"raise limits.{message.partition(':')[0]} of the agent; {see}"
-    complain(f"{kind}: {message}", named(see))
+    elif kind in _OWN_FAULTS and _ROOMLESS.search("\n".join([message, *said[-1:]])):
+        see = f"raise limits.memory of the agent, now {_memory(history)}; {see}"
+    complain("\n  ".join([f"{kind}: {message}", *said]), named(see))
+
+
+def error_lines(history: Sequence[Recorded]) -> list[str]:
+    """Return the last errors in the log of a run that failed, but for its message."""
+    said: list[str] = []
+    for recorded in history:
+        event = recorded.event
+        if isinstance(event, LogWritten) and event.level == "error":
+            said += (clipped(plain(line), _WIDTH) for line in event.text.splitlines())
+        elif isinstance(event, RunFailed) and said[-1:] == [plain(event.message)]:
+            said.pop()
+    return said[-_LINES:]
+
+
+def _memory(history: Sequence[Recorded]) -> str:
+    """Return how much memory a run could have."""
+    started = (e.event for e in history if isinstance(e.event, RunStarted))
+    limit = next((one.limits.get("memory") for one in started), None)
+    return f"{limit / 2**20:g} MiB" if isinstance(limit, int) else "the default"
 
 
 def call_lines(history: Sequence[Recorded]) -> list[str]:
     """Return one line a call: number, seq, name, parameters, how it ended."""
     lines: dict[int, str] = {}
     ended: dict[int, str] = {}
+    attempts: dict[int, int] = {}
     for recorded in history:
         event = recorded.event
-        if isinstance(event, ToolInvoked):
+        if isinstance(event, ToolRetried):
+            attempts[event.call] = event.attempt
+        elif isinstance(event, ToolInvoked):
             text = "" if event.params is None else to_json(event.params)
             lines[event.call] = (
                 f"call {event.call} (event {recorded.seq})  {event.name} "
@@ -92,28 +136,38 @@ def call_lines(history: Sequence[Recorded]) -> list[str]:
             ended[event.call] = f"{verb} by {plain(event.actor.get('id'))}"
         elif event is not None and (end := outcome_of(event)):
             number = end[0]
-            ended[number] = _how(end[1])
+            ended[number] = _how(end[1], attempts.get(number, 1))
             lines.setdefault(number, f"call {number} (event {recorded.seq})  edited:")
     return [f"{text}  {ended.get(n, 'in doubt')}" for n, text in lines.items()]
 
 
-def _how(outcome: Outcome) -> str:
+def _how(outcome: Outcome, attempts: int) -> str:
+    tries = f", {attempts} attempts" if attempts > 1 else ""
     if isinstance(outcome, Completed):
-        took = f"{outcome.duration_us / 1000:.0f} ms"
-        return f"{'tool error' if outcome.is_error else 'ok'}, {took}"
+        seconds = outcome.duration_us / 1e6
+        took = f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+        took = "cached" if outcome.cached else took
+        return f"{'tool error' if outcome.is_error else 'ok'}{tries}, {took}"
     if isinstance(outcome, Denied):
         return "denied"
-    return f"failed ({outcome.kind}, sent {outcome.sent}): {plain(outcome.message)}"
+    how = f"failed ({outcome.kind}, sent {outcome.sent}{tries})"
+    return f"{how}: {plain(outcome.message)}"
 
 
 def _denials(
-    history: Sequence[Recorded], agent: str | None, servers: Collection[str]
+    history: Sequence[Recorded],
+    agent: str | None,
+    servers: Collection[str],
+    known: Callable[[], Known],
 ) -> None:
     """Tell each distinct denial once, with the grant that would allow the call."""
     invoked: dict[int, tuple[int, ToolInvoked]] = {}
+    grant, asked = Grant(), list[str]()
     told: set[tuple[str, str, str | None]] = set()
     for recorded in history:
         event = recorded.event
+        if isinstance(event, RunStarted):
+            grant, asked = Grant.from_payload(event.grants), [*event.servers]
         if isinstance(event, ToolInvoked):
             invoked[event.call] = recorded.seq, event
         if not isinstance(event, ToolDenied):
@@ -126,7 +180,24 @@ def _denials(
         number = f"call {event.call} (event {seq})"
         note(f"denied: {number} {call.name}: {plain(event.message)}{rule}")
         if event.code == "not_granted":
-            _tell_grant(_target(call, servers), agent)
+            granted = None if call.server else unoffered(call.name, asked, grant)
+            _tell_grant(call.name, _target(call, servers), agent, known(), granted)
+
+
+def _misspelt(history: Sequence[Recorded], known: Callable[[], Known]) -> None:
+    """Warn of tools that are granted, were called, and that their servers lack."""
+    invoked: dict[int, ToolInvoked] = {}
+    told: set[str] = set()
+    for event in (recorded.event for recorded in history):
+        if isinstance(event, ToolInvoked):
+            invoked[event.call] = event
+        elif isinstance(event, ToolFailed) and event.kind == "changed":
+            call = invoked[event.call]
+            if call.name in told:
+                continue
+            told.add(call.name)
+            if lost := astray(call.name, _target(call, ()), known()):
+                note(f"warning: {call.name} is granted, and {lost}")
 
 
 def _placeholders(history: Sequence[Recorded]) -> None:
@@ -145,19 +216,25 @@ def _placeholders(history: Sequence[Recorded]) -> None:
             )
 
 
-def _tell_grant(target: str | None, agent: str | None) -> None:
-    if target is None:
-        note("  no configured server has that tool; caxton tool list shows all tools")
+def _tell_grant(
+    name: str,
+    target: tuple[str, str] | None,
+    agent: str | None,
+    known: Known,
+    granted: str | None,
+) -> None:
+    lost = astray(name, target, known) or granted
+    if target is None or lost:
+        note(f"  {lost}")
     elif agent is None:
-        note(f"  to allow it: --allow {target}")
+        note(f"  to allow it: --allow {'/'.join(target)}")
     else:
         note("  to allow it, in caxton.toml:")
-        note(grant_for(agent, target))
+        note(grant_for(agent, "/".join(target)))
 
 
-def _target(call: ToolInvoked, servers: Collection[str]) -> str | None:
-    """Return ``server/tool`` of a call; of one that leads nowhere, by its name."""
+def _target(call: ToolInvoked, servers: Collection[str]) -> tuple[str, str] | None:
+    """Return server and tool of a call; of one that leads nowhere, by its name."""
     if call.server and call.tool:
-        return f"{call.server}/{call.tool}"
-    found = meant_tool(call.name, servers)
-    return "/".join(found) if found else None
+        return call.server, call.tool
+    return meant_tool(call.name, servers)

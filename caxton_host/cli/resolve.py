@@ -123,7 +123,8 @@ def command(
         reason=reason,
         resumes=resumes,
     )
-    ctx.exit(drive(_resolve(told, wanted), frame.command()))
+    recording = drive(_resolve(told, wanted), frame.command())
+    ctx.exit(told.ending(recording) if resumes else _recorded(told, recording))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +137,7 @@ class _Wanted:
     resumes: bool
 
 
-async def _resolve(told: Told, wanted: _Wanted) -> int:
+async def _resolve(told: Told, wanted: _Wanted) -> Recording:
     from ..bootstrap import running
     from ..recording import Recording
     from ..requests import tell_hosts
@@ -154,12 +155,10 @@ async def _resolve(told: Told, wanted: _Wanted) -> int:
             reason=up.redact.text(wanted.reason),
         )
         if wanted.resumes:
-            recording = await see_through(told, up, run_id)
-        else:
-            reason = up.redact.text(wanted.reason)
-            await tell_hosts(up.store, run_id, local_actor(), reason)
-            recording = await Recording.load(run_id, up.store)
-    return told.ending(recording) if wanted.resumes else _recorded(told, recording)
+            return await see_through(told, up, run_id)
+        reason = up.redact.text(wanted.reason)
+        await tell_hosts(up.store, run_id, local_actor(), reason)
+        return await Recording.load(run_id, up.store)
 
 
 async def _resolve_there(

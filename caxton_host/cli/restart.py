@@ -17,7 +17,12 @@ __all__ = ["restart"]
 
 @click.command("restart")
 @click.argument("name", shell_complete=completion.servers)
-@click.option("--host", help="Only this one; default: all that share the log.")
+@click.option(
+    "--only",
+    "host",
+    metavar="HOST",
+    help="One of the hosts that share the log; default: all.",
+)
 @click.option("--reason", default="", help="Why; it is recorded.")
 @as_json
 @click.pass_obj
@@ -54,7 +59,9 @@ def restart(
         else:
             config = frame.load()
             check(config, name)
-            answers = wait(ask(config, host, "restart", reason, name))
+            answers = wait(
+                ask(config, frame.paths().state, host, "restart", reason, name)
+            )
     if as_json:
         show([restart_document(name, *answer) for answer in answers.items()])
     else:

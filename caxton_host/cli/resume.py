@@ -11,7 +11,7 @@ import click
 from ..core.approvals import Unapproved
 from ..core.grants import Grant
 from ..core.summary import RunSummary, summarise
-from ..errors import CaxtonError, Suspend, UsageError
+from ..errors import CaxtonError, RestoredError, Suspend, UsageError
 from .afar import refuse_options, resume, told_there
 from .exits import exit_code, remedy
 from .frame import Frame, as_json, local_actor
@@ -35,6 +35,9 @@ _MOST = 10_000
 @click.command("resume")
 @click.argument("run", required=False)
 @click.option("--all", "all_", is_flag=True, help="Every run that no host drives.")
+@click.option(
+    "--restored", is_flag=True, help="Also what waits since a copy was restored."
+)
 @option
 @overrides
 @as_json
@@ -45,6 +48,7 @@ def command(
     frame: Frame,
     run: str | None,
     all_: bool,
+    restored: bool,
     variables: tuple[str, ...],
     given: Overrides,
     as_json: bool,
@@ -57,6 +61,9 @@ def command(
     that the configuration gives it now. Its variables are in the log, but for the
     private ones: give those again.
 
+    A run of a log that was restored from a copy goes on with --restored only: what it
+    did after the copy was made is not in the log, and is done again.
+
     \b
     Exit codes: as of caxton run; with --all, 0 if each run completed.
 
@@ -64,6 +71,7 @@ def command(
     Examples:
       caxton runs resume @last
       caxton runs resume --all
+      caxton runs resume --restored @last
       caxton runs resume 0198 --server time="python -m mcp_server_time" \\
           --allow time/get_current_time
     """
@@ -74,7 +82,7 @@ def command(
     if frame.there is not None:
         refuse_options(given, var=variables, all=all_)
         told = told_there(frame, quiet=as_json, as_json=as_json)
-        going_on = resume(told, frame.there, str(run))
+        going_on = resume(told, frame.there, str(run), restored=restored)
         ctx.exit(told.ending(drive(going_on, frame.command())))
     config = given.servers_in(frame.load())
     told = Told(
@@ -84,13 +92,14 @@ def command(
         private=private_of(config, variables),
         quiet=as_json,
         as_json=as_json,
+        restored=restored,
     )
     if run is not None:
-        ctx.exit(drive(_resume_one(told, run), frame.command()))
+        ctx.exit(told.ending(drive(_resume_one(told, run), frame.command())))
     ctx.exit(drive(_resume_all(told), frame.command()))
 
 
-async def _resume_one(told: Told, run: str) -> int:
+async def _resume_one(told: Told, run: str) -> Recording:
     from ..bootstrap import running
     from .asking import see_through
 
@@ -98,8 +107,7 @@ async def _resume_one(told: Told, run: str) -> int:
         told.config, told.frame.paths(), watch=told.watch, load=told.again
     ) as up:
         run_id = await up.store.find_run(run)
-        recording = await see_through(told, up, run_id)
-    return told.ending(recording)
+        return await see_through(told, up, run_id)
 
 
 async def go_on(told: Told, up: Running, run_id: str) -> Recording:
@@ -122,6 +130,7 @@ async def go_on(told: Told, up: Running, run_id: str) -> Recording:
                 grant=grant,
                 private=told.private,
                 on_started=started,
+                restored=told.restored,
             )
     except Unapproved as exc:
         # Those that it waits for now: it may have gone on since.
@@ -180,7 +189,8 @@ async def _resume_all(told: Told) -> int:
         rows = await up.store.idle() + await up.store.runs(_MOST, state="suspended")
         done = await asyncio.gather(*(one(row.run_id) for row in rows))
     waiting = sum(isinstance(item, Suspend) for item in done)
-    done = [item for item in done if not isinstance(item, Suspend)]
+    held = sum(isinstance(item, RestoredError) for item in done)
+    done = [item for item in done if not isinstance(item, Suspend | RestoredError)]
     failed = [item for item in done if isinstance(item, CaxtonError)]
     runs = [item for item in done if isinstance(item, RunSummary)]
     if told.as_json:
@@ -191,6 +201,11 @@ async def _resume_all(told: Told) -> int:
         complain(str(error), remedy(error))
     if waiting:
         note(f"{counted(waiting, 'run')} suspended: caxton runs list --state suspended")
+    if held:
+        note(
+            f"{counted(held, 'run')} suspended since the log was restored from a copy: "
+            f"{told.frame.command()} runs resume --all --restored"
+        )
     if not done:
         note("no run waits for a host")
     codes = [*map(exit_code, failed), *(code_of(run) for run in runs)]

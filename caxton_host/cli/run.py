@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -146,10 +147,13 @@ def _there(
 
 async def _run(told: Told, request: RunRequest) -> Recording:
     from ..bootstrap import running
+    from ..core.redact import Redactor
     from ..recording import Recording
+    from ..starts import check_request
     from .asking import ask_here
 
     config, frame = told.config, told.frame
+    check_request(request, Redactor(config.secrets))
 
     def started(run_id: str) -> None:
         began(run_id)
@@ -159,9 +163,15 @@ async def _run(told: Told, request: RunRequest) -> Recording:
     needed = {server for server, _ in request.names.values()}
     needed.update(request.grant.servers(config.servers))
     with contextlib.ExitStack() as shown:
-        shown.enter_context(patience(f"running {request.agent}"))
+        doing = shown.enter_context(patience(f"running {request.agent}"))
+        first = f"compiling {request.agent}: only its first run here has to"
         async with running(
-            config, frame.paths(), start=needed, watch=told.watch, load=told.again
+            config,
+            frame.paths(),
+            start=needed,
+            watch=told.watch,
+            load=told.again,
+            compiling=partial(doing.part, first),
         ) as up:
             run_id = await up.host.start(request, on_started=started)
             shown.close()

@@ -8,19 +8,22 @@ import click
 
 from ..core.events import RunErased
 from ..core.names import run_of, stream_of
-from ..core.summary import RunSummary, summarise
+from ..core.runs import RESTORED
+from ..core.summary import RunSummary, call_list, summarise
+from ..errors import RestoredError
 from ..summaries import BROKEN, summary_of
 from . import cancel, crash, diff, explain, fork, resolve, resume
 from .events import history_of
 from .exits import AUDIT
 from .frame import Frame, as_json, wait
-from .report import call_lines
+from .report import call_lines, error_lines
 from .screen import complain, counted, note, on_terminal, plain, say, show, table
 from .show import moment
 from .told import deciding, resolving, stopped
 
 __all__ = ["command", "shortened"]
 
+_MOST = 10_000
 _TO_THE_SECOND = len("2026-01-31 23:59:59")
 _TIME_LENGTH = len("018bcfe5-6800")
 
@@ -34,7 +37,7 @@ def command() -> None:
     Examples:
       caxton runs list --agent weather
       caxton runs show @last
-      caxton runs explain @last 2
+      caxton runs explain @last event 2
     """
 
 
@@ -59,7 +62,7 @@ command.add_command(explain.of_run)
     "--limit",
     default=20,
     show_default=True,
-    type=click.IntRange(1, 10_000),
+    type=click.IntRange(1, _MOST),
     help="How many.",
 )
 @as_json
@@ -84,13 +87,21 @@ def list_(
       caxton runs list --limit 5
       caxton runs list --agent weather --state failed --json
     """
-    found = wait(_list(frame, agent, state, limit))
+    found, known = wait(_list(frame, agent, state, limit))
     if as_json:
         show([run.to_document() for run in found])
     else:
         _rows(found)
         if not found:
             note(_none(frame, some=bool(agent or state)))
+        if any(run.waits_for == RESTORED for run in found):
+            note(
+                "the log was restored from a copy; to go on: "
+                f"{frame.command()} runs resume --restored RUN"
+            )
+    if len(found) < known:
+        total = f"more than {limit}" if frame.there or known == _MOST else known
+        note(f"showing {len(found)} of {total} runs; -n NUMBER shows more")
     if broken := [run.run_id for run in found if run.state == BROKEN]:
         complain(
             f"run {broken[0]} is broken"
@@ -115,7 +126,7 @@ def _rows(found: Sequence[RunSummary]) -> None:
             (
                 name,
                 run.agent,
-                f"{run.state}, erased" if run.erased else run.state,
+                _state(run),
                 run.calls.get("total", ""),
                 run.calls.get("denied", ""),
                 moment(run.started_at)[:_TO_THE_SECOND],
@@ -126,6 +137,12 @@ def _rows(found: Sequence[RunSummary]) -> None:
             )
         ),
     )
+
+
+def _state(run: RunSummary) -> str:
+    if run.erased:
+        return f"{run.state}, erased"
+    return f"{run.state}, {RESTORED}" if run.waits_for == RESTORED else run.state
 
 
 def shortened(names: Sequence[str]) -> list[str]:
@@ -143,13 +160,15 @@ def shortened(names: Sequence[str]) -> list[str]:
 
 async def _list(
     frame: Frame, agent: str | None, state: str | None, limit: int
-) -> list[RunSummary]:
+) -> tuple[list[RunSummary], int]:
+    """Return the newest runs, and how many there are; of a host, if there are more."""
     if frame.there is not None:
         async with frame.there.log() as log:
-            return await log.summaries(limit, agent=agent, state=state)
+            found = await log.summaries(limit + 1, agent=agent, state=state)
+            return found[:limit], len(found)
     async with frame.log() as store:
-        known = await store.runs(limit=limit, agent=agent, state=state)
-        return [await summary_of(store, row) for row in known]
+        known = await store.runs(limit=_MOST, agent=agent, state=state)
+        return [await summary_of(store, row) for row in known[:limit]], len(known)
 
 
 @command.command("show")
@@ -171,18 +190,20 @@ def show_(frame: Frame, run: str, as_json: bool) -> None:
         _show_erased(summary, wait(_erasure(frame, summary)), as_json=as_json)
         return
     if as_json:
-        show(summary.to_document())
+        show({**summary.to_document(), "call_list": call_list(history)})
         return
     say(f"run     {summary.run_id}")
     say(f"agent   {summary.agent}  {summary.module_sha256[:12]}")
     say(f"actor   {summary.actor.get('kind')} {summary.actor.get('id')}")
-    say(f"state   {summary.state}, {summary.duration_ms:.0f} ms")
+    say(f"state   {_state(summary)}, {summary.duration_ms:.0f} ms")
     if fork := summary.forked_from:
         say(f"forked  from run {fork['run']} at event {fork['seq']}")
     for line in call_lines(history):
         say(f"  {line}")
     if summary.error:
         say(f"error   {summary.error['kind']}: {plain(summary.error['message'])}")
+        for line in error_lines(history):
+            say(f"        {line}")
     say(f"output  {plain(summary.output)}")
     if summary.state == "suspended":
         for command in wait(_commands(frame, summary.run_id)):
@@ -198,6 +219,9 @@ async def _commands(frame: Frame, run_id: str) -> list[str]:
     async with frame.history() as store:
         recording = await Recording.load(run_id, store)
     going_on = f"{frame.command()} runs resume {run_id}"
+    if recording.is_restored:
+        note(str(RestoredError(run_id)))
+        return [f"{going_on} --restored"]
     if stopped(recording):
         return [going_on]
     asked = open_questions(recording, SystemClock().now())

@@ -15,6 +15,7 @@ import threading
 import time
 import unicodedata
 from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
 from functools import partial
 
 import click
@@ -23,6 +24,7 @@ from ..core.calls import JSON
 from ..logs import Behind, Lines, Style, fields_of
 
 __all__ = [
+    "Doing",
     "Notes",
     "clipped",
     "complain",
@@ -42,6 +44,7 @@ __all__ = [
 
 #: Seconds after which a person wonders whether anything happens.
 PATIENCE = 2.0
+_LOOK = 0.1
 _LEAST_WIDTH = 24
 _ENDLESS = 1_000_000
 
@@ -213,17 +216,32 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
         console.print(shown)
 
 
+@dataclass(slots=True)
+class Doing:
+    """What is under way, as long as it takes."""
+
+    text: str
+
+    @contextlib.contextmanager
+    def part(self, text: str) -> Generator[None]:
+        """Show *text* instead, within; where no terminal is, too, if it takes long."""
+        whole, self.text = self.text, text
+        try:
+            yield
+        finally:
+            self.text = whole
+
+
 @contextlib.contextmanager
-def patience(doing: str) -> Generator[None]:
+def patience(doing: str) -> Generator[Doing]:
     """Show on a terminal that something takes long, once it does."""
-    if not sys.stderr.isatty():
-        yield
-        return
+    under_way = Doing(doing)
     done = threading.Event()
-    waiter = threading.Thread(target=_wait, args=(doing, done), daemon=True)
+    target = _wait if sys.stderr.isatty() else _tell_parts
+    waiter = threading.Thread(target=target, args=(under_way, done), daemon=True)
     waiter.start()
     try:
-        yield
+        yield under_way
     finally:
         done.set()
         waiter.join()
@@ -257,7 +275,15 @@ def _untold(done: int, total: int) -> None:
     del done, total
 
 
-def _wait(doing: str, done: threading.Event) -> None:
+def _tell_parts(doing: Doing, done: threading.Event) -> None:
+    told = {doing.text}
+    while not done.wait(PATIENCE):
+        if doing.text not in told:
+            told.add(doing.text)
+            note(doing.text)
+
+
+def _wait(doing: Doing, done: threading.Event) -> None:
     if done.wait(PATIENCE):
         return
     from rich.console import Console
@@ -270,5 +296,6 @@ def _wait(doing: str, done: threading.Event) -> None:
         console=Console(stderr=True),
         transient=True,
     ) as progress:
-        progress.add_task(plain(doing), total=None)
-        done.wait()
+        task = progress.add_task(plain(doing.text), total=None)
+        while not done.wait(_LOOK):
+            progress.update(task, description=plain(doing.text))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +14,7 @@ from ..core.calls import JSON
 from ..errors import UsageError
 from ..logs import Style
 from . import serve_token
-from .frame import Frame, as_json
+from .frame import Frame, as_json, wait
 from .screen import counted, logged, note, show
 
 if TYPE_CHECKING:
@@ -41,7 +40,12 @@ class _Seconds(click.ParamType[float]):
 
 
 @click.group("serve", invoke_without_command=True)
-@click.option("--address", "host", help="Where to listen; default 127.0.0.1.")
+@click.option(
+    "--address",
+    "host",
+    metavar="ADDRESS",
+    help="Where to listen; default 127.0.0.1.",
+)
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="Default 8080; 0: any that is free."
 )
@@ -84,7 +88,8 @@ def command(
     again. What stands under [serve] holds where no option says otherwise.
 
     \b
-    Exit codes: 0 stopped; 2 usage or configuration; 130 or 143 a second signal.
+    Exit codes: 0 stopped; 2 usage or configuration; 130 or 143 a signal before
+    it is up, or a second one.
 
     \b
     Examples:
@@ -131,7 +136,7 @@ command.add_command(serve_token.command)
 def _stdio(frame: Frame, load: Callable[[], Config]) -> None:
     from ..serving import serve_stdio
 
-    asyncio.run(serve_stdio(load(), frame.paths(), load=load))
+    wait(serve_stdio(load(), frame.paths(), load=load))
 
 
 def _http(
@@ -156,7 +161,7 @@ def _http(
             _tell(it, url)
 
     config = load()
-    left = asyncio.run(
+    left = wait(
         serve_http(
             config,
             frame.paths(),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -46,7 +49,7 @@ def command() -> None:
 
     \b
     Examples:
-      caxton serve token create --name laptop --scope run > token.txt
+      caxton serve token create --name laptop --scope run -o token.txt
       caxton serve token list
       caxton serve token revoke laptop
     """
@@ -102,6 +105,12 @@ class _Lifetime(click.ParamType[float]):
     show_default=True,
     help="How long it is good, or never.",
 )
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write it to a new file that only you can read, instead of stdout.",
+)
 @as_json
 @click.pass_obj
 def create(
@@ -111,6 +120,7 @@ def create(
     agents: tuple[str, ...],
     roles: tuple[str, ...],
     expires: float,
+    output: Path | None,
     as_json: bool,
 ) -> None:
     """
@@ -130,7 +140,7 @@ def create(
 
     \b
     Examples:
-      caxton serve token create --name laptop --scope run > token.txt
+      caxton serve token create --name laptop --scope run -o token.txt
       caxton serve token create --name desk --scope decide --role ops --expires 12h
       caxton serve token create --scope run --agent 'bank-*' --expires never --json
     """
@@ -157,14 +167,41 @@ def create(
         created_at=now,
         expires_at=None if expires == math.inf else now + int(expires * 1e6),
     )
-    wait(_add(frame, config, row))
+    with _kept(output, token.text):
+        wait(_add(frame, config, row))
     if as_json:
-        show({**_document(row, now), "token": token.text})
+        shown = {} if output else {"token": token.text}
+        show({**_document(row, now), **shown})
         return
     until = f"until {_moment(row.expires_at)}" if row.expires_at else "for ever"
     note(f"token {row.id}: {', '.join(scopes)} with {', '.join(agents)}, {until}")
-    note("it is shown this once; keep it where nobody else can read it")
-    say(token.text)
+    if output:
+        note(f"written to {output}, which only you can read")
+    else:
+        note("it is shown this once; keep it where nobody else can read it")
+        say(token.text)
+
+
+@contextlib.contextmanager
+def _kept(output: Path | None, text: str) -> Generator[None]:
+    """Write the token to a file that was not there before, unless it is not made."""
+    if output is None:
+        yield
+        return
+    try:
+        # Links are not followed: with O_EXCL the name itself must be free.
+        handle = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise UsageError(
+            f"{output} is there already", fix="name a file that is not, with -o"
+        ) from None
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(f"{text}\n")
+        yield
+    except BaseException:
+        output.unlink(missing_ok=True)
+        raise
 
 
 async def _add(frame: Frame, config: Config, row: TokenRow) -> None:

@@ -23,7 +23,7 @@ from .logs import logs
 from .overrides import Overrides, tapped, wire_log
 from .reach import reached
 from .restart import restart
-from .screen import counted, note, patience, say, show, table
+from .screen import counted, note, patience, plain, say, show, table
 from .state import seen
 from .times import ago
 from .tools import Document, check_known, headline, of_server, tell_changed
@@ -116,6 +116,9 @@ def list_(frame: Frame, as_json: bool) -> None:
             for s in servers
         ),
     )
+    for server in servers:
+        if problem := server.get("problem"):
+            note(f"{server['name']}: {plain(problem)}")
     if not servers:
         note("no servers; caxton server add NAME -- COMMAND adds one")
 

@@ -79,6 +79,7 @@ def remark(recorded: Recorded) -> str:  # noqa: C901, PLR0911 -- a table of type
             return f"{event.name} {plain(event.params)}"
         case ToolCompleted() as event:
             how = "tool error" if event.is_error else "ok"
+            how += ", cached" if event.cached else ""
             return f"{how}: {plain(event.data if event.cut else event.message)}"
         case ToolDenied() as event:
             return f"{event.code}: {plain(event.message)}"

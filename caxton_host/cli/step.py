@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import signal
 import sys
-from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,7 +17,7 @@ from .show import event_document, remark
 if TYPE_CHECKING:
     from ..core.events import Recorded
 
-__all__ = ["Stepper", "interruptible"]
+__all__ = ["Stepper"]
 
 HELP = """\
 next [N]   go on to the next call, or N calls on; an empty line does the same
@@ -122,22 +120,3 @@ def _count(words: Sequence[str]) -> int:
         return 1
     text = words[0]
     return int(text) if text.isdecimal() and len(text) < _MAX_DIGITS else 0
-
-
-@contextlib.contextmanager
-def interruptible() -> Generator[None]:
-    """
-    Let Ctrl-C end a stepper that waits for a word.
-
-    By itself, asyncio only notes it for when the waiting is over; a handler that is
-    not Python's own it leaves in place.
-    """
-    before = signal.signal(signal.SIGINT, _interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _interrupt(*_: object) -> NoReturn:
-    raise KeyboardInterrupt

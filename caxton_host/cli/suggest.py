@@ -6,12 +6,13 @@ import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ..core.calls import JSON, Route
+from ..core.checking import Known, astray
 from ..core.events import Recorded, RunStarted
 from ..core.limits import Limits
 from ..core.names import run_of, stream_of
@@ -181,6 +182,7 @@ async def _folded(
     from .trials import ENDS, inherited
 
     known: dict[str, Suggestion] = {}
+    offered = await _offered(store, wanted.config)
     runs: dict[str, Suggestion] = {}
     async with aclosing(wanted.source(store, types)) as found:
         async for recorded in found:
@@ -189,7 +191,7 @@ async def _folded(
                 name = event.agent
                 with suppress(NotKeptError):
                     before = await inherited(store, recorded)
-                    one = known.setdefault(name, _empty(name, wanted.config))
+                    one = known.setdefault(name, _empty(name, wanted.config, offered))
                     for past in before:
                         if past.event:
                             one.take(run_id, past.event)
@@ -201,13 +203,26 @@ async def _folded(
     return known
 
 
-def _empty(agent: str, config: Config | None) -> Suggestion:
+async def _offered(store: SqlStore, config: Config | None) -> Known:
+    found: dict[str, dict[str, JSON]] = {}
+    for server, tool in await store.accepted([*config.servers] if config else ()):
+        found.setdefault(server, {})[tool] = None
+    return found
+
+
+def _empty(agent: str, config: Config | None, offered: Known) -> Suggestion:
     from .trials import leads
 
     if config is None:
         return Suggestion(agent=agent)
     one = config.agents.get(agent)
-    return Suggestion(agent=agent, with_denied=True, leads=partial(leads, config, one))
+
+    def leading(name: str) -> Route | None:
+        route = leads(config, one, name)
+        lost = route and astray(name, (route.server, route.tool), offered)
+        return None if lost else route
+
+    return Suggestion(agent=agent, with_denied=True, leads=leading)
 
 
 def _tell(found: _Found) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import signal
 from contextlib import aclosing
 from typing import TYPE_CHECKING
@@ -13,6 +11,7 @@ import click
 from ..core.events import Recorded
 from ..core.names import RUN, stream_of
 from ..core.runs import ENDS, GOING_ON
+from . import interrupt
 from .frame import Frame, as_json, wait
 from .screen import clipped, plain, to_json
 from .show import event_document, moment, remark
@@ -62,10 +61,15 @@ def tail(
     """
     if run and everything:
         raise click.UsageError("name a run, or say --all")
-    wait(_until_stopped(frame, run, follow, everything, after, as_json))
+    try:
+        wait(_until_over(frame, run, follow, everything, after, as_json))
+    except KeyboardInterrupt:
+        # Ctrl-C is how a person stops following; nothing is left undone.
+        if interrupt.code() != 128 + signal.SIGINT:
+            raise
 
 
-async def _until_stopped(
+async def _until_over(
     frame: Frame,
     run: str | None,
     follow: bool,
@@ -74,23 +78,19 @@ async def _until_stopped(
     as_json: bool,
 ) -> None:
     show = _document if as_json else _line
-    # Whoever follows stops it this way; nothing is left undone.
-    with contextlib.suppress(asyncio.CancelledError):
-        if task := asyncio.current_task():
-            asyncio.get_running_loop().add_signal_handler(signal.SIGINT, task.cancel)
-        async with frame.history() as store:
-            stream = stream_of(await store.find_run(run)) if run else None
-            if stream and await _is_over(store, stream):
-                follow = False
-            events = store.tail(
-                after, stream=stream, follow=follow, patience=PATIENCE if follow else 0
-            )
-            async with aclosing(events) as found:
-                async for recorded, cursor in found:
-                    if run or everything or recorded.stream.startswith(RUN):
-                        click.echo(show(recorded, cursor))
-                    if run and recorded.type in _LAST:
-                        return
+    async with frame.history() as store:
+        stream = stream_of(await store.find_run(run)) if run else None
+        if stream and await _is_over(store, stream):
+            follow = False
+        events = store.tail(
+            after, stream=stream, follow=follow, patience=PATIENCE if follow else 0
+        )
+        async with aclosing(events) as found:
+            async for recorded, cursor in found:
+                if run or everything or recorded.stream.startswith(RUN):
+                    click.echo(show(recorded, cursor))
+                if run and recorded.type in _LAST:
+                    return
 
 
 async def _is_over(store: History, stream: str) -> bool:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..core.approvals import VERDICTS, Asked, Verdict
 from ..core.calls import JSON
 from ..core.events import ApprovalRequested, RunSuspended, ToolProgress
 from ..core.grants import Grant
-from ..core.summary import RunSummary, summarise
+from ..core.summary import RunSummary, call_list, summarise
+from ..errors import RestoredError
 from .exits import FAILED, SUSPENDED
 from .frame import Frame
 from .overrides import Overrides
@@ -50,6 +52,8 @@ class Told:
         as_json: Only the document of the run.
 
         private: Variables that only servers get to see.
+
+        restored: A run goes on although its log is a copy.
     """
 
     frame: Frame
@@ -58,6 +62,7 @@ class Told:
     quiet: bool
     as_json: bool
     private: Mapping[str, JSON] = field(default_factory=dict[str, JSON], repr=False)
+    restored: bool = False
 
     @property
     def watch(self) -> Callable[[str, ToolProgress], None]:
@@ -76,16 +81,17 @@ class Told:
         if not self.quiet:
             self._report(run, recording)
         if self.as_json:
-            show(run.to_document())
+            show({**run.to_document(), "call_list": call_list(recording.own)})
         elif run.state == "completed" and run.output is not None:
             say(to_json(run.output))
         if run.state == "suspended":
             self.suspension(recording)
-        failure(run, self.frame.named)
+        failure(run, recording.own, self.frame.named)
         return code_of(run)
 
     def _report(self, run: RunSummary, recording: Recording) -> None:
         from ..tooling import server_names
+        from .offered import known
 
         there = self.frame.there is not None
         report(
@@ -93,6 +99,7 @@ class Told:
             recording.own,
             configured=there or run.agent in self.config.agents,
             servers=recording.started.servers if there else server_names(self.config),
+            known=dict if there else partial(known, self.config, start=False),
         )
 
     def todays(self, name: str) -> Grant:
@@ -110,6 +117,10 @@ class Told:
         from ..clock import SystemClock
 
         run_id, waiting = recording.run_id, recording.journal().in_doubt
+        if recording.is_restored:
+            error = RestoredError(run_id)
+            complain(str(error), self.frame.named(error.fix))
+            return
         if stopped(recording):
             complain(
                 f"run {run_id} is suspended, for its host was stopped",

@@ -91,6 +91,8 @@ def say_signed(found: Verdict) -> None:
     if found.verdict != "intact" or found.checkpoint is None:
         return
     say(f"signed: the first {counted(found.checkpoint.size, 'event')} of the log")
+    if found.lag:
+        say(f"copy: it lags {counted(found.lag, 'event')} behind what was signed last")
     if found.behind:
         say(
             f"behind: {counted(found.behind, 'event')} after the newest checkpoint, "
@@ -137,6 +139,7 @@ def audit_document(found: Verdict) -> dict[str, JSON]:
         "erased": found.erased,
         "erased_runs": [*found.erased_runs],
         "behind": found.behind,
+        "lag": found.lag,
         "checkpoint": {
             "origin": signed.origin,
             "size": signed.size,

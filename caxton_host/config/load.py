@@ -198,6 +198,10 @@ def _load(
         tree.pop("store", None)
     source = replace(source, lines=Lines(data.decode("utf-8-sig")))
     at = At(source=source)
+    with Complaints():  # What is wrong in this section is reported below.
+        if not f.read({"mcp": tree.get("mcp", {})}, TOP, at)["mcp"]:
+            # As `enabled = false` in each table: none is read, nor are its variables.
+            tree = {key: tree[key] for key in tree if key not in {"servers", "import"}}
     several = Complaints()
     found = f.collect(tree, TOP, at, several)
     own: dict[str, ServerConfig | None] = found.pop("servers", {})
@@ -238,7 +242,10 @@ def _load(
         with several:
             check(config, at)
     several.settle()
-    _warn_of_strangers(config, at)
+    if config.mcp:
+        _warn_of_strangers(config, at)
+    else:
+        at.key("mcp").key("enabled").warn("no tool server is used")
     _warn_of_placeholders(config, at)
     return replace(config, warnings=tuple(dict.fromkeys(source.warnings)))
 

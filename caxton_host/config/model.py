@@ -11,8 +11,8 @@ from ..core.calls import JSON
 from ..core.grants import Grant
 from ..core.limits import Limits
 from ..core.places import Places
-from ..core.servers import ServerConfig
-from ..core.webhooks import Webhook
+from ..core.servers import ServerConfig, ToolOptions
+from ..core.webhooks import SERVER, Webhook
 
 __all__ = ["Agent", "Audit", "Config", "ContextVar", "Expose", "OAuth", "Serve"]
 
@@ -180,7 +180,7 @@ class Serve:
     allowed_origins: tuple[str, ...] = ()
     runs: int = 256
     queue: int = 256
-    concurrency: int = 256
+    concurrency: int = 64
     rate: int = 6000
     body: int = 4 * 1024 * 1024
     drain: float = 30.0
@@ -199,6 +199,8 @@ class Config:
         version: Of the format: 1.
 
         store_url: Where events are kept, as SQLAlchemy spells it.
+
+        mcp: Whether tool servers are used; if not, there are none here.
 
         servers: By name.
 
@@ -236,6 +238,7 @@ class Config:
     path: Path | None = None
     version: int = 1
     store_url: str = field(repr=False)
+    mcp: bool = True
     servers: Mapping[str, ServerConfig] = field(
         default_factory=dict[str, ServerConfig], repr=False
     )
@@ -258,3 +261,10 @@ class Config:
     files: tuple[Path, ...] = ()
     watch: bool = False
     serve: Serve = field(default_factory=Serve)
+
+    def options(self, server: str, tool: str) -> ToolOptions:
+        """Return the operator's word about a tool, of a server or a webhook."""
+        if server == SERVER and (hook := self.webhooks.get(tool)):
+            return hook.options
+        said = self.servers.get(server)
+        return said.options(tool) if said else ToolOptions()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
@@ -54,6 +55,7 @@ __all__ = [
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _EXPOSED_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_RESERVED = "caxton__"
 _TRANSPORTS = {
     "stdio": "stdio",
     "http": "http",
@@ -71,7 +73,6 @@ SCHEMA_OF_OBJECT: Shape = {
 }
 _EFFECT = f.choice("read", "idempotent", "keyed", "unsafe")
 _RECORD = f.choice("full", "hash")
-_MOST_ATTEMPTS = 10
 _ELICITATION = f.choice("refuse", "defaults")
 _OVER_LIMIT = f.choice("fail", "cut")
 #: What is wrong, and how to go on.
@@ -117,7 +118,12 @@ def exposed(value: object, at: At) -> str:
 
 
 def exposed_name(name: str, at: At) -> None:
-    """Refuse a name that not every provider of models takes."""
+    """Refuse a name that not every provider of models takes, or that is the host's."""
+    if name.lower().startswith(_RESERVED):
+        raise at.error(
+            f"names that begin with {_RESERVED} are reserved for the host",
+            fix="give it another name",
+        )
     if not _EXPOSED_NAME.fullmatch(name):
         raise at.error(
             "is no name for a tool",
@@ -208,18 +214,21 @@ _BREAKER: f.Fields = {
 }
 
 
-@shaped({"type": "integer", "minimum": 1, "maximum": _MOST_ATTEMPTS})
-def _attempts(value: object, at: At) -> int:
-    found = f.number(value, at)
-    if not 1 <= found <= _MOST_ATTEMPTS:
-        raise at.error(
-            f"is not 1 to {_MOST_ATTEMPTS}", fix="write 1 to send a call once"
-        )
-    return found
+def _up_to(most: int, fix: str) -> f.Reader:
+    """Return a reader of a number from 1 to *most*."""
+
+    @shaped({"type": "integer", "minimum": 1, "maximum": most})
+    def reader(value: object, at: At) -> int:
+        found = f.number(value, at)
+        if not 1 <= found <= most:
+            raise at.error(f"is not 1 to {most}", fix=fix)
+        return found
+
+    return reader
 
 
 _RETRY: f.Fields = {
-    "attempts": ("attempts", _attempts),
+    "attempts": ("attempts", _up_to(10, "write 1 to send a call once")),
     "backoff": ("backoff", f.duration),
     "backoff_ms": ("backoff", f.milliseconds),
 }
@@ -276,6 +285,27 @@ _MESSAGE: f.Fields = {
     "speech_template": ("message_template", f.text),
 }
 
+
+_CACHE: f.Fields = {"ttl": ("ttl", f.duration)}
+
+
+@shaped(object_(_CACHE, "ttl"))
+def _cache(value: object, at: At) -> float:
+    found = f.read(value, _CACHE, at)
+    if "ttl" not in found:
+        raise at.error("needs a ttl", fix='write cache = { ttl = "60s" }')
+    return float(found["ttl"])
+
+
+def _check_cache(options: ToolOptions | Webhook, at: At) -> None:
+    """Refuse to keep answers of a tool that does more than to read."""
+    if options.cache is not None and options.effect != "read":
+        raise at.key("cache").error(
+            "is only for a tool that reads",
+            fix='write effect = "read" beside it, or remove cache',
+        )
+
+
 _TOOL: f.Fields = {
     "expose_as": ("expose_as", exposed),
     "effect": ("effect", _EFFECT),
@@ -285,11 +315,21 @@ _TOOL: f.Fields = {
     "timeout": ("timeout", f.duration),
     "timeout_ms": ("timeout", f.milliseconds),
     "record": ("record", _RECORD),
+    "reply": ("reply", f.choice("full", "message")),
+    "cache": ("cache", _cache),
     **_SHARED,
     **_MESSAGE,
 }
 
-_TOOLS = f.mapped(f.tables(_TOOL, ToolOptions))
+
+@shaped(object_(_TOOL))
+def _tool(value: object, at: At) -> ToolOptions:
+    found = ToolOptions(**f.read(value, _TOOL, at))
+    _check_cache(found, at)
+    return found
+
+
+_TOOLS = f.mapped(_tool)
 
 _ENDPOINT: f.Fields = {
     "command": ("command", _command),
@@ -391,6 +431,7 @@ def server(values: object, at: At, name: str | None = None) -> ServerConfig:
         at.key("url").warn("is not https, so its headers can be read on the way")
     if "oauth" in found:
         check_oauth(found, at)
+    _check_answers(found, at)
     if found.get("concurrency") == 0:
         raise at.key("concurrency").error("is none", fix="write 1 or more")
     if "url" in found:
@@ -411,6 +452,19 @@ def tools_alone(values: object, at: At) -> ServerConfig:
     """
     tools = f.table(values, at).get("tools", {})
     return ServerConfig(name=at.name, tools=_TOOLS(tools, at.key("tools")))
+
+
+def _check_answers(found: Mapping[str, Any], at: At) -> None:
+    """Refuse to keep answers that are for one run alone."""
+    if not any("${context." in text for text in found.get("headers", {}).values()):
+        return
+    for tool, options in found.get("tools", {}).items():
+        if options.cache is not None:
+            place = at.key("tools").key(tool).key("cache")
+            raise place.error(
+                "cannot be: the headers of the server refer to the context of a run",
+                fix="remove it",
+            )
 
 
 def _collected(
@@ -462,11 +516,14 @@ _WEBHOOK: f.Fields = {
     "body": ("body", f.choice("json", "none")),
     "timeout": ("timeout", f.duration),
     "timeout_ms": ("timeout", f.milliseconds),
+    "concurrency": ("concurrency", _up_to(1000, "write 16, which is the default")),
     "effect": ("effect", _EFFECT),
     "expose_as": ("expose_as", exposed),
     "allow_private": ("allow_private", f.flag),
     "max_result": ("max_result", f.size),
     "record": ("record", _RECORD),
+    "reply": ("reply", f.choice("full", "message")),
+    "cache": ("cache", _cache),
     "retry": ("retry", _RETRIED),
     "public": ("", f.listed(f.text)),
     **_MESSAGE,
@@ -486,7 +543,9 @@ def webhook(values: object, at: At) -> Webhook:
     method = found.setdefault("method", "POST")
     found.setdefault("body", "json" if method in _SENDS_BODY else "none")
     found["params"] = _schema(found.get("params"), found["url"], at.key("params"))
-    return Webhook(name=at.name, **found)
+    hook = Webhook(name=at.name, **found)
+    _check_cache(hook, at)
+    return hook
 
 
 def _schema(schema: JSON, url: str, at: At) -> dict[str, JSON]:

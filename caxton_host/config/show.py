@@ -43,6 +43,7 @@ def describe(config: Config) -> dict[str, JSON]:
         "http": {"proxy": masked(config.proxy)},
         "telemetry": {"endpoint": masked(config.telemetry_endpoint)},
         "serve": _serve(config.serve, mask),
+        "mcp": {"enabled": config.mcp},
         "servers": {
             name: {"origin": str(config.origins[name]), **_server(server, mask)}
             for name, server in config.servers.items()
@@ -137,11 +138,14 @@ def _webhook(webhook: Webhook, mask: Callable[[str], str]) -> dict[str, JSON]:
         "headers": dict.fromkeys(webhook.headers, _HIDDEN),
         "body": webhook.body,
         "timeout": webhook.timeout,
+        "concurrency": webhook.concurrency,
         "effect": webhook.effect,
         "expose_as": webhook.expose_as,
         "allow_private": webhook.allow_private,
         "max_result": webhook.max_result,
         "record": webhook.record,
+        "reply": webhook.reply,
+        "cache": webhook.cache,
         "retry": _retry(webhook.retry),
     }
 

@@ -122,6 +122,14 @@ def _some(value: object, at: At) -> int:
     return number
 
 
+_MCP: f.Fields = {"enabled": ("value", f.flag)}
+
+
+@shaped(object_(_MCP))
+def _mcp(value: object, at: At) -> bool:
+    return bool(f.read(value, _MCP, at).get("value", True))
+
+
 _PLACES: f.Fields = {
     key: (key, _some) for key in ("runs", "workers", "guests", "compute")
 }
@@ -135,6 +143,7 @@ TOP: f.Fields = {
     "audit": ("audit", AUDIT),
     "http": ("proxy", f.single({"proxy": ("value", _proxy)})),
     "telemetry": ("telemetry_endpoint", f.single({"endpoint": ("value", f.url)})),
+    "mcp": ("mcp", _mcp),
     "servers": ("servers", f.mapped(_server, server_name)),
     "webhooks": ("webhooks", f.mapped(webhook, webhook_name)),
     "serve": ("serve", serve),

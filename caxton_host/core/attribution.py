@@ -7,15 +7,25 @@ Each line of an export stands alone, so it repeats what other events of its run 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
+from ..errors import UsageError
 from .calls import JSON, Completed, Denied, Outcome
 from .events import ApprovalRequested, Recorded, ToolInvoked
 from .payloads import outcome_of
 
-__all__ = ["NAMING", "OUTCOMES", "Calls", "Line", "Wanted", "call_of", "how"]
+__all__ = [
+    "NAMING",
+    "OUTCOMES",
+    "Calls",
+    "Line",
+    "Wanted",
+    "call_of",
+    "event_of_call",
+    "how",
+]
 
 #: How a call can have ended; the last: not at all.
 OUTCOMES = ("ok", "tool_error", "denied", "failed", "in_doubt")
@@ -139,6 +149,22 @@ class Calls:
         if key in self._open:
             self._open.move_to_end(key)
         return self._open.get(key)
+
+
+def event_of_call(history: Iterable[Recorded], number: int) -> int:
+    """
+    Return the sequence number of the event that says what call *number* is.
+
+    Raises:
+        UsageError: The run has no such call of its own.
+    """
+    events = {e.event.call: e.seq for e in history if isinstance(e.event, NAMING)}
+    if number in events:
+        return events[number]
+    raise UsageError(
+        f"there is no call {number} in this run, which has {len(events)} of its own",
+        fix="name a call that caxton runs show lists",
+    )
 
 
 def call_of(recorded: Recorded) -> int | None:

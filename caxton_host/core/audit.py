@@ -26,6 +26,27 @@ MAX_FAULTS = 20
 
 
 _MISSING = "its payload is missing"
+_RESTORED = "its run was erased, and its payload is there"
+
+
+class Gone(NamedTuple):
+    """
+    Which payloads of a stream are missing.
+
+    Attributes:
+        first: The number of the first event without one.
+
+        last: Of the last.
+
+        total: How many there are.
+
+        leading: How many of them are at the beginning of the stream, without a gap.
+    """
+
+    first: int
+    last: int
+    total: int
+    leading: int
 
 
 class Stored(NamedTuple):
@@ -110,6 +131,8 @@ class Verdict:
         erased: How many have no payload any more. Their digests are in the chain.
 
         erased_runs: The ids of the runs that they are of.
+
+        lag: How many events a copy has less than were signed elsewhere.
     """
 
     streams: int
@@ -120,6 +143,7 @@ class Verdict:
     behind: int = 0
     erased: int = 0
     erased_runs: tuple[str, ...] = ()
+    lag: int = 0
 
     @property
     def verdict(self) -> Literal["intact", "broken", "signer_unknown"]:
@@ -150,15 +174,14 @@ class Chains:
     Attributes:
         events: How many were looked at.
 
-        erased: Those without a payload that may lack it: stream, to the numbers of
-            the first and of the last, and how many.
+        erased: Those without a payload that may lack it, by stream.
 
         faults: The first of each bad stream.
     """
 
     def __init__(self, erasable: Callable[[str], bool] = lambda _: False) -> None:
         self.events = 0
-        self.erased: dict[str, tuple[int, int, int]] = {}
+        self.erased: dict[str, Gone] = {}
         self.faults: list[Fault] = []
         self._erasable = erasable
         self._heads: dict[Any, tuple[int, bytes] | None] = {}
@@ -171,7 +194,7 @@ class Chains:
     @property
     def missing(self) -> int:
         """How many of the events have no payload, and may lack it."""
-        return sum(count for _, _, count in self.erased.values())
+        return sum(gone.total for gone in self.erased.values())
 
     @property
     def erased_runs(self) -> tuple[str, ...]:
@@ -182,17 +205,27 @@ class Chains:
         """
         Keep of what is missing what was erased; the rest is bad.
 
+        An erasure removes the payloads of a whole stream. So where some are missing
+        and some are not, somebody else removed or restored them.
+
         Args:
             known: How many of the first events of a stream were erased.
         """
-        for stream, (first, last, _) in list(self.erased.items()):
-            allowed = known.get(stream, 0)
-            if last > allowed:
+        for stream, gone in list(self.erased.items()):
+            head = self._heads[stream]
+            allowed = min(known.get(stream, 0), head[0] if head else 0)
+            if gone.last > allowed:
                 del self.erased[stream]
-                seq = max(first, allowed + 1)
-                self._bad(
-                    Fault(kind="payload", message=_MISSING, stream=stream, seq=seq)
-                )
+                self._bad_payload(stream, max(gone.first, allowed + 1), _MISSING)
+            elif gone.total < allowed:
+                del self.erased[stream]
+                self._bad_payload(stream, gone.leading + 1, _RESTORED)
+
+    def refuse_restored(self, known: Collection[str]) -> None:
+        """Report the streams of *known*, erased before the check, with payloads."""
+        for stream in known:
+            if stream not in self.erased and self._heads.get(stream):
+                self._bad_payload(stream, 1, _RESTORED)
 
     def check(self, rows: Collection[Sequence[Any]]) -> None:
         """Check more events: the fields of `Stored` of each, and what may follow."""
@@ -225,11 +258,19 @@ class Chains:
         """Return where the stream goes on, if an event was erased and not changed."""
         fault = self._fault(row, head[0] + 1, head[1])
         if fault is None:
-            first, _, count = self.erased.get(row.stream, (row.seq, 0, 0))
-            self.erased[row.stream] = first, row.seq, count + 1
+            first, _, count, leading = self.erased.get(
+                row.stream, Gone(row.seq, 0, 0, 0)
+            )
+            leading += row.seq == leading + 1
+            self.erased[row.stream] = Gone(first, row.seq, count + 1, leading)
             return row.seq, row.hash
         self._bad(fault)
         return None
+
+    def _bad_payload(self, stream: str, seq: int, message: str) -> None:
+        if self._heads[stream] is not None:
+            self._heads[stream] = None
+            self._bad(Fault(kind="payload", message=message, stream=stream, seq=seq))
 
     def _bad(self, fault: Fault) -> None:
         if len(self.faults) < MAX_FAULTS:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import binascii
 import json
+import re
 from base64 import b64decode, b64encode
 from collections.abc import (
     Callable,
@@ -28,13 +29,14 @@ from typing import Any, NoReturn, TypeVar, cast
 
 from ..errors import BadBytes
 from .chain import SALT_SIZE
-from .names import stream_of
+from .names import RUN, stream_of
 
 __all__ = [
     "MAX_HEADER",
     "MAX_LINE",
     "Bundle",
     "Earlier",
+    "Erasure",
     "Header",
     "Part",
     "Sealed",
@@ -55,6 +57,10 @@ MAX_PROOF = 64
 _DIGEST = 32
 _LARGEST = 2**63 - 1
 _EVENT = frozenset({"at", "digest", "hash", "seq", "span", "trace", "type", "version"})
+
+# ASCII alone: what is printable beyond it differs between versions of Unicode.
+_TEXT = re.compile(r"[ -~]+")
+_NOTE = re.compile(r"[ -~\n—]+")  # the dash begins a signature
 
 _T = TypeVar("_T")
 
@@ -85,6 +91,28 @@ class Sealed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Erasure:
+    """
+    The place in the log of the event that records the erasure of a stream.
+
+    Attributes:
+        stream: That of the host that erased it.
+
+        previous: The hash of the event before it in that stream; zeros if it is the
+            first.
+
+        index: Its leaf, from 0.
+
+        proof: That it is there.
+    """
+
+    stream: str
+    previous: bytes
+    index: int
+    proof: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """
     The beginning of a stream, and its place in the log.
@@ -97,12 +125,15 @@ class Part:
         index: The leaf of the last of them, from 0.
 
         proof: That it is there.
+
+        erased: Only if its payloads were erased.
     """
 
     stream: str
     events: int
     index: int
     proof: tuple[bytes, ...]
+    erased: Erasure | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,11 +183,14 @@ class Bundle:
     Attributes:
         events: Those of each part, in its order.
 
+        erasures: The ``RunErased`` event of each part, or ``None``.
+
         blobs: Digest in hex to bytes, in the order of the digests.
     """
 
     header: Header
     events: tuple[tuple[Sealed, ...], ...]
+    erasures: tuple[Sealed | None, ...]
     blobs: Mapping[str, bytes]
 
 
@@ -172,7 +206,8 @@ def write_bundle(
     Args:
         header: Its first line.
 
-        events: Those of each part, one after the other.
+        events: Those of each part, one after the other; behind those of a part that
+            was erased, its ``RunErased``.
 
         blobs: As many as the header says, in the order of their digests.
     """
@@ -187,15 +222,7 @@ def write_bundle(
             ],
             "key": header.key.hex(),
             "run": header.run,
-            "streams": [
-                {
-                    "events": part.events,
-                    "index": part.index,
-                    "proof": _hexes(part.proof),
-                    "stream": part.stream,
-                }
-                for part in header.parts
-            ],
+            "streams": [_stream(part) for part in header.parts],
         }
     )
     for event in events:
@@ -204,6 +231,23 @@ def write_bundle(
         yield _line(
             {"bytes": b64encode(data).decode(), "sha256": sha256(data).hexdigest()}
         )
+
+
+def _stream(part: Part) -> dict[str, object]:
+    line: dict[str, object] = {
+        "events": part.events,
+        "index": part.index,
+        "proof": _hexes(part.proof),
+        "stream": part.stream,
+    }
+    if (erased := part.erased) is not None:
+        line["erased"] = {
+            "index": erased.index,
+            "previous": erased.previous.hex(),
+            "proof": _hexes(erased.proof),
+            "stream": erased.stream,
+        }
+    return line
 
 
 def _event(event: Sealed) -> dict[str, object]:
@@ -247,28 +291,35 @@ def parse_bundle(lines: Iterator[bytes]) -> Bundle:
         BadBytes: It is none, or has more of something than a bundle may have.
     """
     header = _header(_object(next(lines, b""), MAX_HEADER, "the header"))
+    numbered = enumerate(lines, 2)
     events: list[tuple[Sealed, ...]] = []
-    number = 1
+    erasures: list[Sealed | None] = []
     for part in header.parts:
-        found: list[Sealed] = []
-        for _ in range(part.events):
-            number += 1
-            where = f"line {number}"
-            found.append(_sealed(_object(next(lines, b""), MAX_LINE, where), where))
-        events.append(tuple(found))
+        events.append(tuple(_next(numbered, _sealed) for _ in range(part.events)))
+        erasures.append(_next(numbered, _sealed) if part.erased else None)
     blobs: dict[str, bytes] = {}
     last = ""
     for _ in range(header.blobs):
-        number += 1
-        where = f"line {number}"
-        digest, data = _blob(_object(next(lines, b""), MAX_LINE, where), where)
+        digest, data = _next(numbered, _blob)
         if digest <= last:
-            _bad(where, "blobs come in the order of their digests, each once")
+            _bad(
+                f"blob {digest}", "blobs come in the order of their digests, each once"
+            )
         blobs[digest] = data
         last = digest
-    if next(lines, b""):
-        _bad(f"line {number + 1}", "more than the header announces")
-    return Bundle(header=header, events=tuple(events), blobs=blobs)
+    for number, _ in numbered:
+        _bad(f"line {number}", "more than the header announces")
+    return Bundle(
+        header=header, events=tuple(events), erasures=tuple(erasures), blobs=blobs
+    )
+
+
+def _next(
+    numbered: Iterator[tuple[int, bytes]], read: Callable[[dict[str, Any], str], _T]
+) -> _T:
+    number, line = next(numbered, (0, b""))
+    where = f"line {number}" if number else "the last line"
+    return read(_object(line, MAX_LINE, where), where)
 
 
 def _bad(where: str, what: str) -> NoReturn:
@@ -304,11 +355,13 @@ def _header(value: dict[str, Any]) -> Header:
     if not parts or sum(part.events for part in parts) > MAX_EVENTS:
         _bad(where, f"no stream, or more than {MAX_EVENTS} events")
     run = _text(value["run"], where)
+    if len({part.stream for part in parts}) < len(parts):
+        _bad(where, "a stream twice")
     if parts[-1].stream != stream_of(run):
         _bad(where, "the last stream is that of the run")
     return Header(
         run=run,
-        checkpoint=_text(value["checkpoint"], where).encode(),
+        checkpoint=_text(value["checkpoint"], where, _NOTE).encode(),
         key=_hex(value["key"], _DIGEST, where),
         parts=parts,
         earlier=_each(value["earlier"], MAX_EARLIER, _earlier, where),
@@ -317,22 +370,38 @@ def _header(value: dict[str, Any]) -> Header:
 
 
 def _part(value: dict[str, Any], where: str) -> Part:
-    _keys(value, {"events", "index", "proof", "stream"}, where)
+    optional = {"erased"} & value.keys()
+    _keys(value, {"events", "index", "proof", "stream"} | optional, where)
     events = _number(value["events"], MAX_EVENTS, where)
     if events == 0:
         _bad(where, "a stream without events")
+    stream = _text(value["stream"], where)
+    if not stream.startswith(RUN):
+        _bad(where, "a stream that is not of a run")
     return Part(
-        stream=_text(value["stream"], where),
+        stream=stream,
         events=events,
         index=_number(value["index"], _LARGEST, where),
         proof=_proof(value["proof"], where),
+        erased=_erasure(value["erased"], where) if optional else None,
+    )
+
+
+def _erasure(value: object, where: str) -> Erasure:
+    known = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    _keys(known, {"index", "previous", "proof", "stream"}, where)
+    return Erasure(
+        stream=_text(known["stream"], where),
+        previous=_hex(known["previous"], _DIGEST, where),
+        index=_number(known["index"], _LARGEST, where),
+        proof=_proof(known["proof"], where),
     )
 
 
 def _earlier(value: dict[str, Any], where: str) -> Earlier:
     _keys(value, {"checkpoint", "proof"}, where)
     return Earlier(
-        checkpoint=_text(value["checkpoint"], where).encode(),
+        checkpoint=_text(value["checkpoint"], where, _NOTE).encode(),
         proof=_proof(value["proof"], where),
     )
 
@@ -396,11 +465,10 @@ def _list(value: object, limit: int, where: str) -> Sequence[object]:
     return items
 
 
-def _text(value: object, where: str) -> str:
-    known = value if isinstance(value, str) else ""
-    if not known or not known.replace("\n", "").isprintable():
+def _text(value: object, where: str, form: re.Pattern[str] = _TEXT) -> str:
+    if not isinstance(value, str) or not form.fullmatch(value):
         _bad(where, "a text that is none")
-    return known
+    return value
 
 
 def _optional(value: object, where: str) -> str | None:

@@ -22,6 +22,7 @@ __all__ = [
     "Outcome",
     "OverLimit",
     "Record",
+    "Reply",
     "Retry",
     "Route",
     "Sent",
@@ -30,6 +31,7 @@ __all__ = [
     "likelier",
     "reply",
     "shortened",
+    "withheld",
 ]
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
@@ -38,6 +40,9 @@ Effect: TypeAlias = Literal["read", "idempotent", "keyed", "unsafe"]
 
 #: What the log keeps of an answer: all of it, or its digest.
 Record: TypeAlias = Literal["full", "hash"]
+
+#: What agent and log get of an answer: all of it, or its message.
+Reply: TypeAlias = Literal["full", "message"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,12 +172,17 @@ class Route:
 
         record: What the log keeps of its answers.
 
+        reply: What agent and log get of its answers.
+
         retry: How often a call is sent.
 
         over_limit: What becomes of an answer that is too large.
 
         key_argument: The parameter in which the idempotency key is sent, or ``None``.
             Not pinned: it is what the operator says when the call is sent.
+
+        guessed: The tool was read from the agent's own words, since its server could
+            not list its tools. So it is no label of a metric.
     """
 
     server: str
@@ -180,9 +190,15 @@ class Route:
     definition_sha256: str | None = None
     effect: Effect = "unsafe"
     record: Record = "full"
+    reply: Reply = "full"
     retry: Retry = field(default_factory=Retry)
     over_limit: OverLimit = "fail"
     key_argument: str | None = None
+    guessed: bool = False
+
+    def shown(self, done: Completed) -> Completed:
+        """Return what agent and log get of an answer."""
+        return withheld(done) if self.reply == "message" else done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,13 +215,18 @@ class Completed:
 
         blobs: Parts kept by digest: ``{"sha256", "bytes", "media_type"}``.
 
-        duration_us: From the first byte sent to the answer.
+        duration_us: From the first byte sent to the answer, over all attempts and
+            the pauses between them; of a resumed call, since it was resumed.
 
         attempts: How often the call was sent.
 
         bytes: Size of the answer on the wire.
 
         cut: Not the answer itself, but what the log keeps of it. See `cut`.
+
+        cached: It is the answer to an earlier call. Nothing was sent.
+
+        withheld: ``{"sha256", "bytes"}`` of an answer whose data nobody gets.
 
         contents: The bytes of the blobs, by digest, until they are in the log.
 
@@ -220,6 +241,8 @@ class Completed:
     attempts: int = 1
     bytes: int = 0
     cut: bool = False
+    cached: bool = False
+    withheld: dict[str, JSON] | None = None
     contents: Mapping[str, builtins.bytes] = field(
         default_factory=dict[str, builtins.bytes], compare=False, repr=False
     )
@@ -238,14 +261,18 @@ def cut(done: Completed) -> Completed:
     >>> cut(Completed(message="clear")).data["$cut"]["bytes"]
     31
     """
+    kept: JSON = {"$cut": _digest(done)}
+    return replace(done, message="", data=kept, blobs=(), contents={}, cut=True)
+
+
+def _digest(done: Completed) -> dict[str, JSON]:
     text = json.dumps(
         {"data": done.data, "message": done.message},
         ensure_ascii=False,
         sort_keys=True,
         separators=(",", ":"),
     ).encode()
-    kept: JSON = {"$cut": {"sha256": sha256(text).hexdigest(), "bytes": len(text)}}
-    return replace(done, message="", data=kept, blobs=(), contents={}, cut=True)
+    return {"sha256": sha256(text).hexdigest(), "bytes": len(text)}
 
 
 #: Characters that are left of the message of an answer that is cut.
@@ -266,6 +293,21 @@ def shortened(done: Completed, limit: int) -> Completed:
     if isinstance(done.data, dict) and done.data.keys() == {"$cut"}:
         return replace(done, message=short)
     return replace(cut(done), message=short, cut=False)
+
+
+def withheld(done: Completed) -> Completed:
+    """
+    Return an answer without its data. A digest as of `cut` is for the log alone.
+
+    >>> done = withheld(Completed(message="clear", data={"sky": "clear"}))
+    >>> done.message, done.data, done.withheld["bytes"]
+    ('clear', None, 42)
+    """
+    if done.data is None:
+        return done
+    return replace(
+        done, data=None, blobs=(), contents={}, withheld=_digest(done), told=None
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 from ..errors import ConfigError
-from .calls import JSON, Effect, OverLimit, Record, Retry, Route
+from .calls import JSON, Completed, Effect, OverLimit, Record, Reply, Retry, Route
 from .decisions import may_ever
 from .grants import Grant
-from .names import exposed_name
+from .names import exposed_name, meant_tool
 from .servers import OnToolChange, ToolOptions
 
 __all__ = [
@@ -19,7 +19,9 @@ __all__ = [
     "catalogue_for",
     "listing",
     "pinned",
+    "reaching",
     "routes_from_payload",
+    "shown",
 ]
 
 #: From what may be repeated to what may not.
@@ -50,6 +52,8 @@ class Offer:
 
         record: What the log keeps of its answers.
 
+        reply: What agent and log get of its answers.
+
         retry: How often a call is sent.
 
         over_limit: What becomes of an answer that is too large.
@@ -71,6 +75,7 @@ class Offer:
     overridden: bool = False
     schema: dict[str, JSON] | None = None
     record: Record = "full"
+    reply: Reply = "full"
     retry: Retry = field(default_factory=Retry)
     over_limit: OverLimit = "fail"
     key_argument: str | None = None
@@ -92,7 +97,7 @@ class Offered:
 
         servers: For ``RunStarted.servers``: name to ``{transport, address, name,
             version, protocol}``. A server that is down has ``None`` for the last
-            three.
+            three. If it could not list its tools, ``problem`` says why.
 
         options: The operator's word about tools, by ``(server, tool)``. It holds
             while their server is down.
@@ -111,6 +116,11 @@ class Offered:
     accepted: Mapping[tuple[str, str], str] = field(
         default_factory=dict[tuple[str, str], str]
     )
+
+    @property
+    def unlisted(self) -> tuple[str, ...]:
+        """The servers that could not list their tools."""
+        return tuple(name for name, said in self.servers.items() if "problem" in said)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +160,8 @@ class Catalogue:
             }
             if route.record != "full":
                 entry["record"] = route.record
+            if route.reply != "full":
+                entry["reply"] = route.reply
             if route.retry != _ONCE:
                 entry["retry"] = {**asdict(route.retry)}
             if route.over_limit != "fail":
@@ -198,23 +210,10 @@ def catalogue_for(
     targets = [*by_tool, *grant.literals(), *names.values()]
     for target in dict.fromkeys(targets):
         offer = by_tool.get(target)
-        said = options.get(target, _UNSAID)
-        effect = said.effect or "unsafe"
-        default = offer.exposed if offer else said.expose_as or exposed_name(*target)
+        default = offer.exposed if offer else _default_name(target, options)
         shown = own.get(target, [default])
+        route = _offered(offer) if offer else _unseen(target, options, accepted)
         for name in dict.fromkeys((default, *shown)):
-            route = Route(
-                server=target[0],
-                tool=target[1],
-                definition_sha256=offer.definition_sha256
-                if offer
-                else accepted.get(target),
-                effect=offer.effect if offer else effect,
-                record=offer.record if offer else said.record,
-                retry=offer.retry if offer else said.retrying(effect),
-                over_limit=offer.over_limit if offer else said.over_limit or "fail",
-                key_argument=offer.key_argument if offer else said.key_argument,
-            )
             if name in routes:
                 taken = routes[name]
                 raise ConfigError(
@@ -228,9 +227,106 @@ def catalogue_for(
     return Catalogue(routes=routes, visible=visible)
 
 
+def _offered(offer: Offer) -> Route:
+    return Route(
+        server=offer.server,
+        tool=offer.tool,
+        definition_sha256=offer.definition_sha256,
+        effect=offer.effect,
+        record=offer.record,
+        reply=offer.reply,
+        retry=offer.retry,
+        over_limit=offer.over_limit,
+        key_argument=offer.key_argument,
+    )
+
+
+def _default_name(
+    target: tuple[str, str], options: Mapping[tuple[str, str], ToolOptions]
+) -> str:
+    return options.get(target, _UNSAID).expose_as or exposed_name(*target)
+
+
+def _unseen(
+    target: tuple[str, str],
+    options: Mapping[tuple[str, str], ToolOptions],
+    accepted: Mapping[tuple[str, str], str],
+) -> Route:
+    """Return the route of a tool that is not offered: it has the operator's word."""
+    said = options.get(target, _UNSAID)
+    effect = said.effect or "unsafe"
+    return Route(
+        server=target[0],
+        tool=target[1],
+        definition_sha256=accepted.get(target),
+        effect=effect,
+        record=said.record,
+        reply=said.reply,
+        retry=said.retrying(effect),
+        over_limit=said.over_limit or "fail",
+        key_argument=said.key_argument,
+    )
+
+
+def reaching(
+    routes: Mapping[str, Route], unlisted: Collection[JSON], offered: Offered
+) -> Mapping[str, Route]:
+    """
+    Return *routes*, and besides where names lead to tools that nobody could list.
+
+    A call to such a tool is judged by its server and name, like any other. If it is
+    granted it fails because the server is down, and is not denied for an outage.
+
+    Args:
+        routes: The catalogue of a run. It comes first.
+
+        unlisted: Servers that could not list their tools when the run began.
+
+        offered: What is known of tools by now.
+    """
+    return _Reaching(routes, {*map(str, unlisted)}, offered) if unlisted else routes
+
+
+class _Reaching(Mapping[str, Route]):
+    """See `reaching`."""
+
+    def __init__(
+        self, known: Mapping[str, Route], unlisted: Collection[str], offered: Offered
+    ) -> None:
+        self._known = known
+        self._unlisted = unlisted
+        self._offered = offered
+        self._named: dict[str, list[tuple[str, str]]] = {}
+        for target in dict.fromkeys((*offered.options, *offered.accepted)):
+            if target[0] in unlisted:
+                name = _default_name(target, offered.options)
+                self._named.setdefault(name, []).append(target)
+
+    def __getitem__(self, name: str) -> Route:
+        if name in self._known:
+            return self._known[name]
+        options, named = self._offered.options, self._named.get(name, [])
+        guessed = None if named else meant_tool(name, self._unlisted)
+        if guessed and _default_name(guessed, options) == name:
+            named = [guessed]
+        if len(named) != 1:  # Nobody's, or of two.
+            raise KeyError(name)
+        route = _unseen(named[0], options, self._offered.accepted)
+        return replace(route, guessed=guessed is not None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
 def routes_from_payload(payload: Mapping[str, JSON]) -> dict[str, Route]:
     """Return the routes that a ``RunStarted`` holds."""
-    keys = ("server", "tool", "definition_sha256", "effect", "record", "over_limit")
+    keys = (
+        *("server", "tool", "definition_sha256", "effect"),
+        *("record", "reply", "over_limit"),
+    )
     return {
         name: Route(
             **{key: entry[key] for key in keys if key in entry},  # type: ignore[arg-type]  # JSON
@@ -239,6 +335,12 @@ def routes_from_payload(payload: Mapping[str, JSON]) -> dict[str, Route]:
         for name, entry in payload.items()
         if isinstance(entry, dict)
     }
+
+
+def shown(payload: Mapping[str, JSON], name: str, done: Completed) -> Completed:
+    """Return what agent and log get of an answer to *name*, by a ``RunStarted``."""
+    route = routes_from_payload(payload).get(name)
+    return route.shown(done) if route else done
 
 
 def _retry(said: JSON) -> Retry:
@@ -250,12 +352,13 @@ def pinned(payload: Mapping[str, JSON], offered: Offered) -> dict[str, Route]:
     Return the routes that a ``RunStarted`` holds, for a run that goes on.
 
     Each has the stricter effect: the recorded one, or what the operator says now. Of
-    its answers no more is kept than both allow, and it is sent no more often.
+    its answers no more is kept and shown than both allow, and it is sent no more often.
     """
     now = {
         (offer.server, offer.tool): (
             offer.effect,
             offer.record,
+            offer.reply,
             offer.retry,
             offer.key_argument,
         )
@@ -266,12 +369,16 @@ def pinned(payload: Mapping[str, JSON], offered: Offered) -> dict[str, Route]:
         target = route.server, route.tool
         said = offered.options.get(target, _UNSAID)
         unsaid = said.effect or "unsafe"
-        known = unsaid, said.record, said.retrying(unsaid), said.key_argument
-        effect, record, retry, key = now.get(target, known)
+        known = (
+            *(unsaid, said.record, said.reply),
+            *(said.retrying(unsaid), said.key_argument),
+        )
+        effect, record, reply, retry, key = now.get(target, known)
         routes[name] = replace(
             route,
             effect=max(route.effect, effect, key=_STRICTER.index),
             record="hash" if "hash" in {route.record, record} else "full",
+            reply="message" if "message" in {route.reply, reply} else "full",
             retry=min(route.retry, retry, key=lambda one: one.attempts),
             key_argument=key,
         )

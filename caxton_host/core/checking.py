@@ -19,11 +19,13 @@ from .patterns import Pattern
 from .remedies import grant_for, when
 from .toml_text import key_text
 
-__all__ = ["Finding", "Known", "conditional", "findings"]
+__all__ = ["Finding", "Known", "astray", "conditional", "findings"]
 
 #: What each server offers: tool to its input schema. A server that was never asked
 #: has ``None``.
 Known: TypeAlias = Mapping[str, Mapping[str, JSON] | None]
+
+_SEE = "caxton tool list shows all"
 
 #: What of a rule does not make it refuse anything.
 _FREE = frozenset(
@@ -62,6 +64,48 @@ class Finding:
 def conditional(rule: Rule) -> bool:
     """Return whether a rule that speaks of a tool can refuse a call of it."""
     return not rule.to_payload().keys() <= _FREE
+
+
+def astray(name: str, target: tuple[str, str] | None, known: Known) -> str | None:
+    """
+    Return why no grant helps a call, with the tool that it may have meant.
+
+    For operators only: an agent is told of no tool that it is not granted.
+
+    >>> known = {"demo": {"echo": {}, "get_weather": {}}}
+    >>> astray("mcp__demo__get_wether", ("demo", "get_wether"), known)
+    'demo has no tool get_wether; did you mean demo/get_weather?'
+    >>> astray("get_wether", None, known)
+    'no tool of that name is known; did you mean demo/get_weather?'
+
+    Args:
+        name: What was called.
+
+        target: The server and the tool that this means, if it is known.
+
+        known: What servers offer.
+
+    Returns:
+        ``None`` if a grant may help, or if nobody knows.
+    """
+    if target is not None:
+        server, tool = target
+        tools = known.get(server)
+        if tools is None or tool in tools:
+            return None
+        meant = nearest(tool, [*tools])
+        hint = f"did you mean {server}/{meant}?" if meant else _SEE
+        return f"{server} has no tool {tool}; {hint}"
+    names = {
+        alias: f"{server}/{tool}"
+        for server, tools in known.items()
+        for tool in tools or ()
+        for alias in (tool, f"{server}__{tool}")
+    }
+    # What all names begin with would make any two of them look alike.
+    meant = nearest(name.removeprefix("mcp__"), [*names])
+    hint = f"did you mean {names[meant]}?" if meant else _SEE
+    return f"no tool of that name is known; {hint}"
 
 
 def findings(

@@ -192,7 +192,7 @@ def _glob(said: JSON, at: _Keys) -> Holds:
         glob = Glob.parse(said)
     except UsageError as exc:
         raise ConditionError(at, str(exc), fix=exc.fix) from None
-    return lambda value, _: glob.matches(value)  # type: ignore[arg-type]
+    return lambda value, _: glob.holds(value)  # type: ignore[arg-type]
 
 
 def _path(said: JSON, at: _Keys) -> Holds:

@@ -37,7 +37,7 @@ def event_document(recorded: Recorded) -> dict[str, JSON]:
     event = recorded.event
     return {
         "$type": "caxton.event/v1",
-        "position": recorded.position,
+        "position": recorded.position or None,
         "stream": recorded.stream,
         "seq": recorded.seq,
         "type": recorded.type,

@@ -37,7 +37,8 @@ class Recorded:
     An event in its place in the log.
 
     Attributes:
-        position: Storage order over all streams. Not a promise on PostgreSQL.
+        position: Storage order over all streams. Not a promise on PostgreSQL. 0 if it
+            is not told.
 
         stream: ``run/<uuid7>`` or ``host/<uuid7>``.
 
@@ -85,7 +86,8 @@ class RunStarted(Event):
 
         catalogue: Exposed name to ``{server, tool, definition_sha256, effect}``.
 
-        servers: Name to ``{transport, address, name, version, protocol}``.
+        servers: Name to ``{transport, address, name, version, protocol}``; of one that
+            could not list its tools, ``problem`` says why.
 
         host: The stream of the host process that started the run.
 
@@ -98,6 +100,9 @@ class RunStarted(Event):
         resources: What was read for the context: name of a server to a list of
             ``{key, uri, sha256, bytes}``, with ``error`` instead of the last two, or
             ``replaced``. ``None`` if nothing was.
+
+        unlisted: Servers that could not list their tools: none of these is in the
+            catalogue, and names are compared with ``mcp__<server>__<tool>`` instead.
     """
 
     agent: str
@@ -118,6 +123,7 @@ class RunStarted(Event):
     parent: str | None = None
     forked_from: Payload | None = None
     resources: Payload | None = None
+    unlisted: tuple[JSON, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +186,11 @@ class ToolCompleted(Event):
 
     Attributes:
         cut: The operator wants only the digest of the answer kept. See `Completed`.
+
+        cached: It is the answer to an earlier call. Nothing was sent.
+
+        withheld: ``{"sha256", "bytes"}`` of the answer, if the agent saw its message
+            alone. See `withheld`.
     """
 
     call: int
@@ -191,6 +202,8 @@ class ToolCompleted(Event):
     attempts: int = 1
     bytes: int = 0
     cut: bool = False
+    cached: bool = False
+    withheld: Payload | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,7 +310,8 @@ class RunSuspended(Event):
 
     Attributes:
         reason: ``approval`` or ``in_doubt``: for a person; ``host_stopped``: for the
-            next host, which may take it over at once.
+            next host, which may take it over at once; ``restored``: the log is a copy,
+            and a person has to say that the run goes on.
 
         call: The call that a person is to say something about, or ``None``.
     """
@@ -410,6 +424,14 @@ class ServerLost(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFailed(Event):
+    """A server could not be started or connected to. Recorded once per outage."""
+
+    server: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerRestarted(Event):
     """A lost server is started again."""
 
@@ -458,11 +480,21 @@ class ToolsChanged(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantChanged(Event):
-    """An agent's grants are others than before."""
+    """
+    A host loaded a configuration in which the grants of an agent are others.
+
+    An agent that is not configured is granted nothing.
+
+    Attributes:
+        grants_sha256: Of those that hold from now on for new runs.
+
+        former_sha256: Of those that held until now.
+    """
 
     agent: str
     actor: Payload
     grants_sha256: str
+    former_sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -479,6 +511,32 @@ class KeyRotated(Event):
     former: str
     public_key: str
     actor: Payload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRestored(Event):
+    """
+    The log is a copy: what was recorded after the copy was made is not in it.
+
+    Attributes:
+        size: How many events it had.
+
+        root: The root of the tree over them, in hex.
+
+        had_size: How many events the log had that the machine signed last; ``None``:
+            that is not known here.
+
+        had_root: Their root.
+
+        runs: How many runs went on, and are suspended now.
+    """
+
+    size: int
+    root: str
+    actor: Payload
+    had_size: int | None = None
+    had_root: str | None = None
+    runs: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,10 +4,16 @@ Globs over texts: ``*`` stands for any characters of one segment.
 A segment is what stands between slashes. ``**`` alone stands for any number of whole
 segments. A text that has ``.`` or ``..`` for a segment, or a character that cannot be
 printed, is not judged: another reader may make another text of it.
+
+The value of a parameter may become part of an address or a path. So a star does not
+stand for what ends a path there (``?``, ``#``), nor for what may be read as a dot or as
+a slash: a backslash, an escape (``%2e``), or a look-alike such as U+FF0E.
 """
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from dataclasses import dataclass
 
 from ..errors import UsageError
@@ -16,6 +22,8 @@ __all__ = ["Glob", "fits"]
 
 _MAX_STARS = 3
 _MAX_LENGTH = 1000
+_ODD = re.compile(r"[\\?#]|%(?:[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})")
+_SPECIAL = "./%"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +94,35 @@ class Glob:
             and _all(self.head, first)
             and _all(self.tail, behind)
         )
+
+    def holds(self, text: str) -> bool | None:
+        r"""
+        Return whether the value of a parameter fits; or ``None``: it is in doubt.
+
+        What a star must not stand for may be written in the glob itself.
+
+        >>> Glob.parse("acme/*").holds("acme/site"), Glob.parse("acme/*").holds("b/x")
+        (True, False)
+        >>> Glob.parse("acme/*").holds(r"acme/..\evil"), Glob.parse("*?").holds("so?")
+        (None, True)
+        """
+        fit, odd = self.matches(text), _odd(text)
+        if fit and odd == _odd(self.text):
+            return True
+        return None if odd else fit
+
+
+def _odd(text: str) -> int:
+    """
+    Count what another reader may take for the end of a segment, or of the path.
+
+    A text that fits a glob has all that the glob has, and more only under a star.
+    """
+    if text.isascii():
+        return len(_ODD.findall(text))
+    plain = unicodedata.normalize("NFKC", text)
+    hidden = sum(plain.count(char) - text.count(char) for char in _SPECIAL)
+    return len(_ODD.findall(plain)) + hidden
 
 
 def _dotted(text: str) -> bool:

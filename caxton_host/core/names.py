@@ -76,16 +76,25 @@ def meant_tool(name: str, servers: Iterable[str]) -> tuple[str, str] | None:
     """
     Return server and tool that an exposed name most likely means, or ``None``.
 
-    Without a grant a server is not even asked what it has, so nobody knows for sure.
+    This is for servers whose tools are not known: nobody asked, or they are down. A
+    name that could mean tools of two servers means none; so does one from which the
+    tool cannot be told, because it was cut or had a dot.
 
     >>> meant_tool("mcp__demo__echo", ["crm", "demo"])
     ('demo', 'echo')
+    >>> meant_tool(exposed_name("de.mo", "echo"), ["de.mo"])
+    ('de.mo', 'echo')
     """
+    found: list[tuple[str, str]] = []
     for server in servers:
-        start = exposed_name(server, "")
-        if name.startswith(start) and is_tool_name(tool := name[len(start) :]):
-            return server, tool
-    return None
+        start = _UNSAFE.sub("_", f"mcp__{server}__")
+        tool = name.removeprefix(start)
+        found += [
+            (server, one)
+            for one in (tool, tool[: -_DIGEST_LENGTH - 1])
+            if is_tool_name(one) and exposed_name(server, one) == name
+        ]
+    return found[0] if len(found) == 1 else None
 
 
 def clean_name(raw: bytes, length: int = 128) -> str:

@@ -21,7 +21,7 @@ __all__ = ["Roots", "plain_path"]
 #: Characters; what Linux takes.
 _MAX_LENGTH = 4096
 _MAX_ROOTS = 100
-_ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
+_ESCAPE = re.compile(r"%(?:[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})")
 _HIDDEN = re.compile(r"%(?:2[EeFf]|5[Cc]|25|0|1|7[Ff])")
 _FILE = "file:"
 _SPECIAL = frozenset("./\\%")
@@ -91,7 +91,8 @@ def plain_path(text: str) -> str | None:
     if text[: len(_FILE)].lower() == _FILE:
         path = _of_url(text[len(_FILE) :])
     else:
-        path = None if _ESCAPE.search(text) else text
+        # A digit of an escape may look like one, too (U+FF12 is a 2).
+        path = None if _ESCAPE.search(unicodedata.normalize("NFKC", text)) else text
     if path is None or not path.startswith("/") or not path.isprintable():
         return None
     if "\\" in path or not (path.isascii() or _clear(path)):

@@ -33,10 +33,14 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 _KNOWN = {name: frozenset(keys) for name, keys in _KEYS.items()}
 _TUPLES = frozenset(
     {"blobs", "by", "guards", "added", "removed", "changed"}
-    | {"scopes", "agents", "roles"}
+    | {"scopes", "agents", "roles", "unlisted"}
 )
 #: Keys that a payload has only if they say something.
-_RARE = {"ToolInvoked": ("spends",)}
+_RARE = {
+    "ToolInvoked": ("spends",),
+    "ToolCompleted": ("cached", "withheld"),
+    "RunStarted": ("unlisted",),
+}
 _LISTS = {name: tuple(_TUPLES.intersection(keys)) for name, keys in _KEYS.items()}
 
 
@@ -52,7 +56,7 @@ def to_payload(event: Event) -> Payload:
     for key in _LISTS[type(event).__name__]:
         payload[key] = list(payload[key])
     for key in _RARE.get(type(event).__name__, ()):
-        if payload[key] is None:
+        if payload[key] in (None, False, []):
             del payload[key]
     return payload
 
@@ -100,6 +104,8 @@ def settled(call: int, outcome: Outcome) -> ToolCompleted | ToolFailed | ToolDen
                 attempts=outcome.attempts,
                 bytes=outcome.bytes,
                 cut=outcome.cut,
+                cached=outcome.cached,
+                withheld=outcome.withheld,
             )
         case Failed():
             return ToolFailed(
@@ -133,6 +139,8 @@ def outcome_of(event: Event) -> tuple[int, Outcome] | None:
                 attempts=event.attempts,
                 bytes=event.bytes,
                 cut=event.cut,
+                cached=event.cached,
+                withheld=event.withheld,
             )
         case ToolFailed():
             return event.call, Failed(

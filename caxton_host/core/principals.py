@@ -8,11 +8,12 @@ What a principal may not see does not exist for it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
 from .calls import JSON
+from .events import Recorded
 
 __all__ = ["SCOPES", "Principal", "Scope"]
 
@@ -83,9 +84,18 @@ class Principal:
         """Return whether an agent is one of its own."""
         return any(fnmatchcase(agent, pattern) for pattern in self.agents)
 
+    @property
+    def reads_all(self) -> bool:
+        """Whether it sees the runs of every agent."""
+        return self.may("admin") or (self.may("read") and "*" in self.agents)
+
     def sees(self, agent: str, actor: Mapping[str, JSON]) -> bool:
         """Return whether it may look at a run of *agent* that *actor* started."""
         return self.may("read", agent) or self.may("decide", agent) or self.owns(actor)
+
+    def shown(self, recorded: Recorded) -> Recorded:
+        """Return an event as it may see it: a position counts the events of others."""
+        return recorded if self.may("admin") else replace(recorded, position=0)
 
     def owns(self, actor: Mapping[str, JSON]) -> bool:
         """Return whether a run that *actor* started is its own."""

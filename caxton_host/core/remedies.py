@@ -14,10 +14,11 @@ from .decisions import Attempt, Refusal, Stage, Tally, considered
 from .grants import Grant, Rule
 from .judging import Explanation
 from .looser import loosened
+from .names import meant_tool
 from .patterns import Pattern
 from .toml_text import key_text, value_text
 
-__all__ = ["grant_for", "remedy", "when"]
+__all__ = ["grant_for", "remedy", "unoffered", "when"]
 
 
 def grant_for(agent: str, target: str) -> str:
@@ -29,6 +30,28 @@ def grant_for(agent: str, target: str) -> str:
     tools = ["demo/echo"]
     """
     return f'[[agents.{agent}.allow]]\ntools = ["{target}"]'
+
+
+def unoffered(name: str, servers: Iterable[str], grant: Grant) -> str | None:
+    """
+    Return what to look at if a name leads nowhere though what it means is granted.
+
+    Args:
+        name: Of a call that was denied, and is not in the catalogue of its run.
+
+        servers: Those that were asked for their tools.
+
+        grant: What the run may do.
+    """
+    target = meant_tool(name, servers)
+    if target is None or not grant.speaking(*target)[1]:
+        return None
+    server, tool = target
+    return (
+        f"# {server}/{tool} is granted, but {server} did not offer it to this run;\n"
+        f"# caxton server tools {server} shows what it offers, and warns of what was "
+        "left out"
+    )
 
 
 def when(at: int) -> str:

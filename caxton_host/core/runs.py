@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .calls import JSON
 
-__all__ = ["ENDS", "GOING_ON", "Request", "RunRow"]
+__all__ = ["ENDS", "GOING_ON", "RESTORED", "Request", "RunRow"]
 
 #: What a run's state is after each of these events.
 ENDS: Mapping[str, str] = {
@@ -21,6 +21,10 @@ ENDS: Mapping[str, str] = {
 
 #: The states of a run that has not ended.
 GOING_ON = frozenset({"running", "suspended"})
+
+
+#: Why a run of a restored log is suspended: a person has to say that it goes on.
+RESTORED = "restored"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

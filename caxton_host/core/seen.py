@@ -13,6 +13,7 @@ from .events import (
     Recorded,
     ServerConnected,
     ServerDisabled,
+    ServerFailed,
     ServerLost,
     ServerRestarted,
     ToolCompleted,
@@ -31,6 +32,7 @@ OF_HOSTS = tuple(
     for kind in (
         ServerConnected,
         ServerDisabled,
+        ServerFailed,
         ServerLost,
         ServerRestarted,
         BreakerOpened,
@@ -56,7 +58,10 @@ class Seen:
 
         as_of: When it recorded something of the server last, in microseconds.
 
-        state: ``connected``, ``lost`` or ``disabled``: what was recorded last.
+        state: ``connected``, ``failed``, ``lost`` or ``disabled``: what was recorded
+            last.
+
+        problem: Why it is not connected, or ``None``.
 
         protocol: What was spoken with it.
 
@@ -73,6 +78,7 @@ class Seen:
     live: bool = False
     as_of: int | None = None
     state: str | None = None
+    problem: str | None = None
     protocol: str | None = None
     restarts: int = 0
     breaker: str | None = None
@@ -92,6 +98,7 @@ class Seen:
             "live": self.live if known else None,
             "as_of": self.as_of,
             "state": self.state,
+            "problem": self.problem,
             "protocol": self.protocol,
             "latency_ms": self.latency_ms,
             "restarts": self.restarts if known else None,
@@ -106,12 +113,15 @@ class Seen:
         self.as_of = recorded.recorded_at
         match recorded.event:
             case ServerConnected(protocol=protocol):
-                self.state, self.protocol = "connected", protocol
+                self.state, self.problem = "connected", None
+                self.protocol = protocol
                 self.generation = self.generation or 1
-            case ServerLost():
-                self.state = "lost"
-            case ServerDisabled():
-                self.state = "disabled"
+            case ServerFailed(reason=reason):
+                self.state, self.problem = "failed", reason
+            case ServerLost(reason=reason):
+                self.state, self.problem = "lost", reason
+            case ServerDisabled(reason=reason):
+                self.state, self.problem = "disabled", reason
             case ServerRestarted():
                 self.restarts += 1
             case BreakerOpened():

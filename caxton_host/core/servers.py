@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from .calls import JSON, REPEATABLE, Effect, OverLimit, Record, Retry
+from .calls import JSON, REPEATABLE, Effect, OverLimit, Record, Reply, Retry
 
 __all__ = [
     "USUAL",
@@ -55,9 +55,13 @@ class ToolOptions:
 
         message_template: The message, with ``{dotted.path}`` placeholders.
 
-        timeout: Seconds a call may take in all, instead of the server's.
+        timeout: Seconds for each send of a call, instead of the server's.
 
         record: What the log keeps of its answers.
+
+        reply: What agent and log get of its answers.
+
+        cache: Seconds for which an answer may be given to the same call again.
 
         retry: How often a call is sent, instead of what the server says.
 
@@ -78,6 +82,8 @@ class ToolOptions:
     message_template: str | None = None
     timeout: float | None = None
     record: Record = "full"
+    reply: Reply = "full"
+    cache: float | None = None
     retry: Retry | None = None
     over_limit: OverLimit | None = None
     slow_response_threshold: float | None = None
@@ -227,7 +233,7 @@ class ServerConfig:
 
         oauth: How its tokens are got, if it wants any.
 
-        timeout: Seconds a call may take in all.
+        timeout: Seconds for each send of a call, and before that for its turn.
 
         connect_timeout: Seconds for a connection to its address, for servers that
             have one.

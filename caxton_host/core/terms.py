@@ -18,7 +18,6 @@ from .events import ToolInvoked
 from .grants import Grant, Rule
 from .jsonpaths import JsonPath, masked
 from .redact import MASK
-from .webhooks import SERVER as WEBHOOK
 
 __all__ = ["Terms"]
 
@@ -78,21 +77,21 @@ class Terms:
             ]
         )
 
-    def conceal(self, done: Completed, server: str | None) -> Completed:
+    def conceal(self, done: Completed) -> Completed:
         """
-        Return an answer of *server* of which is masked what is to be.
+        Return an answer of which is masked what is to be.
 
         What an answer says of its size and its time stays as it is.
 
         >>> terms = Terms(redact=(JsonPath.parse("$.mail"),))
         >>> done = Completed(data={"mail": "ada@example.org", "n": 1})
-        >>> terms.conceal(done, "crm").data
+        >>> terms.conceal(done).data
         {'mail': '[redacted]', 'n': 1}
         """
         if not self.redact:
             return done
         try:
-            return _with(done, _concealed(done.data, self.redact, server))
+            return _with(done, _concealed(done.data, self.redact))
         except Exception:  # noqa: BLE001 -- what cannot be looked at is not shown
             return replace(
                 done, data=MASK, message=MASK, blobs=(), contents={}, told=None
@@ -109,12 +108,9 @@ def _with(done: Completed, data: JSON) -> Completed:
     return replace(done, data=data, message=message, blobs=(), contents={}, told=None)
 
 
-def _concealed(data: JSON, paths: Sequence[JsonPath], server: str | None) -> JSON:
+def _concealed(data: JSON, paths: Sequence[JsonPath]) -> JSON:
     if not isinstance(data, dict):
         return _parts([data], paths)[0]
-    if server == WEBHOOK:
-        [body] = _parts([data["body"]], paths)
-        return {"status": data["status"], "body": body}
     if data.keys() == {"$cut"}:
         # The digest of what is not shown would tell who guesses that he is right.
         return MASK
@@ -127,7 +123,7 @@ def _concealed(data: JSON, paths: Sequence[JsonPath], server: str | None) -> JSO
 def _answer(
     data: dict[str, JSON], content: list[JSON], paths: Sequence[JsonPath]
 ) -> JSON:
-    """Return the data of a tool of a server, as far as it has a place in MCP."""
+    """Return the data of an answer, as far as it has a place in MCP."""
     texts = [_said(block) for block in content]
     before = [_held(text) for text in texts]
     structured = [data[_STRUCTURED]] if _STRUCTURED in data else []

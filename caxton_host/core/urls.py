@@ -37,7 +37,9 @@ _HOST_GLOB = re.compile(r"[a-z0-9_.*-]+|[0-9a-f:.]+")
 _NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*")
 #: Nothing that has to be escaped: two readers may see two paths.
 _IDLE = re.compile(r"//|%(?:[46][1-9a-f]|[57][0-9a]|3[0-9]|2d|2e|5f|7e)", re.IGNORECASE)
-_LEADS_AWAY = re.compile(r"/(?:\.|%2e){1,2}(?:/|$)|%(?:2f|5c|25|0|1|7f)", re.IGNORECASE)
+_LEADS_AWAY = re.compile(
+    r"/(?:\.|%2e){1,2}(?:/|$)|%(?:2f|5c|25|0|1|7f|u)", re.IGNORECASE
+)
 #: Names that lead to the machine or its network, in any resolver.
 _LOCAL = ("localhost", "local", "internal", "home.arpa", "lan", "localdomain")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")

@@ -14,7 +14,8 @@ from typing import Literal, TypeAlias
 from urllib.parse import quote
 
 from ..errors import UsageError
-from .calls import JSON, Effect, Record, Retry
+from .calls import JSON, Effect, Record, Reply, Retry
+from .servers import ToolOptions
 
 __all__ = ["SERVER", "Body", "Webhook", "placeholders"]
 
@@ -39,7 +40,9 @@ class Webhook:
 
         body: ``json``: what the address does not use is sent as an object.
 
-        timeout: Seconds a call may take in all.
+        timeout: Seconds that a send of a call may take.
+
+        concurrency: Calls at a time; more of them wait, outside the timeout.
 
         effect: What repeating a call may do.
 
@@ -55,6 +58,10 @@ class Webhook:
 
         record: What the log keeps of its answers.
 
+        reply: What agent and log get of its answers.
+
+        cache: Seconds for which an answer may be given to the same call again.
+
         retry: How often a call is sent; ``None``: as often as one of a server.
     """
 
@@ -66,6 +73,7 @@ class Webhook:
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     body: Body = "json"
     timeout: float = 30.0
+    concurrency: int = 16
     effect: Effect = "unsafe"
     expose_as: str | None = None
     message_field: str | None = None
@@ -73,7 +81,18 @@ class Webhook:
     allow_private: bool = False
     max_result: int = _MIB
     record: Record = "full"
+    reply: Reply = "full"
+    cache: float | None = None
     retry: Retry | None = None
+
+    @property
+    def options(self) -> ToolOptions:
+        """How its answers are read, as for a tool of a server."""
+        return ToolOptions(
+            message_field=self.message_field,
+            message_template=self.message_template,
+            reply=self.reply,
+        )
 
     @property
     def origin(self) -> str:

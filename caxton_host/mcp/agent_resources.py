@@ -136,7 +136,7 @@ class AgentResources:
         row = await self.service.row(who, unquote(found["run"]))
         if not found["events"]:
             return (await summary_of(self.service.store, row)).to_document()
-        return await self._events(row.run_id, found["after"])
+        return await self._events(who, row.run_id, found["after"])
 
     def _agent(self, who: Principal, name: str) -> dict[str, JSON]:
         agent = self.service.agent(who, name)
@@ -149,7 +149,9 @@ class AgentResources:
             logger.warning("agent %s cannot be shown: %s", name, exc)
             raise NotFoundError("the host has no module for that agent") from None
 
-    async def _events(self, run_id: str, after: str | None) -> dict[str, JSON]:
+    async def _events(
+        self, who: Principal, run_id: str, after: str | None
+    ) -> dict[str, JSON]:
         cursor = after and unquote(after)
         events: list[JSON] = []
         tail = self.service.store.tail(cursor, stream=stream_of(run_id), follow=False)
@@ -158,7 +160,7 @@ class AgentResources:
             async for recorded, place in found:
                 if more := len(events) == _EVENTS or size >= _BYTES:
                     break
-                event = event_document(recorded)
+                event = event_document(who.shown(recorded))
                 events.append(event)
                 size += len(json.dumps(event))
                 cursor = place

@@ -86,6 +86,7 @@ def _offer(config: ServerConfig, name: str, entry: dict[str, JSON]) -> Offer:
         overridden=bool(options.description) or not description,
         schema=options.input_schema,
         record=options.record,
+        reply=options.reply,
         retry=options.retrying(effect),
         over_limit=options.over_limit or "fail",
         key_argument=options.key_argument,

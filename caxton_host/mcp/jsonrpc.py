@@ -25,7 +25,7 @@ from .alarms import Alarms
 from .lines import Lines, Overlong
 from .reports import Heard, progress_of, tokened
 from .rounds import answered
-from .wire import Answer, Tap
+from .wire import Answer, Strays, Tap
 
 if TYPE_CHECKING:
     from anyio.abc import TaskStatus
@@ -72,6 +72,8 @@ class Peer:
         late: Answers so far to requests that had been given up.
 
         tap: Is told every message.
+
+        strays: Answers so far that belong to no waiting call.
     """
 
     def __init__(
@@ -104,6 +106,7 @@ class Peer:
         self.junk = 0
         self.late = 0
         self.tap = Tap()
+        self.strays = Strays()
 
     # -- asking ----------------------------------------------------------------
 
@@ -293,7 +296,9 @@ class Peer:
         error = ToolError("too_large", "yes", f"the server answered with {what}")
         if self._fail(line.number, error):
             return
-        if line.endless or self._awaiting:
+        if line.number is not None and not line.endless:
+            self._unclaimed(line.number)
+        elif line.endless or self._awaiting:
             self.lose("too_large", f"the server wrote {what}")
         else:
             self._junk(what)
@@ -323,23 +328,20 @@ class Peer:
             message: JSON = json.loads(raw)
         except (ValueError, RecursionError):
             message = None
-        number = message.get("id") if isinstance(message, dict) else None
+        number = _id_of(message) if isinstance(message, dict) else None
         error = ToolError("protocol", "yes", f"the answer was refused: {reason}")
-        if not self._fail(number, error):
+        if self._fail(number, error):
+            return
+        if isinstance(message, dict) and "id" in message and "method" not in message:
+            self._unclaimed(number)
+        else:
             self._junk(f"a line that was refused: {reason}")
 
     def _answered(self, message: dict[str, JSON], size: int) -> None:
-        number = message.get("id")
-        if isinstance(number, str) and number.isascii() and number.isdecimal():
-            number = int(number[:18])
+        number = _id_of(message)
         future = self._pending.pop(number, None) if type(number) is int else None
         if future is None:
-            if type(number) is int and number in self._given_up:
-                del self._given_up[number]
-                self.late += 1
-                self.unsolicited += 1
-            else:
-                self._junk("an answer to nothing that was asked")
+            self._unclaimed(number)
             return
         if future.done():
             self.late += 1
@@ -376,6 +378,15 @@ class Peer:
         if self._writable.is_set():
             self._send(reply)
 
+    def _unclaimed(self, number: JSON) -> None:
+        """Drop an answer that belongs to no waiting call: no call fails for it."""
+        self.unsolicited += 1
+        if type(number) is int and number in self._given_up:
+            del self._given_up[number]
+            self.late += 1
+        elif self.strays.drop() and not self._awaiting:
+            self.lose("protocol", self.strays.reason)
+
     def _junk(self, what: str) -> None:
         self.junk += 1
         self.unsolicited += 1
@@ -409,6 +420,14 @@ class Peer:
         self._writable.set()
         self._over.set()
         self._on_lost(self.lost)
+
+
+def _id_of(message: dict[str, JSON]) -> JSON:
+    """Return what a message answers. Some servers make a text of the number."""
+    number = message.get("id")
+    if isinstance(number, str) and number.isascii() and number.isdecimal():
+        return int(number[:18])
+    return number
 
 
 def _line_of(message: Mapping[str, Any]) -> bytes:

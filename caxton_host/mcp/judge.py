@@ -13,7 +13,7 @@ from .jsonrpc import refusal
 from .sse import Event
 from .wire import Answer
 
-__all__ = ["Mark", "message_of", "outcome", "refusal_of"]
+__all__ = ["Mark", "answers", "message_of", "outcome", "refusal_of"]
 
 _LONGEST_ID = 1024
 
@@ -57,6 +57,13 @@ def message_of(data: bytes, limit: int) -> dict[str, JSON]:
     return message
 
 
+def answers(message: dict[str, JSON], number: int) -> bool:
+    """Return whether a message has the id of the request of that number."""
+    given = message.get("id")
+    # True is 1 as well.
+    return type(given) in {int, str} and str(given) == str(number)
+
+
 def outcome(message: dict[str, JSON], number: int, size: int) -> Answer:
     """
     Return what a message answers to the request of that number.
@@ -66,9 +73,7 @@ def outcome(message: dict[str, JSON], number: int, size: int) -> Answer:
 
         MCPError: The server refused.
     """
-    given = message.get("id")
-    # True is 1 as well.
-    if type(given) not in {int, str} or str(given) != str(number):
+    if not answers(message, number):
         raise ToolError("protocol", "yes", "an answer to something else came back")
     result, error = message.get("result"), message.get("error")
     if isinstance(result, dict) and error is None:

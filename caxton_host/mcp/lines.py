@@ -12,10 +12,12 @@ __all__ = ["DISCARD", "Lines", "Overlong", "number_at"]
 DISCARD = 64 * 1024 * 1024
 
 _HEAD = re.compile(
-    rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18})\s*,'
+    rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*"?(\d{1,18})"?\s*,'
 )
 # A brace that ends the line closes the message itself, so this id is its own.
-_TAIL = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*\}\s*\Z')
+_TAIL = re.compile(
+    rb'"id"\s*:\s*"?(\d{1,18})"?\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z'
+)
 _KEPT = 256
 
 

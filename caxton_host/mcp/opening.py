@@ -26,7 +26,7 @@ from .listening import listening
 from .oauth import Access
 from .serverlog import LogFile
 from .texts import plain
-from .wire import Link, Wire
+from .wire import Link, Strays, Wire
 from .wirelog import tap_of
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ async def connect(  # noqa: PLR0913 -- a server, and what is around it
         link = await stack.enter_async_context(around)
         link.peer.elicitation = config.elicitation
         link.peer.tap = tap_of(config, redact, SystemClock())
+        link.peer.strays = Strays(config.name)
         try:
             async with asyncio.timeout(config.start_timeout):
                 session = await stack.enter_async_context(_session(link.peer, config))

@@ -31,7 +31,7 @@ from ..errors import ServerUnavailable, ToolError
 from ..ports import Eras, RunScope, ToolClient, ToolRequest
 from .catalogue import check_names
 from .oauth import Access
-from .scoped import ForOneRun, composed, fill, is_open, tell_missing
+from .scoped import ForOneRun, composed, described_missing, fill, is_open
 from .serverlog import LogFile
 from .status import ServerStatus
 from .supervisor import Server
@@ -299,7 +299,7 @@ class McpTools:
 
             ConfigError: Two of the tools would have the same name.
         """
-        tell_missing(
+        missing = described_missing(
             {
                 name: (self._open[name], "its headers refer to the context of a run")
                 for name in servers
@@ -307,12 +307,16 @@ class McpTools:
             }
         )
         asked = [self._pool[self._keys[name]] for name in servers if name in self._keys]
-        found = await _each([server.offers() for server in asked])
-        offers = tuple(offer for some in found for offer in some)
+        found = await _each([server.offered() for server in asked])
+        offers = tuple(offer for some, _ in found for offer in some)
         check_names(offers)
         return Offered(
             offers=offers,
-            servers={server.config.name: server.described() for server in asked},
+            servers=missing
+            | {
+                server.config.name: described
+                for server, (_, described) in zip(asked, found, strict=True)
+            },
             options={
                 (server.config.name, tool): server.config.options(tool)
                 for server in asked

@@ -22,7 +22,7 @@ from ..errors import ServerUnavailable, ToolError
 from ..ports import RunScope, ToolClient, ToolRequest
 from .catalogue import check_names
 
-__all__ = ["ForOneRun", "composed", "fill", "is_open", "tell_missing"]
+__all__ = ["ForOneRun", "composed", "described_missing", "fill", "is_open"]
 
 _logger = logging.getLogger(__name__)
 _REFERENCE = re.compile(r"\$\{context\.([^{}]*)\}")
@@ -98,13 +98,16 @@ def _at(path: str, context: Mapping[str, JSON]) -> JSON:
     return found
 
 
-def tell_missing(missing: Mapping[str, tuple[ServerConfig, str]]) -> None:
+def described_missing(
+    missing: Mapping[str, tuple[ServerConfig, str]],
+) -> dict[str, dict[str, JSON]]:
     """
-    Say that servers are left out.
+    Say that servers are left out, and return what ``RunStarted.servers`` holds of them.
 
     Raises:
         ServerUnavailable: One of them is ``required``.
     """
+    described: dict[str, dict[str, JSON]] = {}
     for name, (config, why) in missing.items():
         if config.required:
             raise ServerUnavailable(
@@ -112,6 +115,9 @@ def tell_missing(missing: Mapping[str, tuple[ServerConfig, str]]) -> None:
                 fix="say it with --var NAME=VALUE",
             )
         _logger.warning("MCP: %s is left out: %s", name, why)
+        unknown = dict.fromkeys(("address", "name", "version", "protocol"))
+        described[name] = {"transport": config.transport, **unknown, "problem": why}
+    return described
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +138,7 @@ class ForOneRun:
 
     async def offered(self, servers: Collection[str]) -> Offered:
         """Return what the servers offer. See `ToolClient`."""
-        tell_missing(
+        missing = described_missing(
             {
                 name: (self.mine[name], self.problems[name])
                 for name in servers
@@ -145,7 +151,7 @@ class ForOneRun:
         check_names(offers)
         return Offered(
             offers=offers,
-            servers={**shared.servers, **own.servers},
+            servers={**shared.servers, **own.servers, **missing},
             options={**shared.options, **own.options},
         )
 

@@ -27,13 +27,13 @@ from ..core.calls import JSON, FailureKind
 from ..core.servers import Elicitation, ServerConfig
 from ..errors import ToolError
 from .jsonrpc import METHOD_NOT_FOUND, encode
-from .judge import Mark, message_of, outcome, refusal_of
+from .judge import Mark, answers, message_of, outcome, refusal_of
 from .oauth import Access
 from .posts import Posts, Reply, UnreachableError, opened, status_text
 from .reports import Heard, progress_of, tokened
 from .rounds import answered
 from .sse import Events
-from .wire import Answer, Link, Tap, longest
+from .wire import Answer, Link, Strays, Tap, longest
 
 if TYPE_CHECKING:
     from anyio.abc import TaskStatus
@@ -66,9 +66,6 @@ _LINES_A_MESSAGE = 200
 _RESUMPTIONS = 2
 _SOONEST = 0.1
 
-#: Numbers no request: an answer on a stream that is only heard is none.
-_NOBODY = 0
-
 
 class HttpPeer:
     """
@@ -78,6 +75,8 @@ class HttpPeer:
         changes: How often the tools may have become others.
 
         tap: Is told every message, and the status of what is none.
+
+        strays: Answers so far to another request than that of their stream.
     """
 
     def __init__(self, posts: Posts, *, limit: int) -> None:
@@ -101,6 +100,7 @@ class HttpPeer:
         self.changes = 0
         self.elicitation: Elicitation = "refuse"
         self.tap = Tap()
+        self.strays = Strays()
 
     # -- asking ----------------------------------------------------------------
 
@@ -280,8 +280,14 @@ class HttpPeer:
 
     # -- events ----------------------------------------------------------------
 
-    async def _follow(self, reply: Reply, number: int, mark: Mark) -> Answer | None:
-        """Return the answer among the events, or ``None`` if they end without it."""
+    async def _follow(
+        self, reply: Reply, number: int | None, mark: Mark
+    ) -> Answer | None:
+        """
+        Return the answer among the events, or ``None`` if they end without it.
+
+        Without a *number* no request waits for one.
+        """
         events = Events(self._limit)
         while chunk := await reply.chunk():
             weight = -events.lines / _LINES_A_MESSAGE
@@ -291,9 +297,12 @@ class HttpPeer:
                 if event.name == b"message" and event.data:
                     self.tap.heard(event.data)
                     message = message_of(event.data, self._limit)
-                    if "method" not in message:
+                    if "method" in message:
+                        self._unasked(message)
+                    elif number is not None and answers(message, number):
                         return outcome(message, number, len(event.data))
-                    self._unasked(message)
+                    elif self.strays.drop():
+                        self.lose("protocol", self.strays.reason)
             await self._throttle(weight + events.lines / _LINES_A_MESSAGE)
         return None
 
@@ -306,7 +315,7 @@ class HttpPeer:
                 if reply.status != HTTPStatus.OK or reply.kind != _EVENTS:
                     return False
                 reply.refuse_encoding()
-                await self._follow(reply, _NOBODY, Mark())
+                await self._follow(reply, None, Mark())
             finally:
                 await reply.close()
         return True

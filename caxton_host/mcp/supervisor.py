@@ -23,6 +23,7 @@ from ..core.events import (
     Event,
     ServerConnected,
     ServerDisabled,
+    ServerFailed,
     ServerLost,
     ServerRestarted,
 )
@@ -42,6 +43,7 @@ from .reports import slow
 from .serverlog import LogFile
 from .status import Latency, ServerStatus
 from .stdio import shown
+from .texts import plain
 
 __all__ = ["Server"]
 
@@ -49,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 _LONGEST_BACKOFF = 60.0
 
-#: Seconds that a run waits for a server beyond its time to start.
+#: Seconds that a call or a run waits for a server beyond its time to start.
 _PATIENCE = 5.0
 
 _KEY = "io.caxton/idempotency-key"
@@ -94,6 +96,7 @@ class Server:
         self._wanted = asyncio.Event()
         self._disabled = False
         self._by_hand = False
+        self._warned = self._recorded = False
         self._restarts = 0
         self._memory = Memory(config, self._digest(), eras)
         self._known: dict[str, Offer] = {}
@@ -104,7 +107,12 @@ class Server:
     # -- for runs --------------------------------------------------------------
 
     async def call(self, request: ToolRequest) -> Completed:
-        """Make a call within its one deadline. See `McpTools.call_tool`."""
+        """
+        Make a call. See `McpTools.call_tool`.
+
+        Its timeout bounds the wait for a slot, and then the send. A start of the server
+        in between has the bound of a start.
+        """
         options = self._options(request.tool)
         now = asyncio.get_running_loop().time()
         wait, tell = options.slow_response_threshold, request.on_progress
@@ -121,9 +129,8 @@ class Server:
     ) -> Completed:
         seconds = options.timeout or self.config.timeout
         seconds = min(seconds, request.timeout or seconds)
-        deadline = now + seconds
-        async with self._gate.entered(deadline, seconds):
-            connection = await self._usable(deadline, seconds)
+        async with self._gate.entered(now + seconds, seconds):
+            connection = await self._usable(seconds)
             _check_pin(connection, request)
             meta: dict[str, JSON] = {_KEY: request.idempotency_key}
             meta.update(self._trace_context())
@@ -134,25 +141,29 @@ class Server:
                 request.tool,
                 params,
                 meta,
-                deadline,
+                asyncio.get_running_loop().time() + seconds,
                 request.on_progress,
                 request.on_resend,
             )
         self._latency.add(done.duration_us)
         return done
 
-    async def _usable(self, deadline: float, seconds: float) -> Connection:
+    async def _usable(self, seconds: float) -> Connection:
+        """Return a connection that takes a call, within *seconds* once it is there."""
         now = self._current
         if now is not None and now.ready:
             return now
-        return await by(deadline, self._ready(deadline), seconds)
-
-    async def _ready(self, deadline: float) -> Connection:
-        connection = await self._connected()
+        clock = asyncio.get_running_loop().time
+        patience = self.config.start_timeout + _PATIENCE
+        connection = await by(clock() + patience, self._connected(), patience)
         if connection is None:
             why = f"the server {self.config.name} is down"
             fix = self._access.fix if self._access else ""
             raise ToolError("transport", "no", why, fix=fix)
+        deadline = clock() + seconds
+        return await by(deadline, self._refreshed(connection, deadline), seconds)
+
+    async def _refreshed(self, connection: Connection, deadline: float) -> Connection:
         try:
             if await connection.refresh(deadline):
                 self._learn(connection)
@@ -161,38 +172,44 @@ class Server:
         await connection.writable()
         return connection
 
-    async def offers(self) -> list[Offer]:
-        """Return what the server offers; nothing if it is down and may be."""
-        seconds = self.config.start_timeout + _PATIENCE
-        deadline = asyncio.get_running_loop().time() + seconds
+    async def offered(self) -> tuple[list[Offer], dict[str, JSON]]:
+        """
+        Return what the server offers, and what ``RunStarted.servers`` holds of it.
+
+        If it cannot list its tools and may be down, nothing is offered, and ``problem``
+        says why. There is one warning per outage.
+        """
         try:
-            connection = await self._usable(deadline, seconds)
-            return list(connection.offers.values())
+            connection = await self._usable(self.config.start_timeout)
         except ToolError as exc:
-            if self._disabled and self.problem is None:
-                return []  # It ends with the host, before it could say anything.
             problem = self.problem or ServerUnavailable(str(exc))
-        if self.config.required:
+        else:
+            self._warned = False
+            return list(connection.offers.values()), self._described()
+        ends = self._disabled and self.problem is None  # with its host
+        if self.config.required and not ends:
             raise ServerUnavailable(
                 f"the server {self.config.name} is down: {problem}",
                 fix=problem.fix,
             )
-        logger.warning(
-            "MCP: failed to initialize %s, skipping: %s. To fix: %s",
-            self._address(),
-            problem,
-            problem.fix,
-        )
-        return []
+        if not self._warned and not ends:
+            self._warned = True
+            logger.warning(
+                "MCP: failed to initialize %s, skipping: %s. To fix: %s",
+                self._address(),
+                problem,
+                problem.fix,
+            )
+        return [], self._described() | {"problem": plain(str(problem), self._redact)}
 
     async def resources(self, scope: RunScope) -> list[ServerResource]:
         """Return what is to be read for a run, and tell what could not be."""
         wanted, seconds = self.config.resources, self.config.timeout
         if wanted is None:
             return []
-        deadline = asyncio.get_running_loop().time() + seconds
         try:
-            connection = await self._usable(deadline, seconds)
+            connection = await self._usable(seconds)
+            deadline = asyncio.get_running_loop().time() + seconds
             found = await connection.resources(wanted, scope, deadline)
         except ToolError as exc:
             error = f"{exc.kind}: {exc}"
@@ -214,8 +231,7 @@ class Server:
             )
         return found
 
-    def described(self) -> dict[str, JSON]:
-        """Return the server as ``RunStarted.servers`` holds it."""
+    def _described(self) -> dict[str, JSON]:
         now = self._current
         up = now is not None and now.alive
         return {
@@ -281,6 +297,7 @@ class Server:
 
     async def restart(self) -> ServerUnavailable | None:
         """End the connection and make another, and return why there is none."""
+        self._recorded = False
         if self._disabled and self._owner is not None:
             await asyncio.wait([self._owner])
             self._owner, self._disabled, self._restarts = None, False, 1
@@ -344,7 +361,7 @@ class Server:
         loop = asyncio.get_running_loop()
         began = loop.time()
         self._memory.learn(Era(connection.protocol, connection.legacy))
-        self._current, self.problem = connection, None
+        self._current, self.problem, self._recorded = connection, None, False
         self._emit(
             ServerConnected(
                 server=self.config.name,
@@ -384,6 +401,10 @@ class Server:
 
     def _failed(self, problem: ServerUnavailable) -> float:
         self.problem = problem
+        if not self._recorded:
+            self._recorded = True
+            reason = plain(str(problem), self._redact)
+            self._emit(ServerFailed(server=self.config.name, reason=reason))
         self._memory.forget()
         self._settle(None)
         return self._again(0) if self._restarts else self.config.restart.backoff

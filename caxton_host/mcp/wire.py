@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -22,10 +23,15 @@ if TYPE_CHECKING:
 
     from .reports import Heard
 
-__all__ = ["Answer", "Link", "Tap", "Wire", "longest"]
+__all__ = ["Answer", "Link", "Strays", "Tap", "Wire", "longest"]
+
+logger = logging.getLogger(__name__)
 
 _ENVELOPE = 64 * 1024
 _PAGE = 1024 * 1024
+
+#: Answers to nothing that a connection survives.
+_STRAYS = 1000
 
 #: How much longer an answer may be that is cut, and not refused.
 _CUT = 4
@@ -41,6 +47,37 @@ class Answer(NamedTuple):
 
     result: dict[str, JSON]
     size: int
+
+
+class Strays:
+    """
+    Answers that belong to no waiting call: with a wrong id, or sent twice.
+
+    They are the fault of the server and of no call, so they are dropped. The log gets
+    a line for the first one, the tenth and so on.
+
+    Attributes:
+        count: How many there were on this connection.
+    """
+
+    def __init__(self, server: str = "") -> None:
+        self._server = server
+        self.count = 0
+
+    def drop(self) -> bool:
+        """Count one, and return whether there are too many for the connection."""
+        self.count += 1
+        if self.count in {1, 10, 100, _STRAYS}:
+            logger.warning(
+                "MCP: %s answered a request that is not waiting; dropped, %d so far",
+                *(self._server, self.count),
+            )
+        return self.count > _STRAYS
+
+    @property
+    def reason(self) -> str:
+        """Why the connection is replaced, if there are too many."""
+        return f"the server answered {self.count} requests that were not waiting"
 
 
 class Tap:
@@ -68,12 +105,15 @@ class Wire(Protocol):
         elicitation: What the server gets that asks a person something.
 
         tap: Is told every message.
+
+        strays: Answers so far that belong to no waiting call.
     """
 
     lost: ToolError | None
     changes: int
     elicitation: Elicitation
     tap: Tap
+    strays: Strays
 
     @property
     def broken(self) -> bool:

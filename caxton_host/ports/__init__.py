@@ -26,6 +26,7 @@ from .reading import Readings
 from .sandbox import Answer, Door, Ending, Guest, Prepared, Sandbox
 from .serving import Checked, ServingStore, Submissions, TokenRow, Tokens
 from .tools import (
+    Asker,
     Progress,
     RunScope,
     ToolClient,
@@ -47,6 +48,7 @@ from .watch import (
 
 __all__ = [
     "Answer",
+    "Asker",
     "Checked",
     "Clock",
     "Definitions",

@@ -44,7 +44,8 @@ class Door(Protocol):
             name: The exposed name, as the guest wrote it, at most 64 KiB.
 
             params: msgpack, of any quality. More than ``Limits.params`` allows
-                arrives as that many bytes and the 32 of its SHA-256.
+                arrives as that many bytes, 8 that say how many it has, the first
+                the highest, and the 32 of its SHA-256.
 
             fuel: What the guest has burnt so far.
         """
@@ -56,7 +57,7 @@ class Door(Protocol):
 
         Args:
             batch: msgpack, of any quality. More than `codec.BATCH_BYTES` arrives
-                as that many bytes and the 32 of its SHA-256.
+                cut in the same way.
 
             fuel: What the guest has burnt so far.
         """

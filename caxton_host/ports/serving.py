@@ -76,6 +76,10 @@ class Checked(Protocol):
         Raises:
             LogMovedError: It is not there: nothing is written any more.
 
+            ReadOnlyError: It takes no writes.
+
+            LeaseLost: The lease of this host has lapsed.
+
             StoreError: It cannot be read, or not be written.
         """
         ...

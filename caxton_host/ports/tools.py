@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..core.calls import JSON, Completed
 from ..core.catalogue import Offered
 from ..core.contexts import ServerResource
+from ..core.grants import Grant
 
 __all__ = [
+    "Asker",
     "Progress",
     "RunScope",
     "ToolClient",
@@ -69,6 +71,22 @@ class RunScope:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Asker:
+    """
+    Who asks for an answer that may be another call's: of the same asker alone.
+
+    Attributes:
+        grants: All that allowed the call.
+
+        params_sha256: Digest of the agent's own bytes.
+    """
+
+    agent: str
+    grants: tuple[Grant, ...]
+    params_sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolRequest:
     """
     A permitted call on its way to a server.
@@ -91,6 +109,12 @@ class ToolRequest:
 
         quiet: What the tool says is not for others as it is.
 
+        asker: Who asks, if the tool only reads.
+
+        queued: Entered while the call waits for its turn and nothing of it has left
+            the host; left when its turn comes.
+        guessed: See `Route`.
+
         on_resend: Awaited before each send after the first that the server itself
             asked for. What it raises ends the run.
 
@@ -107,6 +131,11 @@ class ToolRequest:
     attempt: int = 1
     timeout: float | None = None
     quiet: bool = False
+    asker: Asker | None = field(default=None, compare=False)
+    queued: Callable[[], AbstractContextManager[None]] = field(
+        default=nullcontext, compare=False, repr=False
+    )
+    guessed: bool = False
     on_resend: Callable[[], Awaitable[None]] = field(
         default=unrecorded, compare=False, repr=False
     )

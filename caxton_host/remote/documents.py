@@ -105,7 +105,8 @@ def recorded(document: JSON) -> Recorded:
         raise stranger("the hash of an event is none") from None
     event = None if payload is None else _read(type_, version, mapping(payload))
     return Recorded(
-        position=number(told, "position"),
+        # It counts events of others too, so not everybody is told.
+        position=0 if told.get("position") is None else number(told, "position"),
         stream=text(told, "stream"),
         seq=number(told, "seq"),
         type=type_,

@@ -162,7 +162,7 @@ class RemoteLog:
         """Yield the events of a stream behind a position."""
         async with aclosing(self.tail(stream=stream, follow=False)) as found:
             async for one, _ in found:
-                if one.position > after:
+                if (one.position or one.seq) > after:
                     yield one
 
     def _follow(

@@ -54,7 +54,7 @@ class Channel:
         self._socket = sock
         self._handle = handle
         self._leave = leave
-        self._inbox = wire.Inbox(wire.TO_WORKER)
+        self._inbox = wire.Inbox(wire.to_worker)
         self._sending = Lock()
         self._state = Lock()
         self._read_by: Waiter | None = None

@@ -19,7 +19,8 @@ import signal
 import stat
 import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -30,7 +31,7 @@ from ..errors import ModuleRefused, SandboxError
 from .confine import command
 from .settings import EngineSettings
 
-__all__ = ["Artifact", "Compiler"]
+__all__ = ["Artifact", "Compiler", "Compiling"]
 
 _CHILD = "caxton_host.sandbox.compile_child"
 _MIB = 1024 * 1024
@@ -47,6 +48,8 @@ _MAC_SIZE = hashlib.sha256().digest_size
 _REASON = 300
 
 _Job: TypeAlias = tuple[str, float, int]
+
+Compiling: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +70,9 @@ class Artifact:
 class Compiler:
     """Compiles each module once, in a confined child, and remembers the result."""
 
-    def __init__(self, cache: Path, mac_key: bytes) -> None:
+    def __init__(
+        self, cache: Path, mac_key: bytes, compiling: Compiling = nullcontext
+    ) -> None:
         """
         Take the cache's folder, which need not exist or be writable.
 
@@ -75,8 +80,11 @@ class Compiler:
             cache: For this user alone. It is created with mode 0700.
 
             mac_key: At least 32 secret bytes. With another key, all is recompiled.
+
+            compiling: Entered while a module is compiled that is not in the cache.
         """
         self._cache = _Cache(cache, mac_key)
+        self._compiling = compiling
         self._jobs: dict[_Job, asyncio.Task[Artifact]] = {}
         self._slots = asyncio.Semaphore(os.cpu_count() or 1)
 
@@ -125,7 +133,8 @@ class Compiler:
         data = await asyncio.to_thread(self._cache.read, key)
         if data is None:
             async with self._slots:
-                data = await _compile(module, limits, settings, entry)
+                with self._compiling():
+                    data = await _compile(module, limits, settings, entry)
             await asyncio.to_thread(self._cache.write, key, data)
         return Artifact(key=key, data=data)
 

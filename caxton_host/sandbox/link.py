@@ -57,6 +57,7 @@ class _Run:
     def __init__(self, guest: Guest, door: Door) -> None:
         loop = asyncio.get_running_loop()
         self.limits = guest.limits
+        self.caps = wire.to_host(guest.limits)
         self.door = door
         self.gone: asyncio.Future[None] = loop.create_future()
         self.lost: SandboxError | None = None
@@ -160,7 +161,7 @@ class Link(asyncio.BufferedProtocol):
         self._loop = loop
         self._process = process
         self._ready: asyncio.Future[None] = loop.create_future()
-        self._inbox = wire.Inbox(wire.TO_HOST)
+        self._inbox = wire.Inbox(self._cap)
         self._transport: asyncio.Transport | None = None
         self._runs: dict[int, _Run] = {}
         self._last = 0
@@ -324,17 +325,23 @@ class Link(asyncio.BufferedProtocol):
             run.lose(self.lost)
         self._reap()
 
-    def _take(self, kind: int, number: int, body: bytes) -> None:
+    def _cap(self, kind: int, number: int) -> int:
+        """Return the largest body that may come: by the limits of its run."""
         if kind == wire.READY:
             if self._ready.done():
                 raise WireError("ready twice")
-            guards = codec.decode(body, limit=wire.TO_HOST[kind])
+            return wire.MAX_READY
+        if number not in self._runs:
+            raise WireError("a run that is not its own")
+        return self._runs[number].caps.get(kind, -1)
+
+    def _take(self, kind: int, number: int, body: bytes) -> None:
+        if kind == wire.READY:
+            guards = codec.decode(body, limit=wire.MAX_READY)
             self.guards = list(map(str, guards)) if isinstance(guards, list) else []
             self._ready.set_result(None)
             return
-        run = self._runs.get(number)
-        if run is None:
-            raise WireError("a run that is not its own")
+        run = self._runs[number]
         if kind in _CALLS and self._unread() > BACKLOG:
             raise WireError("calls without reading the answers")
         self._handlers[kind](run, body)

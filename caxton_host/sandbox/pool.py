@@ -17,7 +17,7 @@ import asyncio
 import hashlib
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Self, TypeAlias
@@ -29,7 +29,7 @@ from ..errors import ModuleRefused, SandboxError
 from ..ports import Door, Ending, Guest, Prepared
 from . import gate
 from .binary import ModuleInfo
-from .compiler import Compiler
+from .compiler import Compiler, Compiling
 from .link import Link, NoRoom
 from .settings import PAGE, settings_for, share
 
@@ -152,6 +152,8 @@ class WasmSandbox:
         idle: Seconds after which one without guests is closed.
 
         on_worker: Is told of those that start or die.
+
+        compiling: Entered while a module is compiled that was not before.
     """
 
     def __init__(  # noqa: PLR0913 -- by name
@@ -164,8 +166,9 @@ class WasmSandbox:
         compute: int | None = None,
         idle: float = 60.0,
         on_worker: OnWorker = _untold,
+        compiling: Compiling = nullcontext,
     ) -> None:
-        self._compiler = Compiler(cache, mac_key)
+        self._compiler = Compiler(cache, mac_key, compiling)
         self._most_workers = workers
         self._most_guests = guests
         self._compute = compute

@@ -32,6 +32,7 @@ __all__ = [
     "current",
     "cut",
     "entered",
+    "tail",
     "watch",
 ]
 
@@ -135,7 +136,7 @@ class Execution:
         """Pass on a log line, until the run has written its share and one more."""
         if self._logged > self.limits.log:
             return
-        most = min(self.limits.log, wire.MAX_LINE) + 1
+        most = wire.log_cap(self.limits)
         text = ctypes.string_at(pointer, min(length, most))
         self._logged += max(len(text), wire.LINE_COST)
         self.host.log(level, text)
@@ -156,14 +157,19 @@ class Execution:
 
 def cut(address: int, length: int, most: int) -> bytes:
     """
-    Return a guest's bytes; of more than *most*, so many and the SHA-256 of all.
+    Return a guest's bytes; of more than *most*, so many, their size and the SHA-256.
 
     So they are still over the limit, and still differ where the guest's differ.
     """
     if length <= most:
         return ctypes.string_at(address, length)
     whole = (ctypes.c_char * length).from_address(address)
-    return ctypes.string_at(address, most) + hashlib.sha256(whole).digest()
+    return ctypes.string_at(address, most) + tail(whole)
+
+
+def tail(whole: bytes | ctypes.Array[ctypes.c_char]) -> bytes:
+    """Return what stands for the rest of bytes that are cut: their size and SHA-256."""
+    return len(whole).to_bytes(8, "big") + hashlib.sha256(whole).digest()
 
 
 #: Thread to the guest that it runs.

@@ -9,7 +9,7 @@ that breaks a rule is a `WireError`, which costs the worker its life.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any
@@ -46,21 +46,16 @@ MAX_MESSAGE = 512
 #: cuts and records, must count no line for less.
 LINE_COST = 16
 _DIGEST = 32
+#: What follows bytes that were cut: how many there were, and their digest.
+_TAIL = 8 + _DIGEST
 _ROOM = 64 * 1024
 
-#: The largest body of each kind, by who receives it.
-TO_WORKER: Mapping[int, int] = {
+MAX_READY = 4096
+_TO_WORKER: Mapping[int, int] = {
     MODULE: 1 << 30,
     START: 64 << 20,
     REPLY: 64 << 20,
     STOP: 0,
-}
-TO_HOST: Mapping[int, int] = {
-    READY: 4096,
-    CALL: 16 + MAX_NAME + MAX_PARAMS,
-    CALLS: 8 + codec.BATCH_BYTES + _DIGEST,
-    LOG: 1 + MAX_LINE + 1,
-    END: 64 << 20,
 }
 
 ENDS = ("returned", "trap", "limit", "stopped", "no_room", "failed")
@@ -137,14 +132,20 @@ class Inbox:
     Cuts a stream of bytes into frames, holding no more than one of them may weigh.
 
     Args:
-        caps: The largest body of each kind that may come.
+        cap: Returns the largest body of a kind, for a run; -1 if none may come. It is
+            asked when the header is there, before the body is.
     """
 
-    def __init__(self, caps: Mapping[int, int]) -> None:
-        self._caps = caps
+    def __init__(self, cap: Callable[[int, int], int]) -> None:
+        self._cap = cap
         self._buffer = bytearray(_ROOM)
         self._view = memoryview(self._buffer)
         self._filled = 0
+
+    @property
+    def held(self) -> int:
+        """How many bytes are kept, filled or not."""
+        return len(self._buffer)
 
     def room(self) -> memoryview:
         """Return where the next bytes go."""
@@ -161,7 +162,7 @@ class Inbox:
         start, size = 0, _HEADER.size
         while self._filled - start >= _HEADER.size:
             length, kind, run = _HEADER.unpack_from(self._buffer, start)
-            if length > self._caps.get(kind, _UNKNOWN):
+            if length > self._cap(kind, run):
                 raise WireError(f"a frame of kind {kind} and {length} bytes")
             size = _HEADER.size + length
             if self._filled - start < size:
@@ -183,6 +184,22 @@ class Inbox:
         buffer = bytearray(size)
         buffer[:left] = self._view[start : start + left]
         self._buffer, self._view = buffer, memoryview(buffer)
+
+
+def to_worker(kind: int, run: int) -> int:
+    """Return the largest body of a kind that a worker takes."""
+    del run
+    return _TO_WORKER.get(kind, _UNKNOWN)
+
+
+def to_host(limits: Limits) -> Mapping[int, int]:
+    """Return the largest body of each kind that the guest of a run can cause."""
+    return {
+        CALL: _CALL.size + MAX_NAME + params_cap(limits) + _TAIL,
+        CALLS: _CALLS.size + codec.BATCH_BYTES + _TAIL,
+        LOG: 1 + log_cap(limits),
+        END: _END.size + MAX_MESSAGE + limits.output,
+    }
 
 
 def frame(kind: int, run: int, body: bytes = b"") -> bytes:
@@ -245,7 +262,7 @@ def read_call(body: bytes, limits: Limits) -> tuple[bytes, bytes, int]:
     name, params = body[_CALL.size : split], body[split:]
     if (
         length > min(len(name), MAX_NAME)
-        or len(params) > params_cap(limits) + _DIGEST
+        or len(params) > params_cap(limits) + _TAIL
         or fuel > limits.fuel
     ):
         raise WireError("a call beyond its bounds")
@@ -289,6 +306,11 @@ def read_reply(body: bytes) -> Answer:
     status, at, length = _REPLY.unpack_from(body)
     split = _REPLY.size + length
     return Answer(status, body[split:], at, body[_REPLY.size : split])
+
+
+def log_cap(limits: Limits) -> int:
+    """Return how many bytes of a log line are sent; one more than may be written."""
+    return min(limits.log, MAX_LINE) + 1
 
 
 def log(run: int, level: int, text: bytes) -> bytes:

@@ -17,7 +17,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from ..errors import StoreError, UsageError
-from .engine import said
+from .engine import explain
 from .files import on_disk
 
 __all__ = ["backup", "dump_command"]
@@ -57,10 +57,8 @@ def backup(engine: sa.Engine, to: Path, progress: Callable[[int, int], None]) ->
     except FileExistsError:
         raise _taken(to) from None
     except sqlite3.Error as exc:
-        raise StoreError(
-            f"the copy {to} cannot be made: {said(exc)}",
-            fix="see that its disk has room and that the database can be read",
-        ) from None
+        text, fix = explain(exc, to, "see `caxton db status`")
+        raise StoreError(f"the copy {to} cannot be made: {text}", fix=fix) from None
     finally:
         draft.unlink(missing_ok=True)
     return to.stat().st_size

@@ -273,8 +273,10 @@ class Transactions(ABC, Committer):
         except LockedError:
             raise
         except Exception as exc:  # noqa: BLE001 -- whatever it is, it is a stream's own
-            if len(groups) == 1:
-                return [self._failure(exc)]
+            # What keeps all from writing is not waited for again, stream by stream.
+            if len(groups) == 1 or self._is_shared(exc):
+                failure = self._failure(exc)
+                return [failure] * len(groups)
         return self._one_by_one(groups)
 
     def alone(self, group: Group) -> None:
@@ -306,6 +308,11 @@ class Transactions(ABC, Committer):
     @abstractmethod
     def _transaction(self, groups: Sequence[Group], *, wait: bool) -> list[Outcome]:
         """Store *groups* together, or raise and leave nothing behind."""
+
+    def _is_shared(self, exc: Exception) -> bool:
+        """Return whether *exc* is no stream's own."""
+        del exc
+        return False
 
     @abstractmethod
     def _failure(self, exc: Exception) -> StoreError:

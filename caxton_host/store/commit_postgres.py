@@ -24,8 +24,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ..errors import LeaseLost, StoreError
 from .commit import Batch, Group, Outcome, Transactions
-from .engine import said
+from .engine import explain, said
 from .entries import CONFLICT, CONFLICT_FIX
+from .kept import Kept
 from .ledger import Page, Use
 from .unnest import HELD, STORED, TAKEN, statement
 
@@ -46,12 +47,19 @@ class _Attempt:
 
 
 class PostgresCommitter(Transactions):
-    """See `Committer`. It may wait for the network, so never on the event loop."""
+    """
+    See `Committer`. It may wait for the network, so never on the event loop.
+
+    Args:
+        kept: Each new connection is asked for it: nothing is written to a server that
+            was set back.
+    """
 
     inline = False
 
-    def __init__(self, engine: sa.Engine) -> None:
+    def __init__(self, engine: sa.Engine, kept: Kept) -> None:
         self._engine = engine
+        self._kept = kept
         self._is_down = False
         self._connect()
 
@@ -61,6 +69,7 @@ class PostgresCommitter(Transactions):
         self._driver = cast(
             "psycopg.Connection", self._connection.connection.driver_connection
         )
+        self._is_known = False
 
     def close(self) -> None:
         """Give the connection back."""
@@ -95,13 +104,15 @@ class PostgresCommitter(Transactions):
                 return outcomes
 
     def _reconnect(self) -> None:
-        if not self._driver.closed:
-            return
-        with contextlib.suppress(SQLAlchemyError):
-            self._connection.invalidate()
-            self._connection.close()
-        self._connect()
-        self._is_down = False
+        if self._driver.closed:
+            with contextlib.suppress(SQLAlchemyError):
+                self._connection.invalidate()
+                self._connection.close()
+            self._connect()
+            self._is_down = False
+        if not self._is_known:
+            self._kept.check(lambda query: self._connection.execute(query).all())
+            self._is_known = True
 
     def _store(self, groups: Sequence[Group], last: _Attempt) -> list[Outcome]:
         keys = sorted({item.key for group in groups for item in group.reserve})
@@ -145,6 +156,9 @@ class PostgresCommitter(Transactions):
     def _settled(self, last: _Attempt) -> list[Outcome]:
         self.commits += 1
         last.batch.done()
+        if last.batch.events:
+            stream, seq, *_, hash_ = last.batch.events[-1]
+            self._kept.event = stream, seq, hash_
         return last.outcomes
 
     def _roll_back(self) -> None:
@@ -152,13 +166,13 @@ class PostgresCommitter(Transactions):
             self._driver.rollback()
 
     def _failure(self, exc: Exception) -> StoreError:
+        if isinstance(exc, StoreError):
+            return exc
         if isinstance(exc, errors.UniqueViolation):
             return LeaseLost(CONFLICT, fix=CONFLICT_FIX)
         if isinstance(exc, psycopg.Error):
-            return StoreError(
-                f"the log cannot be written: {said(exc)}",
-                fix="see `caxton db status`",
-            )
+            text, fix = explain(exc, None, "see `caxton db status`")
+            return StoreError(f"the log cannot be written: {text}", fix=fix)
         return StoreError(f"an event cannot be stored: {type(exc).__name__}")
 
 

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from ..errors import CaxtonError, LeaseLost, StoreError
 from ..ports import Clock
 from .commit import Batch, Group, LockedError, Outcome, Transactions
-from .engine import said
+from .engine import explain, path_of
 from .entries import CONFLICT, CONFLICT_FIX
 from .ledger import Holder, Use
 from .statements import Statements
@@ -160,6 +160,9 @@ class SqliteCommitter(Transactions):
         """See `Books`."""
         return self._driver.execute(self._sql.holders, (key,)).fetchall()
 
+    def _is_shared(self, exc: Exception) -> bool:
+        return _is_locked(exc)
+
     def _failure(self, exc: Exception) -> StoreError:
         if isinstance(exc, StoreError):
             return exc
@@ -168,10 +171,8 @@ class SqliteCommitter(Transactions):
         if isinstance(exc, sqlite3.IntegrityError):
             return LeaseLost(CONFLICT, fix=CONFLICT_FIX)
         if isinstance(exc, sqlite3.Error):
-            return StoreError(
-                f"the log cannot be written: {said(exc)}",
-                fix="see that its disk has room and that its file can be written",
-            )
+            text, fix = explain(exc, path_of(self._engine), "see `caxton db status`")
+            return StoreError(f"the log cannot be written: {text}", fix=fix)
         return StoreError(f"an event cannot be stored: {type(exc).__name__}")
 
 

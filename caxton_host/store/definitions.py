@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from ..codec import sha256
 from ..core.calls import JSON
 from ..errors import StoreError
-from .engine import said
+from .engine import explain, path_of
 from .requests import Requests
 from .schema import blobs, tools
 
@@ -91,7 +91,7 @@ class Definitions(Requests):
                 connection.execute(keep.on_conflict_do_nothing())
                 connection.execute(note)
         except DBAPIError as exc:
+            text, fix = explain(exc, path_of(self.engine), "see `caxton db status`")
             raise StoreError(
-                f"the definitions of tools cannot be stored: {said(exc)}",
-                fix="see `caxton db status`",
+                f"the definitions of tools cannot be stored: {text}", fix=fix
             ) from None

@@ -8,6 +8,7 @@ will do.
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import time
@@ -15,22 +16,48 @@ from pathlib import Path
 from urllib.parse import quote
 
 import sqlalchemy as sa
+from sqlalchemy import event
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import QueuePool
 
 from ..errors import LogBrokenError, StoreError
+from .holders import holder_of
 from .whereabouts import Whereabouts
 
-__all__ = ["file_of", "forbidden", "open_engine", "said", "unreadable", "whereabouts"]
+__all__ = [
+    "explain",
+    "file_of",
+    "forbidden",
+    "open_engine",
+    "path_of",
+    "said",
+    "unreadable",
+    "whereabouts",
+]
 
 # States of PostgreSQL: insufficient_privilege, and the class of what is damaged.
 _FORBIDDEN, _DAMAGED = "42501", "XX"
+_GRANT = "GRANT what docs/how-to/postgresql.md lists to this user"
+_STATES = {
+    _FORBIDDEN: _GRANT,
+    "25006": "name the primary server in [store] url: this one takes no writes",
+    "53100": "free space on the disk of the server",
+}
+_LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_REFUSED = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+# What is wrong around the file, not in it.
+_OUTSIDE = _LOCKED | {
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_PERM,
+}
 _DRIVERS = {"sqlite", "sqlite+pysqlite", "postgresql", "postgresql+psycopg"}
 # Pages; 16 MB. A page that many commits changed is copied to the file once.
 _CHECKPOINT = 4000
 _PATIENCE = 10.0
 _PAUSE = 0.01
-_TRIES = 500
 
 
 def open_engine(
@@ -97,6 +124,8 @@ def said(exc: Exception) -> str:
         # The driver's own words quote a text that it cannot decode.
         closed = isinstance(cause, sqlite3.ProgrammingError)
         return "it is closed" if closed else "a column holds what is never written"
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror
     # PostgreSQL quotes rows in the lines behind the first.
     return str(cause).split("\n", 1)[0]
 
@@ -107,18 +136,79 @@ def forbidden(exc: Exception) -> bool:
     return getattr(cause, "sqlstate", None) == _FORBIDDEN
 
 
+def explain(exc: Exception, path: Path | None, otherwise: str) -> tuple[str, str]:
+    """
+    Return why a database did not do what it was asked for, and what mends that.
+
+    Args:
+        exc: Of a driver, or of the operating system.
+
+        path: Of the file, if it is one.
+
+        otherwise: What mends an error of another kind.
+    """
+    cause = exc.orig if isinstance(exc, DBAPIError) else exc
+    text, code = said(exc), _code(cause)
+    if code in _LOCKED:
+        return text, _wait_for(path)
+    if code == sqlite3.SQLITE_FULL or getattr(cause, "errno", None) in _FULL:
+        return text, f"free space on the disk of {path.parent if path else 'the file'}"
+    if code == sqlite3.SQLITE_NOTADB:
+        return text, "name a file that is a database of this host, or none yet"
+    if path and (code in _OUTSIDE or getattr(cause, "errno", None) in _REFUSED):
+        why, fix = _unwritable(path)
+        return f"{text}{why}", fix or otherwise
+    return text, _STATES.get(getattr(cause, "sqlstate", None) or "", otherwise)
+
+
+def _code(cause: object) -> int:
+    """Return the primary code of an error of SQLite, or 0."""
+    return getattr(cause, "sqlite_errorcode", 0) & 0xFF
+
+
+def _wait_for(path: Path | None) -> str:
+    holder = holder_of(path) if path else None
+    if holder is None:
+        shown = f"; fuser {path} shows it" if path else ""
+        return f"wait for the process that writes to it, then try again{shown}"
+    pid, name = holder
+    return (
+        f"wait for process {pid}{f' ({name})' * bool(name)}, which writes to it, or "
+        f"stop that with kill {pid}; then try again"
+    )
+
+
+def _unwritable(path: Path) -> tuple[str, str]:
+    """Return what keeps this user from writing *path*, and what mends that."""
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if os.statvfs(folder).f_flag & os.ST_RDONLY:
+        mount = next(at for at in (folder, *folder.parents) if at.is_mount())
+        return (
+            f", since {mount} is mounted read-only",
+            f"mount -o remount,rw {mount}; or name a file elsewhere with --db",
+        )
+    for target in (path, folder):
+        if target.exists() and not os.access(target, os.W_OK):
+            return f", since this user may not write {target}", f"chmod u+w {target}"
+    return "", ""
+
+
+def path_of(engine: sa.Engine) -> Path | None:
+    """Return the file of a database that `open_engine` opened, if it is one."""
+    is_file = engine.dialect.name == "sqlite" and engine.url.database
+    return Path(str(engine.url.database)) if is_file else None
+
+
 def unreadable(exc: Exception) -> StoreError:
     """Return what a reader is told whose query failed."""
     cause = (isinstance(exc, DBAPIError) and exc.orig) or exc
-    text = f"the database cannot be read: {said(exc)}"
+    what, fix = explain(exc, None, "see `caxton db status`")
+    text = f"the database cannot be read: {what}"
     state = getattr(cause, "sqlstate", None) or ""
-    if isinstance(cause, sqlite3.Error) or state.startswith(_DAMAGED):
+    broken = isinstance(cause, sqlite3.Error) and _code(cause) not in _OUTSIDE
+    if broken or state.startswith(_DAMAGED):
         return LogBrokenError(text)
-    if forbidden(exc):
-        return StoreError(
-            text, fix="GRANT what docs/how-to/postgresql.md lists to this user"
-        )
-    return StoreError(text, fix="see `caxton db status`")
+    return StoreError(text, fix=fix)
 
 
 def _parsed(url: str) -> sa.URL:
@@ -159,12 +249,15 @@ def _checked(
         return _connect(path, mode, write=write)
 
     engine = sa.create_engine(
-        "sqlite://",
+        sa.URL.create("sqlite", database=str(path)),
         creator=connect,
         poolclass=QueuePool,
         isolation_level="AUTOCOMMIT",
         hide_parameters=True,
     )
+    if whereabouts is not None:
+        event.listen(engine, "connect", lambda *_: whereabouts.connected())
+        event.listen(engine, "close", lambda *_: whereabouts.disconnected())
     try:
         if write:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -173,9 +266,9 @@ def _checked(
             connection.exec_driver_sql("SELECT count(*) FROM sqlite_master")
     except (DBAPIError, sqlite3.Error, OSError) as exc:
         engine.dispose()
+        text, fix = explain(exc, path, "name another file with --db")
         raise StoreError(
-            f"the database {path} cannot be opened: {said(exc)}",
-            fix="name a file that is a database of this host, or none yet",
+            f"the database {path} cannot be opened: {text}", fix=fix
         ) from None
     return engine
 
@@ -197,12 +290,13 @@ def _connect(path: Path, mode: str, *, write: bool) -> sqlite3.Connection:
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    # Two hosts that create a database at once: SQLite does not wait here by itself.
-    for attempt in range(_TRIES):
+    # Two hosts that create a database at once: SQLite does not always wait here.
+    until = time.monotonic() + _PATIENCE
+    while True:
         try:
             connection.execute("PRAGMA journal_mode=WAL")
         except sqlite3.OperationalError as exc:
-            if exc.sqlite_errorcode != sqlite3.SQLITE_BUSY or attempt == _TRIES - 1:
+            if _code(exc) not in _LOCKED or time.monotonic() >= until:
                 raise
             time.sleep(_PAUSE)
         else:

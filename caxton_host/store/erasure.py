@@ -36,8 +36,10 @@ from .schema import ENVELOPE, events, payloads
 
 __all__ = [
     "Erasure",
+    "RecordedErasure",
     "erased_before",
     "erased_runs",
+    "erasures",
     "no_run",
     "scrub",
     "still_going",
@@ -47,6 +49,7 @@ __all__ = [
 _PATIENCE_MS = 10_000
 _TYPE = RunErased.__name__
 _WIPE = "PRAGMA secure_delete = ON"
+_HEAD = len(ENVELOPE)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -144,9 +147,35 @@ def erased_before(run_id: str) -> NotKeptError:
     )
 
 
-def erased_runs(connection: sa.Connection) -> dict[str, RunErased]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedErasure:
     """
-    Return what was erased, by the stream of the run.
+    An erasure as it is stored.
+
+    Attributes:
+        event: What it says.
+
+        previous: The hash of the event before it in its stream.
+
+        columns: Those of its envelope, hash, salt, payload and digest; then what else
+            was asked for.
+    """
+
+    event: RunErased
+    previous: bytes
+    columns: Sequence[Any]
+
+
+def erased_runs(connection: sa.Connection) -> dict[str, RunErased]:
+    """Return what was erased, by the stream of the run."""
+    return {stream: found.event for stream, found in erasures(connection).items()}
+
+
+def erasures(
+    connection: sa.Connection, *columns: sa.ColumnElement[Any]
+) -> dict[str, RecordedErasure]:
+    """
+    Return the erasures, by the stream of the run, with *columns* of each.
 
     Only what is as it was written, and where, counts: one that was edited, or another
     event that was made one, excuses nothing.
@@ -159,6 +188,8 @@ def erased_runs(connection: sa.Connection) -> dict[str, RunErased]:
             events.c.hash,
             payloads.c.salt,
             payloads.c.payload,
+            events.c.digest,
+            *columns,
         )
         .select_from(events)
         .join(payloads, payloads.c.position == events.c.position)
@@ -171,15 +202,17 @@ def erased_runs(connection: sa.Connection) -> dict[str, RunErased]:
         .where(events.c.type == _TYPE)
         .order_by(events.c.position)
     )
-    found: dict[str, RunErased] = {}
+    found: dict[str, RecordedErasure] = {}
     for previous, *row in connection.execute(query):
         if known := _sound(previous or GENESIS, row):
-            found[stream_of(known.run)] = known
+            found[stream_of(known.run)] = RecordedErasure(
+                event=known, previous=previous or GENESIS, columns=row
+            )
     return found
 
 
 def _sound(previous: Any, row: Sequence[Any]) -> RunErased | None:  # noqa: ANN401 -- whatever the columns hold
-    *head, hash_, salt, payload = row
+    head, (hash_, salt, payload) = row[:_HEAD], row[_HEAD : _HEAD + 3]
     try:
         digest = payload_digest(salt, payload)
         if event_hash(previous, envelope(*head), digest) != hash_:

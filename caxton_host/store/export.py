@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from ..codec import decode_trusted
-from ..core.bundle import Earlier, Header, Part, Sealed, write_bundle
+from ..core.bundle import Earlier, Erasure, Header, Part, Sealed, write_bundle
 from ..core.calls import JSON
 from ..core.checkpoint import Note
 from ..core.forks import MAX_LINEAGE
@@ -20,11 +20,14 @@ from ..core.names import stream_of
 from ..core.tree import consistency, inclusion, prove
 from ..errors import LogBrokenError, NotFoundError
 from .engine import unreadable
+from .erasure import RecordedErasure, erasures
 from .reader import Reader
 from .rows import Columns, Query, rows
 from .schema import ENVELOPE, blobs, events, payloads, xid
 
 __all__ = ["export"]
+
+_FIELDS = tuple(Sealed.__dataclass_fields__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +39,15 @@ class _Stream:
         place: What orders its last event in the log.
 
         started: The payload of its first event.
+
+        erased: What records that its payloads were erased, if they were.
     """
 
     name: str
     events: Sequence[Sealed]
     place: tuple[int, ...]
     started: Mapping[str, JSON]
+    erased: RecordedErasure | None
 
 
 async def export(
@@ -90,18 +96,7 @@ class _Export:
     def bundle(self, run_id: str, public_key: bytes, since: Sequence[Note]) -> bytes:
         streams = self._lineage(run_id)
         kept = self._blobs(streams)
-        indices = [self._index(stream) for stream in streams]
-        parts = tuple(
-            Part(
-                stream=stream.name,
-                events=len(stream.events),
-                index=index,
-                proof=tuple(proof),
-            )
-            for stream, index, proof in zip(
-                streams, indices, prove(self._hashes(), indices), strict=True
-            )
-        )
+        parts = self._parts(streams)
         self._check(streams, parts)
         header = Header(
             run=run_id,
@@ -111,8 +106,28 @@ class _Export:
             earlier=tuple(self._earlier(old) for old in since),
             blobs=len(kept),
         )
-        every = (event for stream in streams for event in stream.events)
+        every = (event for stream in streams for event in _lines(stream))
         return b"".join(write_bundle(header, every, kept))
+
+    def _parts(self, streams: Sequence[_Stream]) -> tuple[Part, ...]:
+        places = [stream.place for stream in streams]
+        places += [_place(stream.erased) for stream in streams if stream.erased]
+        indices = [self._index(place) for place in places]
+        proofs = [tuple(proof) for proof in prove(self._hashes(), indices)]
+        found = list(zip(indices, proofs, strict=True))
+        recorded = iter(found[len(streams) :])
+        return tuple(
+            Part(
+                stream=stream.name,
+                events=len(stream.events),
+                index=index,
+                proof=proof,
+                erased=_erasure(stream.erased, *next(recorded))
+                if stream.erased
+                else None,
+            )
+            for stream, (index, proof) in zip(streams, found, strict=False)
+        )
 
     def _lineage(self, run_id: str) -> list[_Stream]:
         """Return the streams that the run needs, its own last."""
@@ -144,28 +159,39 @@ class _Export:
         found = self._rows(query)
         if not found:
             raise NotFoundError(f"no run {run_id}", fix="caxton runs list shows them")
-        fields = Sealed.__dataclass_fields__
-        sealed = [Sealed(**dict(zip(fields, row, strict=False))) for row in found]
+        sealed = [Sealed(**dict(zip(_FIELDS, row, strict=False))) for row in found]
         first = sealed[0].payload
+        missing = any(event.payload is None for event in sealed)
         return _Stream(
             name=name,
             events=sealed,
-            place=tuple(int(part) for part in found[-1][len(fields) :]),
+            place=tuple(map(int, found[-1][len(_FIELDS) :])),
             started=decode_trusted(first) if first is not None else {},
+            erased=self._erased(name) if missing else None,
         )
+
+    def _erased(self, name: str) -> RecordedErasure:
+        with self._engine.connect() as connection:
+            found = erasures(connection, *self._places()).get(name)
+        if found is None:
+            raise LogBrokenError(
+                f"a payload of {name} is missing, and no event says that it was erased",
+                fix="caxton audit verify",
+            )
+        return found
 
     def _places(self) -> list[sa.ColumnElement[object]]:
         return [sa.cast(column, sa.Text) for column in self._order]
 
-    def _index(self, stream: _Stream) -> int:
-        *_, position = stream.place
+    def _index(self, place: tuple[int, ...]) -> int:
+        *_, position = place
         query = sa.select(sa.func.count()).select_from(events)
-        if len(stream.place) == 1:
+        if len(place) == 1:
             query = query.where(events.c.position < position)
         else:
-            number = sa.cast(str(stream.place[0]), xid.type)
-            place = sa.tuple_(number, sa.literal(position))
-            query = query.where(sa.tuple_(xid, events.c.position) < place)
+            number = sa.cast(str(place[0]), xid.type)
+            behind = sa.tuple_(number, sa.literal(position))
+            query = query.where(sa.tuple_(xid, events.c.position) < behind)
         return int(self._rows(query)[0][0])
 
     def _hashes(self) -> Iterator[bytes]:
@@ -181,12 +207,16 @@ class _Export:
         """Make sure of what is about to be said: nobody has to believe it."""
         signed = self._note.checkpoint
         for stream, part in zip(streams, parts, strict=True):
-            last = stream.events[-1].hash
-            if inclusion(last, part.index, signed.size, part.proof) != signed.root:
-                raise LogBrokenError(
-                    "the log is not the one that was signed",
-                    fix="caxton audit verify says where",
-                )
+            said = [(stream.events[-1].hash, part.index, part.proof)]
+            if stream.erased and part.erased:
+                event = _sealed(stream.erased)
+                said.append((event.hash, part.erased.index, part.erased.proof))
+            for last, index, proof in said:
+                if inclusion(last, index, signed.size, proof) != signed.root:
+                    raise LogBrokenError(
+                        "the log is not the one that was signed",
+                        fix="caxton audit verify says where",
+                    )
 
     def _earlier(self, old: Note) -> Earlier:
         size = old.checkpoint.size
@@ -213,6 +243,26 @@ class _Export:
     def _rows(self, query: Query) -> list[Columns]:
         with self._engine.connect() as connection:
             return list(rows(connection, query))
+
+
+def _lines(stream: _Stream) -> Iterator[Sealed]:
+    yield from stream.events
+    if stream.erased:
+        yield _sealed(stream.erased)
+
+
+def _sealed(erased: RecordedErasure) -> Sealed:
+    return Sealed(**dict(zip(_FIELDS, erased.columns[1:], strict=False)))
+
+
+def _place(erased: RecordedErasure) -> tuple[int, ...]:
+    return tuple(map(int, erased.columns[1 + len(_FIELDS) :]))
+
+
+def _erasure(erased: RecordedErasure, index: int, proof: tuple[bytes, ...]) -> Erasure:
+    return Erasure(
+        stream=erased.columns[0], previous=erased.previous, index=index, proof=proof
+    )
 
 
 def _digests(events: Sequence[Sealed]) -> Iterator[str]:

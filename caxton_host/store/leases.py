@@ -23,6 +23,7 @@ from urllib.parse import quote, unquote
 
 from ..errors import StoreError
 from .commit import Driver
+from .engine import explain
 
 __all__ = ["FileLeases", "Leases"]
 
@@ -94,9 +95,11 @@ class FileLeases:
             path = self._path(host)
             self._held[path] = _lock(path)
         except OSError as exc:
+            text, fix = explain(
+                exc, self._folder, f"see that this user owns the folder {self._folder}"
+            )
             raise StoreError(
-                f"hosts cannot lock files in {self._folder}: {exc.strerror}",
-                fix="see that this user owns the folder, and that its disk has room",
+                f"hosts cannot lock files in {self._folder}: {text}", fix=fix
             ) from None
 
     def is_dead(self, driver: Driver, host: str) -> bool:

@@ -39,7 +39,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from ..core.names import run_of
 from ..errors import LeaseLost, StoreError
 from .commit import Driver, Line
-from .engine import said, unreadable
+from .engine import explain, said, unreadable
 from .entries import CONFLICT, CONFLICT_FIX
 
 __all__ = ["PostgresLeases", "elapsed"]
@@ -127,9 +127,9 @@ class PostgresLeases:
         try:
             await self._there(self._begin, host)
         except (psycopg.Error, SQLAlchemyError) as exc:
+            text, fix = explain(exc, None, "see `caxton db status`")
             raise StoreError(
-                f"the host cannot take its lease: {said(exc)}",
-                fix="see `caxton db status`",
+                f"the host cannot take its lease: {text}", fix=fix
             ) from None
         self._host = host
         self._extend(sent)

@@ -14,14 +14,14 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from ..errors import StoreError
-from .engine import forbidden, open_engine, said, unreadable
+from .engine import explain, forbidden, open_engine, path_of, unreadable
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
 __all__ = ["check", "current", "folder", "head", "prepare", "shown", "upgrade"]
 
-_HEAD = "0006"
+_HEAD = "0007"
 _ALONE = {
     "sqlite": ["BEGIN IMMEDIATE"],
     # The number is ours: "caxt".
@@ -120,11 +120,14 @@ def prepare(engine: sa.Engine) -> None:
             _migrate(connection)
             connection.exec_driver_sql("COMMIT")
         except DBAPIError as exc:
+            text, fix = explain(
+                exc, path_of(engine), "stop the other hosts that use it"
+            )
             raise StoreError(
-                f"the database cannot be migrated: {said(exc)}",
+                f"the database cannot be migrated: {text}",
                 fix="caxton --db URL db migrate, as the owner of the database"
                 if forbidden(exc)
-                else "see that its disk has room and that no other host uses it",
+                else fix,
             ) from None
         finally:
             # Closing it rolls back what was not committed.

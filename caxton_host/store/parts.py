@@ -11,6 +11,7 @@ from ..signing import Signer
 from .commit import Line, Transactions
 from .commit_sqlite import SqliteCommitter
 from .engine import file_of
+from .kept import Kept
 from .leases import FileLeases, Leases
 from .seals import Sealer
 from .tree_sqlite import SqliteSealer, SqliteTree
@@ -23,32 +24,32 @@ __all__ = ["committer_of", "leases_of", "writer_of"]
 def writer_of(
     engine: sa.Engine,
     clock: Clock,
-    where: Whereabouts | None,
+    place: Whereabouts | Kept,
     signer: Signer | None,
     on_commit: OnCommit,
 ) -> tuple[Writer, Sealer]:
     """Return what appends, and what signs."""
-    if where is not None:
+    if isinstance(place, Whereabouts):
         tree = SqliteTree(engine.dialect, clock, signer)
-        writer = Writer(SqliteCommitter(engine, tree, clock, where), on_commit)
+        writer = Writer(SqliteCommitter(engine, tree, clock, place), on_commit)
         return writer, SqliteSealer(writer, tree)
     from .commit_postgres import PostgresCommitter  # noqa: PLC0415 -- an extra
     from .tree_postgres import PostgresTree  # noqa: PLC0415 -- an extra
 
-    writer = Writer(PostgresCommitter(engine), on_commit)
+    writer = Writer(PostgresCommitter(engine, place), on_commit)
     return writer, PostgresTree(engine, clock, signer)
 
 
 def committer_of(
-    engine: sa.Engine, clock: Clock, where: Whereabouts | None
+    engine: sa.Engine, clock: Clock, place: Whereabouts | Kept
 ) -> Transactions:
     """Return a committer for one transaction, which nobody signs."""
-    if where is not None:
+    if isinstance(place, Whereabouts):
         tree = SqliteTree(engine.dialect, clock, None)
-        return SqliteCommitter(engine, tree, clock, where)
+        return SqliteCommitter(engine, tree, clock, place)
     from .commit_postgres import PostgresCommitter  # noqa: PLC0415 -- an extra
 
-    return PostgresCommitter(engine)
+    return PostgresCommitter(engine, place)
 
 
 def leases_of(

@@ -14,7 +14,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError
 
 from ..errors import StoreError
-from .engine import said
+from .engine import explain
 
 if TYPE_CHECKING:
     import psycopg
@@ -76,11 +76,13 @@ def open_server(url: sa.URL, *, write: bool) -> sa.Engine:
             version, encoding = _look(connection)
     except DBAPIError as exc:
         engine.dispose()
-        raise StoreError(
-            f"the database cannot be opened: {said(exc)}",
-            fix="see that its server runs, and that [store] url names it, "
+        text, fix = explain(
+            exc,
+            None,
+            "see that its server runs, and that [store] url names it, "
             "with its user and password",
-        ) from None
+        )
+        raise StoreError(f"the database cannot be opened: {text}", fix=fix) from None
     if version < OLDEST or encoding != "UTF8":
         engine.dispose()
         raise _unfit(version, encoding)

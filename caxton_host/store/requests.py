@@ -13,7 +13,7 @@ from ..core.calls import JSON
 from ..core.runs import Request
 from ..errors import NotFoundError, StoreError
 from ..ports import Clock
-from .engine import said
+from .engine import explain, path_of
 from .reader import Reader
 from .schema import requests, runs
 
@@ -128,7 +128,5 @@ class Requests(Reader):
         except IntegrityError:
             raise NotFoundError(f"there is no run {run_id!r}") from None
         except DBAPIError as exc:
-            raise StoreError(
-                f"the request cannot be stored: {said(exc)}",
-                fix="see `caxton db status`",
-            ) from None
+            text, fix = explain(exc, path_of(self.engine), "see `caxton db status`")
+            raise StoreError(f"the request cannot be stored: {text}", fix=fix) from None

@@ -46,6 +46,11 @@ class Claim:
     judged: Judged = "unknown"
     fault: str = ""
 
+    @property
+    def is_outside(self) -> bool:
+        """Whether it was not kept in the database."""
+        return self.note is not None and self.public_key is None
+
     @classmethod
     def of_tree(cls, size: object, frontier: object) -> Claim:
         """Return that of the row in which the writer keeps its tree."""
@@ -102,14 +107,22 @@ class Roots:
         tree: What grows.
 
         numbered: The positions of the log have no gaps.
+
+        copy: The log is a copy: what was signed elsewhere may be ahead of it.
     """
 
     def __init__(
-        self, claims: Iterator[Claim], tree: Frontier | Apart, *, numbered: bool
+        self,
+        claims: Iterator[Claim],
+        tree: Frontier | Apart,
+        *,
+        numbered: bool,
+        copy: bool = False,
     ) -> None:
         self._claims = claims
         self._next = next(claims, None)
         self._numbered = numbered
+        self._copy = copy
         self._tree = tree
         self._origin: str | None = None
         self._last = self._time = 0
@@ -144,10 +157,13 @@ class Roots:
     def verdict(self, chains: Chains, faults: Sequence[Fault]) -> Verdict:
         """Return what all of it comes to, once there are no more events."""
         count = self._tree.size
-        lacking = 0
+        lacking = lag = 0
         while self._next is not None:
             if self._next.size > count:
-                lacking = max(lacking, self._next.size)
+                if self._copy and self._next.is_outside:
+                    lag = max(lag, self._next.size - count)
+                else:
+                    lacking = max(lacking, self._next.size)
                 self._note(self._next)
             else:
                 self._ask(self._next)
@@ -162,6 +178,7 @@ class Roots:
             behind=count - (self._newest.size if self._newest else 0),
             erased=chains.missing,
             erased_runs=chains.erased_runs,
+            lag=lag,
         )
 
     def _grow(self, hashes: Sequence[Any]) -> None:

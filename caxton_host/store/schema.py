@@ -234,7 +234,8 @@ submissions = sa.Table(
 )
 
 #: One row: the tree of RFC 6962 over the hashes of all events, and the event where it
-#: ends. Its order is that of positions; on PostgreSQL, of transactions first.
+#: ends. Its order is that of positions; on PostgreSQL, of transactions first. And the
+#: name of the log, and the server that it is on: see `incarnation`.
 tree = sa.Table(
     "tree",
     metadata,
@@ -243,6 +244,8 @@ tree = sa.Table(
     sa.Column("frontier", sa.LargeBinary, nullable=False),
     sa.Column("xid", sa.Text, nullable=False),
     sa.Column("position", sa.BigInteger, nullable=False),
+    sa.Column("incarnation", sa.Text),
+    sa.Column("place", sa.Text),
     sa.CheckConstraint("id = 1", name="ck_tree_id"),
 )
 

@@ -63,11 +63,19 @@ class Sealing:
         sealer: Does it.
 
         on_seal: Is told, on the event loop, of the newest one.
+
+        keep: Keeps it on this machine; called in a thread.
     """
 
-    def __init__(self, sealer: Sealer, on_seal: Callable[[Note], None]) -> None:
+    def __init__(
+        self,
+        sealer: Sealer,
+        on_seal: Callable[[Note], None],
+        keep: Callable[[Note], None] = lambda _: None,
+    ) -> None:
         self._sealer = sealer
         self._on_seal = on_seal
+        self._keep = keep
         self._told: Seal | None = None
         self._warned = False
         self._task: asyncio.Task[None] | None = None
@@ -92,14 +100,15 @@ class Sealing:
             StoreError: It cannot be signed, or there is nothing.
         """
         await self._sealer.seal(force=True)
-        self._tell()
+        await self._tell()
         if self._told is None:
             raise StoreError("the log has no events yet", fix="run an agent first")
         return self._told.note
 
-    def _tell(self) -> None:
+    async def _tell(self) -> None:
         newest = self._sealer.newest
         if newest is not None and newest is not self._told:
+            await asyncio.to_thread(self._keep, newest.note)
             self._told = newest
             self._on_seal(newest.note)
 
@@ -111,12 +120,12 @@ class Sealing:
     async def _seal(self) -> None:
         try:
             await self._sealer.seal()
+            await self._tell()
         except (CaxtonError, OSError) as exc:
             # A run does not wait for a checkpoint, and does not fail for lack of one.
             if not self._warned:
                 self._warned = True
                 _log.warning("the log is not signed: %s", exc)
-        self._tell()
 
 
 def sign(signer: Signer, tree: Frontier, first: bytes) -> Seal:

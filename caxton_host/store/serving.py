@@ -14,11 +14,12 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 
 from ..core.events import Event
-from ..errors import NotFoundError, StoreError, UsageError
+from ..errors import NotFoundError, ReadOnlyError, StoreError, UsageError
 from ..ports import Clock, TokenRow
 from .accounts import Accounts
 from .commit import Driver, ask
-from .engine import said
+from .engine import explain, path_of
+from .kept import Kept
 from .near import Near
 from .schema import runs, submissions, tokens
 from .whereabouts import Whereabouts
@@ -84,6 +85,10 @@ _NAMED = (
     "AND (expires_at IS NULL OR expires_at > ?)"
 )
 _ANY = sa.select(runs.c.run_id).limit(1)
+#: After a failover to a standby too.
+_READ_ONLY = sa.select(sa.literal(1)).where(
+    sa.func.current_setting("transaction_read_only") == "on"
+)
 _BY_ID = sa.select(tokens).where(tokens.c.id == sa.bindparam("id"))
 _REVOKE = "UPDATE tokens SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL"
 
@@ -92,10 +97,10 @@ class Serving(Accounts, ABC):
     """See `Tokens`, `Submissions` and `Checked` of `caxton_host.ports`."""
 
     def __init__(
-        self, engine: sa.Engine, clock: Clock, whereabouts: Whereabouts | None
+        self, engine: sa.Engine, clock: Clock, place: Whereabouts | Kept
     ) -> None:
         super().__init__(engine, clock)
-        self._whereabouts = whereabouts
+        self._place = place
         self._near = Near(engine, _BY_ID)
 
     @abstractmethod
@@ -115,16 +120,26 @@ class Serving(Accounts, ABC):
         Whether it can be written is tried only if the last commit failed.
 
         Raises:
-            LogMovedError: Its file was moved away or replaced.
+            LogMovedError: Its file was moved away or replaced, or its server set back.
+
+            ReadOnlyError: It takes no writes.
 
             StoreError: It cannot be read, or not be written.
         """
         await asyncio.to_thread(self._check)
 
     def _check(self) -> None:
-        if self._whereabouts is not None:
-            self._whereabouts.check()
+        if isinstance(self._place, Whereabouts):
+            self._place.check()
         self._rows(_ANY)
+        if isinstance(self._place, Kept):
+            self._place.check(self._rows)
+        if self.engine.dialect.name == "postgresql" and self._rows(_READ_ONLY):
+            raise ReadOnlyError(
+                "the database is read-only",
+                fix="promote it if it is a standby, or have [store] url name the "
+                "server that takes writes",
+            )
         self._write_again()
 
     async def token(self, token_id: str) -> TokenRow | None:
@@ -219,9 +234,9 @@ class Serving(Accounts, ABC):
                 )
                 digest, run_id = connection.execute(known).one()
         except DBAPIError as exc:
+            text, fix = explain(exc, path_of(self.engine), "see `caxton db status`")
             raise StoreError(
-                f"the idempotency key cannot be stored: {said(exc)}",
-                fix="see `caxton db status`",
+                f"the idempotency key cannot be stored: {text}", fix=fix
             ) from None
         return digest, run_id
 

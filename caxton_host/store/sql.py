@@ -12,9 +12,9 @@ import sqlalchemy as sa
 
 from ..core.calls import JSON
 from ..core.checkpoint import Note
-from ..core.events import Event, RunErased
+from ..core.events import Event, LogRestored, RunErased, RunSuspended
 from ..core.names import run_of, stream_of
-from ..core.runs import RunRow
+from ..core.runs import GOING_ON, RESTORED, RunRow
 from ..errors import BusyError, LeaseLost, NotFoundError, StoreError
 from ..ports import Clock, Trace
 from ..signing import Signer
@@ -23,8 +23,11 @@ from .commit import Driver, Group, Line
 from .engine import open_engine, whereabouts
 from .entries import Drafter, Entropy, salts
 from .erasure import Erasure, no_run, scrub
+from .incarnation import Copy, Incarnation
+from .kept import Kept
 from .leases import Leases
 from .log import SqlLog
+from .marks import Marks
 from .migrate import check, prepare
 from .parts import committer_of, leases_of, writer_of
 from .recount import Recount
@@ -49,6 +52,11 @@ class SqlStore(Serving):
         async with SqlStore.open(url, clock=clock, entropy=os.urandom) as store:
             log = store.create("run/0193")
             await log.append(event)
+
+    Attributes:
+        copy: What is known of a log that is a copy; `restore` it before all else.
+
+        restored: That this was done here.
     """
 
     def __init__(  # noqa: PLR0913 -- made by `open`
@@ -57,13 +65,18 @@ class SqlStore(Serving):
         *,
         clock: Clock,
         entropy: Entropy,
-        where: Whereabouts | None,
+        place: Whereabouts | Kept,
         writer: Writer | None,
         leases: Leases,
         lines: MutableMapping[str, Line],
         sealing: Sealing | None = None,
+        incarnation: Incarnation | None = None,
+        copy: Copy | None = None,
     ) -> None:
-        super().__init__(engine, clock, where)
+        super().__init__(engine, clock, place)
+        self.copy = copy
+        self.restored: LogRestored | None = None
+        self._incarnation = incarnation
         self._sealing = sealing
         self._salts = salts(entropy)
         self._writer = writer
@@ -83,6 +96,8 @@ class SqlStore(Serving):
         signer: Signer | None = None,
         on_seal: Callable[[Note], None] = lambda _: None,
         on_commit: OnCommit = untold,
+        marks: Marks | None = None,
+        accept: bool = False,
     ) -> Self:
         """
         Return the store at *url*.
@@ -107,34 +122,55 @@ class SqlStore(Serving):
 
             on_commit: Is told of each transaction.
 
+            marks: What this machine has signed: to tell a copy from the original,
+                when it is opened to write.
+
+            accept: Open a copy too that lacks what this machine has signed.
+
         Raises:
             StoreError: There is no such database, or it is not one of this version.
+
+            LogBrokenError: It lacks what this machine has signed.
         """
-        where = whereabouts(url) if write else None
-        engine = open_engine(url, write=write, whereabouts=where)
+        where = whereabouts(url)
+        place = where or Kept()
+        engine = open_engine(url, write=write, whereabouts=where if write else None)
         try:
-            if where is not None:
+            if write and where:
                 prepare(engine)
             else:
                 check(engine)
             lines = WeakValueDictionary[str, Line]()
             leases = leases_of(url, engine, lines, lease)
+            incarnation, copy = None, None
+            if write and marks:
+                incarnation = Incarnation(engine, marks)
+                copy = incarnation.recognise(leases.hosts, accept=accept)
             opened = (
-                writer_of(engine, clock, where, signer, on_commit) if write else None
+                writer_of(engine, clock, place, signer, on_commit) if write else None
             )
             writer, sealer = opened or (None, None)
         except BaseException:
             engine.dispose()
             raise
+
+        def keep(note: Note) -> None:
+            if isinstance(place, Kept):
+                place.note = note
+            if incarnation is not None:
+                incarnation.remember(note)
+
         return cls(
             engine,
             clock=clock,
             entropy=entropy,
-            where=where,
+            place=place,
             writer=writer,
             leases=leases,
             lines=lines,
-            sealing=Sealing(sealer, on_seal) if sealer and signer else None,
+            sealing=Sealing(sealer, on_seal, keep) if sealer and signer else None,
+            incarnation=incarnation,
+            copy=copy,
         )
 
     def create(self, stream: str, trace: Trace | None = None) -> SqlLog:
@@ -233,7 +269,7 @@ class SqlStore(Serving):
 
     def _alone(self, group: Group) -> None:
         # Not over the connection of the writer: it would wait for other hosts.
-        committer = committer_of(self.engine, self._clock, self._whereabouts)
+        committer = committer_of(self.engine, self._clock, self._place)
         try:
             committer.alone(group)
         finally:
@@ -323,8 +359,47 @@ class SqlStore(Serving):
         await self._record(stream, [*before, erased], Erasure(run_id=run_id))
         return erased
 
+    async def restore(
+        self, stream: str, *before: Event, actor: dict[str, JSON]
+    ) -> None:
+        """
+        Make a copy a log of its own, in which no run goes on by itself.
+
+        Args:
+            stream: Of the host that does it, which writes nothing else meanwhile.
+
+            before: What comes before in that stream.
+
+            actor: Who wants it.
+
+        Raises:
+            StoreError: It could not be done to its end, and it is a copy still.
+        """
+        copy, incarnation = self.copy, self._incarnation
+        if copy is None or incarnation is None:
+            raise StoreError("the log is no copy")
+        query = sa.select(runs.c.run_id).where(runs.c.state.in_(sorted(GOING_ON)))
+        going_on = await asyncio.to_thread(self._rows, query)
+        for row in going_on:
+            held = RunSuspended(reason=RESTORED)
+            await self._record(stream_of(row.run_id), [held])
+        restored = LogRestored(
+            size=copy.size,
+            root=copy.root.hex(),
+            actor=actor,
+            had_size=copy.had.size if copy.had else None,
+            had_root=copy.had.root.hex() if copy.had else None,
+            runs=len(going_on),
+        )
+        await self._record(stream, [*before, restored], incarnation.rename)
+        incarnation.renamed()
+        self.copy, self.restored = None, restored
+
     async def _record(
-        self, stream: str, events: Sequence[Event], guard: Callable[[Driver], None]
+        self,
+        stream: str,
+        events: Sequence[Event],
+        guard: Callable[[Driver], None] | None = None,
     ) -> None:
         drafter, line = Drafter(stream, self._clock, self._salts, None), Line(stream)
         if last := await self._last(stream):
@@ -360,6 +435,21 @@ class SqlStore(Serving):
         if self._writer is None:
             raise StoreError("the log is opened to read only")
         return self._writer
+
+    async def check(self) -> None:
+        """
+        Return if the log is well, as `Serving.check`, and this host may send.
+
+        Raises:
+            LeaseLost: Its lease has lapsed: other hosts may take its runs over.
+
+            StoreError: See `Serving.check`.
+        """
+        await super().check()
+        if self._host and not self._leases.holds():
+            raise LeaseLost(
+                "the lease of this host has lapsed", fix="see `caxton db status`"
+            )
 
     def _write_again(self) -> None:
         if self._writer is not None and self._writer.failed:

@@ -24,7 +24,7 @@ from ..core.tree import Frontier
 from ..errors import StoreError
 from ..ports import Clock
 from ..signing import Signer
-from .engine import said
+from .engine import explain
 from .seals import PERIOD, Seal, sign
 
 __all__ = ["PostgresTree"]
@@ -96,9 +96,8 @@ class PostgresTree:
                 finally:
                     driver.rollback()
         except (psycopg.Error, SQLAlchemyError) as exc:
-            raise StoreError(
-                f"the log cannot be signed: {said(exc)}", fix="see `caxton db status`"
-            ) from None
+            text, fix = explain(exc, None, "see `caxton db status`")
+            raise StoreError(f"the log cannot be signed: {text}", fix=fix) from None
 
     def _catch_up(self, driver: psycopg.Connection, signer: Signer) -> None:
         """Sign once every transaction that is under way now is over."""
@@ -132,28 +131,29 @@ class PostgresTree:
                 tree.extend(hashes[at : at + _HASH] for at in parts)
             if count < _AT_ONCE:
                 break
-        self._sign(driver, signer, tree, force=force)
+        newest = self._sign(driver, signer, tree, force=force)
         if tree.size > size:
             driver.execute(_GROW, (tree.size, tree.to_bytes(), xid, position))
         driver.execute("COMMIT")
+        self.newest = newest or self.newest
 
     def _sign(
         self, driver: psycopg.Connection, signer: Signer, tree: Frontier, *, force: bool
-    ) -> None:
+    ) -> Seal | None:
         newest = driver.execute(_NEWEST).fetchone()
         key, now = signer.public_key(), self._clock.now()
         if newest is not None:
             size, note, by, signed_at = newest
             if size == tree.size and (not force or by == key):
-                self.newest = Seal(parse_note(note), by)
-                return
+                return Seal(parse_note(note), by)
             if not force and signed_at <= now < signed_at + PERIOD * 1e6:
-                return
-        if tree.size:
-            seal = sign(signer, tree, _row(driver, _FIRST)[0])
-            note = seal.note.text().encode()
-            driver.execute(_SIGNED, (tree.size, note, key, now))
-            self.newest = seal
+                return None
+        if not tree.size:
+            return None
+        seal = sign(signer, tree, _row(driver, _FIRST)[0])
+        note = seal.note.text().encode()
+        driver.execute(_SIGNED, (tree.size, note, key, now))
+        return seal
 
 
 def _row(

@@ -10,18 +10,19 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import sqlite3
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import (
     AbstractContextManager,
     closing,
     contextmanager,
     nullcontext,
 )
+from functools import partial
 from itertools import islice
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from ..core.audit import Chains, Fault, Stored, Verdict
 from ..core.checkpoint import Note
@@ -50,6 +51,7 @@ async def verify(
     *,
     trusted: Collection[bytes] = (),
     outside: Sequence[Note] = (),
+    copy: bool = False,
 ) -> Verdict:
     """
     Check the whole log, or one stream and its place in the log.
@@ -63,43 +65,44 @@ async def verify(
 
         outside: Checkpoints that were kept elsewhere.
 
+        copy: The log is a copy, which may lag behind these.
+
     Raises:
         LogBrokenError: The database itself is damaged.
 
         StoreError: Its server cannot be reached.
     """
-    return await asyncio.to_thread(_verify, reader.engine, stream, trusted, outside)
+    look = partial(_look, reader.engine, stream, trusted, outside, copy=copy)
+    return await asyncio.to_thread(_verify, look)
 
 
-def _verify(
-    engine: sa.Engine,
-    stream: str | None,
-    trusted: Collection[bytes],
-    outside: Sequence[Note],
-) -> Verdict:
+def _verify(look: Callable[..., Verdict]) -> Verdict:
     try:
         try:
-            return _look(engine, stream, trusted, outside, lenient=False)
-        except sqlite3.OperationalError as exc:
-            if hasattr(exc, "sqlite_errorcode"):
+            return look(lenient=False)
+        except (sqlite3.OperationalError, OperationalError) as exc:
+            cause = exc.orig if isinstance(exc, OperationalError) else exc
+            if not isinstance(cause, sqlite3.Error) or hasattr(
+                cause, "sqlite_errorcode"
+            ):
                 raise
             # The driver's own: a text that is none. Reading such takes twice as long.
-            return _look(engine, stream, trusted, outside, lenient=True)
+            return look(lenient=True)
     except (DBAPIError, sqlite3.Error) as exc:
         raise unreadable(exc) from None
 
 
-def _look(
+def _look(  # noqa: PLR0913 -- what `verify` was given
     engine: sa.Engine,
     stream: str | None,
     trusted: Collection[bytes],
     outside: Sequence[Note],
     *,
+    copy: bool,
     lenient: bool,
 ) -> Verdict:
     shared = engine.dialect.name == "postgresql"
     order = [xid, events.c.position] if shared else [events.c.position]
-    # Only behind the scan all erasures are known: a run may be erased meanwhile.
     chains = Chains(erasable=_is_run)
     with (
         _connected(engine, lenient=lenient) as before,
@@ -108,7 +111,11 @@ def _look(
         _connected(engine, lenient=lenient) as connection,
         _tree(connection) as grown,
     ):
-        roots = Roots(claims(said, outside, trusted), grown, numbered=not shared)
+        told = claims(said, outside, trusted)
+        roots = Roots(told, grown, numbered=not shared, copy=copy)
+        # A run may be erased during the scan: only of one that was erased before it,
+        # no payload may be there, and only behind it, all erasures are known.
+        restorable = erased_runs(connection)
         if stream is None:
             _whole(connection, order, chains, roots)
         else:
@@ -116,6 +123,7 @@ def _look(
         if chains.erased:
             known = erased_runs(connection)
             chains.excuse({name: one.events for name, one in known.items()})
+        chains.refuse_restored(restorable)
         faults = [*chains.faults, *_blobs(connection)]
         return roots.verdict(chains, faults)
 

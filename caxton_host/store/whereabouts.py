@@ -1,9 +1,9 @@
 """
-Whether the file of a log still has its name.
+Whether the files of a log still have their names.
 
-SQLite goes on writing to a file that was moved, deleted or replaced: nobody finds
-there what it commits, and another file of that name would be mixed up with the
-write-ahead log of this one.
+SQLite goes on writing to a file that was moved, deleted or replaced, and so it does
+with the write-ahead log and the index beside it (``-wal`` and ``-shm``): nobody finds
+there what it commits, and another file of that name would be mixed up with them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from ..errors import LogMovedError
 
 __all__ = ["PERIOD", "Whereabouts"]
 
-#: Seconds between two looks of who writes.
+#: Seconds between two looks at all files of who writes.
 PERIOD = 1.0
 
 _log = logging.getLogger(__name__)
@@ -26,47 +27,80 @@ _log = logging.getLogger(__name__)
 
 class Whereabouts:
     """
-    The file that a path named at the first look.
+    The files that a path named at the first look.
+
+    SQLite keeps the two companion files as long as a connection is open, and deletes
+    them with the last one. So they are compared only between these two moments.
 
     Args:
         path: Links in it are followed at each look.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: os.stat_result | None = None
+        self._path = str(path)
+        true = path.resolve()
+        self._wal, self._shm = f"{true}-wal", f"{true}-shm"
+        self._seen: dict[str, os.stat_result] = {}
         self._looked = -math.inf
         self._lost = False
+        self._connections = 0
+        self._lock = threading.Lock()
+
+    def connected(self) -> None:
+        """Note that a connection was opened."""
+        with self._lock:
+            self._connections += 1
+
+    def disconnected(self) -> None:
+        """Note that a connection is about to be closed."""
+        with self._lock:
+            self._connections -= 1
+            if not self._connections:
+                self._seen.pop(self._wal, None)
+                self._seen.pop(self._shm, None)
 
     def check_sometimes(self) -> None:
-        """Do as `check`, but believe what was seen within the last `PERIOD`."""
-        if self._lost or time.monotonic() - self._looked >= PERIOD:
+        """
+        Look at the write-ahead log, into which the next commit goes.
+
+        At the other files, at most once in `PERIOD`; see `check`.
+        """
+        due = self._lost or time.monotonic() - self._looked >= PERIOD
+        if due or not self._is_same(self._wal):
             self.check()
 
     def check(self) -> None:
         """
-        Return if the path names the same file as ever.
+        Return if each path names the same file as ever.
 
         Raises:
-            LogMovedError: It does not.
+            LogMovedError: One does not.
         """
         self._looked = time.monotonic()
-        was, self._lost = self._lost, not self._is_there()
-        if not self._lost:
+        files = (self._path, self._wal, self._shm)
+        lost = [file for file in files if not self._is_same(file)]
+        was, self._lost = self._lost, bool(lost)
+        if not lost:
             return
         moved = LogMovedError(
-            f"the file {self._path} was moved away or replaced while it was open",
+            f"the file {lost[0]} was moved away or replaced while it was open",
             fix="move it back, with the files named like it that end in -wal and -shm; "
-            "or else start the host again",
+            "if that cannot be done, stop the host with SIGTERM, never with SIGKILL: "
+            "only then what it recorded is saved; then start it again",
         )
         if not was:
             _log.warning("nothing is recorded: %s. To fix: %s", moved, moved.fix)
         raise moved
 
-    def _is_there(self) -> bool:
+    def _is_same(self, file: str) -> bool:
+        known = self._seen.get(file)
         try:
-            now = self._path.stat()
+            now = os.stat(file)  # noqa: PTH116 -- a `Path` takes twice as long
         except OSError:
-            return False
-        self._file = self._file or now
-        return os.path.samestat(self._file, now)
+            # The companions are there once the first connection has read.
+            return known is None and file != self._path
+        if known is None:
+            if file == self._path or self._connections:
+                self._seen[file] = now
+            return True
+        return os.path.samestat(known, now)

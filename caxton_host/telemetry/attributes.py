@@ -132,6 +132,8 @@ def route_fields(server: str, tool: str, effect: str) -> Fields:
 def outcome_fields(outcome: Outcome, route: Route | None = None) -> Fields:
     """Return how a call ended, and where it led."""
     fields: Fields = {"caxton.call.outcome": how(outcome)}
+    if isinstance(outcome, Completed) and outcome.cached:
+        fields["caxton.call.cached"] = True
     if isinstance(outcome, Failed):
         fields["caxton.call.sent"] = outcome.sent
     if error := error_of(outcome):

@@ -64,10 +64,12 @@ class Counting:
                 i.DECISIONS, "deny" if denied else "allow", call.code if denied else ""
             )
         route = call.route
-        server, tool = (route.server, route.tool) if route else (_UNKNOWN, _UNKNOWN)
+        named = route is not None and not route.guessed
+        server = route.server if route else _UNKNOWN
+        tool = route.tool if route and named else _UNKNOWN
         self._metrics.add(i.CALLS, server, tool, call.status)
         self._metrics.add(i.IN_DOUBT, server, tool, by=_is_in_doubt(call))
-        name = call.call.name if route else _UNKNOWN
+        name = call.call.name if named else _UNKNOWN
         error = call.code or ("" if call.status == "ok" else call.status)
         self._metrics.time(
             i.CALL_SECONDS, call.seconds, "execute_tool", server, name, error
@@ -75,7 +77,8 @@ class Counting:
 
     def attempted(self, request: ToolRequest, seconds: float, error: str) -> None:
         """Note how long an MCP server took."""
-        server, tool = request.server, request.tool
+        server = request.server
+        tool = _UNKNOWN if request.guessed else request.tool
         if server != WEBHOOK:
             self._metrics.time(i.ATTEMPTS, seconds, "tools/call", server, tool, error)
 

@@ -82,6 +82,9 @@ def offer(
     )
 
 
+_DOWN: dict[str, JSON] = {"problem": "there is no such program"}
+
+
 @dataclass(slots=True)
 class FakeTools:
     """
@@ -90,7 +93,8 @@ class FakeTools:
     An answer that is a `ToolError` is raised. ``asked`` lists what came, ``effects``
     says what is not ``unsafe``, and of the answers of ``hashed`` the log is to keep a
     digest. ``schemas`` says what takes not just any parameters, ``keys`` which of them
-    is for the idempotency key, ``readable`` what there is to read.
+    is for the idempotency key, ``readable`` what there is to read. Servers in ``down``
+    list no tools, and each of their calls fails.
     """
 
     answers: Mapping[tuple[str, str], JSON | ToolError | Completed]
@@ -106,6 +110,7 @@ class FakeTools:
     keys: Mapping[tuple[str, str], str] = field(
         default_factory=dict[tuple[str, str], str]
     )
+    down: Collection[str] = ()
 
     def open(self, scope: RunScope) -> nullcontext[Self]:
         """Return itself: it serves every run alike."""
@@ -126,9 +131,12 @@ class FakeTools:
                     key_argument=self.keys.get(key),
                 )
                 for key in self.answers
-                if key[0] in servers
+                if key[0] in servers and key[0] not in self.down
             ),
-            servers={name: {"transport": "fake"} for name in servers},
+            servers={
+                name: {"transport": "fake", **(_DOWN if name in self.down else {})}
+                for name in servers
+            },
         )
 
     async def resources(
@@ -141,6 +149,8 @@ class FakeTools:
     async def call_tool(self, request: ToolRequest) -> Completed:
         """Return the scripted answer."""
         self.asked.append(request)
+        if request.server in self.down:
+            raise ToolError("transport", "no", f"the server {request.server} is down")
         answer = self.answers[request.server, request.tool]
         if isinstance(answer, ToolError):
             raise answer

@@ -49,7 +49,8 @@ async def cancel(asked: Asked) -> Response:
 
 async def resume(asked: Asked) -> Response:
     """Let a run go on."""
-    await asked.service.resume(asked.who, asked.path["run"])
+    restored = asked.body.get("restored") is True
+    await asked.service.resume(asked.who, asked.path["run"], restored=restored)
     return await going_on(asked, asked.path["run"])
 
 
@@ -100,9 +101,9 @@ def _given(
     size = len(json.dumps(result))
     if size > recording.limits.result:
         raise Refusal("too-large", f"result: more than {recording.limits.result} bytes")
-    servers, redact = asked.service.config().servers, asked.service.host.redact
+    options, redact = asked.service.config().options, asked.service.host.redact
     try:
-        return answered(result, invoked, servers, redact, size=size)
+        return answered(result, invoked, options, redact, size=size)
     except ToolError as exc:
         raise Refusal("bad-request", f"result: {exc}") from None
 
@@ -138,10 +139,17 @@ OPERATIONS: tuple[Operation, ...] = (
         id="resumeRun",
         method="POST",
         path="/runs/{run}/resume",
-        about="Let a run that is suspended, or that no host drives, go on.",
+        about="Let a run that is suspended, or that no host drives, go on. One that is "
+        "suspended since its log was restored from a copy (`waits_for` is `restored`) "
+        "goes on with `restored`, which needs the scope `decide` too.",
         scopes=("run",),
         handler=resume,
         parameters=(WAIT,),
+        body={
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {"restored": {"type": "boolean"}},
+        },
         answers=STARTED,
         problems=_PROBLEMS,
     ),
@@ -192,6 +200,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         id="explainCall",
+        reads=True,
         method="GET",
         path="/runs/{run}/explain",
         about="Why a call was allowed or denied: each rule, and what it says of it.",

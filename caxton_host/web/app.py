@@ -14,7 +14,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..config import Serve
 from ..core.calls import JSON
-from ..errors import ForbiddenError, LogMovedError, StoreError
+from ..errors import (
+    ForbiddenError,
+    LeaseLost,
+    LogMovedError,
+    LogSetBackError,
+    ReadOnlyError,
+    StoreError,
+)
 from ..ports import ToolSource
 from ..service import Service
 from .bearer import documented, metadata
@@ -38,6 +45,14 @@ _OPENAPI = f"{PREFIX}/openapi.json"
 _STREAMS_EACH, _STREAMS = 32, 256
 #: Seconds that the log may take until the host is not ready.
 _PATIENCE = 5.0
+#: What is told of a log that is not well. The first that fits counts.
+_WHY: tuple[tuple[type[StoreError], str], ...] = (
+    (LogSetBackError, "the server of the log lacks what was committed"),
+    (LogMovedError, "the file of the log was moved away or replaced"),
+    (ReadOnlyError, "the database of the log is read-only, as a standby is"),
+    (LeaseLost, "the lease of this host has lapsed: other hosts may take its runs"),
+    (StoreError, "the log cannot be read, or not be written"),
+)
 #: Seconds for which it is known whether the log is well.
 _FRESH = 1.0
 
@@ -161,23 +176,22 @@ class _Readiness:
                 await self.service.store.check()
         except TimeoutError:
             return "the log does not answer"
-        except LogMovedError:
-            return "the file of the log was moved away or replaced"
-        except StoreError:
-            return "the log cannot be read, or not be written"
+        except StoreError as exc:
+            return next(why for kind, why in _WHY if isinstance(exc, kind))
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class _Metrics:
-    """What is measured, for who may look at everything."""
+    """What is measured, for those who may look at all runs."""
 
     scrape: Scrape
     serve: Serve
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_open = self.serve.metrics == "open"
-        if not (is_open or scope["caxton.principal"].may("read")):
-            raise ForbiddenError("this needs the scope read")
+        # They count runs of all agents.
+        if not (is_open or scope["caxton.principal"].reads_all):
+            raise ForbiddenError("this needs the scope read, for all agents")
         media, text = await asyncio.to_thread(self.scrape)
         await Response(text, media_type=media)(scope, receive, send)

@@ -99,6 +99,7 @@ _ABOUT = (
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
         id="listApprovals",
+        reads=True,
         method="GET",
         path="/approvals",
         about="The calls that wait for a person, the oldest first: of the newest "
@@ -116,6 +117,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         id="showApproval",
+        reads=True,
         method="GET",
         path="/approvals/{run}/{seq}",
         about="What is asked: all that would be sent. `seq` is the event of the "

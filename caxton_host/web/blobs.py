@@ -45,6 +45,7 @@ def _digests(recording: Recording) -> Iterator[str]:
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
         id="runBlob",
+        reads=True,
         method="GET",
         path="/runs/{run}/blobs/{sha256}",
         about="Bytes that a run speaks of by their digest: its module, definitions of "

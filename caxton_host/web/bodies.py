@@ -12,7 +12,7 @@ from starlette.types import Message, Receive, Scope
 from ..errors import OverloadedError
 from .problems import Refusal
 
-__all__ = ["Bodies", "GoneError", "headers_of", "replayed"]
+__all__ = ["Bodies", "GoneError", "check_media", "headers_of", "replayed"]
 
 _HEADERS = 100
 _HEADER_BYTES = 32 * 1024
@@ -42,6 +42,20 @@ def headers_of(scope: Scope) -> dict[str, list[str]]:
     for name, value in pairs:
         found.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
     return found
+
+
+def check_media(types: Sequence[str]) -> None:
+    """
+    Return if a request says that it is JSON, by its ``Content-Type`` headers.
+
+    A page in a browser cannot say so of another origin without being asked first, so
+    what changes something has to say it without a body too.
+
+    Raises:
+        Refusal: It does not.
+    """
+    if [one.partition(";")[0].strip().lower() for one in types] != ["application/json"]:
+        raise Refusal("bad-media", "a request that changes something is JSON")
 
 
 @dataclass(slots=True, kw_only=True)

@@ -20,11 +20,11 @@ from ..core.calls import JSON
 from ..core.principals import Principal
 from ..errors import BadBytes, OverloadedError
 from ..logs import about
-from .bodies import Bodies, GoneError, headers_of, replayed
+from .bodies import Bodies, GoneError, check_media, headers_of, replayed
 from .crowd import Crowd
 from .identity import Identity
 from .lasting import Lasting
-from .names import Names
+from .names import Names, check_site
 from .problems import Refusal, problem_of
 from .sending import Answering, respond, rpc_error, send_whole
 
@@ -131,6 +131,8 @@ class Edge:
         if scope["path"] in self.open and scope["method"] in _BODILESS:
             await self.app(scope, receive, answering)
             return
+        if origin is None:
+            check_site(headers.get("sec-fetch-site", []))
         said = _authorization(headers)
         who = await self.identity.principal(said)
         send = Lasting(answering, lambda: self.identity.principal(said), self.line.now)
@@ -156,9 +158,13 @@ class Edge:
     ) -> None:
         again = replayed(body, receive)
         if scope["path"].rstrip("/") == MCP:
+            if scope["method"] == "POST":
+                check_media(headers.get("content-type", []))
             await self._mcp(scope, body, again, send)
             return
-        scope["caxton.body"] = await self._value(headers, body)
+        if body:
+            check_media(headers.get("content-type", []))
+            scope["caxton.body"] = await self._parsed(body)
         await self.app(scope, again, send)
 
     def _origin(self, scope: Scope, headers: Mapping[str, Sequence[str]]) -> str | None:
@@ -166,17 +172,6 @@ class Edge:
         local = (scope.get("server") or ("", None))[0]
         self.names.check_host(headers.get("host", []), local)
         return self.names.check_origin(headers.get("origin", []), local)
-
-    async def _value(self, headers: Mapping[str, Sequence[str]], body: bytes) -> JSON:
-        """Return what the body of a request holds; ``None`` if it has none."""
-        if not body:
-            return None
-        media = headers.get("content-type", [""])
-        if len(media) != 1 or media[0].partition(";")[0].strip().lower() != (
-            "application/json"
-        ):
-            raise Refusal("bad-media", "a body is application/json")
-        return await self._parsed(body)
 
     async def _parsed(self, body: bytes) -> JSON:
         """Return what a body holds; a large one holds nobody up."""

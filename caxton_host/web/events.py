@@ -17,6 +17,7 @@ from ..core.names import RUN, run_of, stream_of
 from ..core.principals import Principal
 from ..core.runs import ENDS, GOING_ON
 from ..ports import Readings
+from .cursors import Plain
 from .operations import Answer, Asked, Operation, Parameter
 from .pages import Page
 from .streams import EventStream
@@ -39,27 +40,33 @@ async def of_run(asked: Asked) -> Response:
     """Return events of a run."""
     row = await asked.service.row(asked.who, asked.path["run"])
     store, stream = asked.service.store, stream_of(row.run_id)
-    after = await _after(asked, stream)
+    # They count the events of this run alone.
+    cursors = Plain()
+    after = await _after(asked, cursors, stream)
     if not _wants_stream(asked):
-        return await _page(asked, after, store.tail(after, stream=stream, follow=False))
+        found = store.tail(after, stream=stream, follow=False)
+        return await _page(asked, cursors, after, found)
     goes_on = row.state in GOING_ON
     is_done = after is not None and await _nothing_behind(store, stream, after)
     if is_done and not goes_on:
         return Response(status_code=204)
     found = store.tail(after, stream=stream, follow=goes_on, patience=_PATIENCE)
-    return _follow(asked, after, _to_its_end(found))
+    return _follow(asked, cursors, after, _to_its_end(found))
 
 
 async def of_all(asked: Asked) -> Response:
     """Return events of all streams that who asks may see."""
-    store, after = asked.service.store, await _after(asked)
+    store = asked.service.store
+    cursors = await asked.desk.cursors.of(asked.who, store)
+    after = await _after(asked, cursors)
     seen = _Seen(asked.who, store)
     if not _wants_stream(asked):
-        return await _page(asked, after, store.tail(after, follow=False), seen)
+        found = store.tail(after, follow=False)
+        return await _page(asked, cursors, after, found, seen)
     if after is not None:
         await _nothing_behind(store, None, after)
     found = store.tail(after, follow=True, patience=_PATIENCE)
-    return _follow(asked, after, seen.of(found))
+    return _follow(asked, cursors, after, seen.of(found))
 
 
 def _wants_stream(asked: Asked) -> bool:
@@ -68,33 +75,51 @@ def _wants_stream(asked: Asked) -> bool:
     return request.method == "GET" and _STREAM in request.headers.get("accept", "")
 
 
-async def _after(asked: Asked, stream: str | None = None) -> str | None:
-    """Return the cursor to go on behind; the end is one, or else it would move."""
+async def _after(asked: Asked, cursors: Plain, stream: str | None = None) -> str | None:
+    """Return the place to go on behind; the end is one, or else it would move."""
     after = asked.text("last-event-id") or asked.text("after")
-    return await asked.service.store.end(stream) if after == "end" else after
+    if after == "end":
+        return await asked.service.store.end(stream)
+    return after and cursors.read(after)
 
 
 async def _page(
-    asked: Asked, cursor: str | None, found: Found, seen: _Seen | None = None
+    asked: Asked,
+    cursors: Plain,
+    place: str | None,
+    found: Found,
+    seen: _Seen | None = None,
 ) -> Response:
     events = Page()
     limit, more, left = asked.number("limit"), False, _LOOKED_AT
     async with aclosing(found) as coming:
-        async for recorded, place in coming:
+        async for recorded, behind in coming:
             if len(events) == limit or events.is_full or not left:
                 more = True
                 break
-            cursor, left = place, left - 1
+            place, left = behind, left - 1
             if seen is None or await seen.may(recorded.stream):
-                events.add(event_document(recorded) | {"cursor": cursor})
+                document = event_document(asked.who.shown(recorded))
+                events.add(document | {"cursor": cursors.write(place)})
+    cursor = place and cursors.write(place)
     about = {"$type": "caxton.events/v1", "cursor": cursor, "more": more}
     return events.answer(about, "events")
 
 
-def _follow(asked: Asked, after: str | None, found: Found) -> Response:
+def _follow(asked: Asked, cursors: Plain, after: str | None, found: Found) -> Response:
     who, line = asked.who, asked.service.line
-    place = asked.desk.streams.one(who.key)
-    return EventStream(found, after, stops=lambda: line.closed, place=place)
+
+    async def told() -> Found:
+        async with aclosing(found) as events:
+            async for recorded, place in events:
+                yield who.shown(recorded), cursors.write(place)
+
+    return EventStream(
+        told(),
+        after and cursors.write(after),
+        stops=lambda: line.closed,
+        place=asked.desk.streams.one(who.key),
+    )
 
 
 async def _nothing_behind(store: Readings, stream: str | None, after: str) -> bool:
@@ -166,6 +191,7 @@ _PARAMETERS = (
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
         id="runEvents",
+        reads=True,
         method="GET",
         path="/runs/{run}/events",
         about="Events of a run, in order. With `Accept: text/event-stream` they are "
@@ -181,6 +207,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         id="allEvents",
+        reads=True,
         method="GET",
         path="/events",
         about="Events of all runs that you may see, and of hosts for admin.",

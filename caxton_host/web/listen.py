@@ -17,23 +17,22 @@ import socket
 import ssl
 from collections.abc import AsyncGenerator, Callable, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from ..errors import UsageError
 from ..pacing import Pace, paced
+from .room import HEALTH, Room, crowded, shedding
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 __all__ = ["Certificate", "bind", "listening", "stopping"]
 
-_HEALTH = "/healthz"
-
-#: Connections at a time, and those that may wait to be taken.
-_MOST = 4096
+#: Connections that may wait to be taken.
 _BACKLOG = 2048
 #: Connections taken, and requests that go on, in one turn of the event loop.
 _AT_ONCE = 8
@@ -120,10 +119,11 @@ async def listening(
     app: ASGIApp, listener: socket.socket, certificate: Certificate | None = None
 ) -> AsyncGenerator[None]:
     """Serve *app* to whoever comes; in the end, see answers under way out."""
+    room = Room()
     server = _Server(
         Config(
             _Paced(app),
-            http=_Bounded,
+            http=partial(_Bounded, room),  # type: ignore[arg-type]  # it is called
             ws="none",
             lifespan="off",
             # Who asks is known by a token, and never by a header of a proxy.
@@ -141,13 +141,14 @@ async def listening(
             ssl_keyfile=certificate.key if certificate else None,
         )
     )
-    serving = asyncio.create_task(server.serve([listener]))
-    try:
-        await server.up.wait()
-        yield
-    finally:
-        server.should_exit = True
-        await serving
+    with shedding(room):
+        serving = asyncio.create_task(server.serve([listener]))
+        try:
+            await server.up.wait()
+            yield
+        finally:
+            server.should_exit = True
+            await serving
 
 
 class _Server(Server):
@@ -179,25 +180,43 @@ class _Bounded(H11Protocol):
     _late: asyncio.TimerHandle | None = None
     _stuck: asyncio.TimerHandle | None = None
 
+    def __init__(self, room: Room, **given: Any) -> None:  # noqa: ANN401 -- uvicorn's
+        super().__init__(**given)
+        self._room = room
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
-        if len(self.connections) > _MOST:
-            transport.abort()
-        else:
-            self._await_head()
+        present = len(self.connections)
+        if not self._room.is_for_all(present):
+            if not self._room.is_for_health(present):
+                transport.abort()
+                return
+            self.app = cast("Any", crowded(self.app))
+        self._await_head()
+        self._room.rests(transport)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        # There is none before the first request.
-        cycle = cast("RequestResponseCycle | None", self.cycle)
-        if cycle is None or cycle.response_complete:
+        if self._is_idle():
             self._await_head()
         else:
             self._has_come()
+            self._room.works(self.transport)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._is_idle():
+            self._room.rests(self.transport)
+
+    def _is_idle(self) -> bool:
+        # There is none before the first request.
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        return cycle is None or cycle.response_complete
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._has_come()
         self._is_taken()
+        self._room.works(self.transport)
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -238,7 +257,7 @@ class _Paced:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         work = self._app(scope, receive, send)
         # Whether the host is well is answered at once.
-        await (work if scope["path"] == _HEALTH else paced(work, self._pace))
+        await (work if scope["path"] in HEALTH else paced(work, self._pace))
 
 
 @contextlib.contextmanager
@@ -259,11 +278,13 @@ def stopping(told: Callable[[], None]) -> Generator[asyncio.Event]:
         told()
 
     before = {number: signal.getsignal(number) for number in _STOPS}
-    for number in _STOPS:
+    if before[signal.SIGINT] == signal.SIG_IGN:  # As in the background of a script.
+        del before[signal.SIGINT]
+    for number in before:
         loop.add_signal_handler(number, stop, number)
     try:
         yield asked
     finally:
-        for number in _STOPS:
+        for number, handler in before.items():
             loop.remove_signal_handler(number)
-            signal.signal(number, before[number])
+            signal.signal(number, handler)

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from ..core.origins import is_loopback
 from .problems import Refusal
 
-__all__ = ["Names"]
+__all__ = ["Names", "check_site"]
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_OWN = frozenset({"same-origin", "none"})
 _HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::([0-9]{1,5}))?")
 _ORIGIN = re.compile(r"https?://(.{1,300})")
 
@@ -90,6 +91,17 @@ class Names:
             "pages of that origin may not ask",
             fix="add the origin to allowed_origins in [serve]",
         )
+
+
+def check_site(values: Sequence[str]) -> None:
+    """
+    Return if no page of another origin asks, by the ``Sec-Fetch-Site`` headers.
+
+    Raises:
+        Refusal: One does.
+    """
+    if any(value not in _OWN for value in values):
+        raise Refusal("bad-origin", "pages of other origins may not ask")
 
 
 def _name(value: str) -> str | None:

@@ -22,6 +22,9 @@ _ABOUT = """\
 Runs of agents, on a host that serves. A run that you may not see does not exist for \
 you: 404. What is wrong is told as RFC 9457 has it.
 
+What changes something has `Content-Type: application/json`, and an empty object as \
+its body if it has nothing to say.
+
 Every list is a page. Where `next` or `more` says that there is more, ask for it with \
 the cursor that you were given.
 """
@@ -92,10 +95,9 @@ def _operation(one: Operation) -> dict[str, JSON]:
             **_problems(one),
         },
     }
-    if one.body is not None:
-        needed = "required" in one.body
+    if one.method != "GET":
         content: dict[str, JSON] = {"application/json": {"schema": {**one.body}}}
-        found["requestBody"] = {"required": needed, "content": content}
+        found["requestBody"] = {"required": True, "content": content}
     return found
 
 

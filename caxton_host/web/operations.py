@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,6 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from ..admission import Line
 from ..core.calls import JSON
 from ..core.principals import Principal
 from ..core.principals import Scope as Right
@@ -26,7 +28,9 @@ from ..errors import ForbiddenError
 from ..ports import ToolSource
 from ..schemas import input_check
 from ..service import Service
+from .bodies import GoneError, check_media
 from .crowd import Crowd
+from .cursors import Cursors
 from .pages import text_of
 from .problems import Refusal
 
@@ -44,6 +48,9 @@ __all__ = [
 
 PREFIX = "/api/v1"
 
+#: Who reads much of the log at a time. More would only wait for the interpreter, and
+#: have the event loop wait with them.
+_READERS = 2
 _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 _IN_PATH = re.compile(r"\{([a-z0-9]+)\}")
 
@@ -52,6 +59,7 @@ Schema: TypeAlias = Mapping[str, JSON]
 _ID: Schema = {"type": "string", "pattern": "^[0-9a-f-]{1,64}$"}
 _NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 200}
 _SEQ: Schema = {"type": "integer", "minimum": 1, "maximum": 2**53}
+_EMPTY: Schema = {"type": "object", "additionalProperties": False}
 _DIGEST: Schema = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 #: What stands in a path, by name. What cannot be one of these is not found.
 IN_PATH: Mapping[str, tuple[Schema, str]] = {
@@ -61,6 +69,11 @@ IN_PATH: Mapping[str, tuple[Schema, str]] = {
     "sha256": (_DIGEST, "The SHA-256 of the bytes, in hex."),
     "size": (_SEQ, "How many events a checkpoint has to cover."),
 }
+
+
+def _readers() -> Line:
+    # How many wait is bounded where requests are counted.
+    return Line(places=_READERS, queue=0, each=0, rate=0, now=time.monotonic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +93,10 @@ class Desk:
         streams: Who follows events.
 
         editing: Held by who changes the configuration.
+
+        cursors: Those of the whole log.
+
+        readers: Who reads much of the log at a time: a few, in turns.
     """
 
     service: Service
@@ -88,6 +105,8 @@ class Desk:
     edit: bool
     streams: Crowd
     editing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    cursors: Cursors = field(default_factory=Cursors, init=False)
+    readers: Line = field(default_factory=_readers, init=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +223,8 @@ class Operation:
         scopes: It is for principals that have one of these.
 
         problems: Kinds of problems that it may end in, besides those of all.
+
+        reads: It reads much of the log: a few do so at a time, in turns.
     """
 
     id: str
@@ -213,9 +234,10 @@ class Operation:
     scopes: tuple[Right, ...]
     handler: Handler
     parameters: tuple[Parameter, ...] = ()
-    body: Schema | None = None
+    body: Schema = field(default_factory=lambda: _EMPTY)
     answers: Mapping[int, Answer]
     problems: tuple[str, ...] = ()
+    reads: bool = False
 
     @property
     def tag(self) -> str:
@@ -229,7 +251,7 @@ class Operation:
 
     @cached_property
     def _fits(self) -> Callable[[JSON], object]:
-        return input_check(self.body or {})
+        return input_check(self.body)
 
     async def answer(self, desk: Desk, request: Request) -> Response:
         """
@@ -246,16 +268,21 @@ class Operation:
             )
         for name, text in request.path_params.items():
             _check_path(name, text)
-        return await self.handler(
-            Asked(
-                who=who,
-                desk=desk,
-                request=request,
-                path=request.path_params,
-                given=self._given(request),
-                body=self._body(request),
-            )
+        asked = Asked(
+            who=who,
+            desk=desk,
+            request=request,
+            path=request.path_params,
+            given=self._given(request),
+            body=self._body(request),
         )
+        if not self.reads:
+            return await self.handler(asked)
+        with desk.readers.admit(who.key) as ticket:
+            await ticket.turn()
+            if await request.is_disconnected():
+                raise GoneError
+            return await self.handler(asked)
 
     def _given(self, request: Request) -> dict[str, JSON]:
         query: QueryParams = request.query_params
@@ -273,13 +300,7 @@ class Operation:
         }
 
     def _body(self, request: Request) -> Mapping[str, JSON]:
-        value: JSON = request.scope.get("caxton.body")
-        if self.body is None:
-            if value is not None:
-                raise _bad("the body", "there is none here")
-            return {}
-        if value is None:
-            value = {}
+        value: JSON = request.scope.get("caxton.body", {})
         if wrong := self._fits(value):
             raise _bad("the body", str(wrong))
         assert isinstance(value, dict)  # noqa: S101 -- its schema says so
@@ -327,6 +348,8 @@ class _Place:
                 headers={"allow": ", ".join(self.by_method)},
             )
         request = Request(scope, receive)
+        if method != "GET":
+            check_media(request.headers.getlist("content-type"))
         response = await self.by_method[method].answer(self.desk, request)
         await response(scope, receive, send)
 

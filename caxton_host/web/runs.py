@@ -259,6 +259,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         id="listRuns",
+        reads=True,
         method="GET",
         path="/runs",
         about="The newest runs first: those that you may see.",
@@ -269,6 +270,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         id="showRun",
+        reads=True,
         method="GET",
         path="/runs/{run}",
         about="What became of a run.",
@@ -279,6 +281,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         id="runResult",
+        reads=True,
         method="GET",
         path="/runs/{run}/result",
         about="The output of a run that has ended.",

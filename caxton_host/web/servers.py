@@ -79,7 +79,8 @@ async def test(asked: Asked) -> Response:
         return answer(server_test_document(name, {}, [], [], problem=str(exc)))
     facts = offered.servers.get(name, {})
     assert isinstance(facts, dict)  # noqa: S101 -- what a server says of itself
-    problem = None if facts.get("version") is not None else "it does not answer"
+    why = facts.get("problem")
+    problem = None if why is None else f"the server {name} is down: {why}"
     tools = [offer.tool for offer in offered.offers]
     return answer(server_test_document(name, facts, tools, found, problem=problem))
 
@@ -164,6 +165,7 @@ _SERVER = Parameter(
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
         id="listServers",
+        reads=True,
         method="GET",
         path="/servers",
         about="The tool servers, and how they are as far as the log knows.",
@@ -173,6 +175,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         id="showServer",
+        reads=True,
         method="GET",
         path="/servers/{name}",
         about="A tool server, and how it is as far as the log knows.",

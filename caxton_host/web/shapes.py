@@ -59,6 +59,7 @@ _RUN = _document(
     duration_ms={"type": "number"},
     trace_id=_MAYBE_TEXT,
     forked_from=_MAYBE_MAP,
+    waits_for=_MAYBE_TEXT,
     erased=_FLAG,
 )
 
@@ -73,6 +74,7 @@ _SERVER = _document(
     live=_MAYBE_FLAG,
     as_of=_MAYBE_NUMBER,
     state=_MAYBE_TEXT,
+    problem=_MAYBE_TEXT,
     protocol=_MAYBE_TEXT,
     latency_ms={"type": ["number", "null"]},
     restarts=_MAYBE_NUMBER,
@@ -101,7 +103,7 @@ SHAPES: Mapping[str, dict[str, JSON]] = {
     ),
     "Event": _document(
         "event",
-        position=_NUMBER,
+        position=_MAYBE_NUMBER,
         stream=_TEXT,
         seq=_NUMBER,
         type=_TEXT,

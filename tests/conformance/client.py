@@ -2,11 +2,13 @@
 The host's own client of tools, as the official conformance suite drives it.
 
     python -m tests.conformance.client SOCKET
+    python -m tests.conformance.client URL
 
-Whoever comes to the socket, `launch.py`, gets a process of its own that runs it: it
-starts as a run does, by asking what there is, and then makes the calls that the
-scenario gives it, or one of each tool. When the host says that somebody has to log in,
-somebody does, with a browser that has no screen, and the host tries again.
+With the URL of a scenario it drives that one alone. Whoever comes to the socket,
+`launch.py`, gets a process of its own that runs it: it starts as a run does, by asking
+what there is, and then makes the calls that the scenario gives it, or one of each tool.
+When the host says that somebody has to log in, somebody does, with a browser that has
+no screen, and the host tries again.
 """
 
 from __future__ import annotations
@@ -175,4 +177,7 @@ def _listen(path: str) -> None:
 
 
 if __name__ == "__main__":
-    _listen(sys.argv[-1])
+    if "://" in sys.argv[-1]:
+        asyncio.run(_main(sys.argv[-1]))
+    else:
+        _listen(sys.argv[-1])

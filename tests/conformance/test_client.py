@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ import pytest
 from tests.others import Programs
 
 HERE = Path(__file__).parent
+_LINES = re.MULTILINE | re.DOTALL
 
 
 @pytest.fixture
@@ -58,3 +60,21 @@ def test_the_client_passes_the_official_suite_but_for_what_is_listed(
     assert done.returncode == 0, told or done.stdout
     # It came after the newest revision, so the suite does not count it.
     assert re.search("^✓ json-schema-2020-12-preservation:", told, re.MULTILINE), told
+
+
+def test_one_scenario_runs_as_contributing_shows(programs: Programs) -> None:
+    page = (HERE.parents[1] / "CONTRIBUTING.md").read_text("utf-8")
+    (shown,) = re.findall(r"^npm ci --prefix .*?(^\$node .*?)^```", page, _LINES)
+    locked = "$node tests/npm/node_modules/@modelcontextprotocol/conformance/dist/"
+    assert shown.startswith(locked)
+    typed = shown.replace(f"{locked}index.js", shlex.join(programs("conformance")))
+    typed = typed.replace("$PWD/.venv/bin/python", sys.executable)
+    done = subprocess.run(
+        ["/bin/sh", "-c", typed],
+        cwd=HERE.parents[1],
+        capture_output=True,
+        timeout=60,
+        check=False,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -19,11 +19,13 @@ from caxton_host.core.approvals import Approve
 from caxton_host.core.budgets import Budget, Calls, Concurrency, Pace, Sum
 from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.conditions import Conditions
+from caxton_host.core.events import RunSuspended
 from caxton_host.core.grants import Grant, Rule
 from caxton_host.core.jsonpaths import JsonPath
 from caxton_host.core.limits import Limits
 from caxton_host.core.patterns import Pattern
 from caxton_host.core.resolution import Abort, Fail, GiveResult, Retry
+from caxton_host.core.runs import RESTORED
 from caxton_host.requests import cancel_idle
 from tests.e2e.guests import SPINS, TRAPS, call, guest, log
 from tests.e2e.hostile import ATTACKS
@@ -317,6 +319,16 @@ async def log_lines(it: Studio) -> None:
 async def killed_between_calls(it: Studio) -> None:
     await it.start(guest(tool("look"), tool("wipe"), tool("look")))
     async with it.crashed(2, later=1) as left:
+        await left.keep()
+
+
+@scene
+async def restored(it: Studio) -> None:
+    await it.start(guest(tool("look"), tool("wipe"), tool("look")))
+    async with it.crashed(2, later=1) as left:
+        stream = await left.store.resume_log(f"run/{left.run_id}")
+        await stream.append(RunSuspended(reason=RESTORED))
+        await left.resume(restored=True)
         await left.keep()
 
 

@@ -192,8 +192,8 @@ class Studio:
     def _began(self, run_id: str) -> None:
         self.run_id = run_id
 
-    async def resume(self, grant: Grant = GRANT) -> None:
-        await self.host.resume(self.run_id, actor=WHO, grant=grant)
+    async def resume(self, grant: Grant = GRANT, *, restored: bool = False) -> None:
+        await self.host.resume(self.run_id, actor=WHO, grant=grant, restored=restored)
 
     async def fork(self, seq: int, **options: Any) -> None:  # noqa: ANN401 -- of a request
         """Fork the run behind an event, and go on with the fork."""

@@ -54,7 +54,10 @@ class Host:
         token: str | None = None,
         **options: Any,  # noqa: ANN401
     ) -> httpx.Response:
-        headers = {"Authorization": f"Bearer {token or self.token}"}
+        headers = {
+            "Authorization": f"Bearer {token or self.token}",
+            "Content-Type": "application/json",
+        }
         return httpx.request(
             method, f"{self.url}{path}", headers=headers, timeout=SOON, **options
         )

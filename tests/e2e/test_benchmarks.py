@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,3 +39,14 @@ def test_sections_measure_what_they_name(
     assert all(float(took.replace(",", "")) > 0 for took in steps.values())
     for rank in ("largest", "second"):
         assert f"What was done about the {rank} step" in written
+
+
+def test_only_a_section_that_measures_a_peer_needs_the_extra_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in [one for one in sys.modules if one.startswith("benchmarks")]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in ("cedarpy", "cel", "celpy", "eventsourcing", "extism", "fastmcp"):
+        monkeypatch.setitem(sys.modules, name, None)
+
+    assert {*SECTIONS} <= {*importlib.import_module("benchmarks.__main__").SECTIONS}

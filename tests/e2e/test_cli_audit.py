@@ -146,6 +146,7 @@ def test_a_log_is_checked_with_checkpoints_from_elsewhere(host: Shell) -> None:
 def test_what_came_behind_the_newest_checkpoint_is_said_to_be_unseen(
     host: Shell,
 ) -> None:
+    shutil.rmtree(host.home / "state" / "caxton" / "signed")
     with host.tampering() as database:
         database.execute(
             "DELETE FROM checkpoints WHERE size = (SELECT max(size) FROM checkpoints)"

@@ -19,7 +19,7 @@ from .shell import Shell, toml
 TEXT, NUMBER, COUNT, FLAG, NULL = str, (int, float), int, bool, type(None)
 
 CALLS = dict.fromkeys(
-    ("total", "ok", "tool_error", "denied", "failed", "in_doubt"), COUNT
+    ("total", "ok", "tool_error", "denied", "failed", "in_doubt", "waits"), COUNT
 )
 ACTOR = {"kind": "local", "id": TEXT, "authenticated": FLAG}
 RUN: Mapping[str, Any] = {
@@ -37,7 +37,21 @@ RUN: Mapping[str, Any] = {
     "duration_ms": NUMBER,
     "trace_id": TEXT,
     "forked_from": (NULL, {"run": TEXT, "seq": COUNT, "hash": TEXT}),
+    "waits_for": (NULL, TEXT),
     "erased": FLAG,
+}
+#: Of one run alone, not of several.
+WHOLE: Mapping[str, Any] = {**RUN, "call_list": list}
+CALL: Mapping[str, Any] = {
+    "call": COUNT,
+    "seq": COUNT,
+    "name": TEXT,
+    "tool": (NULL, TEXT),
+    "params": (NULL, dict),
+    "outcome": TEXT,
+    "message": (NULL, TEXT),
+    "duration_us": (NULL, COUNT),
+    "cached": FLAG,
 }
 EVENT: Mapping[str, Any] = {
     "$type": "caxton.event/v1",
@@ -95,6 +109,7 @@ AUDIT: Mapping[str, Any] = {
     "events": COUNT,
     "erased": COUNT,
     "behind": COUNT,
+    "lag": COUNT,
     "erased_runs": [],
     "checkpoint": (NULL, {"origin": TEXT, "size": COUNT, "root": TEXT}),
     "signer": (NULL, {"trusted": (True, False), "fingerprint": (NULL, TEXT)}),
@@ -176,7 +191,7 @@ def ran(shell: Shell) -> Shell:
 def test_a_run(ran: Shell) -> None:
     done = ran("run", "weather", "--json")
     assert done.err == ""
-    assert fits(done.document, RUN), done.out
+    assert fits(done.document, WHOLE), done.out
     assert done.document["calls"] == {
         "total": 3,
         "ok": 1,
@@ -184,20 +199,33 @@ def test_a_run(ran: Shell) -> None:
         "denied": 2,
         "failed": 0,
         "in_doubt": 0,
+        "waits": 0,
     }
     assert re.fullmatch(r"[0-9a-f]{32}", done.document["trace_id"])
     assert re.fullmatch(r"[0-9a-f]{64}", done.document["module_sha256"])
     assert ran("runs", "show", "@last", "--json").document == done.document
+    calls = done.document["call_list"]
+    assert all(fits(call, CALL) for call in calls)
+    assert [(call["tool"], call["outcome"]) for call in calls] == [
+        ("demo/get_weather", "ok"),
+        (None, "denied"),
+        ("demo/echo", "denied"),
+    ]
     listed = ran("runs", "list", "--json").document
-    assert listed[0] == done.document
+    assert {**listed[0], "call_list": calls} == done.document
     assert len(listed) == 2
+    few = ran("runs", "list", "--limit", "1", "--json")
+    assert (few.document, few.err) == (
+        listed[:1],
+        "showing 1 of 2 runs; -n NUMBER shows more\n",
+    )
     assert all(fits(run, RUN) for run in listed)
 
 
 def test_a_run_that_failed(ran: Shell) -> None:
     ran.write("agents/weather.wasm", guest(then=TRAPS))
     done = ran("run", "weather", "--json")
-    assert fits(done.document, RUN), done.out
+    assert fits(done.document, WHOLE), done.out
     assert done.code == 1
     assert done.document["state"] == "failed"
     assert done.document["error"]["kind"]
@@ -228,7 +256,7 @@ def test_a_fork_and_how_it_differs(ran: Shell) -> None:
 
     done = ran("runs", "fork", "@last", *edit, "--json")
 
-    assert fits(done.document, RUN), done.out
+    assert fits(done.document, WHOLE), done.out
     assert done.err == ""
     assert done.document["forked_from"]["run"] == parent["run_id"]
     assert done.document["forked_from"]["seq"] == 2

@@ -389,6 +389,20 @@ def test_an_event_of_no_call_cannot_be_explained(weather: Shell) -> None:
         assert done.fix
 
 
+def test_a_call_is_explained_by_its_own_number_or_that_of_any_event(
+    weather: Shell,
+) -> None:
+    weather("demo", "--json")
+    second = weather("runs", "explain", "@last", "call", "2")
+    assert second.out.startswith("call 2 (event 5)  ")
+    for words in (["call 2"], ["event", "5"], ["event", "6"], ["5"]):
+        assert weather("runs", "explain", "@last", *words).out == second.out
+    for words in (["call", "9"], ["call"], ["run", "2"], ["event", "0"], ["2", "5"]):
+        done = weather("runs", "explain", "@last", *words)
+        assert (done.code, bool(done.fix)) == (2, True)
+    assert weather("runs", "explain", "@last").code == 2
+
+
 def test_a_damaged_database_is_not_taken_for_an_empty_one(weather: Shell) -> None:
     weather("demo", "--json")
     _sql(weather.database, "PRAGMA wal_checkpoint(TRUNCATE)")

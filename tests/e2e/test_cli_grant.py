@@ -517,3 +517,38 @@ def test_words_are_read_as_the_schema_of_the_tool_wants_them(ran: Shell) -> None
     words = ("grant", "explain", "weather", "demo/get_weather")
     done = ran(*words, "location=42", "--json")
     assert (done.code, done.document["params"]) == (0, {"location": "42"})
+
+
+# -- tools that are not there ----------------------------------------------------
+
+
+def test_a_misspelt_tool_is_told_to_the_operator_and_never_to_the_agent(
+    weather: Shell,
+) -> None:  # law 4
+    meant = "demo has no tool ehco; did you mean demo/echo?"
+    weather.write("weather.wasm", guest(call("mcp__demo__ehco", text="hi")))
+
+    done = weather("run", "weather")
+
+    assert f"  {meant}\n" in done.err
+    assert "ehco" not in done.err.split(meant)[1]
+    explained = weather("runs", "explain", "@last", "call", "1")
+    assert explained.out.endswith(f"what would allow it:\n# {meant}\n")
+    assert weather("grant", "suggest", "weather", "--with-denied").out == ""
+    logged = weather("events", "list", "@last", "--json").out
+    assert "this agent has no grant for that tool" in logged
+    assert "did you mean" not in logged
+
+
+def test_a_build_warns_of_a_tool_that_no_server_here_has(ran: Shell) -> None:
+    ran.write("mine/agent.c", '#include "caxton.h"\nCX_RUN { return 0; }\n')
+    wishes = '[[tools]]\nname = "demo/ehco"\n[[tools]]\nname = "other/ehco"\n'
+    ran.write("mine/agent.toml", wishes)
+
+    done = ran("agent", "build", "mine")
+
+    assert done.code == 0
+    assert done.err.startswith(
+        "warning: agent.toml asks for demo/ehco: demo has no tool ehco; did you mean "
+        "demo/echo?\nnext: "
+    )

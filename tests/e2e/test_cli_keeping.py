@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -20,6 +21,8 @@ from tests import standin
 
 from .guests import call, guest
 from .shell import Shell, toml
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 
 YEAR_3000 = "3000-01-01"
 
@@ -358,6 +361,9 @@ def test_export_of_an_erased_run_says_so(ran: Shell) -> None:
     replayed = ran("replay", *words)
     assert replayed.code == 2
     assert "was erased" in replayed.err
+    second = (sys.executable, REFERENCE / "verify_bundle.py", "run.caxton", key)
+    told = subprocess.run(second, capture_output=True, text=True, check=True)
+    assert told.stdout == "intact: 9 payloads were erased\n"
     # Checkpoints of before hold.
     assert ran("audit", "verify", "--checkpoint", "before.txt").code == 0
     assert ran("audit", "verify", "@last").code == 0

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
@@ -107,6 +107,39 @@ def test_an_interrupt_before_the_run_has_begun_is_no_run(demo: Shell) -> None:
         assert host.communicate(timeout=SOON) == (b"", b"\ninterrupted\n")
     assert host.returncode == 130
     assert demo.runs() == []
+
+
+def _handles(pid: int, number: int) -> bool:
+    (caught,) = re.findall(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
+    return bool(int(caught, 16) >> number - 1 & 1)
+
+
+def test_sigterm_ends_what_a_script_runs_in_the_background(demo: Shell) -> None:
+    demo.write("a.wasm", SLOW)
+    assert demo("db", "migrate").code == 0
+    state = demo.folder / "state"
+    server = {"command": sys.executable, "args": [str(FAULTY), "silent", str(state)]}
+    demo.write("slow.toml", toml({"servers.demo": server, "agents.a": {}}, ALLOW))
+    listens = ("serve", "--port", "0", "--allow-unauthenticated", "--json")
+    moments: dict[tuple[str, ...], Callable[[subprocess.Popen[bytes]], object]] = {
+        ("run", "a"): lambda one: until(lambda: _handles(one.pid, signal.SIGTERM)),
+        ("-c", "slow.toml", "tool", "list"): lambda _: until(state.exists),
+        ("events", "tail", "-f", "--all"): lambda one: (
+            one.stdout and one.stdout.read(1)
+        ),
+        listens: lambda one: one.stdout and one.stdout.readline(),
+    }
+    ignore = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
+    with ExitStack() as stack:
+        jobs = [
+            stack.enter_context(demo.started(*words, preexec_fn=ignore))
+            for words in moments
+        ]
+        for job, has_come_to_it in zip(jobs, moments.values(), strict=True):
+            has_come_to_it(job)
+            job.send_signal(signal.SIGTERM)
+        codes = [(job.communicate(timeout=SOON), job.returncode)[1] for job in jobs]
+    assert codes == [143, 143, 143, 0]
 
 
 def test_a_killed_host_leaves_no_process_and_an_intact_log(demo: Shell) -> None:

@@ -21,8 +21,8 @@ def test_a_host_reloads_while_its_run_goes_on(shell: Shell) -> None:
         (done,) = shell("config", "reload", "--json").document
         assert (done["reloaded"], done["outcome"]) == (True, "generation 2")
         name = done["host"]
-        assert shell("config", "reload", "--host", name).code == 0
-        other = shell("config", "reload", "--host", "host/1")
+        assert shell("config", "reload", "--only", name).code == 0
+        other = shell("config", "reload", "--only", "host/1")
         assert (other.code, other.fix) == (2, f"name one of: {name}")
 
         (shell.folder / "caxton.toml").write_text("version = 2\n")
@@ -67,8 +67,8 @@ def test_where_no_host_is_up_the_next_one_reads_the_file(shell: Shell) -> None:
     done = shell("config", "reload")
     assert (done.code, done.out) == (0, "")
     assert "the next one reads the file as it is" in done.err
-    named = shell("config", "reload", "--host", "host/1")
-    assert (named.code, named.fix) == (2, "leave out --host: none is up")
+    named = shell("config", "reload", "--only", "host/1")
+    assert (named.code, named.fix) == (2, "leave out --only: none is up")
     assert not shell.database.exists()
     assert shell("db", "recount").code != 0
     assert not shell.database.exists()

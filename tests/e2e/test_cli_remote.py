@@ -107,7 +107,6 @@ def test_what_is_there_is_shown_as_here(both: Both) -> None:
     for words in (
         ("runs", "list"),
         ("runs", "list", "--agent", "a", "--state", "completed", "--json"),
-        ("runs", "list", "-n", "1", "--json"),
         ("runs", "show", "@last"),
         ("runs", "show", "@last", "--json"),
         ("runs", "show", "nothing"),
@@ -141,9 +140,21 @@ def test_what_is_there_is_shown_as_here(both: Both) -> None:
         ("grant", "explain", "a", "demo/echo", "text=hi"),
         ("grant", "explain", "asks", "demo/get_weather", "--json"),
         ("grant", "explain", "asks", "other/rm"),
-        ("runs", "explain", "@last", "2"),
+        ("runs", "explain", "@last", "call", "1"),
     ):
         both.same(*words)
+
+
+def test_a_host_that_has_more_runs_than_are_shown_does_not_count_them(
+    both: Both,
+) -> None:
+    for _ in range(2):
+        both.here("run", "a")
+    words = ("runs", "list", "-n", "1", "--json")
+    here, there = both.here(*words), both.there(*words)
+    assert there.out == here.out
+    assert here.err == "showing 1 of 2 runs; -n NUMBER shows more\n"
+    assert there.err == "showing 1 of more than 1 runs; -n NUMBER shows more\n"
 
 
 def test_what_a_host_advises_is_told_as_it_is_typed(both: Both) -> None:

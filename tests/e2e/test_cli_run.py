@@ -13,6 +13,7 @@ import pytest
 from caxton_host import bootstrap
 from caxton_host.config import Paths
 from caxton_host.core.calls import JSON
+from caxton_host.core.manifest import section
 from caxton_host.core.places import Places
 from tests import standin
 
@@ -74,6 +75,17 @@ def test_a_slow_call_is_told_while_it_lasts(shell: Shell) -> None:
 
 
 # -- what goes in --------------------------------------------------------------
+
+
+def test_input_that_the_agent_does_not_take_starts_no_server(shell: Shell) -> None:
+    faulty(shell, "sound")
+    takes = b'{"name": "a", "input_schema": {"type": "array"}}'
+    module = guest(call("mcp__demo__act")) + section(takes)
+    refused = run(shell, module, "-i", '"Oslo"')
+    assert refused.code == 2
+    assert "the input is not what the agent takes" in refused.err
+    assert not (shell.folder / "state").exists()  # which the server writes first
+    assert run(shell, module, "-i", "[]").code == 0
 
 
 @pytest.mark.parametrize("given", ["text", "file", "pipe", "nothing"])
@@ -226,7 +238,7 @@ def test_each_distinct_denial_is_told_once_with_the_grant_to_paste(
         told[4].partition(")")[2],
     ]
     assert "7 calls, 6 denied" in done.err
-    assert "no configured server has that tool" in done.err
+    assert "no tool of that name is known; caxton tool list shows all" in done.err
     pasted = '[[agents.a.allow]]\ntools = ["demo/echo"]\n'
     assert pasted in done.err
 
@@ -335,6 +347,41 @@ def test_a_server_that_cannot_start_leaves_its_calls_unsent(demo: Shell) -> None
     assert (failed["kind"], failed["sent"]) == ("transport", "no")
     assert "no-such-program" in done.err
     assert "To fix: correct the command of [servers.demo]" in done.err
+
+
+def test_an_outage_is_a_failure_of_the_server_and_no_denial(shell: Shell) -> None:
+    gone = {"command": "no-such-program"}
+    granted = '[[agents.a.allow]]\ntools = ["gone/*"]'
+    shell.write(
+        "caxton.toml",
+        toml({"servers.gone": gone, "agents.a": {"module": "a.wasm"}}, granted),
+    )
+    done = run(shell, guest(call("mcp__gone__x")), "--fail-on-denied")
+    assert done.code == 0
+    assert "failed (transport, sent no): the server gone is down" in done.err
+    assert "to allow it" not in done.err
+    assert shell.types() == ["RunStarted", "ToolInvoked", "ToolFailed", "RunCompleted"]
+
+    told = shell("runs", "explain", "@last", "2").out
+    assert "leads to  gone/x" in told
+    assert "allowed" in told
+    why = "there is no program 'no-such-program'"
+    [server] = shell("server", "list", "--json").document
+    assert (server["state"], why in server["problem"]) == ("failed", True)
+    assert f"gone: {why}" in shell("server", "list").err
+
+
+def test_a_tool_that_is_listed_twice_gets_no_advice_to_grant_it(demo: Shell) -> None:
+    faulty(demo, "odd_tools")  # which lists echo twice, and grants are for demo/*
+    done = run(demo, guest(call("mcp__demo__echo")))
+    hint = "# demo/echo is granted, but demo did not offer it to this run;\n"
+    assert "'echo': listed 2 times" in done.err
+    assert hint in done.err
+    assert "to allow it" not in done.err
+    denied = payload(demo, "ToolDenied")  # as a tool that the server lacks
+    assert denied["message"] == "this agent has no grant for that tool"
+    assert hint in demo("runs", "explain", "@last", "2").out
+    assert "'echo': listed 2 times" in demo("server", "tools", "demo").err
 
 
 def test_lines_before_the_protocol_are_passed_over(demo: Shell) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -105,6 +106,43 @@ def test_token_as_a_document(desk: Shell) -> None:
         "revoked_at": None,
         "state": "good",
     }
+
+
+def test_a_token_is_written_to_a_file_that_nobody_else_can_ever_read(
+    desk: Shell,
+) -> None:
+    # law 8: with a redirection and chmod, others could read it in between
+    before = os.umask(0)
+    try:
+        done = desk("serve", "token", "create", "--scope", "run", "-o", "token.txt")
+    finally:
+        os.umask(before)
+    file = desk.folder / "token.txt"
+    token = Token.parse(file.read_text().strip())
+    assert (done.code, done.out) == (0, "")
+    assert token is not None
+    assert token.text not in done.err
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert asked(desk, f"Bearer {token.text}") == token.id
+
+    again = desk("serve", "token", "create", "--scope", "run", "-o", "token.txt")
+    (desk.folder / "link").symlink_to(desk.folder / "elsewhere")
+    link = desk("serve", "token", "create", "--scope", "run", "-o", "link")
+    assert (again.code, link.code) == (2, 2)
+    assert "token.txt is there already" in again.err
+    assert not (desk.folder / "elsewhere").exists()
+    assert file.read_text().strip() == token.text
+    assert len(listed(desk)) == 1
+    as_json = desk("serve", "token", "create", "--scope=run", "-o", "b", "--json")
+    assert "token" not in as_json.document
+
+
+def test_a_token_that_is_not_made_leaves_no_file(desk: Shell) -> None:
+    words = ("--name", "laptop", "--scope", "run", "-o")
+    assert desk("serve", "token", "create", *words, "a.txt").code == 0
+    twice = desk("serve", "token", "create", *words, "b.txt")
+    assert twice.code == 2
+    assert not (desk.folder / "b.txt").exists()
 
 
 def test_tokens_end_after_some_months_unless_it_is_said_otherwise(desk: Shell) -> None:

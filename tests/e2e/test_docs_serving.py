@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -17,7 +19,8 @@ from .test_docs import ROOT, add, blocks, commands, type_in
 
 PAGE = ROOT / "docs" / "how-to" / "serve-agents.md"
 SHOWN = "http://127.0.0.1:8080"
-INSPECTOR = "npx @modelcontextprotocol/inspector"
+NPM = ROOT / "tests" / "npm"
+INSPECTOR = "@modelcontextprotocol/inspector"
 
 
 @pytest.fixture
@@ -37,6 +40,7 @@ def host(shell: Shell) -> Iterator[Host]:
 
 def test_the_page_about_serving(shell: Shell, host: Host, programs: Programs) -> None:
     inspector = shlex.join(programs.inspector())
+    shown = f"npx {INSPECTOR}@{_locked()['version']}"
     told: dict[str, str] = {}
     waiting = True
     for language, name, text in blocks(PAGE):
@@ -46,7 +50,7 @@ def test_the_page_about_serving(shell: Shell, host: Host, programs: Programs) ->
             waiting = waiting and line != "caxton serve"
             if waiting or line == "caxton serve":
                 continue
-            typed = line.replace(SHOWN, host.url).replace(INSPECTOR, inspector)
+            typed = line.replace(SHOWN, host.url).replace(shown, inspector)
             told[line] = type_in(shell, typed)
 
     curled = [json.loads(out) for line, out in told.items() if "-d @" in line]
@@ -63,3 +67,20 @@ def test_the_page_about_serving(shell: Shell, host: Host, programs: Programs) ->
         assert any(f"{city}: " in out for out in told.values()), city
     for file in (".mcp.json", ".vscode/mcp.json"):
         assert "--stdio" in (shell.folder / file).read_text()
+
+
+def test_the_page_names_the_inspector_that_is_tested_and_the_node_that_it_needs() -> (
+    None
+):
+    page, locked = PAGE.read_text("utf-8"), _locked()
+    versions = re.findall(f"npx {INSPECTOR}(\\S*)", page)
+
+    assert {*versions} == {f"@{locked['version']}"}
+    node = locked["engines"]["node"].removeprefix(">=").removesuffix(".0")
+    assert f"Node.js {node} or newer" in page
+
+
+def _locked() -> dict[str, Any]:
+    lock = json.loads((NPM / "package-lock.json").read_bytes())
+    found: dict[str, Any] = lock["packages"][f"node_modules/{INSPECTOR}"]
+    return found

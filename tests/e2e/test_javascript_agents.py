@@ -125,7 +125,10 @@ NO_NAME = "TypeError: cannot read property 'name' of undefined (agent.js:4:10)"
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [(ANONYMOUS, f"agent_error: {NO_NAME}\n"), (ENDLESS, "trap: ")],
+    [
+        (ANONYMOUS, f"agent_error: {NO_NAME}\n  at run (agent.js:4:10)\n"),
+        (ENDLESS, "trap: "),
+    ],
     ids=["thrown", "overflow"],
 )
 def test_a_run_that_fails_says_why_and_replays(

@@ -137,3 +137,40 @@ async def test_a_log_that_is_moved_away_takes_no_runs_until_it_is_back(
 
     assert desk.typed("audit", "verify").code == 0
     assert (sent(desk), desk.types().count("ToolInvoked")) == (2, 2)
+
+
+def test_a_log_that_lost_its_end_is_refused_until_somebody_accepts_that(
+    desk: Shell, good: str
+) -> None:  # laws 3 and 10
+    wal = desk.database.with_name("caxton.db-wal")
+    marks = Path(desk.environ["XDG_STATE_HOME"], "caxton", "signed")
+    with served(desk, good=good) as host:
+        assert runs(host)
+        ((log,),) = desk.rows("SELECT incarnation FROM tree")
+        signed = "SELECT max(size) FROM checkpoints"
+        until(lambda: f"\n{desk.rows(signed)[0][0]}\n" in (marks / log).read_text())
+        wal.unlink()
+        assert not runs(host)
+        assert ready(host) == (_AWAY, "the file of the log was moved away or replaced")
+        assert sent(desk) == 1
+        host.child.kill()
+        host.child.wait()
+
+    for words in (("run", "quick"), ("serve", "--port", "0")):
+        refused = desk(*words)
+        assert refused.code == 5
+        assert "that this machine has signed" in refused.err
+        assert refused.fix == "caxton db accept-copy"
+    assert desk("audit", "verify").code == 5
+    lag = desk("audit", "verify", "--copy", "--json")
+    assert lag.code == 0
+    assert lag.document["lag"] > 0
+    accepted = desk("db", "accept-copy", "--json")
+    assert accepted.code == 0
+    assert (
+        accepted.document["had_size"] == lag.document["events"] + (lag.document["lag"])
+    )
+    assert desk("run", "quick").code == 0
+    assert desk("audit", "verify").code == 0
+    again = desk("db", "accept-copy")
+    assert (again.code, "nothing to accept" in again.out) == (0, True)

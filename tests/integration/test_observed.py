@@ -144,6 +144,17 @@ async def test_name_that_an_agent_made_up_is_in_no_label(served: Observed) -> No
     assert b"made_up" not in served.scrape()[1]
 
 
+async def test_name_that_an_agent_made_up_for_a_server_that_is_down_is_in_no_label(
+    served: Observed,
+) -> None:
+    tools = served.traced(FakeTools(ANSWERS, down=["demo"]))
+    script = calling(*(f"mcp__demo__made_up_{n}" for n in range(3)))
+    await Scene(script, telemetry=served, tools=tools).run()
+
+    assert read(served, "caxton_calls_total") == {("demo", "failed", "unknown"): 3}
+    assert b"made_up" not in served.scrape()[1]
+
+
 class Flaky(FakeTools):
     """Tools that are sent again, and hang up the first time."""
 

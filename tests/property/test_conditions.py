@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import posixpath
 import sys
+import unicodedata
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import FrameType
 from typing import Any, NoReturn
+from urllib.parse import unquote
 
 import pytest
 from hypothesis import given
@@ -23,6 +26,7 @@ from caxton_host.core.decisions import (
     considered,
     decide,
 )
+from caxton_host.core.globs import Glob
 from caxton_host.core.grants import Grant, Rule
 from caxton_host.core.patterns import Pattern
 from caxton_host.errors import ConditionError
@@ -316,3 +320,33 @@ def test_steps_are_linear_in_the_length_of_the_value(kind: str) -> None:  # law 
 
         assert large <= 4 * small + 500
         assert large <= 100_000
+
+
+ODD = st.text(
+    "ab./\\?#%25eEcCu0\uff0e\u2024\u2025\uff0f\uff3c\uff05\uff12\uff1fé", max_size=12
+)
+
+
+def _as_read_elsewhere(text: str) -> str:
+    """Return the path that a lenient reader makes of a text."""
+    plain = unicodedata.normalize("NFKC", text)
+    path = (
+        unquote(unquote(plain)).replace("\\", "/").partition("?")[0].partition("#")[0]
+    )
+    return posixpath.normpath(path)
+
+
+@given(name=ODD)
+def test_a_star_stands_for_one_segment_however_it_is_read(name: str) -> None:
+    if name and Glob.parse("acme/*").holds(f"acme/{name}"):
+        assert _as_read_elsewhere(f"acme/{name}") == unicodedata.normalize(
+            "NFKC", f"acme/{name}"
+        )
+
+
+@given(text=ODD)
+def test_no_spelling_evades_a_glob_of_a_deny_rule(text: str) -> None:  # law 4
+    for glob in ("a/**", "a/*", "a", "*a/b"):
+        denied = Glob.parse(glob)
+        if denied.holds(text) is False and text == posixpath.normpath(text):
+            assert not denied.matches(_as_read_elsewhere(text))

@@ -30,12 +30,12 @@ class Told(FakeTools):
 
     says: str = "the weather"
     on_change: OnToolChange | None = "refuse"
-    down: bool = False
+    absent: bool = False
 
     async def offered(self, servers: Collection[str]) -> Offered:
-        del servers
-        if self.down:
-            return Offered()
+        if self.absent:
+            facts: dict[str, JSON] = {"problem": "no such program"}
+            return Offered(servers=dict.fromkeys(servers, facts))
         return Offered(offers=(self.offer,))
 
     @property
@@ -128,11 +128,16 @@ async def test_call_of_a_tool_that_has_changed_is_not_sent() -> None:
     assert scene.told.asked == []
 
 
-async def test_tool_that_changes_while_its_server_is_down_is_not_called() -> None:
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_tool_that_changes_while_its_server_is_down_is_not_called(
+    *, restarted: bool
+) -> None:
     scene = Place(calling("weather"))
     await scene.run()
+    if restarted:
+        scene.next_host()
     scene.told.asked.clear()
-    scene.told.down = True
+    scene.told.absent = True
     scene.told.says = "another"
 
     events = await scene.run()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,6 +36,7 @@ from caxton_host.ports import (
     Served,
     ToolRequest,
 )
+from caxton_host.sandbox.session import tail
 from caxton_host.store.memory import MemoryLog, MemoryStore
 from caxton_host.telemetry import NoTelemetry
 from caxton_host.testing import FakeClock, FakeEntropy, FakeTools
@@ -391,14 +392,14 @@ async def test_batch_over_a_mebibyte_arrives_cut_with_the_digest_of_the_whole() 
     digest = codec.sha256(whole)
     scene = Scene()
 
-    answer = await scene.door.call_many(
-        whole[: codec.BATCH_BYTES] + bytes.fromhex(digest), 7
-    )
+    answer = await scene.door.call_many(whole[: codec.BATCH_BYTES] + tail(whole), 7)
 
     assert answer.status == 4
     intent = scene.log.events[0]
     assert isinstance(intent, ToolInvoked)
     assert intent.params_sha256 == digest
+    told = codec.decode_trusted(answer.reply)["message"]
+    assert told == f"batch: {len(whole)} bytes, of {codec.BATCH_BYTES} allowed"
 
 
 async def test_sixty_four_items_are_not_too_many() -> None:
@@ -592,6 +593,20 @@ async def test_batch_stays_open_if_its_host_leaves_before_it_was_sent() -> None:
 
     assert (scene.tools.asked, ends(scene)) == ([], [(2, "denied")])
     assert len(scene.journal.in_doubt) == 2
+
+
+async def test_calls_of_a_batch_that_wait_for_their_turn_were_not_sent() -> None:
+    class Queueing(FakeTools):
+        async def call_tool(self, request: ToolRequest) -> Completed:
+            with request.queued() if request.tool == "b" else nullcontext():
+                await asyncio.sleep(30)
+            raise AssertionError
+
+    scene = Scene(tools=Queueing({}))
+
+    await cancelled(scene)
+
+    assert sorted(ends(scene)) == [(1, "unknown"), (2, "denied"), (3, "no")]  # law 2
 
 
 @pytest.mark.parametrize("steps", range(8))

@@ -18,6 +18,7 @@ from caxton_host.core.redact import Redactor
 from caxton_host.door import RunDoor, output_value
 from caxton_host.errors import BadBytes, RunStopped
 from caxton_host.gateway import Gateway
+from caxton_host.sandbox.session import tail
 from caxton_host.store.memory import MemoryLog, MemoryStore
 from caxton_host.telemetry import NoTelemetry
 from caxton_host.testing import FakeClock, FakeEntropy, FakeTools
@@ -39,7 +40,10 @@ class Scene:
         self.gateway = Gateway(
             run_id="1",
             grant=DEMO,
-            routes={"echo": Route(server="demo", tool="echo")},
+            routes={
+                "echo": Route(server="demo", tool="echo"),
+                "exec": Route(server="shell", tool="exec"),
+            },
             journal=Journal(),
             log=self.log,
             now=self.clock.now,
@@ -132,6 +136,25 @@ async def test_params_that_are_no_map_are_a_bad_request(params: bytes) -> None:
     assert "params" in codec.decode_trusted(answer.reply)["message"]
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        (b"demo/echo", "; that tool is called echo here"),
+        (b"shell/exec", ""),  # It has a route, and no grant.
+        (b"demo/ech", ""),
+        (b"demo/echo/", ""),
+    ],
+)
+async def test_a_path_is_answered_with_the_name_of_a_granted_tool_alone(
+    name: bytes, hint: str
+) -> None:
+    answer = await Scene().door.call(name, pack(), 0)
+
+    said = codec.decode_trusted(answer.reply)["message"]
+    assert answer.status == 4
+    assert said == f"a tool name is 1 to 64 of a-z, A-Z, 0-9, _ and -{hint}"
+
+
 async def test_params_over_the_limit_are_a_bad_request() -> None:
     scene = Scene(params=10)
 
@@ -143,11 +166,13 @@ async def test_params_over_the_limit_arrive_cut_with_the_digest_of_the_whole() -
     scene = Scene(params=10)
     whole = pack(a="x" * 100)
 
-    await scene.door.call(b"echo", whole[:10] + bytes.fromhex(codec.sha256(whole)), 0)
+    answer = await scene.door.call(b"echo", whole[:10] + tail(whole), 0)
 
     intent = scene.events[0]
     assert isinstance(intent, ToolInvoked)
     assert intent.params_sha256 == codec.sha256(whole)
+    told = codec.decode_trusted(answer.reply)["message"]
+    assert told == "params: 105 bytes, of 10 allowed by limits.params"
 
 
 @given(st.binary(max_size=80), st.binary(max_size=80))

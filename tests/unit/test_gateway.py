@@ -47,7 +47,7 @@ from caxton_host.errors import (
     ToolError,
 )
 from caxton_host.gateway import Gateway
-from caxton_host.ports import Refused, Reservation, ToolRequest
+from caxton_host.ports import Asker, Refused, Reservation, ToolRequest
 from caxton_host.store.memory import MemoryLog, MemoryStore
 from caxton_host.testing import FakeClock, FakeEntropy, FakeTools
 from tests.scene import rule
@@ -109,6 +109,7 @@ class Scene:
     retry: Retry = field(default_factory=Retry)
     log: MemoryLog = field(default_factory=new_log)
     waits: list[float] = field(default_factory=list)
+    clock: FakeClock = field(default_factory=FakeClock)
 
     def __post_init__(self) -> None:
         journal = Journal()
@@ -123,7 +124,7 @@ class Scene:
             routes=routes,
             journal=journal,
             log=self.log,
-            now=FakeClock().now,
+            now=self.clock.now,
             tools=self.tools,
             redact=Redactor(self.secrets),
             wait=self.wait,
@@ -160,11 +161,55 @@ async def test_granted_call_is_forwarded_between_two_events() -> None:  # law 2
     ]
 
 
+async def test_digest_of_an_answer_that_is_cut_is_data_too() -> None:
+    long = Completed(message="clear", data=SUNNY, bytes=10)
+    scene = Scene(tools(long))
+    route = replace(WEATHER_ROUTE, over_limit="cut", reply="message")
+    gate = replace(scene.gate, routes={"weather": route}, max_result=3)
+
+    outcome = (await gate.call(WEATHER)).outcome
+
+    assert isinstance(outcome, Completed)
+    assert (outcome.message, outcome.data) == ("cle", None)
+    assert outcome.withheld
+
+
+async def test_only_a_tool_that_reads_may_have_the_answer_of_another_call() -> None:
+    today = Grant(allow=(rule("demo/get_weather"),))
+    scene, unsafe, resumed = Scene(effect="read"), Scene(), Scene(effect="read")
+    resumed.gate.journal.today = today
+    for one in (scene, unsafe, resumed):
+        await one.gate.call(WEATHER)
+
+    asked = [one.tools.asked[0].asker for one in (scene, unsafe, resumed)]
+    own = Asker(agent="", grants=(GRANT,), params_sha256=WEATHER.digest)
+    assert asked == [own, None, replace(own, grants=(GRANT, today))]
+
+
+async def test_answer_of_another_call_is_recorded_as_such() -> None:  # law 2
+    scene = Scene(tools(replace(OUTCOME, cached=True)), effect="read")
+
+    answer = await scene.gate.call(WEATHER)
+
+    intent, end = scene.log.events
+    assert (intent, scene.log.durable) == (invoked(effect="read"), 1)
+    assert isinstance(end, ToolCompleted)
+    assert end.cached
+    assert outcome_of(end) == (1, answer.outcome)
+
+
 async def test_call_that_the_log_answers_is_not_sent_again() -> None:  # law 7
     scene = Scene(history=[invoked(), settled(1, OUTCOME)])
 
     assert await scene.gate.call(WEATHER) == Answered(OUTCOME, 77)
     assert (scene.tools.asked, scene.log.events) == ([], [])
+
+
+async def test_webhook_of_an_old_log_is_answered_in_its_old_shape() -> None:  # law 5
+    old = Completed(message="dry", data={"status": 200, "body": {"sky": "dry"}})
+    scene = Scene(history=[invoked(), settled(1, old)])
+
+    assert (await scene.gate.call(WEATHER)).outcome == old
 
 
 async def test_call_that_was_just_answered_is_answered_the_same_again() -> None:
@@ -557,6 +602,60 @@ async def test_call_that_is_cancelled_before_it_was_sent_says_so() -> None:  # l
     assert scene.tools.asked == []
 
 
+@dataclass(slots=True)
+class Queueing(FakeTools):
+    """Tools whose calls wait for a turn; *turns* lists what each try comes to."""
+
+    turns: list[ToolError | None] = field(default_factory=list)
+
+    async def call_tool(self, request: ToolRequest) -> Completed:
+        if self.turns and (failure := self.turns.pop(0)):
+            raise failure
+        with request.queued():
+            await self.turn()
+        return await FakeTools.call_tool(self, request)
+
+    async def turn(self) -> None:
+        await asyncio.sleep(30)
+
+
+@pytest.mark.parametrize("before", ["no", "unknown"])
+async def test_call_that_is_cancelled_while_it_waits_for_its_turn_was_not_sent(
+    before: Sent,
+) -> None:
+    # law 2, law 7: of the send before, that is another question
+    failed = ToolError("transport", before, "the connection broke")
+    tools = Queueing({}, turns=[failed])
+    scene = Scene(tools, effect="read", retry=Retry(attempts=2))
+
+    await cancelled(scene)
+
+    end = scene.log.events[-1]
+    assert isinstance(end, ToolFailed)
+    assert (end.kind, end.sent) == ("cancelled", before)
+    assert len(scene.gate.journal.in_doubt) == 0
+
+
+async def test_call_whose_lease_ran_out_while_it_waited_is_not_sent() -> None:
+    class Leased(MemoryLog):
+        lease = True
+
+        def holds(self) -> bool:
+            return self.lease
+
+    @dataclass(slots=True)
+    class LongQueue(Queueing):
+        async def turn(self) -> None:
+            scene.log.lease = False  # type: ignore[attr-defined]  # the one above
+
+    scene = Scene(LongQueue({}), log=log_of(Leased))
+
+    with pytest.raises(LeaseLost):  # law 7
+        await scene.gate.call(WEATHER)
+
+    assert (scene.tools.asked, scene.log.events) == ([], [invoked()])
+
+
 async def test_call_stays_open_if_its_host_leaves_before_it_was_sent() -> None:
     scene = Scene(log=log_of(Slow))  # law 7
     scene.gate.journal.leaving = True
@@ -706,6 +805,27 @@ async def test_call_that_failed_is_sent_again_if_its_effect_allows_it(
     assert len({request.idempotency_key for request in scene.tools.asked}) == 1
     first, second = scene.waits
     assert 0.5 <= first <= 1 <= second <= 2
+
+
+async def test_duration_of_a_call_is_that_of_all_its_attempts() -> None:
+    clock, took = FakeClock(), list[float]()
+
+    @dataclass(slots=True)
+    class Waiting(Scene):
+        async def waiting(self) -> None:
+            took.append(self.waits[-1])
+            clock.time += round(self.waits[-1] * 1e6)
+
+    failures = moody(("timeout", "unknown"), ("transport", "unknown")).failures
+    answered = replace(OUTCOME, duration_us=5)
+    answers = Moody({("demo", "get_weather"): answered}, failures=failures)
+    scene = Waiting(answers, effect="read", retry=THRICE, clock=clock)
+
+    outcome = (await scene.gate.call(WEATHER)).outcome
+
+    assert isinstance(outcome, Completed)
+    assert outcome.attempts == 3
+    assert outcome.duration_us == sum(round(one * 1e6) for one in took) > 1_500_000
 
 
 async def test_each_send_of_a_call_is_under_the_terms_of_its_rule() -> None:

@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NoReturn
 
 import pytest
 
@@ -21,11 +22,13 @@ from caxton_host.core.events import (
     RunCompleted,
     RunFailed,
     RunStarted,
+    ToolDenied,
     ToolFailed,
     ToolInvoked,
 )
 from caxton_host.core.grants import Grant
 from caxton_host.core.limits import Limits
+from caxton_host.core.manifest import section
 from caxton_host.core.redact import Redactor
 from caxton_host.core.runs import ENDS
 from caxton_host.errors import (
@@ -45,6 +48,7 @@ from caxton_host.ports import (
     Prepared,
     Refused,
     Reservation,
+    RunScope,
     ToolRequest,
     Trace,
 )
@@ -620,6 +624,68 @@ async def test_call_that_a_dying_worker_waited_for_is_not_made_again() -> None:
     assert len(tools.asked) == 1
 
 
+# -- while a server is down ----------------------------------------------------
+
+DOWN = Grant(
+    allow=(rule("demo/*"),), deny=(rule("demo/secret", "shell/*", name="deny[1]"),)
+)
+
+
+async def outcomes(scene: Scene) -> list[tuple[str | None, str | None, str, str]]:
+    """Return where each call led, how it ended, and what the agent was told."""
+    found: list[tuple[str | None, str | None, str, str]] = []
+    for event in await scene.events():
+        match event:
+            case ToolInvoked():
+                found.append((event.server, event.tool, "", ""))
+            case ToolFailed(kind=how, message=message):
+                found[-1] = (*found[-1][:2], f"{how} {event.sent}", message)
+            case ToolDenied(code=how, message=message):
+                found[-1] = (*found[-1][:2], how, message)
+            case _:
+                pass
+    return found
+
+
+async def test_a_call_that_a_glob_grants_fails_while_its_server_is_down() -> None:
+    # An outage is no denial: the rule that allows the call is recorded, as ever.
+    tools = FakeTools(ANSWERS, down=["demo"])
+    scene = Scene(calling("mcp__demo__x", "mcp__demo__secret"), tools)
+    scene.request = replace(scene.request, grant=DOWN, names={})
+
+    start = started(await scene.run())
+
+    assert (start.catalogue, start.unlisted) == ({}, ("demo",))
+    assert start.servers["demo"] == {
+        "transport": "fake",
+        "problem": "there is no such program",
+    }
+    assert await outcomes(scene) == [
+        ("demo", "x", "transport no", "the server demo is down"),
+        # law 4: a deny rule wins
+        ("demo", "secret", "denied", "a rule forbids that tool"),
+    ]
+    [invoked, _] = [e for e in await scene.events() if isinstance(e, ToolInvoked)]
+    assert (invoked.rule, invoked.effect) == ("allow[1]", "unsafe")
+    assert [request.tool for request in tools.asked] == ["x"]
+
+
+async def test_a_tool_that_is_not_granted_is_denied_alike_up_or_down() -> None:
+    # law 4: an outage tells an agent nothing of what it may not call
+    told: list[list[tuple[str, str]]] = []
+    for down in ([], ["demo"]):
+        scene = Scene(
+            calling("mcp__demo__get_weather", "mcp__demo__nope", "mcp__shell__exec"),
+            FakeTools(ANSWERS, down=down),
+        )
+        grant = Grant(allow=(rule("demo/echo*"),))
+        scene.request = replace(scene.request, grant=grant, names={})
+        await scene.run()
+        told.append([ended[2:] for ended in await outcomes(scene)])
+    assert told[0] == told[1]
+    assert {code for code, _ in told[0]} == {"not_granted"}
+
+
 # -- what is refused before anything is written --------------------------------
 
 
@@ -643,6 +709,24 @@ async def test_input_without_a_stored_form_is_refused() -> None:
     scene.request = replace(scene.request, input=2**70)
 
     with pytest.raises(UsageError, match="input"):
+        await scene.run()
+    assert await nothing_written(scene)
+
+
+@pytest.mark.parametrize("given", ["Oslo", ["Oslo"] * 10])
+async def test_input_is_judged_before_a_server_is_started_for_it(given: JSON) -> None:
+    class Unopened(FakeTools):
+        def open(self, scope: RunScope) -> NoReturn:
+            raise AssertionError(f"tools were opened for {scope.run_id}")
+
+    scene = Scene(calling(), tools=Unopened(ANSWERS))
+    schema = b'{"name": "a", "input_schema": {"type": "array"}}'
+    scene.limit(input=20)
+    scene.request = replace(
+        scene.request, input=given, module=b"\0asm\1\0\0\0" + section(schema)
+    )
+
+    with pytest.raises(UsageError, match=r"what the agent takes|of 20 allowed"):
         await scene.run()
     assert await nothing_written(scene)
 

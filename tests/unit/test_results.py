@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from caxton_host.core.calls import Completed
+from caxton_host.core.events import ToolInvoked
 from caxton_host.core.redact import Redactor
 from caxton_host.core.servers import ToolOptions
 from caxton_host.errors import ToolError
-from caxton_host.results import completed
+from caxton_host.results import answered, completed
 
 CUSTOMER = {"customer": {"name": "Ada", "tags": ["a", "b"], "age": 36}}
 
@@ -127,3 +128,49 @@ def test_secrets_are_taken_out_of_data_and_message() -> None:
     }
     assert "s3cret" not in str(done(result))
     assert "s3cret" not in str(done(result, message_template="s3cret-value {x}"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"message_field": "customer.name"}, "Ada"),
+        ({"message_field": "gone"}, "look returned 1 field"),
+        ({}, '{"raw": 1}'),
+    ],
+)
+def test_text_is_no_message_where_another_was_wanted_and_nothing_else(
+    options: dict[str, str], message: str
+) -> None:
+    raw = {"content": text('{"raw": 1}'), "structuredContent": CUSTOMER}
+    assert done(raw, reply="message", **options).message == message
+
+
+def test_answer_of_a_person_is_read_by_the_word_of_the_operator() -> None:
+    asked: list[tuple[str, str]] = []
+
+    def options(server: str, tool: str) -> ToolOptions:
+        asked.append((server, tool))
+        return ToolOptions(message_field="customer.name")
+
+    result: dict[str, Any] = {"structuredContent": CUSTOMER}
+    call = invoked()
+    given = answered(result, call, options, Redactor(), size=7)
+
+    assert (given.message, given.bytes) == ("Ada", 7)
+    assert answered(result, None, options, Redactor(), size=7) == given
+    assert asked == [("webhook", "look"), ("", "the tool")]
+
+
+def invoked() -> ToolInvoked:
+    return ToolInvoked(
+        call=1,
+        name="look",
+        server="webhook",
+        tool="look",
+        params={},
+        params_sha256="",
+        effect="read",
+        rule="allow[1]",
+        idempotency_key="",
+        fuel=0,
+    )

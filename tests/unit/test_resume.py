@@ -26,7 +26,8 @@ from caxton_host.core.events import (
 )
 from caxton_host.core.grants import Grant
 from caxton_host.core.resolution import Abort, Fail, GiveResult, Resolution, Retry
-from caxton_host.errors import NotFoundError, Suspend, UsageError
+from caxton_host.core.runs import RESTORED
+from caxton_host.errors import NotFoundError, RestoredError, Suspend, UsageError
 from caxton_host.ports import Door, Ending, Guest
 from caxton_host.testing import FakeTools, Script
 from tests.scene import ANSWERS, DEMO, Scene, calling, ended, pack, rule
@@ -94,6 +95,44 @@ async def test_resumed_run_sends_nothing_of_its_prefix_again() -> None:
     end = events[-1]
     assert isinstance(end, RunCompleted)
     assert end.output == [0, 0]
+
+
+async def test_run_of_a_restored_log_goes_on_only_if_a_person_wants_it_to() -> None:
+    scene = await crashed(calling(WEATHER, ECHO), 3)  # law 7
+    log = await scene.store.resume_log(f"run/{scene.run_id}")
+    await log.append(RunSuspended(reason=RESTORED))
+
+    with pytest.raises(RestoredError) as held:
+        await resumed(scene)
+
+    assert "may have taken effect" in str(held.value)
+    assert f"caxton runs resume --restored {scene.run_id}" in held.value.fix
+    assert asked(scene) == []
+    await scene.host.resume(scene.run_id, actor=ANN, grant=DEMO, restored=True)
+    assert kinds(await scene.events())[3:] == [
+        "RunSuspended",
+        "RunResumed",
+        "ToolInvoked",
+        "ToolCompleted",
+        "RunCompleted",
+    ]
+
+
+async def test_resumed_run_still_reaches_the_tools_that_nobody_could_list() -> None:
+    script = calling("mcp__demo__x", "mcp__demo__y")
+    first = Scene(script, FakeTools(ANSWERS, down=["demo"]))
+    await first.run()
+    scene = Scene(script, FakeTools({("demo", "y"): "back"}))
+    scene.run_id = first.run_id
+    log = scene.store.create(f"run/{first.run_id}")
+    await log.append(*(await first.events())[:3], blobs=first.store.blobs)
+
+    events = await resumed(scene)
+
+    assert kinds(events[1:]) == ["ToolInvoked", "ToolCompleted", "RunCompleted"]
+    assert asked(scene) == [("y", 2, 1)]
+    assert isinstance(events[-1], RunCompleted)
+    assert events[-1].output == [3, 0]
 
 
 async def test_taking_over_is_recorded_with_who_where_and_under_what() -> None:

@@ -18,8 +18,8 @@ from caxton_host.core.calls import JSON
 from caxton_host.core.events import RunResumed, RunSuspended
 from caxton_host.core.grants import Grant
 from caxton_host.core.resolution import Retry
-from caxton_host.core.runs import Request, RunRow
-from caxton_host.errors import StoreError
+from caxton_host.core.runs import RESTORED, Request, RunRow
+from caxton_host.errors import ForbiddenError, RestoredError, StoreError
 from caxton_host.serving import Serving
 from caxton_host.waking import Waker
 from tests.office import ANN, BOSS, Office, Slow, who
@@ -136,6 +136,31 @@ async def test_one_that_waits_for_ever_is_left_alone(tmp_path: Path) -> None:
         await asyncio.sleep(0.05)
 
         assert await office.done(run_id) == "suspended"
+
+
+async def test_a_run_of_a_restored_log_is_not_taken_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:  # law 7
+    office = asks(folder=tmp_path)
+    run_id = await office.start()
+    await office.done(run_id)
+    await said(office, run_id)
+    log = await office.scene.store.resume_log(f"run/{run_id}")
+    await log.append(RunSuspended(reason=RESTORED))
+    async with waking(office, every=0.005) as waker:
+        waker.look(run_id)
+        await asyncio.sleep(0.05)
+
+        assert (await office.types(run_id))[-1] == "RunSuspended"
+        assert not caplog.messages
+        # Who may not decide about effects cannot say that it goes on.
+        with pytest.raises(ForbiddenError):
+            await office.service.resume(ANN, run_id, restored=True)
+        with pytest.raises(RestoredError):
+            await office.service.resume(BOSS, run_id)
+        await office.service.resume(BOSS, run_id, restored=True)
+
+        await until(office, run_id, "completed")
 
 
 async def test_what_another_host_let_go_of_goes_on(tmp_path: Path) -> None:

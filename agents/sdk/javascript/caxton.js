@@ -208,17 +208,23 @@ replace("console", {
 
 // ---- From the host to the agent ----------------------------------------------
 
-const FRAME = /\(\/(.+?:\d+:\d+)\)/g;
+const FRAME = /\(\/(.+?:\d+:\d+)\)/;
 
-/** Where in the agent's own files an error comes from. */
-function place(error) {
-  const frames = Array.from(String(error.stack).matchAll(FRAME), (match) => match[1]);
-  return frames.find((frame) => !frame.startsWith("node_modules/caxton/"));
+const MOST_FRAMES = 10;
+
+/** The agent's own part of a stack, the innermost frame first. */
+function frames(error) {
+  const lines = String(error.stack).split("\n");
+  return lines
+    .map((line) => [line.trim().replace("(/", "("), line.match(FRAME)?.[1]])
+    .filter(([, where]) => where && !where.startsWith("node_modules/caxton/"))
+    .slice(0, MOST_FRAMES);
 }
 
 function told(error) {
-  const where = error instanceof Error && place(error);
-  return text(where ? `${error} (${where})` : error);
+  const stack = error instanceof Error ? frames(error) : [];
+  for (const [line] of stack) log.error(line);
+  return text(stack.length ? `${error} (${stack[0][1]})` : error);
 }
 
 /** What the build makes the export of, of all that the author's file exports. */

@@ -16,11 +16,12 @@
 //! `caxton agent build` compiles it, for `wasm32-unknown-unknown`; no crate is needed
 //! beside this one. All of `std` that needs no operating system works. Files, sockets,
 //! threads and `std::time` do not: they panic, or return an error. A panic ends the
-//! run, with its message in the log.
+//! run, with its message in the log; so does a request for more memory than there is.
 
 mod msgpack;
 mod value;
 
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::fmt;
 
 pub use value::Value;
@@ -50,6 +51,37 @@ pub fn start<E: fmt::Display>(function: fn() -> Result<(), E>) -> i32 {
             log(Level::Error, &error.to_string());
             1
         }
+    }
+}
+
+/// Writes to the run's log that memory was refused: `std` aborts, and says nothing.
+struct Memory;
+
+#[global_allocator]
+static MEMORY: Memory = Memory;
+
+fn given(memory: *mut u8) -> *mut u8 {
+    if memory.is_null() {
+        log(Level::Error, "out of memory");
+    }
+    memory
+}
+
+unsafe impl GlobalAlloc for Memory {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        given(System.alloc(layout))
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        given(System.alloc_zeroed(layout))
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        given(System.realloc(memory, layout, size))
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        System.dealloc(memory, layout)
     }
 }
 

@@ -14,7 +14,7 @@ class Problem extends Error {
 export async function ask(path, { method = "GET", body, headers = {}, signal } = {}) {
   const token = sessionStorage.getItem(TOKEN);
   if (token) headers.authorization = `Bearer ${token}`;
-  if (body !== undefined) headers["content-type"] = "application/json";
+  if (method !== "GET") headers["content-type"] = "application/json";
   const answer = await fetch(`/api/v1${path}`, {
     method,
     headers,

@@ -87,6 +87,7 @@ export function light(server) {
   const was = server.live ? "" : "was ";
   if (server.state === "disabled") return ["bad", `${was}disabled`];
   if (server.breaker === "open") return ["warn", `${was}cut off: breaker open`];
+  if (server.state === "failed") return ["bad", `${was}failed: ${server.problem}`];
   if (server.state === "lost") return ["bad", `${was}lost`];
   if (server.state === "connected") return [server.live ? "good" : "idle", `${was}up`];
   return ["idle", "not known"];

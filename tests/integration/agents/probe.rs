@@ -26,6 +26,10 @@ fn run() -> Result<(), String> {
         Some("log") => caxton::log(Level::Debug, "a word"),
         Some("error") => return Err("it is over".to_owned()),
         Some("panic") => drop([1, 2][input["task"].as_str().unwrap_or_default().len()]),
+        Some("memory") => {
+            let all: Vec<_> = (0..9).map(|_| Vec::<u8>::with_capacity(1 << 30)).collect();
+            caxton::log(Level::Info, &format!("{:?}", all[8].as_ptr()));
+        }
         _ => caxton::output(&input),
     }
     Ok(())

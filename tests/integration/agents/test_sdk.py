@@ -198,6 +198,10 @@ def test_an_error_and_a_panic_end_the_run_with_a_word_in_the_log(
     assert level == 3
     assert "index out of bounds" in text
     assert "agent/agent.rs:" in text  # and no path of the machine
+    machine = Machine(input=codec.encode({"task": "memory"}))
+    with pytest.raises(wasmtime.Trap):
+        machine.run(probe_rust)
+    assert machine.logs == [(3, "out of memory")]
 
 
 def test_the_macro_of_rust_makes_any_value(probe_rust: bytes) -> None:

@@ -18,8 +18,6 @@ STDIO_BROKEN: list[Fault] = [
     ("closes_input", "transport", "unknown"),
     ("garbage", "protocol", "unknown"),
     ("not_utf8", "protocol", "unknown"),
-    ("wrong_id", "protocol", "unknown"),
-    ("null_id", "protocol", "unknown"),
     ("batch", "protocol", "unknown"),
     ("other_json_rpc", "protocol", "unknown"),
     ("too_deep", "protocol", "unknown"),
@@ -65,7 +63,7 @@ HTTP: list[Fault] = [
     ("not_a_number", "protocol", "yes"),
     ("two_ids", "protocol", "yes"),
     ("wrong_id", "protocol", "yes"),
-    ("wrong_id_event", "protocol", "yes"),
+    ("wrong_id_event", "transport", "unknown"),
     ("null_id", "protocol", "yes"),
     ("true_id", "protocol", "yes"),
     ("number_result", "protocol", "yes"),
@@ -106,7 +104,7 @@ SSE: list[Fault] = [
     ("ends_events", "transport", "unknown"),
     ("polls", "transport", "unknown"),
     ("polls_in_vain", "transport", "unknown"),
-    # row 33: on a stream, what answers nothing spoils what waits
+    # row 33: on a stream, what is no message spoils what waits
     ("garbage", "protocol", "unknown"),
     ("garbage_event", "protocol", "unknown"),
     ("not_utf8", "protocol", "unknown"),
@@ -117,10 +115,7 @@ SSE: list[Fault] = [
     ("deep_answer", "protocol", "yes"),
     ("not_a_number", "protocol", "yes"),
     ("two_ids", "protocol", "yes"),
-    ("wrong_id", "protocol", "unknown"),
-    ("wrong_id_event", "protocol", "unknown"),
-    ("null_id", "protocol", "unknown"),
-    ("true_id", "protocol", "unknown"),
+    ("wrong_id_event", "transport", "unknown"),
     ("number_result", "protocol", "yes"),
     ("no_content", "invalid_result", "yes"),
     # row 35
@@ -147,4 +142,6 @@ SSE_SLOW = [
     # What comes back to the POST is read within bounds, and is no answer.
     *("unsized", "gzip", "gzip_events", "breaks", "half", "html", "status 202"),
     *("never", "drips", "drips_head", "drips_events", "late", "empty"),
+    # An answer to another request is dropped.
+    *("wrong_id", "null_id", "true_id"),
 ]

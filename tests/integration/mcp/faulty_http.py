@@ -321,10 +321,15 @@ class FaultyHttp:
             case ["two_ids"]:
                 await to.reply(sound.replace(b'{"jsonrpc"', b'{"id":1,"jsonrpc"', 1))
             case ["wrong_id"]:
-                await to.reply(answer(number + 1, "for another"))
+                await to.reply(answer(number + 1000, "for another"))
             case ["wrong_id_event"]:
                 await to.events()
                 await to.event(answer(number + 1, "for another"))
+                await to.end()
+            case ["wrong_id_first"]:
+                await to.events()
+                await to.event(answer(number + 1000, "for another"))
+                await to.event(answer(number, "fine"))
                 await to.end()
             case ["null_id"]:
                 await to.reply(answer(None, "for nobody"))

@@ -172,6 +172,9 @@ def act(number: int, arguments: dict[str, Any]) -> None:  # noqa: C901, PLR0912,
             write(b"\xff\xfe\xfd\n")
         case "wrong_id":
             answer(number + 1000)
+        case "twice":
+            answer(number)
+            answer(number)
         case "null_id":
             error = {"code": -32700, "message": "what?"}
             say({"jsonrpc": "2.0", "id": None, "error": error})

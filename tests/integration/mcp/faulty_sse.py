@@ -48,7 +48,10 @@ STARTS = {
 
 
 #: Their last word is an answer, and not the end of the stream.
-_STAYING = {"asks", "changes", "floods", "reports", "twice"}
+_STAYING = {
+    *("asks", "changes", "floods", "late_and_large", "reports", "twice"),
+    "wrong_id_first",
+}
 
 
 class FaultySse(FaultyHttp):
@@ -58,6 +61,7 @@ class FaultySse(FaultyHttp):
         super().__init__(mode.removeprefix(START), legacy=True, secret=secret)
         self._starts_wrong = mode.startswith(START)
         self._streams: dict[str, Writer] = {}
+        self._late = 0
 
     def forget(self) -> None:
         self._streams.clear()
@@ -135,6 +139,11 @@ class FaultySse(FaultyHttp):
             # It answers, and leaves the POST open for good.
             await to.stream.event(answer(number, "fine"))
             await asyncio.Event().wait()
+        if self.mode == "late_and_large":
+            if params["name"] == "act":
+                self._late = number
+                await asyncio.Event().wait()
+            await to.answer(self._late, "x" * 5_000_000)
         await super()._call(number, params, to)
 
     async def _open(self, session: str, to: Writer) -> None:

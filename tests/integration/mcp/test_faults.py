@@ -127,6 +127,22 @@ async def test_a_call_may_be_less_patient_than_its_server(faulty: Faulty) -> Non
     assert (caught.value.kind, caught.value.sent) == ("timeout", "unknown")
 
 
+@pytest.mark.parametrize("mode", ["wrong_id", "null_id", "twice"])
+async def test_an_answer_with_a_wrong_id_fails_no_call_beside_it(
+    faulty: Faulty, events: list[Event], mode: str
+) -> None:
+    act = {"act": ToolOptions(timeout=0.3)}
+    async with faulty(mode, timeout=60.0, tools=act) as tools, asyncio.timeout(20):
+        await tools.offered(["faulty"])
+        calls = [tools.call_tool(request(tool)) for tool in ("act", *["echo"] * 8)]
+        acted, *others = await asyncio.gather(*calls, return_exceptions=True)
+    assert [getattr(one, "message", one) for one in others] == ["fine"] * 8
+    if mode != "twice":
+        assert isinstance(acted, ToolError)
+        assert (acted.kind, acted.sent) == ("timeout", "unknown")
+    assert names(events) == ["ServerConnected"]
+
+
 async def test_a_late_answer_is_dropped(faulty: Faulty, events: list[Event]) -> None:
     async with faulty("late", timeout=0.4) as tools:
         await tools.offered(["faulty"])
@@ -231,6 +247,27 @@ async def test_a_call_waits_for_a_slot_no_longer_than_its_deadline(
         assert (second.kind, second.sent) == ("timeout", "no")
         assert (await first).sent == "unknown"
         assert (await tools.call_tool(request("echo"))).message == "fine"
+
+
+async def test_a_start_does_not_count_as_the_time_of_a_call(faulty: Faulty) -> None:
+    async with faulty("slow_start", timeout=0.3) as tools:
+        # The start takes 1.5 s.
+        assert (await tools.call_tool(request("echo"))).message == "fine"
+
+
+async def test_a_call_waits_for_a_start_as_long_as_a_start_may_take(
+    faulty: Faulty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = Restart(backoff=60.0)
+    async with (
+        faulty("silent", timeout=60.0, start_timeout=0.2, restart=late) as tools,
+        asyncio.timeout(20),
+    ):
+        failed = await failing(tools)
+        assert (failed.kind, failed.sent) == ("transport", "no")
+        monkeypatch.setattr("caxton_host.mcp.supervisor._PATIENCE", 0.1)
+        waited = await failing(tools)  # for an attempt that comes after the backoff
+        assert (waited.kind, waited.sent) == ("timeout", "no")
 
 
 async def test_secrets_are_taken_out_of_answers(faulty: Faulty) -> None:

@@ -147,7 +147,7 @@ async def test_a_server_hears_that_nobody_waits_any_more(*, legacy: bool) -> Non
             assert it.server.told("notifications/cancelled") == []
 
 
-@pytest.mark.parametrize("mode", ["string_id", "twice"])
+@pytest.mark.parametrize("mode", ["string_id", "twice", "wrong_id_first"])
 async def test_what_can_be_understood_is_an_answer(mode: str) -> None:
     async with scene(mode) as it:
         assert await it.works()
@@ -222,7 +222,12 @@ async def test_nobody_at_the_address_is_never_sent() -> None:
         assert {(e.kind, e.sent) for e in errors} == {("transport", "no")}
         await it.server.start()
         assert await it.works()
-    assert it.names() == ["ServerConnected", "ServerLost", "ServerConnected"]
+    assert it.names() == [
+        "ServerConnected",
+        "ServerLost",
+        "ServerFailed",
+        "ServerConnected",
+    ]
 
 
 async def test_a_server_may_be_away_for_as_long_as_it_likes() -> None:

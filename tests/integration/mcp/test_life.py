@@ -16,6 +16,7 @@ from caxton_host.core.events import (
     BreakerOpened,
     Event,
     ServerConnected,
+    ServerFailed,
     ServerLost,
     ServerRestarted,
 )
@@ -257,6 +258,41 @@ async def test_a_server_without_a_capability_that_is_used_here_is_skipped(
         assert (await tools.offered(["faulty"])).offers == ()
     [line] = caplog.messages
     assert re.search("failed to initialize .*, skipping: no usable capability", line)
+
+
+async def test_an_outage_is_told_and_recorded_once(
+    faulty: Faulty, caplog: pytest.LogCaptureFixture, events: list[Event]
+) -> None:
+    async with faulty("dies_at_start", restart=Restart(backoff=0.01)) as tools:
+        offered = [await tools.offered(["faulty"]) for _ in range(3)]
+        [status] = tools.status()
+    assert len(caplog.messages) == 1
+    [event] = events
+    assert isinstance(event, ServerFailed)
+    assert "exit code 5; its last words: no luck, [redacted]" in event.reason  # law 8
+    assert {one.servers["faulty"]["problem"] for one in offered} == {event.reason}
+    assert (status.up, status.problem is None) == (False, False)
+
+
+async def test_the_next_outage_is_told_and_recorded_as_well(
+    caplog: pytest.LogCaptureFixture, events: list[Event]
+) -> None:
+    async with FaultyHttp() as server:
+        config = ServerConfig(name="faulty", url=server.url, transport="http")
+        async with McpTools(
+            {"faulty": config}, redact=Redactor(), on_event=events.append
+        ) as tools:
+            for _ in range(2):
+                await server.stop()
+                assert (await tools.offered(["faulty"])).unlisted == ("faulty",)
+                assert (await tools.offered(["faulty"])).unlisted == ("faulty",)
+                await server.start()
+                assert (await tools.offered(["faulty"])).unlisted == ()
+                with suppress(ToolError):
+                    await server.stop()
+                    await tools.call_tool(request("echo"))  # finds that it is gone
+    assert len(caplog.messages) == 2
+    assert sum(isinstance(event, ServerFailed) for event in events) == 2
 
 
 async def test_each_tool_is_told_once_by_both_its_names(

@@ -150,7 +150,9 @@ async def test_a_server_that_a_run_cannot_be_known_to_is_not_asked(
     context: dict[str, JSON], why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with scene() as at, at.tools.open(run(context)) as tools:
-        assert (await tools.offered(["crm", "open"])).servers.keys() == {"open"}
+        offered = await tools.offered(["crm", "open"])
+        assert {offer.server for offer in offered.offers} == {"open"}
+        assert offered.unlisted == ("crm",)
         assert why in caplog.text
         with pytest.raises(ToolError, match=why) as caught:
             await said(tools)

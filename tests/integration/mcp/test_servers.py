@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from caxton_host.config import Config
 from caxton_host.core.calls import JSON
 from caxton_host.core.events import (
     Event,
@@ -30,6 +31,9 @@ from caxton_host.errors import (
     ToolError,
 )
 from caxton_host.mcp import McpTools, stdio
+from caxton_host.ports import Asker
+from caxton_host.telemetry import NoTelemetry
+from caxton_host.tooling import open_tools
 
 from .conftest import FAULTY, SECRET, Faulty, noted, processes, request, until
 
@@ -208,6 +212,29 @@ async def test_a_changed_definition_is_never_called(
     assert (caught.value.kind, caught.value.sent) == ("changed", "no")
     changed = [event for event in events if isinstance(event, ToolsChanged)]
     assert [event.changed[0] for event in changed] == ["act"]
+
+
+async def test_an_answer_that_is_kept_is_forgotten_with_the_definition(
+    state: Path, events: list[Event]
+) -> None:
+    command = (sys.executable, "-S", str(FAULTY), "changes", str(state))
+    kept = {"act": ToolOptions(effect="read", cache=60.0)}
+    server = ServerConfig(name="faulty", command=command, tools=kept)
+    config = Config(store_url="sqlite://", servers={"faulty": server})
+    telemetry, redact = NoTelemetry(), Redactor()
+    async with open_tools(config, redact, telemetry, events.append) as tools:
+        shown = (await tools.offered(["faulty"])).offers[0]
+        pinned = replace(
+            request("act", pin=shown.definition_sha256),
+            asker=Asker(agent="a", grants=(), params_sha256="00"),
+        )
+        first, again = [await tools.call_tool(pinned) for _ in range(2)]
+        await tools.offered(["faulty"])
+        with pytest.raises(ToolError) as caught:
+            await tools.call_tool(pinned)
+    assert (first.cached, again.cached) == (False, True)
+    assert caught.value.kind == "changed"
+    assert [type(event) for event in events].count(ToolsChanged) == 1
 
 
 async def test_a_server_is_started_once_for_all_who_ask_at_the_same_time(

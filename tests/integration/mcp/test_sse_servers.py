@@ -222,6 +222,15 @@ async def test_a_call_ends_at_its_deadline_however_slow_the_answer(mode: str) ->
         assert it.names() == ["ServerConnected"]
 
 
+async def test_a_late_answer_that_is_too_large_fails_no_later_call() -> None:
+    options = {"act": ToolOptions(timeout=0.2)}
+    async with scene("late_and_large", timeout=60.0, tools=options) as it:
+        await it.tools.offered(["faulty"])
+        assert (await it.failing()).kind == "timeout"
+        assert await it.works("echo")
+        assert it.names() == ["ServerConnected"]
+
+
 @pytest.mark.parametrize("mode", ["large", "status 401", "closes", "deep_answer"])
 async def test_a_fault_leaves_the_calls_beside_it_alone(mode: str) -> None:
     async with scene(mode, timeout=30.0) as it:

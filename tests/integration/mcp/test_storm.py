@@ -25,7 +25,10 @@ from .faulty_sse import FaultySse
 #: To each server. The first `act` fails; the second works, unless it is the server's
 #: only process that is bad.
 _CALLS = ("echo", "act", "act", "echo", "echo", "echo")
-_STAYS_BAD = [mode for mode, *_ in STDIO_BAD] + ["never", "nothing"]
+_STAYS_BAD = [
+    *(mode for mode, *_ in STDIO_BAD),
+    *("never", "nothing", "wrong_id", "null_id"),
+]
 
 #: How the second `act` ends where the first leaves something behind.
 _AFTER = {
@@ -76,10 +79,10 @@ class Case(NamedTuple):
 _MODES: Mapping[str, tuple[Sequence[Fault], Sequence[str], Sequence[str]]] = {
     "stdio": (
         STDIO_BROKEN + STDIO_BAD,
-        ["never", *_HANGING],
+        ["never", "wrong_id", "null_id", *_HANGING],
         [
             *("floods_stderr", "floods_notices", "string_id", "late", "nothing"),
-            *("asks", "changes", "reports"),
+            *("asks", "changes", "reports", "twice"),
         ],
     ),
     "http": (
@@ -90,18 +93,36 @@ _MODES: Mapping[str, tuple[Sequence[Fault], Sequence[str], Sequence[str]]] = {
             ("session_400", "protocol", "yes"),
         ],
         HTTP_SLOW,
-        ["string_id", "twice", "floods", "changes", "reports"],
+        ["string_id", "twice", "wrong_id_first", "floods", "changes", "reports"],
     ),
     "legacy": (
         [*HTTP, ("session_400", "protocol", "yes")],
         HTTP_SLOW,
-        ["string_id", "twice", "floods", "polls", "asks", "changes", "reports"],
+        [
+            "string_id",
+            "twice",
+            "wrong_id_first",
+            "floods",
+            "polls",
+            "asks",
+            "changes",
+            "reports",
+        ],
     ),
     # A late answer is an answer, if it is in time.
     "sse": (
         [*SSE, ("session_400", "protocol", "yes")],
         [mode for mode in SSE_SLOW if mode != "late"],
-        ["string_id", "twice", "floods", "late", "asks", "changes", "reports"],
+        [
+            "string_id",
+            "twice",
+            "wrong_id_first",
+            "floods",
+            "late",
+            "asks",
+            "changes",
+            "reports",
+        ],
     ),
 }
 

@@ -26,6 +26,7 @@ from caxton_host.sandbox.wire import End
 from .support import SOON, FakeDoor, guest, until
 
 LIMITS = Limits(log=100, output=100, params=100, host_calls=10, fuel=1_000)
+CAPS = wire.to_host(LIMITS)
 READY = wire.frame(wire.READY, 0, codec.encode(["no-files"]))
 RETURNED = wire.end(1, End(kind="returned", code=3, fuel=9))
 CALLED = wire.call(1, b"echo", b"\x80", 9)
@@ -45,7 +46,7 @@ class Fake:
 
     async def heard(self, kind: int) -> bytes:
         """Return the next frame of a kind."""
-        loop, inbox = asyncio.get_running_loop(), wire.Inbox(wire.TO_WORKER)
+        loop, inbox = asyncio.get_running_loop(), wire.Inbox(wire.to_worker)
         async with asyncio.timeout(SOON):
             while True:
                 count = await loop.sock_recv_into(self.socket, inbox.room())
@@ -103,14 +104,18 @@ LIES = {
     "unknown kind": _header(0, 99),
     "kind of the host": wire.frame(wire.STOP, 1),
     "huge frame": _header(2**32 - 1, wire.CALL),
-    "frame over its cap": _header(wire.TO_HOST[wire.CALL] + 1, wire.CALL),
+    "call over its cap": _header(CAPS[wire.CALL] + 1, wire.CALL),
     "unknown run": wire.end(2, End(kind="returned")),
     "ready again": READY,
     "call that is cut off": wire.frame(wire.CALL, 1, b"abc"),
     "name longer than its frame": wire.frame(wire.CALL, 1, struct.pack("<QI", 1, 9)),
     "params over the limit": wire.call(1, b"echo", bytes(133), 9),
     "fuel it never had": wire.call(1, b"echo", b"", 1_001),
-    "batch over its cap": _header(wire.TO_HOST[wire.CALLS] + 1, wire.CALLS),
+    "batch over its cap": _header(CAPS[wire.CALLS] + 1, wire.CALLS),
+    "log over its cap": _header(CAPS[wire.LOG] + 1, wire.LOG),
+    "end over its cap": _header(CAPS[wire.END] + 1, wire.END),
+    "beginning of a frame of an unknown run": _header(1, wire.END, 2),
+    "beginning of another ready": _header(1, wire.READY, 0),
     "batch that is cut off": wire.frame(wire.CALLS, 1, b"abc"),
     "batch with fuel it never had": wire.calls(1, b"\x90", 1_001),
     "batch during a call": CALLED + BATCHED,
@@ -152,6 +157,16 @@ async def test_worker_that_lies_is_killed(lie: str) -> None:
         else:
             with pytest.raises(SandboxError, match="protocol"):
                 await run
+
+
+async def test_worker_that_announces_a_large_end_is_killed_before_it_sends_it() -> None:
+    """Law 9: of 64 MiB, the host has taken no more than its first read."""
+    async with fake() as worker, asyncio.timeout(SOON):
+        run = worker.run(FakeDoor())
+        await worker.say(_header(64 << 20, wire.END), bytes(1000))
+        with pytest.raises(SandboxError, match="kind 19 and 67108864 bytes"):
+            await run
+        assert worker.link._inbox.held == 64 * 1024
 
 
 async def test_call_under_way_is_finished_before_a_run_learns_of_its_loss() -> None:
@@ -227,7 +242,9 @@ async def test_answer_that_comes_in_pieces_is_one_answer() -> None:
             st.binary(max_size=60),
             st.builds(
                 wire.frame,
-                st.sampled_from(sorted(wire.TO_HOST)),
+                st.sampled_from(
+                    [wire.READY, wire.CALL, wire.CALLS, wire.LOG, wire.END]
+                ),
                 st.integers(0, 2),
                 st.binary(max_size=40),
             ),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -223,3 +225,18 @@ async def test_one_guest_at_a_time_may_compute_if_it_is_said_so(
 
 def _last_word(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0").split("\0")[-1]
+
+
+async def test_only_the_first_compile_of_a_module_is_told(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    @contextmanager
+    def compiling() -> Iterator[None]:
+        told.append("begun")
+        yield
+        told.append("done")
+
+    for _ in range(2):
+        async with WasmSandbox(tmp_path, KEY, compiling=compiling) as sandbox:
+            await sandbox.prepare(NOTHING, Limits(), "run")
+    assert told == ["begun", "done"]

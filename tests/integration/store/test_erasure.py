@@ -67,6 +67,33 @@ async def test_payload_that_is_missing_without_an_erasure_is_found(
     assert found.first_bad == ("run/1", 2, "its payload is missing")
 
 
+@pytest.mark.parametrize("stream", [None, "run/1"])
+@pytest.mark.parametrize(
+    ("restored", "bad"), [([1], 1), ([2], 2), ([2, 3], 2), ([1, 2], 1), ([1, 2, 3], 1)]
+)
+async def test_payload_of_an_erased_run_that_was_written_back_is_found(
+    tmp_path: Path, restored: list[int], bad: int, stream: str | None
+) -> None:
+    """Decision 0013: an erasure removes every payload of its run."""
+    async with opened(url(tmp_path)) as store:
+        await written(store, "1", "some")
+        with closing(sqlite3.connect(tmp_path / "caxton.db")) as reader:
+            kept = reader.execute("SELECT * FROM payloads ORDER BY position").fetchall()
+        await erase(store, "1")
+    with closing(sqlite3.connect(tmp_path / "caxton.db")) as forger:
+        forger.executemany(
+            "INSERT INTO payloads VALUES (?, ?, ?)", [kept[n - 1] for n in restored]
+        )
+        forger.commit()
+
+    async with opened(url(tmp_path), write=False) as store:
+        found = await verify(store, stream)
+
+    message = "its run was erased, and its payload is there"
+    assert found.first_bad == ("run/1", bad, message)
+    assert (len(found.faults), found.verdict) == (1, "broken")
+
+
 async def test_edited_envelope_of_an_erased_run_is_found(tmp_path: Path) -> None:
     async with opened(url(tmp_path)) as store:
         await written(store, "1", CANARY)

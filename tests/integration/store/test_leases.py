@@ -12,7 +12,7 @@ import pytest
 
 from caxton_host.clock import SystemClock
 from caxton_host.core.events import RunResumed, ToolRetried
-from caxton_host.errors import BusyError, LeaseLost, StoreError
+from caxton_host.errors import BusyError, LeaseLost, ReadOnlyError, StoreError
 from caxton_host.store import leases_postgres
 from caxton_host.store.commit_postgres import PostgresCommitter
 from caxton_host.store.leases_postgres import PostgresLeases, elapsed
@@ -96,6 +96,31 @@ async def test_store_that_has_not_joined_may_send_nothing(postgres_url: str) -> 
         await store.join(ONE)
         with pytest.raises(StoreError, match="host/1 already"):
             await store.join(TWO)
+
+
+async def test_a_host_whose_lease_has_lapsed_is_not_well(postgres_url: str) -> None:
+    async with opened(postgres_url) as store:
+        await store.check()
+        await store.join(ONE)
+        await store.check()
+        run_out(store)
+        with pytest.raises(LeaseLost, match="lapsed"):
+            await store.check()
+        await of(store)._renew()
+        await store.check()
+
+
+async def test_a_database_that_takes_no_writes_is_not_well(
+    postgres_url: str, server: psycopg.Connection
+) -> None:
+    # as after a failover to a standby
+    name = server.info.dbname
+    async with opened(postgres_url) as store:
+        await store.check()
+    server.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+    async with opened(postgres_url) as store:
+        with pytest.raises(ReadOnlyError, match="read-only"):
+            await store.check()
 
 
 async def test_late_renewal_keeps_what_nobody_took(

@@ -13,6 +13,7 @@ from caxton_host.clock import SystemClock
 from caxton_host.core.audit import Verdict
 from caxton_host.core.bundle import parse_bundle
 from caxton_host.core.checkpoint import Note
+from caxton_host.core.events import RunCompleted
 from caxton_host.errors import StoreError
 from caxton_host.evidence import check_bundle
 from caxton_host.signing import Keyring
@@ -164,3 +165,17 @@ async def test_a_run_on_a_server_is_exported(postgres_url: str, tmp_path: Path) 
         data = await export(store, "b", note, key, since=[old])
     bundle = parse_bundle(iter(data.splitlines(keepends=True)))
     assert check_bundle(bundle, [key], [old]).verdict == "intact"
+
+
+async def test_an_erased_run_on_a_server_is_exported_with_its_erasure(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    async with opened(postgres_url, tmp_path) as store:
+        done = RunCompleted(output=None, output_sha256="", fuel=0)
+        await store.create("run/a").append(run_started(), done)
+        await store.create("run/b").append(run_started())
+        await store.erase("a", "host/1", line(1), actor={}, reason="asked for")
+        note, key = await store.seal(), Keyring(tmp_path).public_key()
+        data = await export(store, "a", note, key)
+    found = check_bundle(parse_bundle(iter(data.splitlines(keepends=True))), [key])
+    assert (found.verdict, found.erased) == ("intact", 2)

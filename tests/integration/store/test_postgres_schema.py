@@ -260,13 +260,14 @@ async def test_transactions_that_hold_tails_back_are_listed(postgres_url: str) -
 
 
 async def test_events_of_another_server_are_noticed(
-    postgres: Server, postgres_url: str
+    postgres: Server, postgres_url: str, tmp_path: Path
 ) -> None:
     async with opened(postgres_url) as store:
         await store.create("run/1").append(line(1), line(2))
     name = name_of(postgres_url)
     postgres.execute("ALTER TABLE events DISABLE TRIGGER events_no_update", name)
     postgres.execute("UPDATE events SET xid = '99999999999'", name)
+    postgres.execute("UPDATE tree SET xid = '99999999999'", name)
     postgres.execute("ALTER TABLE events ENABLE ALWAYS TRIGGER events_no_update", name)
 
     found = health.server(postgres_url)
@@ -283,8 +284,9 @@ async def test_events_of_another_server_are_noticed(
     found = health.server(postgres_url)
     assert found is not None
     assert health.problems(found) == []
-    async with opened(postgres_url) as store:
+    async with opened(postgres_url, signer=Keyring(tmp_path)) as store:
         await (await store.resume_log("run/1")).append(line(3))
+        assert (await store.seal()).checkpoint.size == 3
         seen = [event.seq async for event, _ in store.tail("s-3-1", follow=False)]
         assert seen == [2, 3]
         assert (await verify(store)).first_bad is None

@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ import pytest
 
 from caxton_host.config import Serve
 from caxton_host.core.calls import JSON
+from caxton_host.core.events import LogWritten
 from caxton_host.errors import StoreError
 from caxton_host.store.memory import MemoryStore
+from caxton_host.submission import Submission
 from caxton_host.web import events, streams
 from caxton_host.web.app import application
-from tests.office import BOB, EVE, Names, Office, Slow, on_a_port, who
+from tests.office import BOB, BOSS, EVE, Names, Office, Slow, on_a_port, who
 
 LIVE = {"accept": "text/event-stream"}
 
@@ -187,8 +190,70 @@ async def test_a_page_looks_at_so_many_events_and_says_where_to_go_on(
         seen = (await client.get("/api/v1/events")).json()
 
     assert (page["events"], page["more"]) == ([], True)
-    assert page["cursor"] == seen["cursor"]
+    assert page["cursor"] != seen["cursor"]
     assert len(seen["events"]) == 3
+
+
+async def test_a_reader_cannot_count_the_events_of_others(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    office.config = replace(
+        office.config,
+        agents={
+            **office.config.agents,
+            "bank": replace(office.config.agents["weather"], name="bank"),
+        },
+    )
+    names = Names({"dan": who("dan", "read", "run", agents=("bank",)), "boss": BOSS})
+    app = application(office.service, names, Serve())
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://127.0.0.1"
+    ) as client:
+        client.headers["authorization"] = "Bearer dan"
+        empty = (await client.get("/api/v1/events?after=end")).json()["cursor"]
+        await office.done(await office.start(BOB))
+        mine = await office.service.submit(names.known["dan"], Submission(agent="bank"))
+        await office.done(mine)
+        behind = (await client.get(f"/api/v1/events?after={empty}&limit=2")).json()
+        rest = (await client.get(f"/api/v1/events?after={behind['cursor']}")).json()
+        own = (await client.get(f"/api/v1/runs/{mine}/events")).json()
+        shown = behind["events"] + rest["events"]
+        refused = [
+            await client.get(f"/api/v1/events?after={after}", headers=headers)
+            for after in ("p-3", "s-742-13", "n-1", "o-", f"{empty[:-4]}AAAA", "ö")
+            for headers in ({}, LIVE)
+        ]
+        of_boss = await client.get(
+            "/api/v1/events?after=p-3", headers={"authorization": "Bearer boss"}
+        )
+
+    assert [event["seq"] for event in shown] == [*range(1, len(shown) + 1)]
+    assert [event["hash"] for event in own["events"]] == [one["hash"] for one in shown]
+    assert {event["position"] for event in shown + own["events"]} == {None}
+    told = [empty, behind["cursor"], rest["cursor"], *(one["cursor"] for one in shown)]
+    assert {len(cursor) for cursor in told} == {len(empty)}
+    assert len({*told}) == len(told)
+    assert all(one.status_code == 400 for one in refused)
+    assert all("without a cursor" in one.json()["fix"] for one in refused)
+    assert of_boss.json()["events"][0]["position"] == 4
+
+
+async def test_a_sealed_cursor_is_good_at_every_host_of_the_log(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    store = office.scene.store
+    await store.create("host/1").append(LogWritten(n=1, level="info", text="up"))
+    eve = {"authorization": "Bearer eve"}
+    async with on_a_port(office) as client:
+        cursor = (await client.get("/api/v1/events", headers=eve)).json()["cursor"]
+        run_id = await office.start()
+        await office.done(run_id)
+    async with on_a_port(office) as other:
+        live = {**LIVE, **eve, "last-event-id": cursor}
+        async with other.stream("GET", "/api/v1/events", headers=live) as response:
+            async for last, _, event in received(response):  # noqa: B007 -- one is enough
+                break
+
+    assert last == event["cursor"]
+    assert (event["stream"], event["seq"]) == (f"run/{run_id}", 1)
 
 
 async def test_a_log_that_is_away_ends_the_stream(

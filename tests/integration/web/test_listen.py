@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import resource
 import signal
 import ssl
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ import pytest
 from caxton_host.errors import UsageError
 from caxton_host.web import listen
 from caxton_host.web.listen import Certificate, bind, listening, stopping
+from caxton_host.web.room import Room
 
 _WHOLE = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
@@ -124,14 +127,114 @@ async def test_what_is_no_http_is_answered_without_a_line_in_the_log(
     assert caplog.records == []
 
 
-async def test_one_more_than_there_is_room_for_is_hung_up_on(
+def room_for(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr(listen, "Room", lambda: Room(most))
+
+
+async def test_who_says_nothing_makes_room_for_who_says_something(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(listen, "_MOST", 1)
-    async with up() as port, visit(port, _WHOLE) as (first, _):
-        await first.readuntil(b"hello")
-        async with visit(port) as (second, _):
-            assert await closed(second)
+    # with ulimit -n 64, 80 idle sockets kept /healthz from being answered
+    room_for(monkeypatch, 2)
+    async with AsyncExitStack() as stack, up() as port:
+        used, to = await stack.enter_async_context(visit(port, _WHOLE))
+        await used.readuntil(b"hello")
+        silent = [await stack.enter_async_context(visit(port)) for _ in range(40)]
+        answering, _ = await stack.enter_async_context(visit(port, _WHOLE))
+        assert await answering.readuntil(b"hello")
+
+        to.write(_WHOLE)
+        assert await closed(used)  # it was idle, and there for longest
+        for reader, _ in silent[:-1]:
+            assert await closed(reader)
+
+
+async def test_health_is_answered_when_every_connection_is_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    room_for(monkeypatch, 3)
+    inside, let = asyncio.Semaphore(0), asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 -- ASGI
+        if scope["path"] == "/slow":
+            inside.release()
+            await let.wait()
+        await hello(scope, receive, send)
+
+    with bind("127.0.0.1", 0) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        async with listening(app, listener), httpx.AsyncClient(base_url=url) as client:
+            waiting = [asyncio.create_task(client.get("/slow")) for _ in range(3)]
+            for _ in waiting:
+                await inside.acquire()
+            full = await client.get("/")
+            health = [await client.get(path) for path in ("/healthz", "/readyz")]
+            let.set()
+            answers = await asyncio.gather(*waiting)
+
+    assert (full.status_code, full.headers["retry-after"]) == (503, "1")
+    assert full.json()["type"] == "/problems/overloaded"
+    assert {answer.text for answer in health + answers} == {"hello"}
+
+
+async def test_more_than_there_is_room_for_health_are_hung_up_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    room_for(monkeypatch, 0)
+    half = b"POST /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n"
+    let = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 -- ASGI
+        await let.wait()
+        await hello(scope, receive, send)
+
+    with bind("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        async with listening(app, listener), AsyncExitStack() as stack:
+            busy = [
+                await stack.enter_async_context(visit(port, half)) for _ in range(8)
+            ]
+            last, _ = await stack.enter_async_context(visit(port))
+            assert await closed(last)
+            let.set()
+            for reader, _ in busy:
+                assert await reader.readuntil(b"hello")
+
+
+async def test_there_is_room_for_half_of_the_descriptors_that_are_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for soft, most in ((resource.RLIM_INFINITY, 4096), (10**9, 4096), (1, 4)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, soft=soft: (soft, soft))
+        room = Room()
+        assert room.is_for_all(most)
+        assert not room.is_for_all(most + 1)
+
+
+async def test_an_outage_of_descriptors_is_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    loop = asyncio.get_running_loop()
+    others: list[Any] = []
+    before = loop.get_exception_handler()
+    loop.set_exception_handler(lambda _, context: others.append(context))
+    said = {
+        "message": "socket.accept() out of system resource",
+        "exception": OSError(errno.EMFILE, "Too many open files"),
+    }
+    async with up() as port, visit(port) as (idle, _):
+        async with httpx.AsyncClient() as client:
+            await client.get(f"http://127.0.0.1:{port}/")
+            for _ in range(30):
+                loop.call_exception_handler(said)
+            loop.call_exception_handler({"message": "something else"})
+        assert await closed(idle)
+    loop.set_exception_handler(before)
+
+    (line,) = caplog.records
+    assert "Too many open files" in line.getMessage()
+    assert "ulimit -n" in line.getMessage()
+    assert others == [{"message": "something else"}]
 
 
 def test_a_port_in_use_is_told() -> None:

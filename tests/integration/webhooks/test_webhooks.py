@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from caxton_host.config import load
 from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.jsonpaths import JsonPath
 from caxton_host.core.redact import MASK, Redactor
 from caxton_host.core.terms import Terms
 from caxton_host.core.webhooks import SERVER, Webhook
-from caxton_host.errors import ToolError
+from caxton_host.errors import LeaseLost, ToolError
 from caxton_host.ports import ToolRequest
 from caxton_host.webhooks import WebhookTools
 
 from .conftest import Server
 
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "webhooks.md"
+FLAGS = re.MULTILINE | re.DOTALL
+
+SKY = '{"sky": {"now": "clear"}}'
 CANARY = "canary-4711-canary"
 AS_JSON = "Content-Type: application/json; charset=utf-8"
 
@@ -59,8 +68,17 @@ async def failure(webhook: Webhook, params: Mapping[str, JSON]) -> ToolError:
 
 @pytest.fixture
 def weather(server: Server) -> Server:
-    server.answers(b'{"sky": {"now": "clear"}}', AS_JSON)
+    server.answers(SKY.encode(), AS_JSON)
     return server
+
+
+def answer(*texts: str | JSON) -> JSON:
+    """Return the data of an answer: its texts, and what is structured, if it is."""
+    *said, last = texts
+    data: dict[str, JSON] = {"structuredContent": last}
+    if isinstance(last, str):
+        said, data = [*texts], {}
+    return {"content": [{"type": "text", "text": text} for text in said], **data}
 
 
 async def test_parameters_fill_the_address_and_the_rest_is_the_body(
@@ -74,7 +92,7 @@ async def test_parameters_fill_the_address_and_the_rest_is_the_body(
     assert head.startswith("POST /v1/New%20York?unit=C HTTP/1.1\r\n")
     assert json.loads(body) == {"days": 3, "detail": {"wind": True}}
     assert weather.sent_headers["content-type"] == "application/json"
-    assert done.data == {"status": 200, "body": {"sky": {"now": "clear"}}}
+    assert done.data == answer(SKY, json.loads(SKY))
     assert not done.is_error
     assert done.bytes == 25
     assert done.duration_us > 0
@@ -159,9 +177,9 @@ async def test_query_value_may_be_empty(weather: Server) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, ""),
+        ({}, SKY),
         ({"message_field": "sky.now"}, "clear"),
-        ({"message_field": "sky.later"}, ""),
+        ({"message_field": "sky.later"}, SKY),
         ({"message_template": "It is {sky.now}."}, "It is clear."),
     ],
 )
@@ -172,17 +190,42 @@ async def test_message_is_picked_out_of_the_body(
     assert done.message == message
 
 
+async def test_page_shows_the_answer_and_a_table_that_can_be_read(
+    server: Server, tmp_path: Path
+) -> None:
+    page = PAGE.read_text("utf-8")
+    written, shown = re.findall(r"^```(?:toml|json)\n(.*?)^```$", page, FLAGS)
+    file = tmp_path / "caxton.toml"
+    file.write_text(written)
+    found = load(file, environ={"FORECAST_TOKEN": CANARY}, cwd=tmp_path).webhooks
+    assert found["forecast"].concurrency == 8
+
+    data = json.loads(shown)
+    server.answers(data["content"][0]["text"].encode(), AS_JSON)
+    done = await call(hook(server, message_field="summary"), {"city": "Oslo"})
+    assert (done.data, done.message) == (data, "dry")
+
+
 async def test_text_is_its_own_message(server: Server) -> None:
     server.answers("grüezi".encode(), "Content-Type: text/plain")
     done = await call(hook(server), {"city": "Seattle"})
     assert done.message == "grüezi"
-    assert done.data == {"status": 200, "body": "grüezi"}
+    assert done.data == answer("grüezi")
+
+
+@pytest.mark.parametrize("body", ["[1, 2]", "7", "null"])
+async def test_json_that_is_no_object_is_wrapped_as_mcp_has_it(
+    server: Server, body: str
+) -> None:
+    server.answers(body.encode(), AS_JSON)
+    done = await call(hook(server), {"city": "Seattle"})
+    assert done.data == answer(body, {"result": json.loads(body)})
 
 
 async def test_nothing_is_a_result_too(server: Server) -> None:
     server.says(b"HTTP/1.1 204 No Content\r\n\r\n")
     done = await call(hook(server), {"city": "Seattle"})
-    assert (done.data, done.message) == ({"status": 204, "body": None}, "")
+    assert (done.data, done.message) == (answer("HTTP 204"), "HTTP 204")
 
 
 @pytest.mark.parametrize("status", ["404 Not Found", "503 Service Unavailable"])
@@ -192,8 +235,15 @@ async def test_status_of_an_error_is_an_error_of_the_tool(
     server.answers(b"no such city", status=status)
     done = await call(hook(server), {"city": "Nowhere"})
     assert done.is_error
-    assert done.message == f"HTTP {status[:3]}: no such city"
-    assert done.data == {"status": int(status[:3]), "body": "no such city"}
+    assert done.message == f"HTTP {status[:3]}\nno such city"
+    assert done.data == answer(f"HTTP {status[:3]}", "no such city")
+
+
+async def test_error_in_json_has_its_status_and_its_data(server: Server) -> None:
+    server.answers(SKY.encode(), AS_JSON, status="404 Not Found")
+    done = await call(hook(server, message_field="sky.now"), {"city": "Nowhere"})
+    assert (done.is_error, done.message) == (True, "clear")
+    assert done.data == answer("HTTP 404", SKY, json.loads(SKY))
 
 
 async def test_secret_in_an_answer_is_masked(server: Server) -> None:
@@ -243,8 +293,11 @@ async def test_call_may_be_less_patient_than_its_webhook(server: Server) -> None
     assert (caught.value.kind, caught.value.sent) == ("timeout", "unknown")
 
 
+CLEAN = f'{{"user": {{"name": "Ada", "email": "{MASK}"}}}}'
+
+
 @pytest.mark.parametrize(
-    ("field", "message"), [("user.name", "Ada"), ("user.email", MASK), (None, "")]
+    ("field", "message"), [("user.name", "Ada"), ("user.email", MASK), (None, CLEAN)]
 )
 async def test_message_is_made_of_what_a_rule_leaves(
     server: Server, field: str | None, message: str
@@ -253,17 +306,118 @@ async def test_message_is_made_of_what_a_rule_leaves(
     done = await call(hook(server, message_field=field), {"city": "Seattle"})
     terms = Terms(redact=(JsonPath.parse("$.user.email"),))
 
-    clean = terms.conceal(done, SERVER)
+    clean = terms.conceal(done)
 
-    body: JSON = {"user": {"name": "Ada", "email": MASK}}
-    assert (clean.message, clean.data) == (message, {"status": 200, "body": body})
+    assert (clean.message, clean.data) == (message, answer(CLEAN, json.loads(CLEAN)))
 
 
 async def test_why_nothing_was_sent_is_told_under_any_rule(server: Server) -> None:
     done = await call(hook(server), {})
     terms = Terms(redact=(JsonPath.parse("$..city"),))
 
-    assert terms.conceal(done, SERVER) == done
+    assert terms.conceal(done) == done
+
+
+# -- calls at a time -------------------------------------------------------------
+
+
+class Door:
+    """Holds every answer of a server back until it is opened."""
+
+    def __init__(self, server: Server) -> None:
+        self._open = asyncio.Event()
+        server.answers(b"{}", AS_JSON)
+        answer = server.script
+        assert answer is not None
+
+        async def later(writer: asyncio.StreamWriter) -> None:
+            await self._open.wait()
+            await answer(writer)
+
+        server.script = later
+
+    def open(self) -> None:
+        self._open.set()
+
+
+async def until(server: Server, requests: int) -> None:
+    async with asyncio.timeout(10):
+        while len(server.requests) < requests:  # noqa: ASYNC110 -- of another task
+            await asyncio.sleep(0.01)
+
+
+async def test_call_that_waits_for_its_turn_is_not_late(server: Server) -> None:
+    door = Door(server)
+    one = hook(server, concurrency=1)
+    second = replace(request({"city": "Oslo"}), timeout=0.2)
+    async with WebhookTools({"weather": one}) as tools, asyncio.TaskGroup() as group:
+        group.create_task(tools.call_tool(request({"city": "Seattle"})))
+        await until(server, 1)
+        waiting = group.create_task(tools.call_tool(second))
+        await asyncio.sleep(0.4)
+        sent, done = len(server.requests), waiting.done()
+        door.open()
+    assert (sent, done) == (1, False)
+    assert not waiting.result().is_error
+
+
+async def test_no_call_waits_for_a_connection_within_its_timeout(
+    server: Server,
+) -> None:
+    door = Door(server)
+    hooks = {
+        name: hook(server, name=name, concurrency=number)
+        for name, number in (("weather", 40), ("other", 3))
+    }
+    async with WebhookTools(hooks) as tools, asyncio.TaskGroup() as group:
+        for name in (*["weather"] * 41, *["other"] * 4):
+            asked = request({"city": "Seattle"}, tool=name)
+            group.create_task(tools.call_tool(asked))
+        await until(server, 43)
+        door.open()
+    assert len(server.requests) == 45
+
+
+async def test_call_says_whether_it_waits_for_its_turn(server: Server) -> None:
+    turns: list[str] = []
+
+    @contextmanager
+    def queued() -> Generator[None]:
+        turns.append("waits")
+        yield
+        turns.append("goes")
+
+    door = Door(server)
+    asked = replace(request({"city": "Seattle"}), queued=queued)
+    async with WebhookTools({"weather": hook(server, concurrency=1)}) as tools:
+        first = asyncio.create_task(tools.call_tool(asked))
+        await until(server, 1)
+        second = asyncio.create_task(tools.call_tool(asked))
+        await asyncio.sleep(0)
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        assert turns == ["waits", "goes", "waits"]
+        door.open()
+        await first
+        await tools.call_tool(asked)
+    assert turns[3:] == ["waits", "goes"]
+
+
+async def test_call_that_may_not_go_when_its_turn_comes_leaves_its_place(
+    weather: Server,
+) -> None:
+    @contextmanager
+    def queued() -> Generator[None]:
+        yield
+        raise LeaseLost("")
+
+    asked = request({"city": "Seattle"})
+    async with WebhookTools({"weather": hook(weather, concurrency=1)}) as tools:
+        with pytest.raises(LeaseLost):
+            await tools.call_tool(replace(asked, queued=queued))
+        assert weather.requests == []
+        await tools.call_tool(asked)
 
 
 async def test_private_host_needs_the_word_of_the_operator(weather: Server) -> None:
@@ -323,6 +477,15 @@ async def test_changed_webhook_is_not_called(weather: Server) -> None:
     (offer,) = (await tools.offered([SERVER])).offers
     done = await call(hook(weather), {"city": "Seattle"}, pin=offer.definition_sha256)
     assert not done.is_error
+
+
+async def test_webhook_may_give_agents_its_message_alone(weather: Server) -> None:
+    one = hook(weather, reply="message", message_field="gone")
+    tools = WebhookTools({"weather": one})
+    (offer,) = (await tools.offered([SERVER])).offers
+    assert offer.reply == "message"
+    done = await call(one, {"city": "Seattle"})
+    assert done.message == "weather returned 1 field"
 
 
 async def test_own_name_of_a_webhook(server: Server) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 
 import pytest
@@ -170,3 +171,10 @@ def test_a_language_that_nothing_builds_is_refused(agent: Path) -> None:
     with pytest.raises(UsageError, match="'cobol'") as caught:
         build_agent(agent, lang="cobol")
     assert "rust" in caught.value.fix
+
+
+def test_the_page_about_languages_has_each_that_can_be_built() -> None:
+    page = Path(__file__).parents[3] / "docs" / "how-to" / "languages.md"
+    rows = re.findall(r"^\| `(\w+)` \|", page.read_text("utf-8"), re.MULTILINE)
+
+    assert sorted(rows) == sorted(languages())

@@ -32,6 +32,7 @@ from caxton_host.core.events import (
     RunSuspended,
     ToolInvoked,
     ToolProgress,
+    ToolRetried,
 )
 from caxton_host.core.payloads import settled
 from caxton_host.core.redact import Redactor
@@ -61,6 +62,10 @@ def recorded(*events: Event | None) -> list[Recorded]:
         )
         for seq, event in enumerate(events, 1)
     ]
+
+
+def retried(number: int, attempt: int) -> ToolRetried:
+    return ToolRetried(call=number, attempt=attempt, reason="transport")
 
 
 def invoked(number: int, params: dict[str, object] | None) -> ToolInvoked:
@@ -249,7 +254,7 @@ def test_a_run_that_is_not_over_has_no_failure_to_tell(
     history = recorded(invoked(1, {}))
     run = summarise("0198", history)
     report(run, history, configured=True, servers=[])
-    failure(run)
+    failure(run, history)
     err = capsys.readouterr().err
     assert "running in 0 ms: 1 call, 0 denied, 0 failed, 1 event\n" in err
     assert "Error" not in err
@@ -261,6 +266,7 @@ def test_signals_that_are_ignored_stay_ignored(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(signal, "getsignal", found.get)
     monkeypatch.setattr(signal, "signal", lambda number, _: handled.append(number))
     monkeypatch.setattr(cli, "execute", lambda _: 3)
+    monkeypatch.setattr("sys.unraisablehook", sys.unraisablehook)
     monkeypatch.setattr("gc.set_threshold", lambda *_: None)
     monkeypatch.setattr("gc.freeze", lambda: None)
     monkeypatch.setattr("logging.Logger.addHandler", lambda *_: None)

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import io
 import json
 import logging
 import threading
+import time
 
 import pytest
 from hypothesis import given
@@ -145,18 +147,8 @@ def test_a_warning_of_the_package_is_a_line(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().err == "warning: the server demo\\x1b[2J is down\n"
 
 
-class _Terminal:
-    """A stderr that says it is a terminal, and keeps what is written."""
-
-    def __init__(self) -> None:
-        self.written = ""
-
-    def write(self, text: str) -> int:
-        self.written += text
-        return len(text)
-
-    def flush(self) -> None:
-        """Do nothing."""
+class _Terminal(io.StringIO):
+    """A stderr that says it is a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -170,16 +162,31 @@ def test_what_takes_long_is_shown_once_it_does(
     monkeypatch.setattr("sys.stderr", stderr)
     with patience("the quick one"):
         before = threading.active_count()
-    assert stderr.written == ""
+    assert stderr.getvalue() == ""
     assert threading.active_count() < before
 
     monkeypatch.setattr(screen, "PATIENCE", 0.01)
     with patience("the [slow] one"):
         for _ in range(1000):
-            if "the [slow] one" in stderr.written:
+            if "the [slow] one" in stderr.getvalue():
                 break
             threading.Event().wait(0.01)
-    assert "the [slow] one" in stderr.written
+    assert "the [slow] one" in stderr.getvalue()
+
+
+def test_a_part_is_shown_in_its_place_and_told_where_no_terminal_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(screen, "PATIENCE", 0.01)
+    for seen in (_Terminal(), io.StringIO()):
+        monkeypatch.setattr("sys.stderr", seen)
+        with patience("the whole") as doing, doing.part("the part"):
+            until = time.monotonic() + 10
+            while "the part" not in seen.getvalue() and time.monotonic() < until:
+                threading.Event().wait(0.01)
+        assert "the part" in seen.getvalue()
+    assert seen.getvalue() == "the part\n"
 
 
 def test_nothing_is_shown_where_nobody_looks(

@@ -9,6 +9,7 @@ from caxton_host.core.events import (
     Recorded,
     ServerConnected,
     ServerDisabled,
+    ServerFailed,
     ServerLost,
     ServerRestarted,
     ToolCompleted,
@@ -76,6 +77,7 @@ def test_what_was_recorded_last_is_what_is_shown() -> None:
         "live": False,
         "as_of": 1,
         "state": "connected",
+        "problem": None,
         "protocol": "2025-06-18",
         "latency_ms": None,
         "restarts": 0,
@@ -84,7 +86,11 @@ def test_what_was_recorded_last_is_what_is_shown() -> None:
     }
     lost = ServerLost(server="crm", reason="x")
     again = ServerRestarted(server="crm", attempt=1)
-    assert of(UP, lost).state == "lost"
+    failed = ServerFailed(server="crm", reason="there is no such program")
+    assert (of(failed).host, of(failed).state) == ("host/2", "failed")
+    assert of(failed).problem == "there is no such program"
+    assert of(failed, UP).problem is None
+    assert (of(UP, lost).state, of(UP, lost).problem) == ("lost", "x")
     back = of(UP, lost, again, UP, ToolsChanged(server="crm"))
     assert (back.state, back.restarts, back.generation) == ("connected", 1, 2)
     given_up = of(UP, lost, again, ServerDisabled(server="crm", reason="x"))

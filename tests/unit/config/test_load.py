@@ -593,7 +593,8 @@ def test_webhook_is_read(folder: Folder) -> None:
         "url = 'https://api.example.com/{city}?days={days}'\n"
         "description = 'The weather'\neffect = 'read'\nexpose_as = 'forecast'\n"
         "timeout = '3s'\nmax_result = '1KB'\nallow_private = true\n"
-        "message_field = 'text'\nheaders = { Accept = 'application/json' }\n"
+        "message_field = 'text'\nconcurrency = 1000\n"
+        "headers = { Accept = 'application/json' }\n"
         "[webhooks.note]\nurl = 'https://api.example.com/notes'\n"
         "params.properties.text = { type = 'string', maxLength = 10 }\n"
     )
@@ -605,12 +606,41 @@ def test_webhook_is_read(folder: Folder) -> None:
         "required": ["city", "days"],
     }
     assert (forecast.timeout, forecast.max_result) == (3.0, 1000)
+    assert (forecast.concurrency, note.concurrency) == (1000, 16)
     assert (forecast.effect, forecast.allow_private) == ("read", True)
     assert (note.method, note.body, note.name) == ("POST", "json", "note")
     assert note.params == {
         "type": "object",
         "properties": {"text": {"type": "string", "maxLength": 10}},
     }
+
+
+def test_word_of_the_operator_is_found_for_webhooks_and_servers(
+    folder: Folder,
+) -> None:
+    config = folder.load(
+        "[webhooks.w]\nurl = 'https://h/'\nmessage_field = 'a.b'\n"
+        "[servers.crm]\ncommand = 'x'\n"
+        "[servers.crm.tools.look]\nmessage_template = '{a}'\n"
+    )
+    assert config.options("webhook", "w").message_field == "a.b"
+    assert config.options("crm", "look").message_template == "{a}"
+    assert config.options("crm", "other").message_template is None
+    assert config.options("webhook", "other") == ToolOptions()
+    assert config.options("", "") == ToolOptions()
+
+
+def test_answers_of_a_tool_that_reads_may_be_kept(folder: Folder) -> None:
+    config = folder.load(
+        "[webhooks.w]\nurl = 'https://h/'\neffect = 'read'\ncache = { ttl = '5s' }\n"
+        "[servers.crm]\nurl = 'https://h/'\nheaders = { X = '1' }\n"
+        "[servers.crm.tools.look]\neffect = 'read'\ncache.ttl = '1m'\n"
+        "[servers.run]\nurl = 'https://h/'\nheaders = { X = '${context.x}' }\n"
+        "[servers.run.tools.look]\neffect = 'read'\n"
+    )
+    assert config.webhooks["w"].cache == 5.0
+    assert config.options("crm", "look").cache == 60.0
+    assert config.options("run", "look").cache is None
 
 
 def test_rule_that_speaks_of_no_server_is_warned_of(folder: Folder) -> None:
@@ -716,3 +746,25 @@ def test_conditions_of_a_rule_are_read(folder: Folder) -> None:
     assert (rule.expires, rule.max_params) == (1_000_000, 16384)
     assert (rule.timeout, rule.max_result) == (0.5, 1024)
     assert [path.text for path in rule.redact_result] == ["$.user.email", "$..secret"]
+
+
+OFF = "[mcp]\nenabled = false\n"
+
+
+def test_one_switch_turns_every_tool_server_off(folder: Folder) -> None:
+    folder.write('{"mcpServers": {"b": {"command": "${UNSET}"}}}', "theirs.json")
+    config = folder.load(
+        "import = ['theirs.json']\n" + OFF + "[servers.a]\nurl = '${env:UNSET}'\n"
+        "[webhooks.w]\nurl = 'https://h/'\n"
+        "[[agents.x.allow]]\ntools = ['a/b', 'webhook/w']\n"
+    )
+
+    assert (config.mcp, [*config.servers], [*config.webhooks]) == (False, [], ["w"])
+    assert config.warnings == ("caxton.toml: mcp.enabled: no tool server is used",)
+    assert describe(config)["mcp"] == {"enabled": False}
+
+
+@pytest.mark.parametrize("said", ["", "[mcp]\n", "[mcp]\nenabled = true\n"])
+def test_tool_servers_are_on_if_nothing_else_is_said(folder: Folder, said: str) -> None:
+    config = folder.load(said + "[servers.a]\ncommand = 'x'\n")
+    assert (config.mcp, [*config.servers]) == (True, ["a"])

@@ -11,7 +11,7 @@ from caxton_host.config import SETTINGS, oauth, servers
 
 from .keys import listing
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "servers.md"
+PAGES = Path(__file__).resolve().parents[3] / "docs" / "reference"
 
 #: Tables within a table.
 NESTED = {
@@ -20,6 +20,7 @@ NESTED = {
     "restart": "_RESTART",
     "breaker": "_BREAKER",
     "retry": "_RETRY",
+    "cache": "_CACHE",
 }
 
 
@@ -33,8 +34,9 @@ def keys(name: str) -> Iterator[str]:
             yield from (f"{key}.{one}" for one in keys(inner))
 
 
-def documented(heading: str) -> set[str]:
-    section = PAGE.read_text("utf-8").partition(f"\n## {heading}\n")[2]
+def documented(heading: str, page: str = "servers.md") -> set[str]:
+    text = (PAGES / page).read_text("utf-8")
+    section = text.partition(f"\n## {heading}\n")[2]
     lines = section.partition("\n## ")[0].splitlines()
     first = [line.split("|")[1] for line in lines if line.startswith("| `")]
     return {key for cell in first for key in re.findall(r"`([^`]+)`", cell)}
@@ -50,7 +52,11 @@ def test_every_key_of_a_tool_stands_on_the_page() -> None:
     assert found == {*keys("_TOOL")}
 
 
-CONFIGURATION = PAGE.with_name("configuration.md")
+def test_every_key_of_a_webhook_stands_on_its_page() -> None:
+    assert documented("Keys", "webhooks.md") == {*keys("_WEBHOOK")}
+
+
+CONFIGURATION = PAGES / "configuration.md"
 
 
 def test_the_page_of_the_configuration_lists_every_key() -> None:

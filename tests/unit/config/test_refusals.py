@@ -236,6 +236,52 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
         ("[webhooks.w]\nurl = 'https://h/{a b}'", "webhooks.w.url", "brace", "%7B"),
         ("[webhooks.w]\nurl = 'https://h/#{p}'", "webhooks.w.url", "no address", ""),
         (HOOK + "method = 'get'", "webhooks.w.method", "none of the known", '"GET"'),
+        *(
+            (text, key, "reserved for the host", "another name")
+            for text, key in (
+                (
+                    SERVER + "tools.x.expose_as = 'caxton__x'",
+                    "servers.a.tools.x.expose_as",
+                ),
+                (HOOK + "expose_as = 'Caxton__x'", "webhooks.w.expose_as"),
+                (
+                    "[agents.a]\nnames = { caxton__x = 'a/b' }",
+                    "agents.a.names.caxton__x",
+                ),
+                (
+                    "[agents.a]\nexpose = { mcp = true, name = 'caxton__x' }",
+                    "agents.a.expose.name",
+                ),
+            )
+        ),
+        *(
+            (
+                text.replace("}", f"{effect} }}"),
+                key,
+                "only for a tool that reads",
+                '"read"',
+            )
+            for effect in ("", ", effect = 'idempotent'")
+            for text, key in (
+                (
+                    SERVER + "tools.x = { cache.ttl = '1s'}",
+                    "servers.a.tools.x.cache",
+                ),
+            )
+        ),
+        (HOOK + "cache.ttl = '1s'", "webhooks.w.cache", "that reads", '"read"'),
+        (HOOK + "reply = 'none'", "webhooks.w.reply", "none of the known", '"message"'),
+        (HOOK + "cache = {}", "webhooks.w.cache", "needs a ttl", '"60s"'),
+        (HOOK + "cache.ttl = 5", "webhooks.w.cache.ttl", "a duration", '"10s"'),
+        (
+            WEB + "headers = { X = '${context.who}' }\n"
+            "tools.x = { effect = 'read', cache.ttl = '1s' }",
+            "servers.a.tools.x.cache",
+            "headers of the server refer to the context",
+            "remove",
+        ),
+        (HOOK + "concurrency = 0", "webhooks.w.concurrency", "1 to 1000", "16"),
+        (HOOK + "concurrency = 1001", "webhooks.w.concurrency", "1 to 1000", "16"),
         (HOOK + "body = 'xml'", "webhooks.w.body", "none of the known", '"json"'),
         (HOOK + "params = 'x'", "webhooks.w.params", "no JSON Schema", "object"),
         (HOOK + "params.type = 'array'", "webhooks.w.params", "no JSON", "object"),

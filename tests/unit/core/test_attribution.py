@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from caxton_host.core.attribution import Calls, Line, Wanted, call_of
+from dataclasses import replace
+
+import pytest
+
+from caxton_host.core.attribution import Calls, Line, Wanted, call_of, event_of_call
 from caxton_host.core.calls import JSON
 from caxton_host.core.events import (
     ApprovalRequested,
@@ -13,6 +17,7 @@ from caxton_host.core.events import (
     ToolInvoked,
     ToolRetried,
 )
+from caxton_host.errors import UsageError
 
 ANN: dict[str, JSON] = {"kind": "local", "id": "ann", "authenticated": False}
 BOB: dict[str, JSON] = {"kind": "token", "id": "bob", "authenticated": True}
@@ -162,3 +167,11 @@ def test_actor_is_who_started_the_run_or_caused_the_event() -> None:
 def test_until_is_the_first_moment_that_is_not_wanted() -> None:
     assert Wanted(until=6).takes(line(invoked(), at=5))
     assert not Wanted(until=5).takes(line(invoked(), at=5))
+
+
+def test_a_call_is_at_the_event_that_says_what_it_is() -> None:
+    history = [replace(recorded(invoked(n)), seq=2 * n) for n in (1, 2)]
+
+    assert event_of_call(history, 2) == 4
+    with pytest.raises(UsageError, match="no call 4 in this run, which has 2"):
+        event_of_call(history, 4)

@@ -100,21 +100,50 @@ def test_an_erased_payload_leaves_the_chain_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "bad"), [({"run/a": 3}, None), ({"run/a": 1}, 2), ({}, 1)]
+    ("gone", "known", "bad"),
+    [
+        ([1, 2, 3], {"run/a": 3}, None),
+        ([1, 2, 3], {"run/a": 9}, None),
+        ([1, 2], {"run/a": 2}, None),
+        ([1, 2, 3], {"run/a": 1}, (2, "missing")),
+        ([2, 3], {}, (2, "missing")),
+        ([1, 2], {"run/a": 3}, (3, "is there")),
+        ([1, 3], {"run/a": 3}, (2, "is there")),
+        ([2, 3], {"run/a": 3}, (1, "is there")),
+    ],
 )
-def test_what_is_missing_needs_an_erasure(
-    known: dict[str, int], bad: int | None
+def test_an_erasure_takes_every_payload_it_names_and_no_other(
+    gone: list[int], known: dict[str, int], bad: tuple[int, str] | None
 ) -> None:
-    first, *others = stream("run/a", 3)
-    rows = [first, *((*row[:9], None, None) for row in others)]
-    if bad == 1:
-        rows[0] = (*first[:9], None, None)
+    rows = [
+        (*row[:9], None, None) if row[1] in gone else row for row in stream("run/a", 3)
+    ]
     chains = checked(*rows, erasable=True)
 
     chains.excuse(known)
+    chains.refuse_restored(known)
 
-    assert [fault.seq for fault in chains.faults] == ([bad] if bad else [])
-    assert chains.missing == (0 if bad else 2)
+    assert [fault.seq for fault in chains.faults] == ([bad[0]] if bad else [])
+    assert all(bad and bad[1] in fault.message for fault in chains.faults)
+    assert chains.missing == (0 if bad else len(gone))
+
+
+def test_a_stream_that_is_bad_is_not_reported_again_for_its_payloads() -> None:
+    first, second, third = stream("run/a", 3)
+    chains = checked((*first[:9], None, None), third, second, erasable=True)
+
+    chains.excuse({})
+    chains.refuse_restored(["run/a", "run/none"])
+
+    assert [fault.kind for fault in chains.faults] == ["missing"]
+
+
+def test_no_payload_is_there_of_a_stream_that_was_erased_before() -> None:
+    chains = checked(*stream("run/a", 2), *stream("run/b", 2), erasable=True)
+
+    chains.refuse_restored(["run/a"])
+
+    assert [(fault.stream, fault.seq) for fault in chains.faults] == [("run/a", 1)]
 
 
 def test_nothing_is_intact_without_a_pinned_key() -> None:

@@ -14,9 +14,11 @@ from caxton_host.core.catalogue import (
     catalogue_for,
     listing,
     pinned,
+    reaching,
     routes_from_payload,
 )
 from caxton_host.core.grants import Grant
+from caxton_host.core.names import exposed_name
 from caxton_host.core.servers import ToolOptions
 from caxton_host.errors import ConfigError
 from caxton_host.testing import offer
@@ -122,7 +124,9 @@ def test_routes_are_read_back_as_they_were_recorded() -> None:
         ALL,
         OWN,
         [
-            replace(WEATHER, retry=Retry(attempts=4), over_limit="cut"),
+            replace(
+                WEATHER, retry=Retry(attempts=4), over_limit="cut", reply="message"
+            ),
             replace(ECHO, effect="keyed"),
         ],
     )
@@ -138,6 +142,18 @@ def test_run_that_goes_on_sends_a_call_no_more_often_than_both_allow() -> None:
         payload = catalogue_for(ALL, {}, [recorded]).to_payload()
         [route] = pinned(payload, Offered(offers=(now,))).values()
         assert route.retry == Retry()
+
+
+def test_run_that_goes_on_is_shown_no_more_of_an_answer_than_both_allow() -> None:
+    whole, terse = ECHO, replace(ECHO, reply="message")
+    for recorded, now in [(whole, terse), (terse, whole)]:
+        payload = catalogue_for(ALL, {}, [recorded]).to_payload()
+        [route] = pinned(payload, Offered(offers=(now,))).values()
+        assert route.reply == "message"
+    said = {("demo", "echo"): ToolOptions(reply="message")}
+    payload = catalogue_for(ALL, {}, [whole]).to_payload()
+    [route] = pinned(payload, Offered(options=said)).values()
+    assert route.reply == "message"
 
 
 def test_listing_shows_what_is_visible_and_nothing_else() -> None:
@@ -205,3 +221,52 @@ def test_operators_word_about_a_tool_holds_while_its_server_is_down() -> None:
         ),
     }
     assert catalogue.visible == {}
+
+
+# -- what nobody could list ----------------------------------------------------
+
+
+def gone(**said: ToolOptions) -> Offered:
+    """A server that is down, and what the operator says of its tools."""
+    return Offered(
+        servers={"gone": {"protocol": None, "problem": "no such program"}},
+        options={
+            ("demo", "x"): ToolOptions(expose_as="other"),
+            **{("gone", tool): options for tool, options in said.items()},
+        },
+        accepted={("gone", "a.b"): "ab"},
+    )
+
+
+def test_a_name_of_a_server_that_could_not_list_its_tools_leads_to_that_tool() -> None:
+    offered = gone(x=ToolOptions(effect="read"), y=ToolOptions(expose_as="why"))
+    known = {"mcp__gone__z": route("z")}
+
+    routes = reaching(known, offered.unlisted, offered)
+
+    x, w = routes["mcp__gone__x"], routes["mcp__gone__w"]
+    assert (x.server, x.tool, x.effect, x.guessed) == ("gone", "x", "read", False)
+    assert (w.server, w.tool, w.effect, w.guessed) == ("gone", "w", "unsafe", True)
+    assert routes["why"].tool == "y"  # as the operator calls it, and no otherwise
+    assert "mcp__gone__y" not in routes
+    dotted = routes[exposed_name("gone", "a.b")]
+    assert (dotted.tool, dotted.definition_sha256) == ("a.b", "ab")  # law 9
+    assert routes["mcp__gone__z"] == route("z")  # the catalogue comes first
+    assert dict(routes) == known
+    assert len(routes) == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["mcp__demo__x", "mcp__gone__", "mcp__gone__a/b", "other"]
+)
+def test_any_other_name_leads_nowhere(name: str) -> None:
+    assert reaching({}, ["gone"], gone()).get(name) is None
+    assert reaching({}, [], Offered()) == {}
+
+
+def test_a_name_that_could_mean_two_tools_leads_nowhere() -> None:
+    plain = exposed_name("go.ne", "x")
+    assert reaching({}, ["go.ne"], Offered())[plain].tool == "x"
+    assert plain not in reaching({}, ["go.ne", "go_ne"], Offered())
+    twice = gone(x=ToolOptions(expose_as="one"), y=ToolOptions(expose_as="one"))
+    assert "one" not in reaching({}, ["gone"], twice)

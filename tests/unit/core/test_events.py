@@ -79,6 +79,7 @@ def test_every_event_of_the_design_is_there() -> None:
         "ToolDenied",
         "ToolFailed",
         "ToolProgress",
+        "LogRestored",
         "LogWritten",
         "ApprovalRequested",
         "ApprovalDecided",
@@ -91,6 +92,7 @@ def test_every_event_of_the_design_is_there() -> None:
         "HostStarted",
         "ConfigLoaded",
         "ServerConnected",
+        "ServerFailed",
         "ServerLost",
         "ServerRestarted",
         "ServerDisabled",
@@ -115,7 +117,7 @@ def test_every_event_of_the_design_is_there() -> None:
             RunStarted,
             """agent actor module_sha256 abi entry input context limits seed grants
             grants_sha256 catalogue servers host engine parent forked_from
-                resources""",
+                resources unlisted""",
         ),
         (
             ToolInvoked,
@@ -124,7 +126,8 @@ def test_every_event_of_the_design_is_there() -> None:
         ),
         (
             ToolCompleted,
-            "call is_error message data blobs duration_us attempts bytes cut",
+            """call is_error message data blobs duration_us attempts bytes cut cached
+            withheld""",
         ),
         (LogWritten, "n level text"),
     ],

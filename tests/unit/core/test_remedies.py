@@ -12,7 +12,7 @@ from caxton_host.core.decisions import Attempt, Considered, Refusal, Tally
 from caxton_host.core.grants import Grant, Rule
 from caxton_host.core.judging import Explanation, explain
 from caxton_host.core.patterns import Pattern
-from caxton_host.core.remedies import remedy
+from caxton_host.core.remedies import remedy, unoffered
 
 ECHO = Attempt(route=Route(server="demo", tool="echo"), size=20, now=2_000_000)
 RULE = Rule(id="allow[1]", tools=(Pattern.parse("demo/echo"),), source="caxton.toml:9")
@@ -161,3 +161,13 @@ def test_refusal_that_no_line_lifts_is_told_in_its_own_words() -> None:
     assert remedy("weather", explained, Tally()) == (
         "# in allow[1] (caxton.toml:9):\n# ask somebody"
     )
+
+
+def test_a_tool_that_is_granted_and_not_offered_needs_no_other_grant() -> None:
+    grant = Grant(allow=(Rule(id="allow[1]", tools=(Pattern.parse("demo/*"),)),))
+    hint = unoffered("mcp__demo__echo", ["demo"], grant)
+    assert hint is not None
+    assert "demo/echo is granted, but demo did not offer it" in hint
+    assert "caxton server tools demo" in hint
+    assert unoffered("mcp__demo__echo", ["demo"], Grant()) is None
+    assert unoffered("echo", ["demo"], grant) is None

@@ -8,6 +8,7 @@ import pytest
 
 from caxton_host.core.calls import JSON
 from caxton_host.core.events import (
+    ApprovalRequested,
     Event,
     Recorded,
     RunCancelled,
@@ -21,7 +22,7 @@ from caxton_host.core.events import (
     ToolFailed,
     ToolInvoked,
 )
-from caxton_host.core.summary import summarise
+from caxton_host.core.summary import call_list, summarise
 
 ACTOR: dict[str, JSON] = {"kind": "local", "id": "ann", "authenticated": False}
 STARTED = RunStarted(
@@ -101,8 +102,31 @@ def test_run_in_progress_counts_its_calls_by_how_they_ended() -> None:
         "denied": 1,
         "failed": 1,
         "in_doubt": 1,
+        "waits": 0,
     }
     assert (run.events, run.duration_ms, run.trace_id) == (10, 13.5, "t" * 32)
+
+
+def test_a_call_that_waits_for_an_approval_counts_once() -> None:
+    asked = ApprovalRequested(
+        call=1,
+        name="x",
+        server="demo",
+        tool="x",
+        params={},
+        params_sha256="",
+        rule="allow[1]",
+        fuel=0,
+        by=(),
+        until=None,
+    )
+    suspended = RunSuspended(reason="approval", call=1)
+
+    waiting = summarise("1", history(STARTED, asked, suspended, asked)).calls
+    made = summarise("1", history(STARTED, asked, suspended, invoked(1))).calls
+
+    assert (waiting["total"], waiting["waits"], waiting["in_doubt"]) == (1, 1, 0)
+    assert (made["total"], made["waits"], made["in_doubt"]) == (1, 0, 1)
 
 
 @pytest.mark.parametrize(
@@ -169,6 +193,7 @@ def test_document_has_the_keys_that_were_promised() -> None:
         "erased",
         "trace_id",
         "forked_from",
+        "waits_for",
     }
 
 
@@ -176,3 +201,38 @@ def test_no_events_no_calls() -> None:
     run = summarise("1", [])
 
     assert (run.events, run.calls["total"], run.state) == (0, 0, "running")
+
+
+def test_each_call_of_a_run_is_listed_with_what_came_of_it() -> None:
+    asked = replace(invoked(2), server="demo", tool="echo", params={"n": 1})
+    answered = replace(completed(2), message="one", duration_us=7)
+    events = history(
+        STARTED,
+        completed(1),  # of a call that a fork inherited
+        asked,
+        answered,
+        invoked(3),
+        ToolDenied(call=3, code="denied", rule=None, message="no"),
+        invoked(4),
+    )
+
+    assert call_list(events) == [
+        document(2, 3, "ok", "one", tool="demo/echo", params={"n": 1}, duration_us=7),
+        document(3, 5, "denied", "no"),
+        document(4, 7, "in_doubt", None),
+    ]
+
+
+def document(
+    call: int, seq: int, outcome: str, message: str | None, **given: JSON
+) -> dict[str, JSON]:
+    said: dict[str, JSON] = {"call": call, "seq": seq, "name": "x"}
+    said |= {"outcome": outcome, "message": message}
+    return {
+        **said,
+        "tool": None,
+        "params": None,
+        "duration_us": None,
+        "cached": False,
+        **given,
+    }

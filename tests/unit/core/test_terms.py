@@ -37,8 +37,8 @@ def answer(options: ToolOptions | None = None, **result: JSON) -> Completed:
     return completed(result, "look_up", options or ToolOptions(), Redactor())
 
 
-def shown(done: Completed, *paths: str, server: str = "crm") -> Completed:
-    return terms(*(paths or ["$.user.email"])).conceal(done, server)
+def shown(done: Completed, *paths: str) -> Completed:
+    return terms(*(paths or ["$.user.email"])).conceal(done)
 
 
 # -- where it is taken out ---------------------------------------------------------
@@ -172,16 +172,6 @@ def test_message_that_cannot_be_made_again_is_masked() -> None:
 # -- other shapes ------------------------------------------------------------------
 
 
-def test_paths_speak_of_the_body_of_a_webhook() -> None:
-    done = Completed(data={"status": 200, "body": USER}, told=str)
-    html = Completed(data={"status": 500, "body": f"<p>{ADA}"}, told=str)
-    empty = Completed(data={"status": 204, "body": None})
-
-    assert shown(done, server="webhook").data == {"status": 200, "body": CLEAN}
-    assert shown(html, server="webhook").data == {"status": 500, "body": MASK}
-    assert shown(empty, server="webhook") == empty
-
-
 def test_blobs_are_not_kept() -> None:
     name: JSON = {"sha256": "00", "bytes": 3, "media_type": "image/png"}
     done = Completed(
@@ -216,16 +206,15 @@ def deep(levels: int) -> JSON:
 
 
 @pytest.mark.parametrize(
-    ("data", "server"),
+    "data",
     [
-        ({"content": [{"type": "text", "text": '{"a": 1, "b": "\\ud800"}'}]}, "crm"),
-        ({"content": [{"type": "text", "text": '{"a": 1, "b": 1e999}'}]}, "crm"),
-        ({"a": ADA}, "webhook"),
-        (deep(5000), "crm"),
+        {"content": [{"type": "text", "text": '{"a": 1, "b": "\\ud800"}'}]},
+        {"content": [{"type": "text", "text": '{"a": 1, "b": 1e999}'}]},
+        deep(5000),
     ],
 )
-def test_error_while_looking_masks_the_whole_answer(data: JSON, server: str) -> None:
-    done = shown(Completed(data=data, message=ADA), "$.a", "$..z", server=server)
+def test_error_while_looking_masks_the_whole_answer(data: JSON) -> None:
+    done = shown(Completed(data=data, message=ADA), "$.a", "$..z")
 
     assert (done.data, done.message) == (MASK, MASK)  # law 4: it fails closed
 
@@ -268,15 +257,12 @@ def test_what_is_hidden_once_is_hidden_and_no_more_the_next_time(
 @given(
     content=st.lists(st.dictionaries(st.text(max_size=4), JSON_VALUES), max_size=3),
     structured=JSON_VALUES,
-    server=st.sampled_from(["crm", "webhook"]),
 )
-def test_no_answer_makes_it_fail(
-    content: list[JSON], structured: JSON, server: str
-) -> None:
-    data: JSON = {"content": content, "structuredContent": structured, "body": content}
+def test_no_answer_makes_it_fail(content: list[JSON], structured: JSON) -> None:
+    data: JSON = {"content": content, "structuredContent": structured}
 
-    codec.encode(shown(Completed(data=data), "$..a", server=server).data)
-    codec.encode(shown(Completed(data=structured), "$..a", server=server).data)
+    codec.encode(shown(Completed(data=data), "$..a").data)
+    codec.encode(shown(Completed(data=structured), "$..a").data)
 
 
 # -- several rules -----------------------------------------------------------------
@@ -300,4 +286,4 @@ def test_of_several_rules_the_strictest_holds() -> None:
 def test_rule_without_a_place_changes_nothing() -> None:
     done = answer(content=[text(ADA)], structuredContent=USER)
 
-    assert Terms().conceal(done, "crm") is done
+    assert Terms().conceal(done) is done

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from caxton_host import codec
-from caxton_host.core.bundle import Earlier, Header, Part, Sealed, write_bundle
+from caxton_host.core.bundle import (
+    Earlier,
+    Erasure,
+    Header,
+    Part,
+    Sealed,
+    write_bundle,
+)
 from caxton_host.core.calls import JSON
 from caxton_host.core.chain import GENESIS, envelope, event_hash, payload_digest
 from caxton_host.core.checkpoint import Checkpoint, Note, Signature, key_id, origin_of
-from caxton_host.core.events import Event, LogWritten, RunCompleted
+from caxton_host.core.events import Event, LogWritten, RunCompleted, RunErased
 from caxton_host.core.payloads import from_payload, to_payload
 from caxton_host.core.tree import Frontier, consistency, prove
 from caxton_host.signing import Rotation
 
 from ..store.fakes import run_started
 
+ANN: dict[str, JSON] = {"kind": "local", "id": "ann", "authenticated": False}
 OLD, NEW, FORGER = (bytes([number]) * 32 for number in (1, 2, 3))
 
 
@@ -36,6 +45,7 @@ class Log:
 
     events: list[tuple[str, Sealed]] = field(default_factory=list)
     blobs: dict[str, bytes] = field(default_factory=dict)
+    erasures: dict[str, Sealed] = field(default_factory=dict)
 
     def of(self, stream: str) -> list[Sealed]:
         return [event for name, event in self.events if name == stream]
@@ -77,6 +87,35 @@ class Log:
         self.append(stream, done)
         return stream
 
+    def erase(self, stream: str, said: RunErased | None = None) -> None:
+        """Remove the payloads of a stream; *said* is what its erasure says."""
+        name, count = stream.removeprefix("run/"), len(self.of(stream))
+        event = RunErased(run=name, actor=ANN, reason="asked", events=count)
+        self.erasures[stream] = self.append("host/1", said or event)
+        self.remove(stream, range(1, count + 1))
+
+    def remove(self, stream: str, numbers: Container[int]) -> None:
+        """Remove payloads, as somebody could who writes the database."""
+        self.events = [
+            (
+                name,
+                replace(event, salt=None, payload=None)
+                if name == stream and event.seq in numbers
+                else event,
+            )
+            for name, event in self.events
+        ]
+
+    def _place(self, stream: str, event: Sealed) -> tuple[int, tuple[bytes, ...]]:
+        index = self.events.index((stream, event))
+        (proof,) = prove(self.hashes, [index])
+        return index, tuple(proof)
+
+    def _erasure(self, event: Sealed) -> Erasure:
+        index, proof = self._place("host/1", event)
+        previous = self.of("host/1")[event.seq - 2].hash
+        return Erasure(stream="host/1", previous=previous, index=index, proof=proof)
+
     @property
     def hashes(self) -> list[bytes]:
         return [event.hash for _, event in self.events]
@@ -99,12 +138,20 @@ class Log:
         for entry in streams:
             stream, count = entry if isinstance(entry, tuple) else (entry, None)
             own = self.of(stream)[:count]
-            index = self.events.index((stream, own[-1]))
-            (proof,) = prove(self.hashes, [index])
+            index, proof = self._place(stream, own[-1])
+            erased = None
+            if recorded := self.erasures.get(stream):
+                erased = self._erasure(recorded)
             parts.append(
-                Part(stream=stream, events=len(own), index=index, proof=tuple(proof))
+                Part(
+                    stream=stream,
+                    events=len(own),
+                    index=index,
+                    proof=proof,
+                    erased=erased,
+                )
             )
-            events += own
+            events += [*own, *([recorded] if recorded else [])]
         header = Header(
             run=parts[-1].stream.removeprefix("run/"),
             checkpoint=signed(self.checkpoint(), *by).text().encode(),
@@ -149,11 +196,6 @@ def vectors() -> Mapping[str, tuple[bytes, str]]:
     """Return bundles by name, and what a verifier that trusts `OLD` says of each."""
     log = small()
     run, fork = log.bundle("run/a"), log.bundle(("run/a", 2), ("run/b", 3), "run/c")
-    erased = small()
-    erased.events = [
-        (name, _without_payload(event) if event.seq > 1 else event)
-        for name, event in erased.events
-    ]
     again = small()
     again.events = [(n, e) for n, e in again.events if n != "run/b"]
     edited = _edited(small())
@@ -162,8 +204,9 @@ def vectors() -> Mapping[str, tuple[bytes, str]]:
         "run-of-two-keys": (log.bundle("run/a", by=(OLD, NEW)), "intact"),
         "run-since": (log.bundle("run/a", earlier=(1, 7, 8, 13, 14)), "intact"),
         "run-not-ended": (log.bundle(("run/a", 3)), "intact"),
-        "erased": (erased.bundle("run/a"), "intact"),
         "fork": (fork, "intact"),
+        **_erased(),
+        **_odd(run),
         "other-key": (log.bundle("run/a", by=(FORGER,)), "signer_unknown"),
         "rebuilt-by-other-key": (
             edited.bundle("run/a", by=(FORGER,)),
@@ -197,6 +240,67 @@ def vectors() -> Mapping[str, tuple[bytes, str]]:
     }
 
 
+def _erased() -> Mapping[str, tuple[bytes, str]]:
+    """Return bundles that lack payloads: only an erasure that is in the log may."""
+    whole, part, other, less, late = (small() for _ in range(5))
+    whole.erase("run/a")
+    part.erase("run/a")
+    other.erase("run/a", RunErased(run="c", actor=ANN, reason="asked", events=4))
+    less.erase("run/a", RunErased(run="a", actor=ANN, reason="asked", events=3))
+    late.append("run/a", LogWritten(n=3, level="info", text="after its end"))
+    late.erase("run/a", RunErased(run="a", actor=ANN, reason="asked", events=4))
+    erased = whole.bundle("run/a")
+    restored = small()
+    restored.erase("run/a")
+    restored.events[1:3] = small().events[1:3]
+    dropped = small()
+    dropped.remove("run/a", [3])
+    unsaid = small()
+    unsaid.remove("run/a", [1, 2, 3, 4])
+    fork = ("run/a", 2), ("run/b", 3), "run/c"
+    return {
+        "erased": (erased, "intact"),
+        "erased-parent": (whole.bundle(*fork), "intact"),
+        "erased-unknown-key": (whole.bundle("run/a", by=(FORGER,)), "signer_unknown"),
+        "erased-of-another": (other.bundle("run/a"), "broken"),
+        "erased-fewer": (less.bundle("run/a"), "broken"),
+        "erased-more": (late.bundle("run/a"), "broken"),
+        "erased-restored": (restored.bundle("run/a"), "broken"),
+        "erased-moved": (
+            erased.replace(b'"erased":{"index":14', b'"erased":{"index":13'),
+            "broken",
+        ),
+        "payload-dropped": (dropped.bundle("run/a"), "broken"),
+        "payloads-dropped": (unsaid.bundle("run/a"), "broken"),
+    }
+
+
+def _odd(run: bytes) -> Mapping[str, tuple[bytes, str]]:
+    """Return bundles whose values are of a type that only looks right."""
+    header, _, rest = run.partition(b"\n")
+    streams = json.loads(header)["streams"]
+
+    def with_(**changes: object) -> bytes:
+        value = {**json.loads(header), **changes}
+        text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+        return text.encode() + b"\n" + rest
+
+    proof = streams[0]["proof"]
+    return {
+        "seq-true": (_swap(run, b'"seq":1', b'"seq":true'), "broken"),
+        "seq-float": (_swap(run, b'"seq":1', b'"seq":1.0'), "broken"),
+        "blobs-true": (with_(blobs=True), "broken"),
+        "no-streams": (with_(streams=[]), "broken"),
+        "streams-map": (with_(streams={}), "broken"),
+        "earlier-map": (with_(earlier={}), "broken"),
+        "proof-map": (
+            with_(streams=[{**streams[0], "proof": dict.fromkeys(sorted(proof))}]),
+            "broken",
+        ),
+        "stream-twice": (with_(streams=streams * 2) + rest, "broken"),
+    }
+
+
 def _edited(log: Log) -> Log:
     """Change an event and compute all that follows again, as an operator could."""
     again = Log(blobs=log.blobs)
@@ -210,10 +314,6 @@ def _edited(log: Log) -> Log:
 
 def _event(type_: str, payload: dict[str, JSON]) -> Event:
     return from_payload(type_, 1, payload)
-
-
-def _without_payload(event: Sealed) -> Sealed:
-    return replace(event, salt=None, payload=None)
 
 
 def _grafted(log: Log, other: Log) -> bytes:

@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 
 from caxton_host.errors import ToolError
 from caxton_host.mcp.jsonrpc import Peer
-from caxton_host.mcp.wire import Answer
+from caxton_host.mcp.wire import Answer, Strays
 
 
 class Wire:
@@ -77,27 +77,69 @@ async def test_an_answer_that_is_neither_result_nor_error_breaks_the_protocol(
 
 
 @pytest.mark.parametrize("number", [2, 0, -1, None, True, 1.5, "x", [1], "9" * 500])
-async def test_an_answer_to_nothing_ends_the_connection(number: object) -> None:
+async def test_an_answer_to_nothing_is_dropped_and_fails_no_call(
+    number: object,
+) -> None:
     wire = Wire()
     call = await wire.ask()
     wire.answer(number)
-    with pytest.raises(ToolError, match="nothing that was asked") as caught:
-        await call
-    assert (caught.value.kind, caught.value.sent) == ("protocol", "unknown")
-    assert len(wire.ends) == 1
-
-
-async def test_a_second_answer_is_an_offence_only_while_another_call_waits() -> None:
-    wire = Wire()
-    call = await wire.ask()
+    wire.answer(number, error={"code": -32700, "message": "what?"})
     wire.answer(1)
+    assert (await call).result == {}
+    assert (wire.peer.strays.count, wire.ends) == (2, [])
+
+
+@pytest.mark.parametrize(
+    "number", [pytest.param(b"1", id="sent twice"), pytest.param(b"9", id="wrong id")]
+)
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(b'{"jsonrpc":"2.0","id":%b,"result":{}}', id="sound"),
+        pytest.param(b'{"jsonrpc":"2.0","id":"%b","result":{}}', id="as text"),
+        pytest.param(b'{"jsonrpc":"2.0","id":%b,"result":NaN}', id="refused"),
+        pytest.param(b'{"jsonrpc":"2.0","id":%b,"result":"' + b"x" * 3000 + b'"}'),
+        pytest.param(b'{"result":"' + b"x" * 3000 + b'","jsonrpc":"2.0","id":%b}'),
+        pytest.param(b'{"result":"' + b"x" * 3000 + b'","id":%b,"jsonrpc":"2.0"}'),
+        pytest.param(b'{"id":"%b","result":"' + b"x" * 3000 + b'"}'),
+    ],
+)
+async def test_an_answer_fails_no_call_but_the_one_that_it_belongs_to(
+    number: bytes, answer: bytes
+) -> None:
+    wire = Wire()
+    answered = await wire.ask()
+    wire.answer(1)
+    await answered
+    other = await wire.ask()
+    wire.peer.feed(answer.replace(b"%b", number) + b"\n")
+    wire.answer(2)
+    assert (await other).result == {}
+    assert (wire.peer.strays.count, wire.peer.junk, wire.ends) == (1, 0, [])
+
+
+async def test_too_many_answers_to_nothing_end_the_connection_once_no_call_waits(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    wire = Wire()
+    wire.peer.strays = Strays("crm")
+    call = await wire.ask()
+    for _ in range(1001):
+        wire.answer(7)
     wire.answer(1)
     await call
-    assert (wire.peer.junk, wire.ends) == (1, [])
-    other = await wire.ask()
-    wire.answer(1)
-    with pytest.raises(ToolError):
-        await other
+    assert wire.ends == []
+    wire.answer(7)
+    [end] = wire.ends
+    assert (end.kind, str(end)) == (
+        "protocol",
+        "the server answered 1002 requests that were not waiting",
+    )
+    # law 9: nor do they fill the log of the host
+    assert [record.getMessage().split()[-3] for record in caplog.records] == [
+        *("1", "10", "100", "1000")
+    ]
+    assert "crm" in caplog.text
 
 
 async def test_a_call_that_was_given_up_may_be_answered_late_once() -> None:
@@ -112,6 +154,18 @@ async def test_a_call_that_was_given_up_may_be_answered_late_once() -> None:
     assert (wire.peer.late, wire.ends) == (1, [])
     wire.answer(2)
     await other
+
+
+async def test_a_late_answer_that_is_too_large_fails_no_other_call() -> None:
+    wire = Wire()
+    late = await wire.ask(deadline=0)
+    with pytest.raises(ToolError):
+        await late
+    other = await wire.ask()
+    wire.peer.feed(b'{"jsonrpc":"2.0","id":1,"result":"' + b"x" * 3000 + b'"}\n')
+    wire.answer(2)
+    assert (await other).result == {}
+    assert (wire.peer.late, wire.ends) == (1, [])
 
 
 async def test_a_deadline_that_has_passed_is_a_timeout() -> None:
@@ -214,8 +268,7 @@ async def test_a_server_that_does_not_read_is_told_no_more_than_calls() -> None:
 async def test_an_over_long_notification_is_skipped() -> None:
     wire = Wire()
     wire.peer.feed(b'{"jsonrpc":"2.0","method":"' + b"x" * 3000 + b'"}\n')
-    wire.answer(1)
-    assert (wire.peer.junk, wire.ends) == (2, [])
+    assert (wire.peer.junk, wire.ends) == (1, [])
 
 
 async def test_the_session_of_the_sdk_asks_through_the_same_peer() -> None:

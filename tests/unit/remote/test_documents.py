@@ -7,6 +7,7 @@ from dataclasses import fields
 import pytest
 
 from caxton_host.core.calls import JSON
+from caxton_host.core.documents import event_document
 from caxton_host.core.events import EVENT_TYPES
 from caxton_host.core.payloads import to_payload
 from caxton_host.core.runs import ENDS
@@ -26,6 +27,9 @@ EVENT: dict[str, JSON] = {
     "payload": {"n": 1, "level": "info", "text": "hello"},
     "hash": "00ff",
 }
+
+
+WRONG: tuple[JSON, ...] = (None, [], {}, 1.5, "\x1b", True)
 
 
 async def test_an_event_is_what_it_was_when_it_was_sent() -> None:
@@ -49,8 +53,21 @@ def test_what_was_erased_has_no_event() -> None:
     assert recorded(EVENT | {"payload": None}).event is None
 
 
-@pytest.mark.parametrize("key", [*EVENT.keys() - {"payload", "trace_id", "span_id"}])
-@pytest.mark.parametrize("value", [None, [], {}, 1.5, "\x1b", True])
+def test_the_position_of_an_event_may_be_withheld() -> None:
+    one = recorded(EVENT | {"position": None})
+    assert one.position == 0
+    assert event_document(one)["position"] is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (key, value)
+        for key in sorted(EVENT.keys() - {"payload", "trace_id", "span_id"})
+        for value in WRONG
+        if (key, value) != ("position", None)
+    ],
+)
 def test_an_event_of_wrong_types_is_refused(key: str, value: JSON) -> None:
     with pytest.raises(ServerUnavailable):
         recorded(EVENT | {key: value} | ({} if value != "\x1b" else {key: [value]}))

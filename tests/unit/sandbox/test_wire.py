@@ -12,6 +12,11 @@ from caxton_host.sandbox.wire import ENDS, LIMITS, End, Inbox, WireError
 CAPS = {1: 200_000, 2: 0}
 
 
+def cap(kind: int, run: int) -> int:
+    del run
+    return CAPS.get(kind, -1)
+
+
 def _feed(inbox: Inbox, data: bytes, step: int) -> list[tuple[int, int, bytes]]:
     frames: list[tuple[int, int, bytes]] = []
     while data:
@@ -32,27 +37,58 @@ def _feed(inbox: Inbox, data: bytes, step: int) -> list[tuple[int, int, bytes]]:
 def test_frames_come_out_as_they_went_in(bodies: list[bytes], step: int) -> None:
     frames = [(1, number, body) for number, body in enumerate(bodies)]
     data = b"".join(wire.frame(*frame) for frame in frames)
-    assert _feed(Inbox(CAPS), data, step) == frames
+    assert _feed(Inbox(cap), data, step) == frames
 
 
 @given(data=st.binary(max_size=300), step=st.integers(1, 40))
 def test_noise_is_frames_or_an_error(data: bytes, step: int) -> None:
     try:
-        frames = _feed(Inbox(CAPS), data, step)
+        frames = _feed(Inbox(cap), data, step)
     except WireError:
         return
     assert all(kind in CAPS and len(body) <= CAPS[kind] for kind, _, body in frames)
 
 
 def test_header_alone_costs_no_memory() -> None:
-    inbox = Inbox({1: 1 << 30})
+    inbox = Inbox(lambda _kind, _run: 1 << 30)
     header = wire.frame(1, 1, b"")[4:]
     _feed(inbox, (1 << 30).to_bytes(4, "little") + header, 9)
     assert len(inbox.room()) <= 64 * 1024
 
 
+@given(announced=st.integers(0, 1 << 20), came=st.integers(0, 1 << 20))
+def test_no_more_is_held_than_the_largest_frame_of_the_run(
+    announced: int, came: int
+) -> None:
+    """Law 9: what a worker says is bounded before it is taken."""
+    caps = wire.to_host(Limits(output=300_000))
+    inbox = Inbox(lambda kind, _run: caps[kind])
+    most = caps[wire.END]
+    header = wire.frame(wire.END, 1)[4:]
+    data = announced.to_bytes(4, "little") + header + bytes(min(came, announced))
+    if announced > most:
+        with pytest.raises(WireError):
+            _feed(inbox, data, 65_536)
+    else:
+        _feed(inbox, data, 65_536)
+    assert inbox.held <= max(9 + most, 64 * 1024)
+
+
+def test_the_bound_of_each_frame_is_the_run_s_own() -> None:
+    small = wire.to_host(Limits(params=10, log=20, output=30))
+    large = wire.to_host(Limits(params=1_000, log=2_000, output=3_000))
+    assert {kind: large[kind] - small[kind] for kind in large} == {
+        wire.CALL: 990,
+        wire.CALLS: 0,
+        wire.LOG: 1_980,
+        wire.END: 2_970,
+    }
+    longest = End(kind="trap", message="x" * 999, output=bytes(30))
+    assert len(_body(wire.end(1, longest))) == small[wire.END]
+
+
 def test_room_of_a_large_frame_is_given_back() -> None:
-    inbox = Inbox(CAPS)
+    inbox = Inbox(cap)
     _feed(inbox, wire.frame(1, 1, bytes(200_000)), 10**6)
     assert len(inbox.room()) == 64 * 1024
 

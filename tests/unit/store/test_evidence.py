@@ -21,7 +21,7 @@ from caxton_host.core.bundle import parse_bundle
 from caxton_host.core.calls import JSON
 from caxton_host.core.chain import GENESIS, envelope, event_hash, payload_digest
 from caxton_host.core.checkpoint import Checkpoint, Note, parse_note
-from caxton_host.core.events import ToolCompleted
+from caxton_host.core.events import RunCompleted, ToolCompleted
 from caxton_host.core.tree import Frontier
 from caxton_host.errors import LogBrokenError, NotFoundError, StoreError
 from caxton_host.evidence import BundleStore, check_bundle
@@ -573,6 +573,42 @@ async def test_a_fork_is_exported_with_what_it_inherits(tmp_path: Path) -> None:
     ]
     assert bundle.blobs == dict(sorted(kept.items()))
     assert [e.seq for e in await BundleStore(bundle).read("run/a")] == [1, 2, 3]
+
+
+async def test_an_erased_run_is_exported_with_its_erasure(tmp_path: Path) -> None:
+    """Decision 0028: a bundle says by itself that its payloads were erased."""
+    done = RunCompleted(output=None, output_sha256="", fuel=0)
+    async with opened(tmp_path) as store:
+        await store.create("run/a").append(run_started(), line(1), done)
+        (_, second, _) = await store.read("run/a")
+        origin: dict[str, JSON] = {"run": "a", "seq": 2, "hash": second.hash.hex()}
+        forked = replace(run_started(), forked_from=origin)
+        await store.create("run/b").append(forked, done)
+        old = await store.seal()
+        await store.erase("a", "host/1", line(1), actor={}, reason="asked for")
+        note, key = await store.seal(), Keyring(tmp_path / "state").public_key()
+        bundles = [
+            parse_bundle(
+                iter((await export(store, run, note, key)).splitlines(keepends=True))
+            )
+            for run in "ab"
+        ]
+        with pytest.raises(LogBrokenError, match="not the one that was signed"):
+            await export(store, "a", old, key)
+    verdicts = [check_bundle(bundle, [key]) for bundle in bundles]
+    assert [(v.verdict, v.erased, v.erased_runs) for v in verdicts] == [
+        ("intact", 3, ("a",)),
+        ("intact", 2, ("a",)),
+    ]
+    assert all(bundle.header.parts[0].erased for bundle in bundles)
+
+
+async def test_a_run_that_lost_a_payload_is_not_exported(tmp_path: Path) -> None:
+    (*_, newest) = await written(tmp_path)
+    forge(tmp_path, lambda db: db.execute("DELETE FROM payloads WHERE position = 6"))
+    async with opened(tmp_path, write=False) as store:
+        with pytest.raises(LogBrokenError, match="no event says that it was erased"):
+            await export(store, "c", newest, bytes(32))
 
 
 @pytest.mark.parametrize("value", ["'text'", "x'00'"])

@@ -33,14 +33,16 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(whereabouts, "PERIOD", 0.0)
 
 
+@pytest.mark.parametrize("end", ["", "-wal", "-shm"])
 @pytest.mark.parametrize("lose", [moved, removed, replaced])
 async def test_nothing_is_written_to_a_file_that_has_lost_its_name(
     tmp_path: Path,
     lose: object,
+    end: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # laws 3 and 10
     assert callable(lose)
-    file = tmp_path / "caxton.db"
+    file = tmp_path / f"caxton.db{end}"
     async with open_store(tmp_path) as store:
         log = store.create("run/a")
         await log.append(line(1))
@@ -108,3 +110,51 @@ async def test_the_file_is_not_looked_for_at_each_commit(
             await store.check()
         with pytest.raises(StoreError):
             await log.append(line(3))
+
+
+@pytest.mark.parametrize("lose", [moved, removed, replaced])
+async def test_each_commit_looks_for_the_write_ahead_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lose: object
+) -> None:  # law 3
+    assert callable(lose)
+    monkeypatch.setattr(whereabouts, "PERIOD", 3600.0)
+    async with open_store(tmp_path) as store:
+        log = store.create("run/a")
+        await log.append(line(1))
+        lose(tmp_path / "caxton.db-wal")
+
+        with pytest.raises(StoreError, match="-wal was moved away or replaced"):
+            await log.append(line(2))
+
+
+async def test_what_a_lost_write_ahead_log_held_is_saved_by_an_orderly_end(
+    tmp_path: Path,
+) -> None:  # law 10
+    async with open_store(tmp_path) as store:
+        await store.create("run/a").append(line(1))
+        (tmp_path / "caxton.db-wal").unlink()
+
+    async with open_store(tmp_path) as store:
+        assert len(await store.read("run/a")) == 1
+
+
+async def test_a_write_ahead_log_that_sqlite_itself_deleted_is_not_missed(
+    tmp_path: Path,
+) -> None:
+    wal = tmp_path / "caxton.db-wal"
+    async with open_store(tmp_path) as store:
+        assert store._writer is not None
+        await store.create("run/a").append(line(1))
+        async with open_store(tmp_path, write=False) as other:
+            await other.read("run/a")
+        with store.engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+        await store.check()
+        # The last connection goes, and with it the file.
+        store._writer._committer.close()
+        store._near.close()
+        store.engine.pool.dispose()
+        assert not wal.exists()
+
+        await store.check()
+        assert wal.exists()

@@ -23,8 +23,10 @@ from caxton_host.errors import (
 )
 from caxton_host.web import sending
 from caxton_host.web.edge import Edge
-from tests.office import Names, Office, calling
+from tests.office import JSON_SENT, Names, Office, calling
 
+#: Other ways to write text, most of which Python's reader of JSON takes by itself.
+UNICODE = ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be")
 RUNS = "/api/v1/runs"
 
 
@@ -61,7 +63,7 @@ def client_of(app: Edge) -> httpx.AsyncClient:
     return httpx.AsyncClient(
         transport=httpx.ASGITransport(app),
         base_url="http://127.0.0.1:8080",
-        headers={"authorization": "Bearer ann"},
+        headers={"authorization": "Bearer ann", **JSON_SENT},
     )
 
 
@@ -250,6 +252,7 @@ async def test_a_packed_body_is_not_unpacked(tmp_path: Path) -> None:
         b"{",
         b'{"a": "\\ud800"}',
         b"\xff\xfe",
+        *('{"agent": "weather"}'.encode(code) for code in UNICODE),
     ],
 )
 async def test_json_that_nobody_could_record_is_refused(

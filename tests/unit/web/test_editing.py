@@ -11,7 +11,7 @@ import pytest
 from caxton_host.config import Serve
 from caxton_host.core.principals import Principal
 from caxton_host.web.app import application
-from tests.office import Names, Office, calling
+from tests.office import JSON_SENT, Names, Office, calling
 
 TEXT = """\
 # Ours.
@@ -129,7 +129,7 @@ async def test_who_is_not_vouched_for_changes_nothing(tmp_path: Path) -> None:
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app),
         base_url="http://127.0.0.1:8080",
-        headers={"authorization": "Bearer boss"},
+        headers={"authorization": "Bearer boss", **JSON_SENT},
     ) as client:
         refused = await client.delete("/api/v1/servers/demo")
 

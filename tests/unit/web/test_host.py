@@ -14,8 +14,15 @@ from caxton_host.core.calls import JSON
 from caxton_host.core.checkpoint import Checkpoint, Note, Signature
 from caxton_host.core.schemas import bounded
 from caxton_host.core.servers import ServerConfig
-from caxton_host.errors import LogMovedError, StoreError
+from caxton_host.errors import (
+    LeaseLost,
+    LogMovedError,
+    LogSetBackError,
+    ReadOnlyError,
+    StoreError,
+)
 from caxton_host.schemas import check
+from caxton_host.testing import FakeTools
 from caxton_host.web.bearer import Challenge
 from caxton_host.web.openapi import document
 from caxton_host.web.operations import IN_PATH
@@ -67,6 +74,20 @@ async def test_a_server_is_asked_what_it_has(tmp_path: Path) -> None:
     assert "get_weather" in tested.json()["tools"]
     assert {tool["server"] for tool in tools.json()["tools"]} == {"demo"}
     assert none.status_code == 404
+
+
+async def test_a_server_that_is_down_says_why_when_it_is_tested(
+    tmp_path: Path,
+) -> None:
+    office = Office(tmp_path, tools=FakeTools({}, down=["demo"]))
+    with_server(office)
+    async with calling(office) as client:
+        tested = await client.post("/api/v1/servers/demo/test", headers=BOSS)
+
+    assert tested.json()["answers"] is False
+    assert tested.json()["problem"] == (
+        "the server demo is down: there is no such program"
+    )
 
 
 async def test_hosts_are_asked_to_reload_and_to_restart(tmp_path: Path) -> None:
@@ -208,6 +229,18 @@ async def test_health_waits_for_nothing_and_readiness_says_why(tmp_path: Path) -
         (
             LogMovedError("/data/log.db is away"),
             "the file of the log was moved away or replaced",
+        ),
+        (
+            LogSetBackError("the database lacks events"),
+            "the server of the log lacks what was committed",
+        ),
+        (
+            ReadOnlyError("db.example is read-only"),
+            "the database of the log is read-only, as a standby is",
+        ),
+        (
+            LeaseLost("host/1 has lapsed"),
+            "the lease of this host has lapsed: other hosts may take its runs",
         ),
         (TimeoutError(), "the log does not answer"),
     ],

@@ -80,6 +80,7 @@ async def through(desk: Desk, app: ASGIApp, method: str, path: str) -> None:
         "server": ("127.0.0.1", 8080),
         "headers": [
             (b"host", b"127.0.0.1"),
+            (b"content-type", b"application/json"),
             (b"authorization", f"Bearer {TOKEN.text}".encode()),
         ],
     }

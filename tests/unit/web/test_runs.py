@@ -132,7 +132,7 @@ async def test_what_is_not_as_it_has_to_be_is_refused(tmp_path: Path) -> None:
 async def test_every_refusal_says_what_to_do_about_it(tmp_path: Path) -> None:
     office = Office(tmp_path)
     run = f"/api/v1/runs/{await office.start()}"
-    json = {"content-type": "application/json"}
+    json, text = ({"content-type": kind} for kind in ("application/json", "text/x"))
     async with calling(office) as client:
         refused = [
             await client.get("/api/v1/nothing"),
@@ -141,7 +141,7 @@ async def test_every_refusal_says_what_to_do_about_it(tmp_path: Path) -> None:
             await client.get("/api/v1/runs?cursor=x"),
             await client.get("/api/v1/checkpoints/latest", headers=BOSS),
             await client.get(f"/api/v1/approvals/{run[13:]}/1", headers=BOSS),
-            await client.post("/api/v1/runs", content=b"{}"),
+            await client.post("/api/v1/runs", content=b"{}", headers=text),
             await client.post("/api/v1/runs", content=b"{", headers=json),
             await client.post("/api/v1/runs", content=b" " * 2**23, headers=json),
             await client.get(f"/api/v1/runs?{'x' * 9000}"),

@@ -137,4 +137,4 @@ def _explain(exc: BaseException) -> str:
         name = os.path.basename(frame.filename)  # noqa: PTH119 -- each import is in every agent
         log.error(f"{name}:{frame.lineno}, in {frame.name}: {frame.line}")
     log.error(reason)
-    return f"{type(exc).__name__}: {exc}"[:_REASON]
+    return f"{type(exc).__name__}: {exc}".removesuffix(": ")[:_REASON]

@@ -53,6 +53,7 @@ test("a light has a word beside it", () => {
     [{ ...up, live: false }, "idle", "was up"],
     [{ ...up, breaker: "open" }, "warn", "cut off: breaker open"],
     [{ ...up, state: "lost" }, "bad", "lost"],
+    [{ ...up, state: "failed", problem: "no such program" }, "bad", "failed: no such program"],
     [{ ...up, state: "disabled", breaker: "open" }, "bad", "disabled"],
     [{ ...up, state: null }, "idle", "not known"],
     [{ ...up, host: null }, "idle", "not started"],

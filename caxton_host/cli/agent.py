@@ -15,6 +15,7 @@ from ..core.checking import astray
 from ..errors import CaxtonError
 from . import inspect
 from .frame import Frame, as_json, wait
+from .mistakes import without_type
 from .screen import note, patience, say, show, table
 
 if TYPE_CHECKING:
@@ -140,11 +141,8 @@ def build(
                 "sha256": built.sha256,
             }
         )
-    for name in _untyped(built.path):
-        note(
-            f"warning: agent.toml: input_schema says no type of {name}, so a value of "
-            f'any type is taken; add {name}.type = "string" under properties'
-        )
+    for problem in without_type(_untyped(built.path)):
+        note(f"warning: agent.toml: {problem}")
     if as_json:
         return
     say(f"{built.path}  {built.size} bytes  sha256 {built.sha256}")

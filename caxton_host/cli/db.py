@@ -202,7 +202,7 @@ async def _accept_copy(frame: Frame) -> LogRestored | None:
     from ..bootstrap import open_signed, open_store
     from ..signing import Keyring
 
-    config, state = frame.load(), frame.paths().state
+    config, state = frame.look(*SIGNED), frame.paths().state
     # Looked for first: a database is not made to be accepted.
     async with open_store(config, write=False):
         pass

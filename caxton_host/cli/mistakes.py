@@ -18,7 +18,9 @@ from .screen import counted, note, plain, say, show
 if TYPE_CHECKING:
     from ..config import Agent, Config
 
-__all__ = ["command"]
+__all__ = ["command", "without_type"]
+
+_NAMED = 10
 
 
 @click.command("check")
@@ -101,11 +103,17 @@ def _untyped(agent: Agent) -> list[str]:
         except UsageError as exc:
             return [f"{where}.module: {exc}"]
         schema = manifest.input_schema if manifest else None
-    return [
-        f"{where}: the input_schema says no type of {name}, so a value of any type is "
-        'taken; add type = "string" or another to it'
-        for name in untyped(schema)
-    ]
+    return [f"{where}: {problem}" for problem in without_type(untyped(schema))]
+
+
+def without_type(names: Sequence[str]) -> list[str]:
+    """Return what to say of properties without a type: one line, or none."""
+    if not names:
+        return []
+    more = f" and {len(names) - _NAMED} more" if names[_NAMED:] else ""
+    named = plain(", ".join(names[:_NAMED]))
+    problem = f"input_schema says no type of {named}{more}, so any value is taken"
+    return [f'{problem}; add a type such as "string" under properties']
 
 
 def _document(one: ConfigError) -> dict[str, JSON]:

@@ -66,7 +66,7 @@ def test_a_build_warns_of_a_property_that_takes_a_value_of_any_type(
     assert done.code == 0
     [warning] = [line for line in done.err.splitlines() if "warning: " in line]
     assert "no type of place" in warning
-    assert 'place.type = "string"' in warning
+    assert 'add a type such as "string"' in warning
 
 
 def test_a_folder_of_several_languages_needs_to_be_told_which(shell: Shell) -> None:

@@ -148,8 +148,22 @@ def test_a_check_warns_of_input_without_a_type(
 
     gone, mine, own = sorted(checked(capsys, code=0)["warnings"])
     assert "agents.gone.module: cannot read the module" in gone
-    assert "agents.mine: the input_schema says no type of place," in mine
-    assert "agents.own: the input_schema says no type of way," in own
+    assert "agents.mine: input_schema says no type of place," in mine
+    assert "agents.own: input_schema says no type of way," in own
+
+
+def test_what_a_module_calls_its_properties_is_told_in_one_harmless_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # law 9
+    names = "".join(f'properties."\\u001b[2J{n}" = {{}}\n' for n in range(500))
+    written(f"[agents.own.expose.input_schema]\ntype = 'object'\n{names}")
+
+    assert execute(["config", "check"]) == 0
+    told = capsys.readouterr().err
+    assert "\x1b" not in told
+    assert "and 490 more" in told
+    assert len(told) < 1000
 
 
 def test_the_schema_is_printed_for_editors(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import lru_cache, partial
 from urllib.parse import urlsplit
 
@@ -129,8 +129,11 @@ class Server:
     ) -> Completed:
         seconds = options.timeout or self.config.timeout
         seconds = min(seconds, request.timeout or seconds)
-        async with self._gate.entered(now + seconds, seconds):
-            connection = await self._usable(seconds)
+        async with AsyncExitStack() as stack:
+            with request.queued():
+                turn = self._gate.entered(now + seconds, seconds)
+                await stack.enter_async_context(turn)
+                connection = await self._usable(seconds)
             _check_pin(connection, request)
             meta: dict[str, JSON] = {_KEY: request.idempotency_key}
             meta.update(self._trace_context())

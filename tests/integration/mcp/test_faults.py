@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -247,6 +249,32 @@ async def test_a_call_waits_for_a_slot_no_longer_than_its_deadline(
         assert (second.kind, second.sent) == ("timeout", "no")
         assert (await first).sent == "unknown"
         assert (await tools.call_tool(request("echo"))).message == "fine"
+
+
+async def test_a_call_that_waits_for_a_slot_or_a_start_is_queued_and_not_sent(
+    faulty: Faulty,
+) -> None:  # law 2: a call that is stopped in the queue was not sent
+    turns: list[str] = []
+
+    @contextmanager
+    def queued() -> Generator[None]:
+        turns.append("waits")
+        yield
+        turns.append("goes")
+
+    asked = replace(request("echo"), queued=queued)
+    async with faulty("never", timeout=5, concurrency=1) as tools:
+        await tools.call_tool(asked)
+        assert turns == ["waits", "goes"]
+        first = asyncio.create_task(tools.call_tool(request("act")))
+        await asyncio.sleep(0.05)
+        second = asyncio.create_task(tools.call_tool(asked))
+        await asyncio.sleep(0.05)
+        for call in (second, first):
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+    assert turns == ["waits", "goes", "waits"]
 
 
 async def test_a_start_does_not_count_as_the_time_of_a_call(faulty: Faulty) -> None:

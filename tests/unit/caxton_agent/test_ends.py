@@ -77,4 +77,4 @@ def test_even_an_interrupt_does_not_leave_the_agent() -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    assert FakeHost().run(interrupted) == "KeyboardInterrupt: "
+    assert FakeHost().run(interrupted) == "KeyboardInterrupt"

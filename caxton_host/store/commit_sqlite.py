@@ -62,6 +62,10 @@ class SqliteCommitter(Transactions):
 
     def close(self) -> None:
         """Give the connection back."""
+        # A statement that failed would keep the file open, and SQLite would not move
+        # what is in the write-ahead log into it.
+        with contextlib.suppress(sqlite3.ProgrammingError):
+            self._driver.close()
         self._connection.close()
 
     def _transaction(self, groups: Sequence[Group], *, wait: bool) -> list[Outcome]:

@@ -74,7 +74,9 @@ def test_the_page_about_restoring(shell: Shell) -> None:  # law 7
     type_in(shell, away)
     type_in(shell, put)
     assert shell("run", "a").fix == "caxton db accept-copy"
-    assert shell("runs", "resume", "--all").code == 5
+    refused = shell("--config", "caxton.toml", "runs", "resume", "--all")
+    assert refused.code == 5
+    assert refused.fix == "caxton --config caxton.toml db accept-copy"
     assert shell("audit", "verify").code == 5
     assert "copy: it lags " in typed(shell, verify)
     assert "suspended: 1 run" in typed(shell, accept)

@@ -133,9 +133,11 @@ async def test_what_a_lost_write_ahead_log_held_is_saved_by_an_orderly_end(
     async with open_store(tmp_path) as store:
         await store.create("run/a").append(line(1))
         (tmp_path / "caxton.db-wal").unlink()
+        with pytest.raises(StoreError):
+            await store.create("run/b").append(line(1))
 
-    async with open_store(tmp_path) as store:
-        assert len(await store.read("run/a")) == 1
+    async with open_store(tmp_path) as again:
+        assert len(await again.read("run/a")) == 1
 
 
 async def test_a_write_ahead_log_that_sqlite_itself_deleted_is_not_missed(

@@ -5,7 +5,7 @@ import { at, dialog, el, facts, field, keyed, table, text } from "./make.js";
 import * as t from "./text.js";
 
 const EVERY = 5000;
-const MOST_EVENTS = 500;
+const PAGE = 250;
 const STATES = ["running", "suspended", "completed", "failed", "cancelled"];
 const GOING_ON = ["running", "suspended"];
 
@@ -197,26 +197,85 @@ function state(name) {
   return el("span", { className: kinds[name] ?? "" }, name);
 }
 
+// The events of a run: the newest as they come, or others a page at a time.
+class Events {
+  #id;
+  #signal;
+  #list = el("ol", { className: "events" });
+  #older = button("Older", () => this.#show(this.#first - 1), { disabled: true });
+  #newer = button("Newer", () => this.#show(this.#first + 1), { disabled: true });
+  #starts = [null]; // The cursor before each page.
+  #left = PAGE; // Until the last page is full.
+  #first = 0; // The first page that is shown.
+  #live = true;
+  last = null;
+
+  constructor(id, signal) {
+    this.#id = id;
+    this.#signal = signal;
+    this.nodes = [el("p", { className: "row" }, this.#older, this.#newer), this.#list];
+  }
+
+  take(event) {
+    this.last = event.cursor;
+    if (this.#live) this.#list.append(eventLine(event));
+    this.#left -= 1;
+    if (!this.#left) {
+      this.#left = PAGE;
+      this.#starts.push(event.cursor);
+      if (this.#live && this.#starts.length - this.#first > 2) {
+        this.#first += 1;
+        this.#list.replaceChildren(...[...this.#list.children].slice(PAGE));
+        this.#turned();
+      }
+    }
+  }
+
+  async #show(page) {
+    const live = page >= this.#starts.length - 2;
+    const found = [];
+    let after = this.#starts[page];
+    for (let more = true; more && (live || found.length < PAGE); ) {
+      const query = new URLSearchParams({ limit: live ? PAGE : PAGE - found.length });
+      if (after) query.set("after", after);
+      const got = await get(`/runs/${part(this.#id)}/events?${query}`, { signal: this.#signal });
+      found.push(...got.events);
+      after = got.cursor;
+      const end = found.findIndex((one) => one.cursor === this.last);
+      // What comes behind the last one is still to come as an event.
+      if (end >= 0) found.length = end + 1;
+      more = got.more && end < 0;
+    }
+    this.#live = live;
+    this.#first = page;
+    this.#list.replaceChildren(...found.map(eventLine));
+    this.#turned();
+  }
+
+  #turned() {
+    this.#older.disabled = !this.#first;
+    this.#newer.disabled = this.#live;
+  }
+}
+
 async function run(id, signal) {
   const about = el("div");
-  const list = el("ol", { className: "events" });
+  const listed = new Events(id, signal);
+  const waits = new t.Waits();
   const live = el("p", { role: "status" });
-  show(el("h1", {}, `Run ${id}`), about, el("h2", {}, "Events"), live, list);
+  show(el("h1", {}, `Run ${id}`), about, el("h2", {}, "Events"), live, ...listed.nodes);
   const update = async () => {
     const now = await get(`/runs/${part(id)}`, { signal });
-    about.replaceChildren(...summary(now, update));
+    about.replaceChildren(...summary(now, waits, update));
     return now;
   };
   let now = await update();
-  let cursor = null;
   while (!signal.aborted) {
     try {
       live.textContent = "Live";
-      for await (const event of events(id, cursor, signal)) {
-        cursor = event.cursor;
-        list.append(eventLine(event));
-        if (list.children.length > MOST_EVENTS) list.firstChild.remove();
-        if (event.type.startsWith("Run")) await update();
+      for await (const event of events(id, listed.last, signal)) {
+        listed.take(event);
+        if (waits.take(event)) await update();
       }
     } catch (error) {
       if (error.name === "AbortError" || error.status < 500) throw error;
@@ -226,7 +285,7 @@ async function run(id, signal) {
     if (!GOING_ON.includes(now.state)) break;
     await new Promise((resolve) => setTimeout(resolve, 2000));
   }
-  live.textContent = `That is all, up to the newest ${MOST_EVENTS}.`;
+  live.textContent = "The run has ended.";
 }
 
 async function* events(id, cursor, signal) {
@@ -249,7 +308,7 @@ function eventLine(event) {
   return el("li", {}, folded);
 }
 
-function summary(now, update) {
+function summary(now, waits, update) {
   const id = now.run_id;
   const act = async (what, body) => {
     await post(`/runs/${part(id)}/${what}`, body);
@@ -260,8 +319,9 @@ function summary(now, update) {
   if (t.owns(shown.caller, now) && GOING_ON.includes(now.state)) {
     const ask = () => dialog("Cancel the run?", "Cancel it", cancel, [REASON]);
     found.push(button("Cancel", ask, { className: "bad" }));
-    if (now.state === "suspended") found.push(button("Resume", () => act("resume")));
+    if (now.state === "suspended" && waits.resumes) found.push(button("Resume", () => act("resume")));
   }
+  const asked = now.state === "suspended" ? inDoubt(waits, (body) => act("resolve", body)) : [];
   const nodes = [
     facts([
       ["Agent", now.agent],
@@ -271,10 +331,48 @@ function summary(now, update) {
       ["Took", t.took(now.duration_ms)],
     ]),
     el("div", { className: "row" }, ...found),
+    ...asked,
   ];
   if (now.output !== null) nodes.push(el("h2", {}, "Output"), text(now.output));
   if (now.error !== null) nodes.push(el("h2", {}, "Error"), text(now.error));
   return nodes;
+}
+
+const RESULT = {
+  name: "result",
+  label: "What it answered: an MCP CallToolResult",
+  kind: "textarea",
+  rows: 6,
+  spellcheck: false,
+  value: '{"content": [{"type": "text", "text": ""}]}',
+};
+
+// What can be said of a call in doubt: the choice, its button, what comes of it, fields.
+const CHOICES = [
+  ["retry", "Send it again", "If it has happened, it happens twice.", []],
+  ["result", "Give its result", "The agent gets this as the answer of the tool.", [RESULT]],
+  ["fail", "Call it failed", "The agent is told that the call failed.", []],
+  ["abort", "End the run", "The run ends as failed.", []],
+];
+
+function inDoubt({ reason, doubt }, resolve) {
+  if (reason === "approval")
+    return [el("p", {}, "A call waits for a person: see ", el("a", { href: "#approvals" }, "Approvals"), ".")];
+  if (!doubt) return [];
+  const choices = CHOICES.map(([choice, label, outcome, fields]) =>
+    button(label, () => {
+      const act = async ({ reason: why, result }) =>
+        resolve({ seq: doubt.seq, choice, reason: why, ...(choice === "result" && { result: t.parse(result) }) });
+      dialog(`${label}?`, label, act, [...fields, REASON], el("p", {}, `${doubt.name}: ${outcome}`), text(doubt.params));
+    }),
+  );
+  return [
+    el("p", { className: "warn" }, `Nobody knows whether call ${doubt.call} (event ${doubt.seq}) happened: ${doubt.name}`),
+    text(doubt.params),
+    t.may(shown.caller, "decide")
+      ? el("div", { className: "row" }, ...choices)
+      : el("p", {}, "Your token may not say what became of it: that needs the scope decide."),
+  ];
 }
 
 // -- approvals ---------------------------------------------------------------

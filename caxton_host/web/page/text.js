@@ -6,6 +6,9 @@ class Exact {
   constructor(source) {
     this.source = source;
   }
+  toJSON() {
+    return JSON.rawJSON(this.source);
+  }
 }
 
 // Read JSON without rounding its numbers.
@@ -78,6 +81,34 @@ export class EventParser {
     if (name === "data") this.#data.push(value);
     if (name === "id") this.#id = value;
     if (name === "event") this.#type = value;
+  }
+}
+
+// What a suspended run waits for, as its events say.
+export class Waits {
+  #calls = new Map();
+  #call = null;
+  reason = null;
+
+  // Take an event; return whether something else may be done with the run now.
+  take({ type, seq, payload }) {
+    if (type === "ToolInvoked" && payload) this.#calls.set(payload.call, { seq, ...payload });
+    if (["ToolCompleted", "ToolFailed", "ToolDenied"].includes(type) && payload) this.#calls.delete(payload.call);
+    const isSaid = ["CallResolved", "ApprovalDecided"].includes(type);
+    if (!isSaid && !type.startsWith("Run")) return false;
+    this.reason = isSaid ? "said" : type === "RunSuspended" ? (payload?.reason ?? null) : null;
+    this.#call = payload?.call ?? null;
+    return true;
+  }
+
+  // The call in doubt that a person has to say something about.
+  get doubt() {
+    return this.reason === "in_doubt" ? (this.#calls.get(this.#call) ?? null) : null;
+  }
+
+  // Whether to resume the run does anything.
+  get resumes() {
+    return ![null, "approval", "in_doubt"].includes(this.reason);
   }
 }
 

@@ -26,6 +26,10 @@ const host = {
     "GET /servers": { servers: [{ name: EVIL, transport: EVIL, address: EVIL, host: "h", live: true, state: "connected", restarts: 1, latency_ms: 2 }] },
     "GET /runs?limit=20": { runs: [run], next: "9-7" },
     "GET /runs/7": { ...run, state: "completed" },
+    "GET /runs/8": { ...run, run_id: "8", state: "completed" },
+    "GET /runs/9": { ...run, run_id: "9" },
+    "POST /runs/9/resolve": {},
+    "POST /runs/9/resume": {},
     "GET /approvals": { approvals: [{ run_id: "7", seq: 3, agent: EVIL, server: EVIL, tool: EVIL, params: { [EVIL]: EVIL }, params_sha256: "0", rule: EVIL, by: [], asked_at: 0, until: 5, expired: false }] },
     "GET /agents": { agents: [{ name: EVIL, module: EVIL, grants: { allow: [EVIL] } }] },
     [`POST /servers/${encodeURIComponent(EVIL)}/test`]: { answers: false, problem: EVIL, tools: [] },
@@ -41,9 +45,29 @@ function answer(path, { method, headers, body }) {
   if (headers.authorization !== "Bearer good") return problem(401, "a token is needed");
   if (asked === "GET /me") return Response.json(host.caller);
   if (host.problem) return problem(...host.problem);
+  const events = asked.match(/^GET \/runs\/([89])\/events(?:\?(.*))?$/u);
+  if (events) return eventsOf(events[1], new URLSearchParams(events[2]), headers);
   if (asked === "GET /runs/7/events") return new Response(`id: c\ndata: ${JSON.stringify(event)}\n\n`);
   assert.ok(asked in host.answers, asked);
   return Response.json(host.answers[asked]);
+}
+
+// Run 8 has many events, and run 9 has those that a test gives it.
+const stored = {
+  8: Array.from({ length: 1130 }, (_, n) => ({ seq: n + 1, type: "LogWritten", recorded_at: 0, payload: {}, cursor: `n-${n + 1}` })),
+  9: [],
+};
+
+function eventsOf(id, query, { accept }) {
+  const from = query.has("after") ? stored[id].findIndex((one) => one.cursor === query.get("after")) + 1 : 0;
+  const left = stored[id].slice(from);
+  if (accept) {
+    if (!left.length) return new Response(null, { status: 204 });
+    return new Response(left.map((one) => `id: ${one.cursor}\ndata: ${JSON.stringify(one)}\n\n`).join(""));
+  }
+  // A page may be shorter than was asked for.
+  const events = left.slice(0, Math.min(Number(query.get("limit")), 100));
+  return Response.json({ events, cursor: events.at(-1)?.cursor ?? query.get("after"), more: events.length < left.length });
 }
 
 const problem = (status, detail) => Response.json({ detail, fix: "" }, { status });
@@ -147,6 +171,88 @@ test("a call is denied with a reason, and what is refused stays to be corrected"
   const [denied, ...more] = host.asked.filter(({ asked }) => asked === "POST /approvals/7/3/deny");
   assert.equal(more.length, 0);
   assert.deepEqual(JSON.parse(denied.body), { reason: "too much" });
+});
+
+const numbers = () =>
+  all(page.at("main")).filter((one) => one.tagName === "li").map((one) => Number.parseInt(one.textContent, 10));
+const range = (from, to) => Array.from({ length: to - from + 1 }, (_, n) => from + n);
+
+test("no event of a long run is out of reach", async () => {
+  await page.go("runs/8");
+  assert.deepEqual(numbers(), range(751, 1130));
+  assert.ok(page.button("Newer").disabled);
+  for (const [from, to] of [[501, 750], [251, 500], [1, 250]]) {
+    await press(page.button("Older"));
+    assert.deepEqual(numbers(), range(from, to));
+  }
+  assert.ok(page.button("Older").disabled);
+  for (const [from, to] of [[251, 500], [501, 750], [751, 1130]]) {
+    await press(page.button("Newer"));
+    assert.deepEqual(numbers(), range(from, to));
+  }
+  assert.ok(page.button("Newer").disabled);
+});
+
+const doubtful = [
+  { seq: 1, type: "RunStarted", payload: {} },
+  { seq: 2, type: "ToolInvoked", payload: { call: 1, name: "done", params: {} } },
+  { seq: 3, type: "ToolCompleted", payload: { call: 1 } },
+  { seq: 4, type: "ToolInvoked", payload: { call: 2, name: EVIL, params: { [EVIL]: 12345678901234567890n } } },
+  { seq: 5, type: "RunSuspended", payload: { reason: "in_doubt", call: 2 } },
+];
+const happened = (...more) => {
+  stored[9] = [...doubtful, ...more].map((one) => ({ ...one, recorded_at: 0, cursor: `n-${one.seq}` }));
+};
+BigInt.prototype.toJSON = function () {
+  return JSON.rawJSON(String(this));
+};
+
+test("of a call in doubt all is offered that can be said of it, and no resuming", async () => {
+  happened();
+  await page.go("runs/9");
+  assert.equal(page.button("Resume"), undefined);
+  assert.match(page.at("main").textContent, /call 2 \(event 4\)/u);
+  harmless();
+  const exact = '{"content": [], "structuredContent": {"n": 12345678901234567890}}';
+  for (const [label, said] of [
+    ["Send it again", { choice: "retry" }],
+    ["Give its result", { choice: "result" }],
+    ["Call it failed", { choice: "fail" }],
+    ["End the run", { choice: "abort" }],
+  ]) {
+    host.asked = [];
+    await press(page.button(label));
+    harmless();
+    const form = page.at("dialog").firstChild;
+    form.elements.reason.value = "looked";
+    if (form.elements.result) form.elements.result.value = exact;
+    await press(form, "submit");
+    const { body } = host.asked.find(({ asked }) => asked === "POST /runs/9/resolve");
+    const { result, ...rest } = JSON.parse(body);
+    assert.deepEqual(rest, { seq: 4, reason: "looked", ...said });
+    assert.equal(result !== undefined, said.choice === "result");
+    assert.equal(body.includes("12345678901234567890"), said.choice === "result");
+  }
+});
+
+test("what a person has to say is said by who may, and resuming is offered when it works", async () => {
+  happened();
+  await again({ scopes: ["read"] });
+  await page.go("runs/9");
+  assert.equal(page.button("Send it again"), undefined);
+  assert.match(page.at("main").textContent, /needs the scope decide/u);
+  await again({ scopes: ["admin"] });
+  happened({ seq: 6, type: "CallResolved", payload: { call: 2, verdict: "retry" } });
+  await page.go("runs/9");
+  assert.equal(page.button("Send it again"), undefined);
+  assert.ok(page.button("Resume"));
+  happened({ seq: 6, type: "RunSuspended", payload: { reason: "approval", call: 2 } });
+  await page.go("runs/9");
+  assert.equal(page.button("Resume"), undefined);
+  assert.match(page.at("main").textContent, /waits for a person: see Approvals/u);
+  happened({ seq: 6, type: "RunSuspended", payload: { reason: "host_stopped" } });
+  await page.go("runs/9");
+  assert.ok(page.button("Resume"));
 });
 
 test("what the token may not do is not offered", async () => {

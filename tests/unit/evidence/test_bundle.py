@@ -153,7 +153,7 @@ def test_the_second_verifier_counts_what_was_erased() -> None:
 
 @pytest.mark.parametrize("number", range(1, 5))
 def test_a_payload_cannot_be_dropped_from_a_bundle(number: int) -> None:
-    """Decision 0028: only an erasure that the log holds excuses a missing payload."""
+    """Decision 0027: only an erasure that the log holds excuses a missing payload."""
     lines = vectors()["run"][0].splitlines(keepends=True)
     event = json.loads(lines[number])
     del event["payload"], event["salt"]

@@ -576,7 +576,7 @@ async def test_a_fork_is_exported_with_what_it_inherits(tmp_path: Path) -> None:
 
 
 async def test_an_erased_run_is_exported_with_its_erasure(tmp_path: Path) -> None:
-    """Decision 0028: a bundle says by itself that its payloads were erased."""
+    """Decision 0027: a bundle says by itself that its payloads were erased."""
     done = RunCompleted(output=None, output_sha256="", fuel=0)
     async with opened(tmp_path) as store:
         await store.create("run/a").append(run_started(), line(1), done)

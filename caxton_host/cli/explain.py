@@ -63,7 +63,10 @@ def of_run(frame: Frame, run: str, place: tuple[str, ...], as_json: bool) -> Non
     config = None if frame.there else frame.look("tools")
     told = wait(_document(frame, config, run, *_place(place)))
     if config and told["verdict"] == "not_granted" and (lost := _astray(config, told)):
-        told = {**told, "remedy": f"# {lost}"}
+        hint = told["remedy"] or ""
+        # Comments alone are no grant that would be pasted in vain.
+        lines = [f"# {lost}", *(hint.splitlines() if hint.startswith("#") else ())]
+        told = {**told, "remedy": "\n".join(lines)}
     if as_json:
         show({**told})
         return

@@ -223,9 +223,13 @@ def _tell_grant(
     known: Known,
     granted: str | None,
 ) -> None:
-    lost = astray(name, target, known) or granted
+    lost = astray(name, target, known)
+    if granted:
+        note(granted)
     if target is None or lost:
         note(f"  {lost}")
+    elif granted:
+        return
     elif agent is None:
         note(f"  to allow it: --allow {'/'.join(target)}")
     else:

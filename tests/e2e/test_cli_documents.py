@@ -145,6 +145,7 @@ SERVER: Mapping[str, Any] = {
     "live": False,
     "as_of": COUNT,
     "state": "connected",
+    "problem": None,
     "protocol": "2026-07-28",
     "latency_ms": NUMBER,
     "restarts": 0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -51,10 +52,15 @@ def kept() -> dict[str, bytes]:
 def ran(weather: Shell, kept: dict[str, bytes]) -> Shell:
     if not kept:
         assert weather("run", "weather", "-q").code == 0
-        files = (path for path in weather.folder.iterdir() if path.is_file())
-        kept |= {path.name: path.read_bytes() for path in files}
+        signed = Path(weather.environ["XDG_STATE_HOME"], "caxton", "signed")
+        files = (*weather.folder.iterdir(), *signed.iterdir())
+        kept |= {str(path): path.read_bytes() for path in files if path.is_file()}
     for name, data in kept.items():
-        weather.write(name, data)
+        # The folder of the log, and what is remembered of it, as they were then.
+        path = Path(name)
+        (
+            path if path.parent.name == "signed" else weather.folder / path.name
+        ).write_bytes(data)
     return weather
 
 

@@ -80,7 +80,7 @@ def test_the_weather_in_javascript_is_the_weather_in_c(
 ) -> None:
     module = agent(find_shared("agents/weather/weather.js").read_text())
     assert shell("init").code == 0
-    for given in ([], ["--input", '{"location": 5}']):
+    for given in ([], ["--input", '{"location": "Nowhere"}']):
         ran: list[list[dict[str, Any]]] = []
         for content in (
             find_shared("agents/weather/weather.wasm").read_bytes(),

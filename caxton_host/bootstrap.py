@@ -62,6 +62,11 @@ __all__ = [
 
 _log = logging.getLogger("caxton_host")
 
+_COPY = (
+    "the log is a copy, restored on this machine or opened here for the first time; it "
+    "is a log of its own from now on"
+)
+
 _NOTHING: Mapping[str, OfHost] = {}
 
 
@@ -329,12 +334,15 @@ async def _restore(store: SqlStore, state: Path) -> None:
     actor = local_actor()
     started = host_started(Keyring(state).public_key(), actor)
     await store.restore(new_stream(SystemClock()), started, actor=actor)
+    held = store.restored.runs if store.restored else 0
+    if not held:
+        _log.warning("%s; no run was unfinished, so nothing is left to do", _COPY)
+        return
     _log.warning(
-        "the log is a copy, restored on this machine or opened here for the first "
-        "time: %d unfinished runs are suspended. What they did after it was copied is "
+        "%s; unfinished runs: %d, all suspended. What they did after it was copied is "
         "not in it, and may have taken effect. To fix: look at each of them, then "
         "caxton runs resume --restored RUN",
-        store.restored.runs if store.restored else 0,
+        *(_COPY, held),
     )
 
 

@@ -109,7 +109,8 @@ def refuse(found: Verdict, *, bundled: bool) -> None:
             str(found.faults[0]),
             "ask who has the log for the bundle again, made with caxton audit export"
             if bundled
-            else "restore the database from a copy, and see who may write it",
+            else "restore the database from a copy, and see who may write it; if it is "
+            "one that was restored, docs/how-to/restore.md",
         )
         return
     if found.signer is None:

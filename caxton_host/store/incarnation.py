@@ -2,9 +2,9 @@
 Which log a database holds: the one that is known here, or a copy of it.
 
 The name of a log, its incarnation, is random and lies in the database, so a copy has
-it too. What tells the two apart lies elsewhere: what this machine has signed (`marks`),
-and the server that a PostgreSQL database is on. Whoever accepts a copy gives it a name
-of its own.
+it too. What tells the two apart lies elsewhere: what this machine has signed and in
+which file it was (`marks`), and the server that a PostgreSQL database is on. A copy
+gets a name of its own before it is written to.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..core.checkpoint import Checkpoint, Note, parse_note
 from ..core.tree import Frontier
 from ..errors import BadBytes, LogBrokenError, StoreError
 from .commit import Driver, ask
-from .engine import forbidden, said, unreadable
+from .engine import forbidden, path_of, said, unreadable
 from .marks import Marks
 from .schema import checkpoints, tree
 
@@ -67,6 +67,7 @@ class Incarnation:
     def __init__(self, engine: sa.Engine, marks: Marks) -> None:
         self._engine = engine
         self._marks = marks
+        self._file = path_of(engine)
         self._shared = engine.dialect.name != "sqlite"
         self._name = self._place = ""
         self._is_copy = False
@@ -108,6 +109,9 @@ class Incarnation:
         self._place = self._placed(connection)
         name, place, size, frontier = self._named(connection)
         self._name = name
+        if self._file and self._marks.original(name, self._file):
+            # As after `caxton db backup`: nothing is lost, both are written to.
+            return Copy(size=size, root=_root(size, frontier))
         note, known = self._marks.newest(name), self._marks.knows(name)
         if note is not None and not _holds(connection, note):
             if not accept:
@@ -119,7 +123,7 @@ class Incarnation:
         if self._place not in {place, ""}:
             # A replica took over, and nothing is lost.
             connection.execute(sa.update(tree).values(place=self._place))
-        self._marks.keep(name)
+        self._keep()
         return None
 
     def remember(self, note: Note) -> None:
@@ -130,7 +134,7 @@ class Incarnation:
     def rename(self, driver: Driver) -> None:
         """Make a copy a log of its own: the guard of the transaction that does it."""
         self._name = secrets.token_hex(16)
-        self._marks.keep(self._name)
+        self._keep()
         ask(driver, _RENAME, self._name, self._place)
         if self._shared:
             # They were those of the original.
@@ -139,6 +143,11 @@ class Incarnation:
     def renamed(self) -> None:
         """Note that this is durable."""
         self._is_copy = False
+
+    def _keep(self) -> None:
+        self._marks.keep(self._name)
+        if self._file:
+            self._marks.settle(self._name, self._file)
 
     def _named(self, connection: sa.Connection) -> sa.Row[str, str, int, bytes]:
         row = sa.select(tree.c.incarnation, tree.c.place, tree.c.size, tree.c.frontier)

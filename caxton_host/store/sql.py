@@ -394,6 +394,8 @@ class SqlStore(Serving):
         await self._record(stream, [*before, restored], incarnation.rename)
         incarnation.renamed()
         self.copy, self.restored = None, restored
+        if self._sealing is not None:
+            await self.seal()
 
     async def _record(
         self,

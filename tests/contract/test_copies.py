@@ -49,6 +49,11 @@ class Database:
     def marks(self, machine: str = "here") -> Marks:
         return Marks.of(self.folder / machine)
 
+    def mark(self) -> Path:
+        """Return where the newest checkpoint of the one log is remembered here."""
+        (mark,) = (self.folder / "here" / "signed").glob("?" * 32)
+        return mark
+
     @asynccontextmanager
     async def open(
         self, *, machine: str = "here", accept: bool = False, at: str = ""
@@ -229,8 +234,9 @@ async def test_of_two_copies_that_went_on_one_is_refused(alone: Database) -> Non
 
     async with alone.open(machine="there", at=copy) as store:
         await begun(store, "c", "d")  # as large as the other one
+    alone.restore(copy)
     with pytest.raises(LogBrokenError, match="lacks the 4 events"):
-        async with alone.open(at=copy):
+        async with alone.open():
             pass
 
 
@@ -383,7 +389,7 @@ async def test_marks_of_a_log_never_go_back_and_only_their_owner_reads_them(
         older = await store.seal()
         await begun(store, "b")
         newer = await store.seal()
-    (mark,) = (alone.folder / "here" / "signed").iterdir()
+    mark = alone.mark()
     marks = alone.marks()
 
     marks.keep(mark.name, older)
@@ -399,7 +405,7 @@ async def test_a_damaged_mark_and_a_name_that_is_none_are_refused(
 ) -> None:
     async with alone.open() as store:
         await begun(store, "a")
-    (mark,) = (alone.folder / "here" / "signed").iterdir()
+    mark = alone.mark()
     mark.write_bytes(b"x" * 100_000)
     with pytest.raises(ConfigError, match="damaged") as damaged:
         async with alone.open():
@@ -410,3 +416,35 @@ async def test_a_damaged_mark_and_a_name_that_is_none_are_refused(
     with pytest.raises(LogBrokenError, match="not one that a host gives"):
         async with alone.open():
             pass
+
+
+async def test_a_copy_beside_its_original_becomes_a_log_of_its_own(
+    alone: Database,
+) -> None:  # law 7
+    async with alone.open() as store:
+        await begun(store, "a")
+    copy = alone.copied()
+
+    async with alone.open(at=copy) as other:
+        assert other.copy is not None
+        await other.restore("host/2", actor=ACTOR)
+        await begun(other, "b")
+    async with alone.open() as store:  # and the original lacks nothing
+        assert store.copy is None
+        await begun(store, "c")
+    async with alone.open(at=copy) as other:
+        assert other.copy is None
+
+
+async def test_a_log_that_was_moved_is_itself_and_no_copy(alone: Database) -> None:
+    async with alone.open() as store:
+        await begun(store, "a")
+    there = alone.folder / "there"
+    there.mkdir()
+    (alone.folder / "caxton.db").rename(there / "caxton.db")
+
+    async with alone.open(at=url(there)) as store:
+        assert store.copy is None
+    shutil.copy(there / "caxton.db", alone.folder)
+    async with alone.open() as store:
+        assert store.copy is not None

@@ -2,8 +2,10 @@
 Globs over texts: ``*`` stands for any characters of one segment.
 
 A segment is what stands between slashes. ``**`` alone stands for any number of whole
-segments. A text that has ``.`` or ``..`` for a segment, or a character that cannot be
-printed, is not judged: another reader may make another text of it.
+segments. A text with a segment ``.`` or ``..``, or with a character that cannot be
+printed, is not judged: another reader may make another text of it. A backslash
+separates such segments too. Spaces around the dots, and ``;`` with what follows it, do
+not count: servers and file systems drop these.
 
 The value of a parameter may become part of an address or a path. So a star does not
 stand for what ends a path there (``?``, ``#``), nor for what may be read as a dot or as
@@ -18,11 +20,13 @@ from dataclasses import dataclass
 
 from ..errors import UsageError
 
-__all__ = ["Glob", "fits"]
+__all__ = ["Glob", "dotted", "fits"]
 
 _MAX_STARS = 3
 _MAX_LENGTH = 1000
-_ODD = re.compile(r"[\\?#]|%(?:[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})")
+_ENDS = "\\?#"
+_ESCAPE = re.compile(r"%(?:[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})")
+_DOTS = re.compile(r"/ *+\.\.?+ *+[;/]")
 _SPECIAL = "./%"
 
 
@@ -76,7 +80,7 @@ class Glob:
 
     def matches(self, text: str) -> bool | None:
         """Return whether *text* fits, in linear time; or ``None``: it is in doubt."""
-        if not text.isprintable() or _dotted(text):
+        if not text.isprintable() or dotted(text):
             return None
         if self.tail is None and len(self.head) == 1:
             return "/" not in text and fits(self.head[0], text)
@@ -118,18 +122,21 @@ def _odd(text: str) -> int:
 
     A text that fits a glob has all that the glob has, and more only under a star.
     """
-    if text.isascii():
-        return len(_ODD.findall(text))
-    plain = unicodedata.normalize("NFKC", text)
-    hidden = sum(plain.count(char) - text.count(char) for char in _SPECIAL)
-    return len(_ODD.findall(plain)) + hidden
+    plain, hidden = text, 0
+    if not text.isascii():
+        plain = unicodedata.normalize("NFKC", text)
+        hidden = sum(plain.count(char) - text.count(char) for char in _SPECIAL)
+    return sum(map(plain.count, _ENDS)) + len(_ESCAPE.findall(plain)) + hidden
 
 
-def _dotted(text: str) -> bool:
-    if "/" not in text:
-        return text in {".", ".."}
-    between = f"/{text}/"
-    return "/../" in between or "/./" in between
+def dotted(text: str) -> bool:
+    r"""
+    Return whether another reader may take a segment of *text* for ``.`` or ``..``.
+
+    >>> dotted("a/..;x/b"), dotted(r"a\.. "), dotted("a/..b")
+    (True, True, False)
+    """
+    return "." in text and bool(_DOTS.search(f"/{text}/".replace("\\", "/")))
 
 
 def _all(patterns: tuple[tuple[str, ...], ...], segments: list[str]) -> bool:

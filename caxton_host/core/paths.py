@@ -3,7 +3,8 @@ Paths of files, as texts: which of them are inside given folders.
 
 Nothing is looked up. A path that two programs may read in two ways is not judged: one
 that is relative, holds ``.``, ``..``, an empty segment, a backslash, an escape, or a
-character that looks like one of these. A ``file:`` URL is judged as the path it means.
+character that looks like one of these. Spaces around dots, and ``;`` with what follows
+it, do not count. A ``file:`` URL is judged as the path it means.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from urllib.parse import unquote
 
 from ..errors import ConditionError
 from .calls import JSON
+from .globs import dotted
 
 __all__ = ["Roots", "plain_path"]
 
@@ -97,10 +99,7 @@ def plain_path(text: str) -> str | None:
         return None
     if "\\" in path or not (path.isascii() or _clear(path)):
         return None
-    segments = path[1:].removesuffix("/").split("/")
-    if path != "/" and any(part in {"", ".", ".."} for part in segments):
-        return None
-    return path
+    return None if "//" in path or dotted(path) else path
 
 
 def _of_url(rest: str) -> str | None:

@@ -117,17 +117,27 @@ def check_pattern(pattern: str) -> None:
 
 
 def fits(pattern: str, text: str) -> bool | None:
-    """
-    Return whether all of *text* fits *pattern*, or ``None`` if that takes too long.
+    r"""
+    Return whether all of *text* fits *pattern*, or ``None`` if that is in doubt.
 
-    >>> fits("[a-z]+", "abc"), fits("[a-z]+", "abc!")
-    (True, False)
+    It is if comparing takes too long, or if *text* fits only where ``.`` also matches a
+    line break: other programs read it so.
+
+    >>> fits("[a-z]+", "abc"), fits("[a-z]+", "abc!"), fits(".+!", "a\nb!")
+    (True, False, None)
 
     Args:
         pattern: One that `check_pattern` took, once.
 
         text: Of any length.
     """
+    fit = _whole(pattern, text)
+    if fit is False and ("\n" in text or "\r" in text):
+        return False if _whole(f"(?s:{pattern})", text) is False else None
+    return fit
+
+
+def _whole(pattern: str, text: str) -> bool | None:
     found = _sized(pattern)
     if found is None or len(text) * found[1] > _WORK:
         return None

@@ -2,12 +2,15 @@
 Globs over texts: ``*`` stands for any characters of one segment.
 
 A segment is what stands between slashes. ``**`` alone stands for any number of whole
-segments. A text that has ``.`` or ``..`` for a segment, or a character that cannot be
-printed, is not judged: another reader may make another text of it.
+segments. A text with a segment ``.`` or ``..``, or with a character that cannot be
+printed, is not judged: another reader may make another text of it. A backslash
+separates such segments too. Spaces around the dots, and ``;`` with what follows it, do
+not count: servers and file systems drop these.
 
 The value of a parameter may become part of an address or a path. So a star does not
 stand for what ends a path there (``?``, ``#``), nor for what may be read as a dot or as
-a slash: a backslash, an escape (``%2e``), or a look-alike such as U+FF0E.
+a slash: a backslash, an escape (``%2e``), or a look-alike such as U+FF0E. A text that
+fits only in its compatibility form (NFKC) is not judged either.
 """
 
 from __future__ import annotations
@@ -18,12 +21,16 @@ from dataclasses import dataclass
 
 from ..errors import UsageError
 
-__all__ = ["Glob", "fits"]
+__all__ = ["Glob", "dotted", "fits", "plain_form"]
 
 _MAX_STARS = 3
 _MAX_LENGTH = 1000
-_ODD = re.compile(r"[\\?#]|%(?:[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})")
+_ENDS = "\\?#"
+_ESCAPE = re.compile(r"%(?:[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})")
+_DOTS = re.compile(r"/ *+\.\.?+ *+[;/]")
 _SPECIAL = "./%"
+#: They look like a slash, and NFKC leaves them.
+_FRACTION, _DIVISION = "\u2044", "\u2215"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +83,7 @@ class Glob:
 
     def matches(self, text: str) -> bool | None:
         """Return whether *text* fits, in linear time; or ``None``: it is in doubt."""
-        if not text.isprintable() or _dotted(text):
+        if not text.isprintable() or dotted(text):
             return None
         if self.tail is None and len(self.head) == 1:
             return "/" not in text and fits(self.head[0], text)
@@ -105,31 +112,46 @@ class Glob:
         (True, False)
         >>> Glob.parse("acme/*").holds(r"acme/..\evil"), Glob.parse("*?").holds("so?")
         (None, True)
+        >>> Glob.parse("acme/secret").holds("\uff41cme/secret")
         """
-        fit, odd = self.matches(text), _odd(text)
-        if fit and odd == _odd(self.text):
+        fit, plain = self.matches(text), plain_form(text)
+        other = fit if plain == text else self.matches(plain)
+        if fit is None or other is None:
+            return None
+        odd = _odd(text, plain)
+        if fit and odd == _odd(self.text, plain_form(self.text)):
             return True
-        return None if odd else fit
+        return None if odd or other else False
 
 
-def _odd(text: str) -> int:
+def plain_form(text: str) -> str:
+    """Return *text* as a reader sees it that folds characters that look alike."""
+    if text.isascii():
+        return text
+    slashed = text.replace(_FRACTION, "/").replace(_DIVISION, "/")
+    return unicodedata.normalize("NFKC", slashed)
+
+
+def _odd(text: str, plain: str) -> int:
     """
     Count what another reader may take for the end of a segment, or of the path.
 
     A text that fits a glob has all that the glob has, and more only under a star.
     """
-    if text.isascii():
-        return len(_ODD.findall(text))
-    plain = unicodedata.normalize("NFKC", text)
-    hidden = sum(plain.count(char) - text.count(char) for char in _SPECIAL)
-    return len(_ODD.findall(plain)) + hidden
+    hidden = 0
+    if plain != text:
+        hidden = sum(plain.count(char) - text.count(char) for char in _SPECIAL)
+    return sum(map(plain.count, _ENDS)) + len(_ESCAPE.findall(plain)) + hidden
 
 
-def _dotted(text: str) -> bool:
-    if "/" not in text:
-        return text in {".", ".."}
-    between = f"/{text}/"
-    return "/../" in between or "/./" in between
+def dotted(text: str) -> bool:
+    r"""
+    Return whether another reader may take a segment of *text* for ``.`` or ``..``.
+
+    >>> dotted("a/..;x/b"), dotted(r"a\.. "), dotted("a/..b")
+    (True, True, False)
+    """
+    return "." in text and bool(_DOTS.search(f"/{text}/".replace("\\", "/")))
 
 
 def _all(patterns: tuple[tuple[str, ...], ...], segments: list[str]) -> bool:

@@ -3,18 +3,19 @@ Paths of files, as texts: which of them are inside given folders.
 
 Nothing is looked up. A path that two programs may read in two ways is not judged: one
 that is relative, holds ``.``, ``..``, an empty segment, a backslash, an escape, or a
-character that looks like one of these. A ``file:`` URL is judged as the path it means.
+character that looks like one of these. Spaces around dots, and ``;`` with what follows
+it, do not count. A ``file:`` URL is judged as the path it means.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from dataclasses import dataclass
 from urllib.parse import unquote
 
 from ..errors import ConditionError
 from .calls import JSON
+from .globs import dotted, plain_form
 
 __all__ = ["Roots", "plain_path"]
 
@@ -92,15 +93,12 @@ def plain_path(text: str) -> str | None:
         path = _of_url(text[len(_FILE) :])
     else:
         # A digit of an escape may look like one, too (U+FF12 is a 2).
-        path = None if _ESCAPE.search(unicodedata.normalize("NFKC", text)) else text
+        path = None if _ESCAPE.search(plain_form(text)) else text
     if path is None or not path.startswith("/") or not path.isprintable():
         return None
     if "\\" in path or not (path.isascii() or _clear(path)):
         return None
-    segments = path[1:].removesuffix("/").split("/")
-    if path != "/" and any(part in {"", ".", ".."} for part in segments):
-        return None
-    return path
+    return None if "//" in path or dotted(plain_form(path)) else path
 
 
 def _of_url(rest: str) -> str | None:
@@ -123,7 +121,5 @@ def _of_url(rest: str) -> str | None:
 def _clear(text: str) -> bool:
     """Return whether no character may become a special one (U+FF0F is a slash)."""
     return not any(
-        _SPECIAL.intersection(unicodedata.normalize("NFKC", char))
-        for char in text
-        if not char.isascii()
+        _SPECIAL.intersection(plain_form(char)) for char in text if not char.isascii()
     )

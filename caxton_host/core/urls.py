@@ -4,7 +4,9 @@ Addresses of the web, as texts: which of them are meant.
 Nothing is looked up: what a public name resolves to is for the tool to see to. An
 address that two programs may read in two ways is not judged: one with a user name, a
 backslash, a character that is not printable ASCII, a number in an odd notation for a
-host, or dots in its path that lead upwards. A host that is not public has to be listed.
+host, or dots in its path that lead upwards. Nor is a path with parameters (``/a;x/b``)
+that the rule does not write: some servers drop them. A host that is not public has to
+be listed.
 """
 
 from __future__ import annotations
@@ -38,8 +40,10 @@ _NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*")
 #: Nothing that has to be escaped: two readers may see two paths.
 _IDLE = re.compile(r"//|%(?:[46][1-9a-f]|[57][0-9a]|3[0-9]|2d|2e|5f|7e)", re.IGNORECASE)
 _LEADS_AWAY = re.compile(
-    r"/(?:\.|%2e){1,2}(?:/|$)|%(?:2f|5c|25|0|1|7f|u)", re.IGNORECASE
+    r"/(?:%20)*(?:\.|%2e){1,2}(?:%20)*(?:[;/]|%3b|$)|%(?:2f|5c|25|0|1|7f|u)",
+    re.IGNORECASE,
 )
+_PARAMETER = re.compile(";|%3b", re.IGNORECASE)
 #: Names that lead to the machine or its network, in any resolver.
 _LOCAL = ("localhost", "local", "internal", "home.arpa", "lan", "localdomain")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
@@ -141,10 +145,7 @@ class Addresses:
             parts.scheme in self.schemes
             and self._has_port(parts)
             and self._has_host(parts.host)
-            and (
-                self.paths is None
-                or any(glob.matches(parts.path) for glob in self.paths)
-            )
+            and self._has_path(parts.path)
         )
 
     def _has_port(self, parts: _Parts) -> bool:
@@ -159,6 +160,17 @@ class Addresses:
             return False
         labels = host.split(".")
         return any(_fits(pattern, labels) for pattern in self.hosts)
+
+    def _has_path(self, path: str) -> bool | None:
+        if self.paths is None:
+            return True
+        count = len(_PARAMETER.findall(path))
+        if any(
+            glob.matches(path) and count == len(_PARAMETER.findall(glob.text))
+            for glob in self.paths
+        ):
+            return True
+        return None if count else False
 
 
 def _parts(text: str) -> _Parts | None:

@@ -323,17 +323,26 @@ def test_steps_are_linear_in_the_length_of_the_value(kind: str) -> None:  # law 
 
 
 ODD = st.text(
-    "ab./\\?#%25eEcCu0\uff0e\u2024\u2025\uff0f\uff3c\uff05\uff12\uff1fé", max_size=12
+    "ab./\\?#%25eEcCu0; "
+    "\uff0e\u2024\u2025\uff0f\uff3c\uff05\uff12\uff1fé\uff1b\uff41\u2044\u2215",
+    max_size=12,
 )
 
 
 def _as_read_elsewhere(text: str) -> str:
     """Return the path that a lenient reader makes of a text."""
-    plain = unicodedata.normalize("NFKC", text)
+    slashed = text.replace("\u2044", "/").replace("\u2215", "/")
+    plain = unicodedata.normalize("NFKC", slashed)
     path = (
         unquote(unquote(plain)).replace("\\", "/").partition("?")[0].partition("#")[0]
     )
-    return posixpath.normpath(path)
+    return posixpath.normpath("/".join(map(_bare, path.split("/"))))
+
+
+def _bare(segment: str) -> str:
+    """Return the dots that a segment is without its parameters and the spaces."""
+    bare = segment.partition(";")[0].strip(" ")
+    return bare if bare in {".", ".."} else segment
 
 
 @given(name=ODD)

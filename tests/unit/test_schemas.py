@@ -32,6 +32,23 @@ def test_pattern_fits_a_text_as_a_whole(pattern: str, text: str, *, fit: bool) -
 
 
 @pytest.mark.parametrize(
+    ("pattern", "text", "fit"),
+    [
+        (".*rm -rf.*", "x\nrm -rf /", None),
+        (".*rm -rf.*", "x\r\nrm", False),
+        ("secret.*", "secret\nx", None),
+        ("(?R)secret.*", "secret\rx", None),
+        ("secret.*", "secret\r\u2028\u2029\x85x", True),
+        ("secret(?s:.)*", "secret\nx", True),
+    ],
+)
+def test_text_that_fits_only_if_a_dot_is_a_line_break_is_in_doubt(
+    pattern: str, text: str, *, fit: bool | None
+) -> None:  # law 4
+    assert fits(pattern, text) is fit
+
+
+@pytest.mark.parametrize(
     "pattern",
     [
         "(",

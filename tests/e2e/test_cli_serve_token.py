@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import io
 import json
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -143,6 +146,41 @@ def test_a_token_that_is_not_made_leaves_no_file(desk: Shell) -> None:
     twice = desk("serve", "token", "create", *words, "b.txt")
     assert twice.code == 2
     assert not (desk.folder / "b.txt").exists()
+
+
+class Full(io.StringIO):
+    """Stands for a stdout that cannot be written, as on a full disk."""
+
+    def write(self, text: str) -> int:
+        del text
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)], ids=["text", "json"])
+def test_a_token_that_cannot_be_printed_is_good_for_nothing(
+    desk: Shell, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    # nobody has it, and nobody could tell it from those that somebody has
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", Full())
+        lost = desk("serve", "token", "create", "--name=x", "--scope=run", *words)
+
+    (row,) = listed(desk)
+    assert (lost.code, row["state"]) == (2, "revoked")
+    assert f"stdout cannot be written, so token {row['id']} is revoked" in lost.err
+    assert "-o FILE" in lost.fix
+    create(desk, "--name", "x", "--scope", "run")
+
+
+def test_a_token_is_not_made_where_there_is_no_stdout(
+    desk: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", None)
+        refused = desk("serve", "token", "create", "--scope=run")
+
+    assert (refused.code, listed(desk)) == (2, [])
+    assert "stdout is closed" in refused.err
 
 
 def test_tokens_end_after_some_months_unless_it_is_said_otherwise(desk: Shell) -> None:

@@ -356,8 +356,8 @@ def _named(word: str, rows: list[TokenRow]) -> TokenRow:
     if word.startswith(PREFIX):
         # Of a whole token no error is to show the secret.
         word = word.removeprefix(PREFIX).partition("_")[0]
-    live = [row for row in rows if row.revoked_at is None]
-    found = [row for row in live if word in {row.id, row.name}]
+    meant = [row for row in rows if word in {row.id, row.name}]
+    found = [row for row in meant if row.revoked_at is None]
     if len(found) == 1:
         return found[0]
     if found:
@@ -365,10 +365,14 @@ def _named(word: str, rows: list[TokenRow]) -> TokenRow:
             f"{len(found)} tokens have the name {word!r}",
             fix=f"name one by its id: {', '.join(row.id for row in found)}",
         )
-    names = [one for row in live for one in (row.id, row.name) if one]
-    close = nearest(word, names)
+    if meant:
+        raise NotFoundError(
+            f"token {word!r} was revoked already", fix="caxton serve token list"
+        )
+    live = [row for row in rows if row.revoked_at is None]
+    close = nearest(word, [one for row in live for one in (row.id, row.name) if one])
     raise NotFoundError(
-        f"there is no token {word!r} that could be revoked",
+        f"there is no token {word!r}",
         fix=f"did you mean {close}?" if close else "caxton serve token list",
     )
 

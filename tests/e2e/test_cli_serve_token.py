@@ -208,6 +208,23 @@ def test_token_is_good_for_nothing_once_it_is_revoked(desk: Shell) -> None:
     assert (again.code, again.fix) == (2, "caxton serve token list")
 
 
+def test_a_token_that_was_revoked_is_not_taken_for_another(desk: Shell) -> None:
+    # the advice, if followed, would revoke one that somebody uses
+    for name in ("me", "me4"):
+        create(desk, "--name", name, "--scope", "run")
+    assert desk("serve", "token", "revoke", "me4").code == 0
+    gone = next(row["id"] for row in listed(desk) if row["name"] == "me4")
+
+    for word in ("me4", gone, f"caxton_{gone}_secret"):
+        again = desk("serve", "token", "revoke", word)
+        assert again.code == 2
+        assert "was revoked already" in again.err
+        assert again.fix == "caxton serve token list"
+    unknown = desk("serve", "token", "revoke", "mee")
+    assert "there is no token 'mee'" in unknown.err
+    assert unknown.fix == "did you mean me?"
+
+
 def test_token_that_has_expired_says_so(desk: Shell) -> None:
     text = create(desk, "--scope", "run", "--expires", "1ms").strip()
 

@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import secrets
+import sys
 from collections.abc import Generator, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -150,6 +151,8 @@ def create(
             "the name is too long, or has characters that cannot be shown",
             fix=f"choose one of at most {_LONGEST_NAME} letters",
         )
+    if output is None and sys.stdout is None:  # click would print nothing, and go on.
+        raise UsageError("stdout is closed", fix="write it to a file with -o FILE")
     # Names of agents and roles are compared with what agents there are.
     named = ("agents",) if roles or agents != ("*",) else ()
     config = frame.look(*SIGNED, *named, guarded=bool(name))
@@ -169,9 +172,12 @@ def create(
     )
     with _kept(output, token.text):
         wait(_add(frame, config, row))
+    if as_json and output:
+        show(_document(row, now))
+        return
     if as_json:
-        shown = {} if output else {"token": token.text}
-        show({**_document(row, now), **shown})
+        with _undone(frame, row):
+            show({**_document(row, now), "token": token.text})
         return
     until = f"until {_moment(row.expires_at)}" if row.expires_at else "for ever"
     note(f"token {row.id}: {', '.join(scopes)} with {', '.join(agents)}, {until}")
@@ -179,7 +185,8 @@ def create(
         note(f"written to {output}, which only you can read")
     else:
         note("it is shown this once; keep it where nobody else can read it")
-        say(token.text)
+        with _undone(frame, row):
+            say(token.text)
 
 
 @contextlib.contextmanager
@@ -202,6 +209,21 @@ def _kept(output: Path | None, text: str) -> Generator[None]:
     except BaseException:
         output.unlink(missing_ok=True)
         raise
+
+
+@contextlib.contextmanager
+def _undone(frame: Frame, row: TokenRow) -> Generator[None]:
+    """Revoke a token if it cannot be printed."""
+    try:
+        yield
+    except BaseException as exc:
+        wait(_revoke(frame, row.id, SystemClock().now()))
+        if not isinstance(exc, OSError):
+            raise
+        raise UsageError(
+            f"stdout cannot be written, so token {row.id} is revoked: {exc.strerror}",
+            fix="write it to a file with -o FILE",
+        ) from None
 
 
 async def _add(frame: Frame, config: Config, row: TokenRow) -> None:
@@ -334,8 +356,8 @@ def _named(word: str, rows: list[TokenRow]) -> TokenRow:
     if word.startswith(PREFIX):
         # Of a whole token no error is to show the secret.
         word = word.removeprefix(PREFIX).partition("_")[0]
-    live = [row for row in rows if row.revoked_at is None]
-    found = [row for row in live if word in {row.id, row.name}]
+    meant = [row for row in rows if word in {row.id, row.name}]
+    found = [row for row in meant if row.revoked_at is None]
     if len(found) == 1:
         return found[0]
     if found:
@@ -343,10 +365,14 @@ def _named(word: str, rows: list[TokenRow]) -> TokenRow:
             f"{len(found)} tokens have the name {word!r}",
             fix=f"name one by its id: {', '.join(row.id for row in found)}",
         )
-    names = [one for row in live for one in (row.id, row.name) if one]
-    close = nearest(word, names)
+    if meant:
+        raise NotFoundError(
+            f"token {word!r} was revoked already", fix="caxton serve token list"
+        )
+    live = [row for row in rows if row.revoked_at is None]
+    close = nearest(word, [one for row in live for one in (row.id, row.name) if one])
     raise NotFoundError(
-        f"there is no token {word!r} that could be revoked",
+        f"there is no token {word!r}",
         fix=f"did you mean {close}?" if close else "caxton serve token list",
     )
 

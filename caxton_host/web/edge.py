@@ -170,8 +170,11 @@ class Edge:
     def _origin(self, scope: Scope, headers: Mapping[str, Sequence[str]]) -> str | None:
         """Return the origin whose pages may read the answer; refuse other names."""
         local = (scope.get("server") or ("", None))[0]
-        self.names.check_host(headers.get("host", []), local)
-        return self.names.check_origin(headers.get("origin", []), local)
+        hosts = headers.get("host", [])
+        self.names.check_host(hosts, local)
+        scheme = scope.get("scheme", "http")
+        origins = headers.get("origin", [])
+        return self.names.check_origin(origins, local, scheme=scheme, host=hosts[0])
 
     async def _parsed(self, body: bytes) -> JSON:
         """Return what a body holds; a large one holds nobody up."""

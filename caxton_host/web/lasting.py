@@ -46,7 +46,7 @@ class Lasting:
         if self._is_over:
             return
         begins = message["type"] == "http.response.start"
-        if begins or message.get("more_body"):
+        if begins or message.get("more_body") or message.get("body"):
             try:
                 await self._look()
             except (Unauthenticated, StoreError) as exc:

@@ -20,7 +20,7 @@ __all__ = ["Names", "check_site"]
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _OWN = frozenset({"same-origin", "none"})
 _HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::([0-9]{1,5}))?")
-_ORIGIN = re.compile(r"https?://(.{1,300})")
+_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +69,20 @@ class Names:
         known = {self.bound, local, *self.hosts}
         return name in known or (is_loopback(local) and name in _LOOPBACK)
 
-    def check_origin(self, values: Sequence[str], local: str) -> str | None:
+    def check_origin(
+        self, values: Sequence[str], local: str, *, scheme: str, host: str
+    ) -> str | None:
         """
         Return the origin whose pages may read the answer, if there is one.
+
+        Args:
+            values: The ``Origin`` headers of a request.
+
+            local: The address that it came to.
+
+            scheme: How it came: ``http`` or ``https``.
+
+            host: Its ``Host`` header.
 
         Raises:
             Refusal: Pages of that origin may not ask.
@@ -80,16 +91,22 @@ class Names:
             return None
         if len(values) == 1 and values[0] in self.origins:
             return values[0]
-        match = _ORIGIN.fullmatch(values[0].lower())
-        if len(values) == 1 and match and is_loopback(local):
-            # A page of this machine may ask, though not read the answer.
-            name = _name(match[1])
-            if name is not None and is_loopback(name):
-                return None
+        if len(values) == 1 and self._is_own(values[0].lower(), local, scheme, host):
+            # The browser lets a page read what its own host answers.
+            return None
         raise Refusal(
             "bad-origin",
             "pages of that origin may not ask",
             fix="add the origin to allowed_origins in [serve]",
+        )
+
+    def _is_own(self, origin: str, local: str, scheme: str, host: str) -> bool:
+        """Return whether an origin has this scheme, a name of ours, and this port."""
+        theirs, _, where = origin.partition("://")
+        return (
+            theirs == scheme
+            and (self._ours(where, local) or where in self.hosts)
+            and _port(where, scheme) == _port(host.lower(), scheme)
         )
 
 
@@ -108,3 +125,9 @@ def _name(value: str) -> str | None:
     """Return the name or address in the value of a ``Host`` header."""
     match = _HOST.fullmatch(value)
     return match[1].strip("[]") if match else None
+
+
+def _port(value: str, scheme: str) -> int | None:
+    """Return the port in the value of a ``Host`` header, or that of the scheme."""
+    match = _HOST.fullmatch(value)
+    return match and int(match[2] or _PORTS[scheme])

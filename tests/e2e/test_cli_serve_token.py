@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import io
 import json
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -145,6 +148,42 @@ def test_a_token_that_is_not_made_leaves_no_file(desk: Shell) -> None:
     assert not (desk.folder / "b.txt").exists()
 
 
+class Full(io.StringIO):
+    """Stands for a stdout that cannot be written, as on a full disk."""
+
+    def write(self, text: str) -> int:
+        del text
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)], ids=["text", "json"])
+def test_a_token_that_cannot_be_printed_is_good_for_nothing(
+    desk: Shell, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    # nobody has it, and nobody could tell it from those that somebody has
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", Full())
+        lost = desk("serve", "token", "create", "--name=x", "--scope=run", *words)
+
+    (row,) = listed(desk)
+    assert (lost.code, row["state"]) == (2, "revoked")
+    assert f"stdout cannot be written, so token {row['id']} is revoked" in lost.err
+    assert "-o FILE" in lost.fix
+    create(desk, "--name", "x", "--scope", "run")
+
+
+def test_a_token_is_not_made_where_there_is_no_stdout(
+    desk: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(desk, "--scope", "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", None)
+        refused = desk("serve", "token", "create", "--scope=run")
+
+    assert (refused.code, len(listed(desk))) == (2, 1)
+    assert "stdout is closed" in refused.err
+
+
 def test_tokens_end_after_some_months_unless_it_is_said_otherwise(desk: Shell) -> None:
     create(desk, "--scope", "run")
     create(desk, "--scope", "run", "--expires", "never")
@@ -167,6 +206,23 @@ def test_token_is_good_for_nothing_once_it_is_revoked(desk: Shell) -> None:
     assert listed(desk)[0]["state"] == "revoked"
     again = desk("serve", "token", "revoke", "laptop", "--json")
     assert (again.code, again.fix) == (2, "caxton serve token list")
+
+
+def test_a_token_that_was_revoked_is_not_taken_for_another(desk: Shell) -> None:
+    # the advice, if followed, would revoke one that somebody uses
+    for name in ("me", "me4"):
+        create(desk, "--name", name, "--scope", "run")
+    assert desk("serve", "token", "revoke", "me4").code == 0
+    gone = next(row["id"] for row in listed(desk) if row["name"] == "me4")
+
+    for word in ("me4", gone, f"caxton_{gone}_secret"):
+        again = desk("serve", "token", "revoke", word)
+        assert again.code == 2
+        assert "was revoked already" in again.err
+        assert again.fix == "caxton serve token list"
+    unknown = desk("serve", "token", "revoke", "mee")
+    assert "there is no token 'mee'" in unknown.err
+    assert unknown.fix == "did you mean me?"
 
 
 def test_token_that_has_expired_says_so(desk: Shell) -> None:

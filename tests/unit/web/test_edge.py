@@ -126,6 +126,38 @@ async def test_a_page_of_another_origin_is_refused(tmp_path: Path, origin: str) 
     assert behind.scopes == []
 
 
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("127.0.0.1:8080", "http://127.0.0.1:8080", 200),
+        ("127.0.0.1:8080", "http://localhost:8080", 200),
+        ("[::1]:8080", "http://[::1]:8080", 200),
+        ("localhost", "http://LOCALHOST:80", 200),
+        ("caxton.example:8080", "http://caxton.example:8080", 200),
+        ("one.example:8443", "http://one.example:8443", 200),
+        ("127.0.0.1:8080", "https://127.0.0.1:8080", 403),
+        ("127.0.0.1:8080", "http://127.0.0.1:9999", 403),
+        ("127.0.0.1:8080", "http://127.0.0.1", 403),
+        ("127.0.0.1:8080", "http://127.0.0.2:8080", 403),
+        ("127.0.0.1:8080", "http://[::1]:8", 403),
+        ("127.0.0.1:8080", "ftp://127.0.0.1:8080", 403),
+        ("127.0.0.1:8080", "127.0.0.1:8080", 403),
+        ("127.0.0.1:8080", "http://127.0.0.1:8080/", 403),
+    ],
+)
+async def test_pages_of_this_host_alone_ask_without_being_configured(
+    tmp_path: Path, host: str, origin: str, status: int
+) -> None:
+    # scheme, name and port: a page of another port of this machine is a stranger
+    serve = Serve(allowed_hosts=("caxton.example", "one.example:8443"))
+    async with edge_of(Office(tmp_path), Behind(), serve) as client:
+        answer = await client.post(
+            RUNS, headers={"host": host, "origin": origin}, json={}
+        )
+
+    assert answer.status_code == status
+
+
 async def test_only_a_configured_origin_may_read_answers(tmp_path: Path) -> None:
     serve = Serve(allowed_origins=("https://ui.example",))
     asks = {"access-control-request-method": "POST"}
@@ -134,9 +166,9 @@ async def test_only_a_configured_origin_may_read_answers(tmp_path: Path) -> None
         asked = await client.options(
             RUNS, headers={"origin": "https://ui.example", **asks}
         )
-        local = await client.get(RUNS, headers={"origin": "http://localhost:6274"})
+        local = await client.get(RUNS, headers={"origin": "http://localhost:8080"})
         refused = await client.options(
-            RUNS, headers={"origin": "http://localhost:6274", **asks}
+            RUNS, headers={"origin": "http://localhost:8080", **asks}
         )
 
     assert told.headers["access-control-allow-origin"] == "https://ui.example"

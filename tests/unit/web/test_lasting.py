@@ -118,6 +118,21 @@ async def test_answer_ends_before_it_says_more_to_a_token_that_is_revoked() -> N
     assert desk.sent == [START, part(b"one"), END]
 
 
+async def test_nothing_is_said_later_than_a_period_after_the_token_is_revoked() -> None:
+    # law 9: however long it was silent before, and whatever it says last
+    desk = Desk()
+    send = await desk.lasting()
+    await send(START)
+    desk.clock.time += 4_000_000
+    await desk.revoke()
+    desk.clock.time += 999_999
+    await send(part(b"within"))
+    desk.clock.time += 4_000_001
+    await send({"type": "http.response.body", "body": b"late"})
+
+    assert desk.sent == [START, part(b"within"), END]
+
+
 async def test_answer_ends_when_its_token_expires() -> None:
     desk = Desk()
     send = await desk.lasting(replace(ROW, expires_at=desk.clock.now() + 6_000_000))
@@ -148,7 +163,6 @@ async def test_what_is_said_at_once_costs_no_second_look() -> None:
     desk.clock.time += 4_000_000
 
     await send(START)
-    desk.clock.time += 99_000_000
     await send({"type": "http.response.body", "body": b"all"})
 
     assert (desk.looks, len(desk.sent)) == (0, 2)

@@ -68,12 +68,25 @@ async def test_nothing_is_changed_by_what_a_page_can_send_unasked(
     tmp_path: Path, one: Operation, media: dict[str, str]
 ) -> None:
     # a form, or fetch() without a body: the browser asks nobody before
-    page = {"origin": "http://localhost:3000", **media}
+    page = {"origin": "http://127.0.0.1:8080", **media}
     async with asking(tmp_path, page) as client:
         answer = await refused(one, client)
 
     assert answer.status_code == 415
     assert "application/json" in answer.json()["fix"]
+
+
+@pytest.mark.parametrize("one", OPERATIONS, ids=named)
+@pytest.mark.parametrize("origin", ["http://localhost:3000", "https://127.0.0.1:8080"])
+async def test_no_operation_is_for_pages_of_another_port_or_scheme(
+    tmp_path: Path, one: Operation, origin: str
+) -> None:
+    async with asking(tmp_path, JSON_SENT | {"origin": origin}) as client:
+        answer = await refused(one, client)
+
+    assert answer.status_code == 403
+    assert answer.json()["type"] == "/problems/bad-origin"
+    assert "allowed_origins" in answer.json()["fix"]
 
 
 @pytest.mark.parametrize("one", OPERATIONS, ids=named)

@@ -22,7 +22,7 @@ from sqlalchemy.pool import QueuePool
 
 from ..errors import LogBrokenError, StoreError
 from .holders import holder_of
-from .whereabouts import Whereabouts
+from .whereabouts import Whereabouts, check_beside
 
 __all__ = [
     "explain",
@@ -85,6 +85,7 @@ def open_engine(
 
         return open_server(parsed, write=write)
     path = _path(parsed)
+    check_beside(path)
     if write:
         return _checked(path, "rwc", write=True, whereabouts=whereabouts)
     if not path.exists():

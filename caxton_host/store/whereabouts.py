@@ -16,13 +16,56 @@ import time
 from pathlib import Path
 
 from ..errors import LogMovedError
+from .files import hosts_of, is_locked
 
-__all__ = ["PERIOD", "Whereabouts"]
+__all__ = ["PERIOD", "Whereabouts", "check_beside"]
 
 #: Seconds between two looks at all files of who writes.
 PERIOD = 1.0
 
 _log = logging.getLogger(__name__)
+
+
+def check_beside(path: Path) -> None:
+    """
+    Return if nothing beside *path* says that its database was moved away.
+
+    SQLite deletes the write-ahead log of a database that is empty, and what a host
+    committed last may be nowhere else.
+
+    Raises:
+        LogMovedError: There is no database, and its write-ahead log or a living host is
+            left.
+    """
+    file = Path(os.path.realpath(path))
+    if _size(file):
+        return
+    wal, hosts = file.with_name(f"{file.name}-wal"), hosts_of(file)
+    if _size(wal):
+        raise LogMovedError(
+            f"there is no database {path}, but the end of its log is in {wal}",
+            fix="move the database back beside it (docs/how-to/monitor.md); to begin a "
+            f"new log, move {wal} away",
+        )
+    if _is_any_locked(hosts):
+        raise LogMovedError(
+            f"there is no database {path}: it was moved away while a host has it open",
+            fix="move it back (docs/how-to/monitor.md), or stop that host",
+        )
+
+
+def _is_any_locked(folder: Path) -> bool:
+    try:
+        return any(map(is_locked, folder.iterdir()))
+    except OSError:
+        return False
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
 
 
 class Whereabouts:

@@ -160,3 +160,44 @@ async def test_a_write_ahead_log_that_sqlite_itself_deleted_is_not_missed(
 
         await store.check()
         assert wal.exists()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.mark.parametrize("write", [True, False])
+@pytest.mark.parametrize("empty", [True, False])
+async def test_no_log_is_begun_where_the_end_of_another_is(
+    tmp_path: Path, *, write: bool, empty: bool
+) -> None:  # laws 3 and 10
+    file = tmp_path / "caxton.db"
+    async with open_store(tmp_path) as store:
+        await store.create("run/a").append(line(1))
+        away = file.rename(tmp_path / "away")
+        if empty:
+            file.touch()
+        before = contents(tmp_path)
+
+        with pytest.raises(LogMovedError, match=r"in .*caxton\.db-wal") as refusal:
+            open_store(tmp_path, write=write)
+
+        assert "move the database back" in refusal.value.fix
+        assert contents(tmp_path) == before
+        away.rename(file)
+        assert len(await store.read("run/a")) == 1
+
+
+async def test_no_log_is_begun_where_a_host_lives(tmp_path: Path) -> None:  # law 3
+    async with open_store(tmp_path) as store:
+        await store.join("host/a")
+        for path in tmp_path.glob("caxton.db*"):
+            if path.is_file():
+                path.rename(tmp_path / f"lost{path.suffix}")
+        before = contents(tmp_path)
+
+        with pytest.raises(LogMovedError, match="while a host has it open"):
+            open_store(tmp_path)
+
+        assert contents(tmp_path) == before
+    open_store(tmp_path).engine.dispose()

@@ -487,7 +487,11 @@ class SqlStore(Serving):
         finally:
             await self._leases.aclose()
             self._near.close()
-            self.engine.dispose()
+            try:
+                if self._writer is not None and isinstance(self._place, Whereabouts):
+                    self._place.save(self.engine)
+            finally:
+                self.engine.dispose()
 
     async def __aenter__(self) -> Self:
         if self._sealing is not None:

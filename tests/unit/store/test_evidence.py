@@ -28,6 +28,7 @@ from caxton_host.evidence import BundleStore, check_bundle
 from caxton_host.signing import Keyring
 from caxton_host.store import seals
 from caxton_host.store.export import export
+from caxton_host.store.seals import unsigned
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.verify import verify
 
@@ -617,3 +618,20 @@ async def test_a_tree_that_is_none_is_named(tmp_path: Path, value: str) -> None:
     forge(tmp_path, lambda db: db.execute(f"UPDATE tree SET frontier = {value}"))
     (fault,) = (await checked(tmp_path)).faults
     assert "the tree that is kept beside the log is none" in str(fault)
+
+
+@pytest.mark.parametrize(
+    ("error", "why", "fix"),
+    [
+        (OSError(28, "No space left on device"), "state folder", "free space"),
+        (OSError(30, "Read-only file system", "/s/key"), "/s/key", "free space"),
+        (StoreError("it rains", fix="wait"), "it rains", "wait"),
+        (StoreError("it rains"), "it rains", "caxton db status"),
+    ],
+)
+def test_why_a_log_is_not_signed_has_a_fix(
+    error: StoreError | OSError, why: str, fix: str
+) -> None:
+    said = unsigned(error)
+    assert why in said[0]
+    assert fix in said[1]

@@ -635,3 +635,37 @@ def test_why_a_log_is_not_signed_has_a_fix(
     said = unsigned(error)
     assert why in said[0]
     assert fix in said[1]
+
+
+async def test_a_run_that_was_erased_is_not_exported_with_a_payload(
+    tmp_path: Path,
+) -> None:
+    """Decision 0013: an erasure removes every payload of its run."""
+    async with opened(tmp_path) as store:
+        done = RunCompleted(output=None, output_sha256="", fuel=0)
+        await store.create("run/a").append(run_started(), done)
+        with closing(sqlite3.connect(tmp_path / "caxton.db")) as reader:
+            kept = reader.execute("SELECT * FROM payloads").fetchall()
+        await store.erase("a", "host/1", line(1), actor={}, reason="asked for")
+        note = await store.seal()
+    for row in kept:  # a part of them, then all
+        forge(
+            tmp_path,
+            lambda db, row=row: db.execute("INSERT INTO payloads VALUES (?,?,?)", row),
+        )
+        async with opened(tmp_path, write=False) as store:
+            with pytest.raises(LogBrokenError, match="was erased, and a payload"):
+                await export(store, "a", note, bytes(32))
+
+
+async def test_a_run_whose_payloads_somebody_deleted_was_not_erased(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path) as store:
+        done = RunCompleted(output=None, output_sha256="", fuel=0)
+        await store.create("run/a").append(run_started(), done)
+    forge(tmp_path, lambda db: db.execute("DELETE FROM payloads"))
+    async with opened(tmp_path) as store:
+        with pytest.raises(LogBrokenError, match="no event says") as refusal:
+            await store.erase("a", "host/1", line(1), actor={}, reason="asked for")
+    assert refusal.value.fix == "caxton audit verify"

@@ -73,7 +73,9 @@ class HostLog:
         try:
             await self._log.append()
         except StoreError as exc:
-            logger.warning("%d events of the host are lost: %s", len(self._left()), exc)
+            lost = "%d events of the host are lost: %s. To fix: %s"
+            fix = exc.fix or "see `caxton db status`"
+            logger.warning(lost, len(self._left()), exc, fix)
 
     def _left(self) -> list[Event]:
         """Return the events that are not durable, as far as is known."""

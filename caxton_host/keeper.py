@@ -137,7 +137,8 @@ async def keeping(config: Config, paths: Paths) -> AsyncGenerator[Keeper]:
         try:
             await store.seal()
         except StoreError as exc:
-            _log.warning("the log is not signed: %s", exc)
+            fix = exc.fix or "see `caxton db status`"
+            _log.warning("the log is not signed: %s. To fix: %s", exc, fix)
 
 
 async def record_rotation(

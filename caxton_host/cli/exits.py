@@ -31,7 +31,11 @@ _KINDS: tuple[tuple[type[CaxtonError], int, str], ...] = (
     (ForbiddenError, USAGE, "use a token that may"),
     (Suspend, SUSPENDED, "caxton runs show @last"),
     (NondeterminismError, DIVERGED, "run the module that was recorded"),
-    (LogBrokenError, AUDIT, "caxton audit verify; restore the database from a copy"),
+    (
+        LogBrokenError,
+        AUDIT,
+        "caxton audit verify; restore the database from a copy: docs/how-to/restore.md",
+    ),
     (StoreError, FAILED, "see that the database's disk has room; caxton db status"),
     (ServerUnavailable, UNAVAILABLE, "caxton server list"),
     (CaxtonError, FAILED, "try again; caxton doctor shows what this machine lacks"),

@@ -57,8 +57,12 @@ class LogFile:
             self._append(text.encode(errors="replace"))
         except OSError as exc:
             if not self._failed:
-                name = self.paths[-1].name
-                logger.warning("MCP: cannot write %s: %s", name, exc.strerror)
+                path = self.paths[-1]
+                said = (
+                    "MCP: cannot write %s: %s. To fix: free space on the disk of %s, "
+                )
+                said += "or let this user write there"
+                logger.warning(said, path.name, exc.strerror, path.parent)
             self._failed = True
 
     def _append(self, data: bytes) -> None:

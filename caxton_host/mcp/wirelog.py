@@ -86,7 +86,11 @@ class WireTap(Tap):
         except OSError as exc:
             # A file that cannot be written costs no call anything.
             if not self._failed:
-                logger.warning("MCP: cannot write %s: %s", self._path, exc.strerror)
+                said = (
+                    "MCP: cannot write %s: %s. To fix: have its disk take writes, and "
+                )
+                said += "free space on it"
+                logger.warning(said, self._path, exc.strerror)
             self._failed = True
 
 

@@ -21,8 +21,9 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import QueuePool
 
 from ..errors import LogBrokenError, StoreError
+from .disks import is_full, nearest, unwritable
 from .holders import holder_of
-from .whereabouts import Whereabouts
+from .whereabouts import Whereabouts, check_beside
 
 __all__ = [
     "explain",
@@ -53,6 +54,11 @@ _OUTSIDE = _LOCKED | {
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_PERM,
 }
+# What SQLite says too when there is no room for the files beside the database.
+_ROOMLESS = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
+_DAMAGES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_MAGIC = b"SQLite format 3\0"
+_RESTORE = "restore it from a copy: docs/how-to/restore.md"
 _DRIVERS = {"sqlite", "sqlite+pysqlite", "postgresql", "postgresql+psycopg"}
 # Pages; 16 MB. A page that many commits changed is copied to the file once.
 _CHECKPOINT = 4000
@@ -85,6 +91,9 @@ def open_engine(
 
         return open_server(parsed, write=write)
     path = _path(parsed)
+    if os.path.isdir(path):  # noqa: PTH112 -- false if it cannot be known
+        raise StoreError(f"{path} is a folder", fix="name a file with --db")
+    check_beside(path)
     if write:
         return _checked(path, "rwc", write=True, whereabouts=whereabouts)
     if not path.exists():
@@ -153,10 +162,14 @@ def explain(exc: Exception, path: Path | None, otherwise: str) -> tuple[str, str
         return text, _wait_for(path)
     if code == sqlite3.SQLITE_FULL or getattr(cause, "errno", None) in _FULL:
         return text, f"free space on the disk of {path.parent if path else 'the file'}"
-    if code == sqlite3.SQLITE_NOTADB:
-        return text, "name a file that is a database of this host, or none yet"
+    if path and code in _ROOMLESS and is_full(folder := nearest(path)):
+        return f"{text}, since the disk is full", f"free space on the disk of {folder}"
+    if code in _DAMAGES:
+        is_one = code == sqlite3.SQLITE_CORRUPT
+        other = "name a file that is a database of this host; if this was one, "
+        return text, f"{other * (not is_one)}{_RESTORE}"
     if path and (code in _OUTSIDE or getattr(cause, "errno", None) in _REFUSED):
-        why, fix = _unwritable(path)
+        why, fix = unwritable(path)
         return f"{text}{why}", fix or otherwise
     return text, _STATES.get(getattr(cause, "sqlstate", None) or "", otherwise)
 
@@ -176,21 +189,6 @@ def _wait_for(path: Path | None) -> str:
         f"wait for process {pid}{f' ({name})' * bool(name)}, which writes to it, or "
         f"stop that with kill {pid}; then try again"
     )
-
-
-def _unwritable(path: Path) -> tuple[str, str]:
-    """Return what keeps this user from writing *path*, and what mends that."""
-    folder = next(parent for parent in path.absolute().parents if parent.exists())
-    if os.statvfs(folder).f_flag & os.ST_RDONLY:
-        mount = next(at for at in (folder, *folder.parents) if at.is_mount())
-        return (
-            f", since {mount} is mounted read-only",
-            f"mount -o remount,rw {mount}; or name a file elsewhere with --db",
-        )
-    for target in (path, folder):
-        if target.exists() and not os.access(target, os.W_OK):
-            return f", since this user may not write {target}", f"chmod u+w {target}"
-    return "", ""
 
 
 def path_of(engine: sa.Engine) -> Path | None:
@@ -267,10 +265,17 @@ def _checked(
     except (DBAPIError, sqlite3.Error, OSError) as exc:
         engine.dispose()
         text, fix = explain(exc, path, "name another file with --db")
-        raise StoreError(
-            f"the database {path} cannot be opened: {text}", fix=fix
-        ) from None
+        kind = LogBrokenError if _is_damaged(exc, path) else StoreError
+        raise kind(f"the database {path} cannot be opened: {text}", fix=fix) from None
     return engine
+
+
+def _is_damaged(exc: Exception, path: Path) -> bool:
+    cause = exc.orig if isinstance(exc, DBAPIError) else exc
+    if _code(cause) not in _DAMAGES:
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
 
 
 def _connect(path: Path, mode: str, *, write: bool) -> sqlite3.Connection:

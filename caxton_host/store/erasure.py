@@ -41,6 +41,7 @@ __all__ = [
     "erased_runs",
     "erasures",
     "no_run",
+    "payload_missing",
     "scrub",
     "still_going",
     "still_needed",
@@ -144,6 +145,14 @@ def erased_before(run_id: str) -> NotKeptError:
     """Return what is told to who would erase a run twice."""
     return NotKeptError(
         f"run {run_id} was erased before", fix="caxton audit verify shows what is left"
+    )
+
+
+def payload_missing(stream: str) -> LogBrokenError:
+    """Return what is told of a stream that lacks a payload nobody erased."""
+    return LogBrokenError(
+        f"a payload of {stream} is missing, and no event says that it was erased",
+        fix="caxton audit verify",
     )
 
 

@@ -20,7 +20,7 @@ from ..core.names import stream_of
 from ..core.tree import consistency, inclusion, prove
 from ..errors import LogBrokenError, NotFoundError
 from .engine import unreadable
-from .erasure import RecordedErasure, erasures
+from .erasure import RecordedErasure, erasures, payload_missing
 from .reader import Reader
 from .rows import Columns, Query, rows
 from .schema import ENVELOPE, blobs, events, payloads, xid
@@ -161,21 +161,23 @@ class _Export:
             raise NotFoundError(f"no run {run_id}", fix="caxton runs list shows them")
         sealed = [Sealed(**dict(zip(_FIELDS, row, strict=False))) for row in found]
         first = sealed[0].payload
-        missing = any(event.payload is None for event in sealed)
         return _Stream(
             name=name,
             events=sealed,
             place=tuple(map(int, found[-1][len(_FIELDS) :])),
             started=decode_trusted(first) if first is not None else {},
-            erased=self._erased(name) if missing else None,
+            erased=self._erased(name, sealed),
         )
 
-    def _erased(self, name: str) -> RecordedErasure:
+    def _erased(self, name: str, sealed: Sequence[Sealed]) -> RecordedErasure | None:
         with self._engine.connect() as connection:
             found = erasures(connection, *self._places()).get(name)
         if found is None:
+            if any(event.payload is None for event in sealed):
+                raise payload_missing(name)
+        elif any(event.payload is not None for event in sealed[: found.event.events]):
             raise LogBrokenError(
-                f"a payload of {name} is missing, and no event says that it was erased",
+                f"{name} was erased, and a payload of it is there",
                 fix="caxton audit verify",
             )
         return found

@@ -1,11 +1,12 @@
-"""Files that are there whole, or not at all."""
+"""Files that are there whole, or not at all, and locks on them."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 
-__all__ = ["on_disk"]
+__all__ = ["hosts_of", "is_locked", "on_disk"]
 
 
 def on_disk(file: Path) -> None:
@@ -16,3 +17,28 @@ def on_disk(file: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def hosts_of(file: Path) -> Path:
+    """Return the folder that has a locked file for each living host of a database."""
+    return file.with_name(f"{file.name}.hosts")
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds the lock of *path*, or may hold it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        # It cannot be known. Nothing is taken from a host that may live.
+        return True
+    try:
+        # Shared: two that look do not take each other for the host.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(descriptor)

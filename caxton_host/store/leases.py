@@ -24,6 +24,7 @@ from urllib.parse import quote, unquote
 from ..errors import StoreError
 from .commit import Driver
 from .engine import explain
+from .files import is_locked
 
 __all__ = ["FileLeases", "Leases"]
 
@@ -90,7 +91,7 @@ class FileLeases:
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             for path in self._folder.iterdir():
-                if not _is_locked(path):
+                if not is_locked(path):
                     path.unlink(missing_ok=True)
             path = self._path(host)
             self._held[path] = _lock(path)
@@ -105,11 +106,11 @@ class FileLeases:
     def is_dead(self, driver: Driver, host: str) -> bool:
         """Return whether nobody has the lock of *host*. Nobody will again."""
         del driver
-        return not _is_locked(self._path(host))
+        return not is_locked(self._path(host))
 
     def living(self, hosts: Collection[str]) -> set[str]:
         """Return those of *hosts* whose locks are held."""
-        return {host for host in hosts if _is_locked(self._path(host))}
+        return {host for host in hosts if is_locked(self._path(host))}
 
     def hosts(self) -> set[str]:
         """Return all hosts whose locks are held."""
@@ -148,22 +149,3 @@ def _lock(path: Path) -> int:
             raise
         os.close(descriptor)
     raise StoreError(f"a host with the name {path.name} lives already")
-
-
-def _is_locked(path: Path) -> bool:
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        # It cannot be known. Nothing is taken from a host that may live.
-        return True
-    try:
-        # Shared: two that look do not take each other for the host.
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(descriptor)

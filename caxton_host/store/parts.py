@@ -11,6 +11,7 @@ from ..signing import Signer
 from .commit import Line, Transactions
 from .commit_sqlite import SqliteCommitter
 from .engine import file_of
+from .files import hosts_of
 from .kept import Kept
 from .leases import FileLeases, Leases
 from .seals import Sealer
@@ -58,7 +59,7 @@ def leases_of(
     """Return the leases of the hosts that share the database at *url*."""
     file = file_of(url)
     if file is not None:
-        return FileLeases(file.with_name(f"{file.name}.hosts"))
+        return FileLeases(hosts_of(file))
     from .leases_postgres import PostgresLeases  # noqa: PLC0415 -- an extra
 
     return PostgresLeases(engine, lines, lease)

@@ -18,10 +18,22 @@ from ..core.tree import Frontier
 from ..errors import CaxtonError, LogBrokenError, StoreError
 from ..signing import Signer
 
-__all__ = ["PERIOD", "Seal", "Sealer", "Sealing", "shortened", "sign"]
+__all__ = [
+    "PERIOD",
+    "UNSIGNED",
+    "Seal",
+    "Sealer",
+    "Sealing",
+    "shortened",
+    "sign",
+    "unsigned",
+]
 
 #: Seconds between two checkpoints that nobody asked for.
 PERIOD = 1.0
+#: What is logged then, with what `unsigned` returns.
+UNSIGNED = "the log is not signed: %s. To fix: %s"
+_STATE = "the state folder ($XDG_STATE_HOME/caxton, else ~/.local/state/caxton)"
 
 _log = logging.getLogger(__name__)
 
@@ -125,7 +137,16 @@ class Sealing:
             # A run does not wait for a checkpoint, and does not fail for lack of one.
             if not self._warned:
                 self._warned = True
-                _log.warning("the log is not signed: %s", exc)
+                _log.warning(UNSIGNED, *unsigned(exc))
+
+
+def unsigned(exc: CaxtonError | OSError) -> tuple[str, str]:
+    """Return why a log is not signed, and what mends that: what `UNSIGNED` takes."""
+    if isinstance(exc, OSError):
+        file = exc.filename or _STATE
+        why = f"{file} cannot be written: {exc.strerror}"
+        return why, f"free space on its disk, or have this user write to {_STATE}"
+    return str(exc), exc.fix or "see `caxton db status`"
 
 
 def sign(signer: Signer, tree: Frontier, first: bytes) -> Seal:

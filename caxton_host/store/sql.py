@@ -15,14 +15,14 @@ from ..core.checkpoint import Note
 from ..core.events import Event, LogRestored, RunErased, RunSuspended
 from ..core.names import run_of, stream_of
 from ..core.runs import GOING_ON, RESTORED, RunRow
-from ..errors import BusyError, LeaseLost, NotFoundError, StoreError
+from ..errors import BusyError, LeaseLost, NotFoundError, NotKeptError, StoreError
 from ..ports import Clock, Trace
 from ..signing import Signer
 from .claims import Claim, driven, grown
 from .commit import Driver, Group, Line
 from .engine import open_engine, whereabouts
 from .entries import Drafter, Entropy, salts
-from .erasure import Erasure, no_run, scrub
+from .erasure import Erasure, no_run, payload_missing, scrub
 from .incarnation import Copy, Incarnation
 from .kept import Kept
 from .leases import Leases
@@ -339,6 +339,8 @@ class SqlStore(Serving):
 
             NotKeptError: It was erased before.
 
+            LogBrokenError: Somebody else removed its payloads.
+
             UsageError: It goes on, or a fork of it does.
 
             StoreError: It could not be done, and nothing was.
@@ -356,7 +358,12 @@ class SqlStore(Serving):
             events=rows[0][1],
             bundle=bundle,
         )
-        await self._record(stream, [*before, erased], Erasure(run_id=run_id))
+        try:
+            await self._record(stream, [*before, erased], Erasure(run_id=run_id))
+        except NotKeptError:
+            if stream_of(run_id) not in await self.erased():
+                raise payload_missing(stream_of(run_id)) from None
+            raise
         return erased
 
     async def restore(
@@ -489,7 +496,11 @@ class SqlStore(Serving):
         finally:
             await self._leases.aclose()
             self._near.close()
-            self.engine.dispose()
+            try:
+                if self._writer is not None and isinstance(self._place, Whereabouts):
+                    self._place.save(self.engine)
+            finally:
+                self.engine.dispose()
 
     async def __aenter__(self) -> Self:
         if self._sealing is not None:

@@ -15,7 +15,7 @@ from ..ports import Clock
 from ..signing import Signer
 from .commit import Group, Line
 from .schema import checkpoints, events, tree
-from .seals import Seal, shortened, sign
+from .seals import UNSIGNED, Seal, shortened, sign, unsigned
 from .writer import Writer
 
 __all__ = ["SqliteSealer", "SqliteTree"]
@@ -125,7 +125,7 @@ class SqliteTree:
         except (CaxtonError, OSError) as exc:
             if not self._warned:
                 self._warned = True
-                _log.warning("the log is not signed: %s", exc)
+                _log.warning(UNSIGNED, *unsigned(exc))
 
     def _sign(self, driver: sqlite3.Cursor, grown: Frontier, signer: Signer) -> None:
         first: bytes = driver.execute(self._sql["first"]).fetchone()[0]

@@ -8,6 +8,7 @@ there what it commits, and another file of that name would be mixed up with them
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import os
@@ -15,14 +16,68 @@ import threading
 import time
 from pathlib import Path
 
-from ..errors import LogMovedError
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
 
-__all__ = ["PERIOD", "Whereabouts"]
+from ..errors import LogMovedError, StoreError
+from .files import hosts_of, is_locked
+
+__all__ = ["PATIENCE_MS", "PERIOD", "Whereabouts", "check_beside"]
 
 #: Seconds between two looks at all files of who writes.
 PERIOD = 1.0
+#: Milliseconds for which the end of a host waits for other processes.
+PATIENCE_MS = 10_000
 
+_CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)"
+_MOVE_BACK = (
+    "move it back, with the files named like it that end in -wal and -shm; if that "
+    "cannot be done, stop the host with SIGTERM, never with SIGKILL: what it recorded "
+    "is then saved in the database, wherever that is now; then start it again"
+)
 _log = logging.getLogger(__name__)
+
+
+def check_beside(path: Path) -> None:
+    """
+    Return if nothing beside *path* says that its database was moved away.
+
+    SQLite deletes the write-ahead log of a database that is empty, and what a host
+    committed last may be nowhere else.
+
+    Raises:
+        LogMovedError: There is no database, and its write-ahead log or a living host is
+            left.
+    """
+    file = Path(os.path.realpath(path))
+    if _size(file):
+        return
+    wal, hosts = file.with_name(f"{file.name}-wal"), hosts_of(file)
+    if _size(wal):
+        raise LogMovedError(
+            f"there is no database {path}, but the end of its log is in {wal}",
+            fix="move the database back beside it (docs/how-to/monitor.md); to begin a "
+            f"new log, move {wal} away",
+        )
+    if _is_any_locked(hosts):
+        raise LogMovedError(
+            f"there is no database {path}: it was moved away while a host has it open",
+            fix="move it back (docs/how-to/monitor.md), or stop that host",
+        )
+
+
+def _is_any_locked(folder: Path) -> bool:
+    try:
+        return any(map(is_locked, folder.iterdir()))
+    except OSError:
+        return False
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
 
 
 class Whereabouts:
@@ -84,13 +139,63 @@ class Whereabouts:
             return
         moved = LogMovedError(
             f"the file {lost[0]} was moved away or replaced while it was open",
-            fix="move it back, with the files named like it that end in -wal and -shm; "
-            "if that cannot be done, stop the host with SIGTERM, never with SIGKILL: "
-            "only then what it recorded is saved; then start it again",
+            fix=_MOVE_BACK if self._has_name() else self._restore(),
         )
         if not was:
             _log.warning("nothing is recorded: %s. To fix: %s", moved, moved.fix)
         raise moved
+
+    def save(self, engine: sa.Engine) -> None:
+        """
+        Move what the write-ahead log holds into a database that was moved away.
+
+        SQLite does so at its end only if the file has its name.
+
+        Args:
+            engine: Of the database; one of its connections is open.
+
+        Raises:
+            LogMovedError: It could not be done: the file was deleted.
+        """
+        if self._is_same(self._path):
+            return
+        why = "it was deleted or replaced"
+        if self._has_name():
+            try:
+                with engine.connect() as connection:
+                    connection.exec_driver_sql(f"PRAGMA busy_timeout = {PATIENCE_MS}")
+                    row = connection.exec_driver_sql(_CHECKPOINT).one()
+            except (DBAPIError, StoreError):
+                why = "it could not be written"
+            else:
+                if not row[0]:
+                    _log.warning("%s was moved away: all is saved in it", self._path)
+                    return
+                why = "another process has it open"
+        lost = LogMovedError(
+            f"what was recorded last is not saved in {self._path}: {why}",
+            fix=self._restore(),
+        )
+        _log.error("%s. To fix: %s", lost, lost.fix)
+        raise lost
+
+    def _restore(self) -> str:
+        return (
+            f"leave {self._wal} where it is; if the database is on another disk now, "
+            "stop the host and move it back beside that; if it is gone, restore it "
+            "from a copy: docs/how-to/restore.md"
+        )
+
+    def _has_name(self) -> bool:
+        """Return whether the file that was opened is in any folder still."""
+        known = self._seen[self._path]
+        for descriptor in os.listdir("/dev/fd"):  # noqa: PTH208 -- names alone
+            # Not by opening it: to close it again would let go of SQLite's locks.
+            with contextlib.suppress(OSError):
+                found = os.fstat(int(descriptor))
+                if os.path.samestat(known, found):
+                    return found.st_nlink > 0
+        return False
 
     def _is_same(self, file: str) -> bool:
         known = self._seen.get(file)

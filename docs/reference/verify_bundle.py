@@ -205,7 +205,11 @@ def judge(file, pinned):  # the verdict, and how many payloads were erased
         return "broken", 0
 
 if __name__ == "__main__":
-    with open(sys.argv[1], "rb") as file:
-        verdict, gone = judge(file, [bytes.fromhex(key) for key in sys.argv[2:]])
+    try:
+        with open(sys.argv[1], "rb") as file:
+            verdict, gone = judge(file, [unhex(key) for key in sys.argv[2:]])
+    except (IndexError, OSError, ValueError) as exc:
+        print(exc if isinstance(exc, OSError) else "usage: verify_bundle.py FILE KEY...; a KEY is 64 hex digits", file=sys.stderr)
+        sys.exit(2)
     print(verdict + (f": {gone} payloads were erased" if gone else ""))
     sys.exit(0 if verdict == "intact" else 5)

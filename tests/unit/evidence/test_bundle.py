@@ -7,6 +7,8 @@ import json
 import os
 import random  # noqa: TID251 -- seeded: where to corrupt
 import runpy
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -355,3 +357,15 @@ def test_what_is_deep_or_no_text_is_refused(deep: bytes) -> None:
 
 def _canonical(value: object) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("absent",), (__file__, "key"), (__file__, "abc"), (__file__, "ab")]
+)
+def test_the_script_says_in_one_line_what_it_cannot_use(words: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        (sys.executable, VERIFIER, *words), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert not done.stdout

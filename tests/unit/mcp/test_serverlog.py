@@ -148,3 +148,4 @@ def test_a_file_that_cannot_be_written_is_warned_of_once(
     assert not (tmp_path / "elsewhere").exists()
     [record] = caplog.records
     assert "cannot write demo.log" in record.getMessage()
+    assert "To fix: free space" in record.getMessage()

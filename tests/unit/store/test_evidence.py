@@ -28,6 +28,7 @@ from caxton_host.evidence import BundleStore, check_bundle
 from caxton_host.signing import Keyring
 from caxton_host.store import seals
 from caxton_host.store.export import export
+from caxton_host.store.seals import unsigned
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.verify import verify
 
@@ -617,3 +618,54 @@ async def test_a_tree_that_is_none_is_named(tmp_path: Path, value: str) -> None:
     forge(tmp_path, lambda db: db.execute(f"UPDATE tree SET frontier = {value}"))
     (fault,) = (await checked(tmp_path)).faults
     assert "the tree that is kept beside the log is none" in str(fault)
+
+
+@pytest.mark.parametrize(
+    ("error", "why", "fix"),
+    [
+        (OSError(28, "No space left on device"), "state folder", "free space"),
+        (OSError(30, "Read-only file system", "/s/key"), "/s/key", "free space"),
+        (StoreError("it rains", fix="wait"), "it rains", "wait"),
+        (StoreError("it rains"), "it rains", "caxton db status"),
+    ],
+)
+def test_why_a_log_is_not_signed_has_a_fix(
+    error: StoreError | OSError, why: str, fix: str
+) -> None:
+    said = unsigned(error)
+    assert why in said[0]
+    assert fix in said[1]
+
+
+async def test_a_run_that_was_erased_is_not_exported_with_a_payload(
+    tmp_path: Path,
+) -> None:
+    """Decision 0013: an erasure removes every payload of its run."""
+    async with opened(tmp_path) as store:
+        done = RunCompleted(output=None, output_sha256="", fuel=0)
+        await store.create("run/a").append(run_started(), done)
+        with closing(sqlite3.connect(tmp_path / "caxton.db")) as reader:
+            kept = reader.execute("SELECT * FROM payloads").fetchall()
+        await store.erase("a", "host/1", line(1), actor={}, reason="asked for")
+        note = await store.seal()
+    for row in kept:  # a part of them, then all
+        forge(
+            tmp_path,
+            lambda db, row=row: db.execute("INSERT INTO payloads VALUES (?,?,?)", row),
+        )
+        async with opened(tmp_path, write=False) as store:
+            with pytest.raises(LogBrokenError, match="was erased, and a payload"):
+                await export(store, "a", note, bytes(32))
+
+
+async def test_a_run_whose_payloads_somebody_deleted_was_not_erased(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path) as store:
+        done = RunCompleted(output=None, output_sha256="", fuel=0)
+        await store.create("run/a").append(run_started(), done)
+    forge(tmp_path, lambda db: db.execute("DELETE FROM payloads"))
+    async with opened(tmp_path) as store:
+        with pytest.raises(LogBrokenError, match="no event says") as refusal:
+            await store.erase("a", "host/1", line(1), actor={}, reason="asked for")
+    assert refusal.value.fix == "caxton audit verify"

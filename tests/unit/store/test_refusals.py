@@ -18,7 +18,7 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 
 from caxton_host.errors import LogBrokenError, StoreError
-from caxton_host.store import commit_sqlite, engine
+from caxton_host.store import commit_sqlite, disks, engine
 from caxton_host.store.commit import Group, Outcome
 from caxton_host.store.commit_sqlite import SqliteCommitter
 from caxton_host.store.engine import explain, open_engine, unreadable
@@ -87,6 +87,7 @@ def provoked(provoke: Provoke, path: Path) -> Exception:
 def mounted_read_only(patch: pytest.MonkeyPatch) -> None:
     flags = SimpleNamespace(f_flag=os.ST_RDONLY)
     patch.setattr(os, "statvfs", lambda _: flags)
+    patch.setattr(disks, "mount_of", lambda _: "/")
 
 
 def not_ours(patch: pytest.MonkeyPatch) -> None:
@@ -124,7 +125,6 @@ def test_each_refusal_has_its_own_fix(
 ) -> None:
     path = tmp_path / NAME
     error = provoked(provoke, path)
-    monkeypatch.setattr(Path, "is_mount", lambda at: at == Path("/"))
     around(monkeypatch)
 
     for exc in (error, DBAPIError("SELECT 'secret'", {}, error)):

@@ -92,7 +92,7 @@ class Frame:
         if self.there is not None:
             return self.there.command()
         db = self.db or ""
-        for secret in passwords(db):
+        for secret in sorted(passwords(db), key=len, reverse=True):
             db = db.replace(secret, "***")
         given = (("--config", self.config), ("--db", db))
         words = [f"{option} {shlex.quote(text)}" for option, text in given if text]

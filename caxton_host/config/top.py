@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_plus
 
 from ..core.calls import JSON
 from ..core.contexts import RESERVED
@@ -28,9 +28,16 @@ FIXED = ("store_url", "places", "audit", "telemetry_endpoint", "serve")
 _DATABASE_URL = re.compile(r"(?:sqlite|postgresql)(?:\+[a-z0-9_]+)?://.*", re.DOTALL)
 _SQLITE_FILE = re.compile(r"(sqlite(?:\+[a-z0-9_]+)?):///(?!:memory:)([^?]+)(.*)")
 _PROXY = re.compile(r"https?://(?:[^\s/@]+@)?[^\s/@?#]+/?")
-_PASSWORD = re.compile(r"://[^/@:]*:([^/]+)@")
+_PASSWORDS = (
+    re.compile(r"^https?://[^/@:]*:([^/]+)@"),
+    # As SQLAlchemy reads it: up to the first @, whatever stands before that.
+    re.compile(r"^(?!https?:)[^:]*://[^:/]*:([^@]*)@"),
+    # As it was meant.
+    re.compile(r"^(?!https?:)[^:]*://[^:/]*:(.*)@", re.DOTALL),
+    re.compile(r"://[^:/@]*%3A([^@]*)@", re.IGNORECASE),
+)
 _TOKEN = re.compile(r"://([^/@:]+)@")
-_PARAMETER = re.compile(r"[?&]([^=&]+)=([^&#]*)")
+_PARAMETER = re.compile(r"[?&]([^=&]+)=([^&]*)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 
@@ -78,11 +85,10 @@ def passwords(address: str) -> set[str]:
     >>> sorted(passwords("postgresql://me:hunter%202@db/log?sslpassword=3"))
     ['3', 'hunter 2', 'hunter%202']
     """
-    found = [match[1] for match in _PASSWORD.finditer(address)]
-    found += [
-        value for name, value in _PARAMETER.findall(address) if sounds_secret(name)
-    ]
-    return {secret for raw in found for secret in (raw, unquote(raw)) if secret}
+    found = [match[1] for one in _PASSWORDS if (match := one.search(address))]
+    given = [v for k, v in _PARAMETER.findall(address) if sounds_secret(unquote(k))]
+    decoded = *map(unquote, found), *map(unquote_plus, given)
+    return {secret for secret in (*found, *given, *decoded) if secret}
 
 
 @shaped(shape_of(server))

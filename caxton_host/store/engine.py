@@ -56,6 +56,7 @@ _OUTSIDE = _LOCKED | {
 _DRIVERS = {"sqlite", "sqlite+pysqlite", "postgresql", "postgresql+psycopg"}
 # Pages; 16 MB. A page that many commits changed is copied to the file once.
 _CHECKPOINT = 4000
+_FILE = "caxton.db"
 _PATIENCE = 10.0
 _PAUSE = 0.01
 
@@ -237,7 +238,12 @@ def _path(parsed: sa.URL) -> Path:
         raise StoreError(
             "a store in memory is lost with the process", fix="name a file"
         )
-    return Path(str(parsed.database)).absolute()
+    path = Path(str(parsed.database)).absolute()
+    if os.path.isdir(path):  # noqa: PTH112 -- that of a path may raise
+        raise StoreError(
+            f"the database {path} is a folder", fix=f"name a file, like {path / _FILE}"
+        )
+    return path
 
 
 def _checked(

@@ -61,6 +61,15 @@ def test_file_that_is_no_database_is_refused(tmp_path: Path, *, write: bool) -> 
     assert refusal.value.fix
 
 
+@pytest.mark.parametrize("write", [True, False])
+@pytest.mark.parametrize("name", ["/", "."])
+def test_folder_is_refused_as_one(tmp_path: Path, name: str, *, write: bool) -> None:
+    folder = tmp_path / name
+    with pytest.raises(StoreError, match=f"{folder} is a folder") as refusal:
+        open_engine(f"sqlite:///{folder}", write=write)
+    assert refusal.value.fix == f"name a file, like {folder / 'caxton.db'}"
+
+
 def test_folder_is_created_for_its_owner_alone(tmp_path: Path) -> None:
     open_engine(url(tmp_path / "new"), write=True).dispose()
 

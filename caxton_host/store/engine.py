@@ -17,9 +17,10 @@ from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import QueuePool
 
+from ..config import store_mistake
 from ..errors import LogBrokenError, StoreError
 from .holders import holder_of
 from .whereabouts import Whereabouts
@@ -53,7 +54,6 @@ _OUTSIDE = _LOCKED | {
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_PERM,
 }
-_DRIVERS = {"sqlite", "sqlite+pysqlite", "postgresql", "postgresql+psycopg"}
 # Pages; 16 MB. A page that many commits changed is copied to the file once.
 _CHECKPOINT = 4000
 _FILE = "caxton.db"
@@ -213,24 +213,9 @@ def unreadable(exc: Exception) -> StoreError:
 
 
 def _parsed(url: str) -> sa.URL:
-    if url.startswith("postgresql") and url.partition("?")[0].count("@") > 1:
-        # A piece of the password would be read as the host, and shown.
-        raise StoreError(
-            "the store's url has more than one @",
-            fix="write the @ of a user or password as %40",
-        )
-    try:
-        parsed = sa.make_url(url)
-    except (ArgumentError, ValueError):  # A port that is no number.
-        raise StoreError(
-            "the store's url is not one", fix='write it as "sqlite:///caxton.db"'
-        ) from None
-    if parsed.drivername not in _DRIVERS:
-        raise StoreError(
-            f"{parsed.drivername} is not supported",
-            fix='use "sqlite:///caxton.db" or "postgresql://USER@HOST/NAME"',
-        )
-    return parsed
+    if wrong := store_mistake(url):
+        raise StoreError(f"the store's url {wrong[0]}", fix=wrong[1])
+    return sa.make_url(url)
 
 
 def _path(parsed: sa.URL) -> Path:

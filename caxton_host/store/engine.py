@@ -215,7 +215,12 @@ def unreadable(exc: Exception) -> StoreError:
 def _parsed(url: str) -> sa.URL:
     if wrong := store_mistake(url):
         raise StoreError(f"the store's url {wrong[0]}", fix=wrong[1])
-    return sa.make_url(url)
+    try:
+        return sa.make_url(url)
+    except ValueError:  # An @ behind the ? makes a port of what follows.
+        raise StoreError(
+            "the store's url has an @ behind its ?", fix="write it as %40"
+        ) from None
 
 
 def _path(parsed: sa.URL) -> Path:

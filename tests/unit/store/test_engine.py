@@ -27,6 +27,7 @@ from .fakes import line, open_store, url
         "mysql://h/db",
         "postgresql+asyncpg://h/db",
         "postgresql://h:x/db",
+        "postgresql://h?a=@h:x",
     ],
 )
 def test_url_that_names_no_database_is_refused(bad: str) -> None:

@@ -167,13 +167,6 @@ def _variable(value: object, at: At) -> ContextVar:
     return found
 
 
-@shaped({"type": "integer", "minimum": 1})
-def _some(value: object, at: At) -> int:
-    if (number := f.number(value, at)) < 1:
-        raise at.error("is none", fix="write 1 or more")
-    return number
-
-
 _MCP: f.Fields = {"enabled": ("value", f.flag)}
 
 
@@ -183,7 +176,7 @@ def _mcp(value: object, at: At) -> bool:
 
 
 _PLACES: f.Fields = {
-    key: (key, _some) for key in ("runs", "workers", "guests", "compute")
+    key: (key, f.some) for key in ("runs", "workers", "guests", "compute")
 }
 
 TOP: f.Fields = {

@@ -170,7 +170,7 @@ def test_database_is_made_by_the_command_that_says_so(
 
     document, wrong = status(capsys, url, 1)
     assert document["state"] == "empty"
-    assert "caxton db migrate" in wrong
+    assert f"caxton --db '{url}' db migrate" in wrong
     assert execute(["--db", url, "db", "migrate"]) == 0
     capsys.readouterr()
 

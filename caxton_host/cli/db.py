@@ -195,7 +195,7 @@ def accept_copy(frame: Frame, as_json: bool) -> None:
         say(f"accepted: {counted(lost.size, 'event')}{had}")
         say(f"suspended: {counted(lost.runs, 'run')}")
         if lost.runs:
-            note("next: caxton runs list --state suspended")
+            note(frame.named("next: caxton runs list --state suspended"))
 
 
 async def _accept_copy(frame: Frame) -> LogRestored | None:

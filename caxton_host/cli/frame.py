@@ -31,7 +31,11 @@ __all__ = ["SIGNED", "Frame", "as_json", "local_actor", "wait"]
 SIGNED = ("audit", "http")
 
 _T = TypeVar("_T")
-_OF_LOG = re.compile(r"\bcaxton (?=(?:audit|db|runs) )")
+#: What reads the configuration or the log.
+_COMMAND = re.compile(
+    r"\bcaxton (?=(?:approval|audit|config|db|events|grant|replay|run|runs|serve|"
+    r"server|tool) |agent list\b)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,18 +96,18 @@ class Frame:
         if self.there is not None:
             return self.there.command()
         db = self.db or ""
-        for secret in passwords(db):
+        for secret in sorted(passwords(db), key=len, reverse=True):
             db = db.replace(secret, "***")
         given = (("--config", self.config), ("--db", db))
         words = [f"{option} {shlex.quote(text)}" for option, text in given if text]
         return " ".join(["caxton", *words])
 
     def named(self, text: str) -> str:
-        """Return *text* with the commands in it as they are typed for this log."""
+        """Return *text* with the commands in it as typed with these options."""
         if self.there is not None:
             return self.there.named(text)
         command = self.command()
-        return _OF_LOG.sub(lambda _: f"{command} ", text)
+        return _COMMAND.sub(lambda _: f"{command} ", text)
 
     def paths(self) -> Paths:
         """Return where keys and caches are."""

@@ -53,7 +53,7 @@ def command(ctx: click.Context, frame: Frame, allow_unset: bool, as_json: bool) 
     unset = [one for one in found if isinstance(one, UnsetError)] if allow_unset else []
     wrong = [one for one in found if one not in unset]
     warnings = [*(config.warnings if config else ()), *(str(one) for one in unset)]
-    warnings += [text for one in _agents(config) for text in _untyped(one)]
+    warnings += [text for one in _agents(config) for text in _odd(one)]
     if config and config.path is None:
         warnings.append("there is no configuration file, so the defaults apply")
     late = restart_sections()
@@ -89,8 +89,8 @@ def _agents(config: Config | None) -> Iterable[Agent]:
     return config.agents.values() if config else ()
 
 
-def _untyped(agent: Agent) -> list[str]:
-    """Return what is odd about the input that others can give to an agent."""
+def _odd(agent: Agent) -> list[str]:
+    """Return what is odd about an agent: no module, or input of any type."""
     from ..core.schemas import untyped
     from ..manifests import read
     from ..modules import read_module
@@ -103,7 +103,10 @@ def _untyped(agent: Agent) -> list[str]:
         except UsageError as exc:
             return [f"{where}.module: {exc}"]
         schema = manifest.input_schema if manifest else None
-    return [f"{where}: {problem}" for problem in without_type(untyped(schema))]
+    odd = without_type(untyped(schema))
+    if agent.module is None:
+        odd.append('names no module, so it cannot run; add module = "FILE.wasm"')
+    return [f"{where}: {problem}" for problem in odd]
 
 
 def without_type(names: Sequence[str]) -> list[str]:

@@ -127,9 +127,11 @@ def show(document: JSON) -> None:
 
 
 def complain(text: str, fix: str) -> None:
-    """Print what was wrong, and what can be done."""
+    """Print what was wrong, and what can be done, with the options that were given."""
+    ctx = click.get_current_context(silent=True)
+    named: Callable[[str], str] = getattr(ctx and ctx.find_root().obj, "named", str)
     note(f"Error: {text}")
-    note(f"To fix: {fix}")
+    note(f"To fix: {named(fix)}")
 
 
 def _lines(text: str) -> str:

@@ -120,7 +120,7 @@ def list_(frame: Frame, as_json: bool) -> None:
         if problem := server.get("problem"):
             note(f"{server['name']}: {plain(problem)}")
     if not servers:
-        note("no servers; caxton server add NAME -- COMMAND adds one")
+        note(frame.named("no servers; caxton server add NAME -- COMMAND adds one"))
 
 
 def _here(config: Config) -> Sequence[Mapping[str, JSON]]:
@@ -209,7 +209,8 @@ def add(
         show(_change("added", name, path))
         return
     say(f"added {name} to {path.name}")
-    note(f"it grants nothing yet; caxton server test {name} shows its tools")
+    hint = f"it grants nothing yet; caxton server test {name} shows its tools"
+    note(frame.named(hint))
 
 
 @command.command("remove")

@@ -23,7 +23,14 @@ from .model import Agent, Audit, Config, ContextVar, Expose, OAuth, Serve
 from .origins import SETTINGS, origins
 from .paths import Paths
 from .show import describe
-from .top import FIXED, TOP, json_schema, passwords, restart_sections
+from .top import (
+    FIXED,
+    TOP,
+    json_schema,
+    passwords,
+    restart_sections,
+    store_mistake,
+)
 from .variables import known_variables, private_variables, run_variables
 
 __all__ = [
@@ -56,4 +63,5 @@ __all__ = [
     "remove_server",
     "restart_sections",
     "run_variables",
+    "store_mistake",
 ]

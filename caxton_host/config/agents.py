@@ -127,8 +127,9 @@ def _rule(fields: f.Fields, table: object, at: At) -> Rule:
 
 @shaped(STRING)
 def _pattern(value: object, at: At) -> Pattern:
+    text = f.text(value, at)
     try:
-        return Pattern.parse(f.text(value, at))
+        return Pattern.parse(text)
     except UsageError as exc:
         raise at.error(str(exc), exc.fix) from None
 
@@ -145,8 +146,9 @@ def _paths(value: object, at: At) -> tuple[JsonPath, ...]:
 
 @shaped(STRING)
 def _path(value: object, at: At) -> JsonPath:
+    text = f.text(value, at)
     try:
-        return JsonPath.parse(f.text(value, at))
+        return JsonPath.parse(text)
     except UsageError as exc:
         raise at.error(str(exc), exc.fix) from None
 
@@ -160,18 +162,37 @@ def _params(*, deny: bool) -> f.Reader:
         try:
             found = Conditions.parse(spec, deny=deny)
         except ConditionError as exc:
+            # Each parameter by itself, or else what is wrong with all together.
+            several = Complaints()
+            for name, said in spec.items():
+                with several:
+                    _parsed({name: said}, at, deny=deny)
+            several.settle()
             raise at.below(exc.keys).error(str(exc), exc.fix) from None
+        several = Complaints()
         for pattern, keys in found.patterns():
-            try:
-                check_pattern(pattern)
-            except BadBytes as exc:
-                raise at.below(keys).error(
-                    str(exc),
-                    fix="write it without look-around and {n} of large classes",
-                ) from None
+            with several:
+                _check_pattern(pattern, at.below(keys))
+        several.settle()
         return found
 
     return reader
+
+
+def _parsed(spec: dict[str, JSON], at: At, *, deny: bool) -> None:
+    try:
+        Conditions.parse(spec, deny=deny)
+    except ConditionError as exc:
+        raise at.below(exc.keys).error(str(exc), exc.fix) from None
+
+
+def _check_pattern(pattern: str, at: At) -> None:
+    try:
+        check_pattern(pattern)
+    except BadBytes as exc:
+        raise at.error(
+            str(exc), fix="write it without look-around and {n} of large classes"
+        ) from None
 
 
 def _condition(name: str, said: Iterable[str]) -> Shape:

@@ -97,8 +97,9 @@ def _calls(value: object, at: At) -> tuple[int | None, *tuple[Calls, ...]]:
 
 def _sums(value: object, at: At) -> tuple[Sum, ...]:
     """Read one sum, or several."""
-    tables = f.items(cast("object", value), at) if isinstance(value, list) else [value]
-    sums = tuple(_sum(table, at) for table in tables)
+    sums: tuple[Sum, ...] = (
+        f.listed(_sum)(value, at) if isinstance(value, list) else (_sum(value, at),)
+    )
     keys = [budget.key for budget in sums]
     if len(set(keys)) < len(keys):
         raise at.error("says the same sum twice", fix="keep one")

@@ -57,6 +57,7 @@ __all__ = [
     "resolved",
     "single",
     "size",
+    "some",
     "table",
     "tables",
     "text",
@@ -132,7 +133,7 @@ def collect(
 ) -> dict[str, Any]:
     """Return as `read` those attributes that can be read; *several* takes the rest."""
     found: dict[str, Any] = {}
-    said: set[str] = set()
+    said: dict[str, str] = {}
     for key, value in table(values, at).items():
         with several:
             if key not in fields:
@@ -141,9 +142,10 @@ def collect(
             attribute, reader = fields[key]
             if attribute in said:
                 raise at.key(key).error(
-                    f"says again what another key said: {attribute}", fix="keep one"
+                    f"says again what {said[attribute]} says", fix="keep one"
                 )
-            said |= {attribute} - {""}
+            if attribute:
+                said[attribute] = key
             found[attribute] = reader(value, at.key(key))
     found.pop("", None)
     return found
@@ -182,6 +184,14 @@ def number(value: object, at: At) -> int:
     if not 0 <= value <= _LARGEST:
         raise at.error("is out of range", fix="write a number from 0 to 2**63 - 1")
     return value
+
+
+@shaped({"type": "integer", "minimum": 1})
+def some(value: object, at: At) -> int:
+    """Read a whole number of at least 1."""
+    if (found := number(value, at)) < 1:
+        raise at.error("is none", fix="write 1 or more")
+    return found
 
 
 @shaped(DURATION)

@@ -12,6 +12,7 @@ from ..core.names import nearest
 from ..core.servers import ServerConfig
 from ..core.templates import named
 from ..core.webhooks import SERVER
+from ..errors import ConfigError
 from . import fields as f
 from .imports import import_servers
 from .lines import Lines
@@ -21,7 +22,7 @@ from .secrets import Secrets
 from .serve import check_exposed, from_environment
 from .servers import tools_alone
 from .source import At, Complaints, Source, parse_toml, read_bytes, text_of
-from .top import TOP, passwords
+from .top import TOP, passwords, store_mistake
 from .twins import refuse_twins
 
 __all__ = ["load", "load_bytes", "load_parts"]
@@ -102,7 +103,7 @@ def load_parts(  # noqa: PLR0913 -- as `load`, and which
     if found is None:
         return _nothing(environ, store_url)
     source = _source(found, environ, cwd)
-    url = store_url or _given_store(environ)
+    url = _given_store(environ, store_url)
     wanted = {*sections} | (set[str]() if url else {"store"})
     config = Config(path=found, store_url=url or _beside(source))
     if wanted:
@@ -131,9 +132,18 @@ def _parts(config: Config, wanted: Collection[str], source: Source) -> Config:
     return replace(config, **said)
 
 
-def _given_store(environ: Mapping[str, str]) -> str | None:
-    """Return the store that the environment names, which comes before the file's."""
-    return environ.get(STORE_VARIABLE) or None
+def _given_store(environ: Mapping[str, str], option: str | None) -> str | None:
+    """
+    Return the store that comes before the file's: that of ``--db``, or the variable's.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    url = option or environ.get(STORE_VARIABLE) or None
+    if url and (wrong := store_mistake(url)):
+        place = "--db" if option else f"the variable {STORE_VARIABLE}"
+        raise ConfigError(f"{place} {wrong[0]}", fix=wrong[1])
+    return url
 
 
 def _secrets(source: Source, store_url: str | None) -> frozenset[str]:
@@ -149,7 +159,7 @@ def _beside(source: Source) -> str:
 def _nothing(environ: Mapping[str, str], store_url: str | None) -> Config:
     database = Paths.of(environ).data / _DATABASE
     secrets = Secrets(environ=environ, home=home_folder(environ))
-    url = store_url or _given_store(environ)
+    url = _given_store(environ, store_url)
     secrets.seen |= passwords(url or "")
     return Config(
         store_url=url or f"sqlite:///{database}",
@@ -192,8 +202,13 @@ def _load(
     path: Path, data: bytes, source: Source, cwd: Path, store_url: str | None = None
 ) -> Config:
     tree = parse_toml(data, At(source=source))
-    url = store_url or _given_store(source.secrets.environ)
-    if url:
+    several, environ = Complaints(), source.secrets.environ
+    url = None
+    with several:
+        url = _given_store(environ, store_url)
+    with several:
+        Paths.of(environ)
+    if store_url or environ.get(STORE_VARIABLE):
         # Its password may be known only where it is used.
         tree.pop("store", None)
     source = replace(source, lines=Lines(data.decode("utf-8-sig")))
@@ -202,7 +217,6 @@ def _load(
         if not f.read({"mcp": tree.get("mcp", {})}, TOP, at)["mcp"]:
             # As `enabled = false` in each table: none is read, nor are its variables.
             tree = {key: tree[key] for key in tree if key not in {"servers", "import"}}
-    several = Complaints()
     found = f.collect(tree, TOP, at, several)
     own: dict[str, ServerConfig | None] = found.pop("servers", {})
     servers = {name: config for name, config in own.items() if config}
@@ -224,7 +238,7 @@ def _load(
             origins.update((name, other) for name in imported)
     with several:
         served = found.pop("serve", Serve())
-        found["serve"] = from_environment(served, source.secrets.environ)
+        found["serve"] = from_environment(served, environ)
     several.settle()
     secrets = _secrets(source, url)
     config = Config(

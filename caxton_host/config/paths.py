@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +57,7 @@ class Paths:
         '/home/ada/.local/state/caxton'
 
         Raises:
-            ConfigError: ``CAXTON_STATE_DIR`` is a relative path.
+            ConfigError: ``CAXTON_STATE_DIR`` is a relative path, or a file.
         """
         home = home_folder(environ)
 
@@ -79,6 +80,11 @@ def _state(environ: Mapping[str, str]) -> Path | None:
         raise ConfigError(
             f"the variable {STATE_VARIABLE} is a relative path",
             fix=f"set it like: {STATE_VARIABLE}=/var/lib/caxton",
+        )
+    if named and os.path.isfile(named):  # noqa: PTH113 -- that of a path may raise
+        raise ConfigError(
+            f"the variable {STATE_VARIABLE} names a file",
+            fix=f"set it to a folder, like: {STATE_VARIABLE}=/var/lib/caxton",
         )
     return Path(named) if named else None
 

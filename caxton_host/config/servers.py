@@ -360,7 +360,7 @@ _SERVER: f.Fields = {
     "max_result": ("max_result", f.size),
     "blobs_over": ("blobs_over", _blobs_over),
     "elicitation": ("elicitation", _ELICITATION),
-    "concurrency": ("concurrency", f.number),
+    "concurrency": ("concurrency", f.some),
     **_SHARED,
     "on_tool_change": ("on_tool_change", f.choice("refuse", "accept")),
     "rate": ("rate", f.rate),
@@ -432,8 +432,6 @@ def server(values: object, at: At, name: str | None = None) -> ServerConfig:
     if "oauth" in found:
         check_oauth(found, at)
     _check_answers(found, at)
-    if found.get("concurrency") == 0:
-        raise at.key("concurrency").error("is none", fix="write 1 or more")
     if "url" in found:
         # Somebody else looks after it, and each look is a request.
         found.setdefault("health", 0.0)

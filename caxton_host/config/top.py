@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import unquote
+from urllib.parse import unquote, unquote_plus
 
 from ..core.calls import JSON
 from ..core.contexts import RESERVED
@@ -20,17 +20,42 @@ from .serve import serve
 from .servers import disabled, server, server_name, webhook, webhook_name
 from .source import At
 
-__all__ = ["FIXED", "TOP", "json_schema", "passwords", "restart_sections"]
+__all__ = [
+    "FIXED",
+    "TOP",
+    "json_schema",
+    "passwords",
+    "restart_sections",
+    "store_mistake",
+]
 
 #: What takes effect with the next host: these are opened when a host comes up.
 FIXED = ("store_url", "places", "audit", "telemetry_endpoint", "serve")
 
-_DATABASE_URL = re.compile(r"(?:sqlite|postgresql)(?:\+[a-z0-9_]+)?://.*", re.DOTALL)
+_DRIVER = re.compile(r"([\w+]+)://")
+_SQLITE = frozenset({"sqlite", "sqlite+pysqlite"})
+_SQLITE_PATH = re.compile(r"[^:]+://(?:[/?].*)?", re.DOTALL)
+_POSTGRESQL = frozenset({"postgresql", "postgresql+psycopg"})
+_SERVER = re.compile(
+    r"[^:]+://(?:[^:/]*(?::[^@]*)?@)?(?:\[[^\[\]/?@]+\]|[^\[\]/:?]*)(?::([^/?]*))?"
+    r"(?:[/?].*)?",
+    re.DOTALL,
+)
+_LAST_PORT = 65535
+_LIKE_SQLITE = '"sqlite:///caxton.db"'
+_LIKE_POSTGRESQL = '"postgresql+psycopg://USER@HOST:5432/NAME"'
 _SQLITE_FILE = re.compile(r"(sqlite(?:\+[a-z0-9_]+)?):///(?!:memory:)([^?]+)(.*)")
 _PROXY = re.compile(r"https?://(?:[^\s/@]+@)?[^\s/@?#]+/?")
-_PASSWORD = re.compile(r"://[^/@:]*:([^/]+)@")
+_PASSWORDS = (
+    re.compile(r"^https?://[^/@:]*:([^/]+)@"),
+    # As SQLAlchemy reads it: up to the first @, whatever stands before that.
+    re.compile(r"^(?!https?:)[^:]*://[^:/]*:([^@]*)@"),
+    # As it was meant.
+    re.compile(r"^(?!https?:)[^:]*://[^:/]*:(.*)@", re.DOTALL),
+    re.compile(r"://[^:/@]*%3A([^@]*)@", re.IGNORECASE),
+)
 _TOKEN = re.compile(r"://([^/@:]+)@")
-_PARAMETER = re.compile(r"[?&]([^=&]+)=([^&#]*)")
+_PARAMETER = re.compile(r"[?&]([^=&]+)=([^&]*)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 
@@ -44,15 +69,43 @@ def _version(value: object, at: At) -> int:
 @shaped(STRING)
 def _store_url(value: object, at: At) -> str:
     address = f.text(value, at)
-    if not _DATABASE_URL.fullmatch(address):
-        raise at.error(
-            "is no database",
-            fix='write "sqlite:///caxton.db" or "postgresql+psycopg://HOST/NAME"',
-        )
     _note_password(address, at)
+    if wrong := store_mistake(address):
+        raise at.error(*wrong)
     if found := _SQLITE_FILE.fullmatch(address):
         return f"{found[1]}:///{f.resolved(found[2], at)}{found[3]}"
     return address
+
+
+def store_mistake(address: str) -> tuple[str, str] | None:
+    """
+    Return what is wrong with the address of a store, and what mends that.
+
+    >>> store_mistake("postgresql://h:99999/log")[0]
+    'has a port that is none'
+    """
+    like = f"write it like {_LIKE_SQLITE} or {_LIKE_POSTGRESQL}"
+    driver = found[1] if (found := _DRIVER.match(address)) else ""
+    if driver in _SQLITE:
+        named = _SQLITE_PATH.fullmatch(address)
+        return None if named else ("names a host", f"write it like {_LIKE_SQLITE}")
+    if driver not in _POSTGRESQL:
+        is_server = driver.startswith("postgres")
+        return (
+            "names a driver that is not supported" if driver else "is no database",
+            f"write it like {_LIKE_POSTGRESQL}" if is_server else like,
+        )
+    if address.partition("?")[0].count("@") > 1:
+        # A piece of the password would be read as the host, and shown.
+        return "has more than one @", "write the @ of a user or password as %40"
+    server = _SERVER.fullmatch(address)
+    if server is None:
+        return "names no host", f"write it like {_LIKE_POSTGRESQL}"
+    port = server[1]
+    known = port is None or re.fullmatch("[0-9]{1,5}", port)
+    if not known or not 1 <= int(port or 1) <= _LAST_PORT:
+        return "has a port that is none", f"write it like {_LIKE_POSTGRESQL}"
+    return None
 
 
 @shaped(STRING)
@@ -78,11 +131,10 @@ def passwords(address: str) -> set[str]:
     >>> sorted(passwords("postgresql://me:hunter%202@db/log?sslpassword=3"))
     ['3', 'hunter 2', 'hunter%202']
     """
-    found = [match[1] for match in _PASSWORD.finditer(address)]
-    found += [
-        value for name, value in _PARAMETER.findall(address) if sounds_secret(name)
-    ]
-    return {secret for raw in found for secret in (raw, unquote(raw)) if secret}
+    found = [match[1] for one in _PASSWORDS if (match := one.search(address))]
+    given = [v for k, v in _PARAMETER.findall(address) if sounds_secret(unquote(k))]
+    decoded = *map(unquote, found), *map(unquote_plus, given)
+    return {secret for secret in (*found, *given, *decoded) if secret}
 
 
 @shaped(shape_of(server))
@@ -115,13 +167,6 @@ def _variable(value: object, at: At) -> ContextVar:
     return found
 
 
-@shaped({"type": "integer", "minimum": 1})
-def _some(value: object, at: At) -> int:
-    if (number := f.number(value, at)) < 1:
-        raise at.error("is none", fix="write 1 or more")
-    return number
-
-
 _MCP: f.Fields = {"enabled": ("value", f.flag)}
 
 
@@ -131,7 +176,7 @@ def _mcp(value: object, at: At) -> bool:
 
 
 _PLACES: f.Fields = {
-    key: (key, _some) for key in ("runs", "workers", "guests", "compute")
+    key: (key, f.some) for key in ("runs", "workers", "guests", "compute")
 }
 
 TOP: f.Fields = {

@@ -16,6 +16,7 @@ from typing import TypeAlias, cast
 from ..errors import ConditionError
 from .calls import JSON
 from .constraints import CONSTRAINTS, contradiction, spoken_of
+from .names import nearest
 from .shapes import MAX_ITEMS, Condition, Failure, Holds, Matcher
 
 __all__ = [
@@ -234,11 +235,15 @@ class _Reader:
     def _refuse(self, value: dict[str, JSON], at: _Keys) -> None:
         for name in value:
             if name not in CONDITION_KEYS:
+                known = sorted(CONDITION_KEYS)
+                meant = nearest(name, known)
+                below = f'a name in a map is written params."{at[-1]}.{name}"'
                 raise ConditionError(
                     (*at, name),
                     "there is no such constraint",
-                    fix=f'a name in a map is written params."{at[-1]}.{name}"; '
-                    f"constraints are {', '.join(sorted(CONDITION_KEYS))}",
+                    fix=f"write {meant}; {below}"
+                    if meant
+                    else f"{below}; constraints are {', '.join(known)}",
                 )
             if self.deny and name in NOT_IN_DENY:
                 raise ConditionError(

@@ -17,9 +17,10 @@ from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import QueuePool
 
+from ..config import store_mistake
 from ..errors import LogBrokenError, StoreError
 from .disks import is_full, nearest, unwritable
 from .holders import holder_of
@@ -59,9 +60,9 @@ _ROOMLESS = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
 _DAMAGES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _MAGIC = b"SQLite format 3\0"
 _RESTORE = "restore it from a copy: docs/how-to/restore.md"
-_DRIVERS = {"sqlite", "sqlite+pysqlite", "postgresql", "postgresql+psycopg"}
 # Pages; 16 MB. A page that many commits changed is copied to the file once.
 _CHECKPOINT = 4000
+_FILE = "caxton.db"
 _PATIENCE = 10.0
 _PAUSE = 0.01
 
@@ -210,24 +211,14 @@ def unreadable(exc: Exception) -> StoreError:
 
 
 def _parsed(url: str) -> sa.URL:
-    if url.startswith("postgresql") and url.partition("?")[0].count("@") > 1:
-        # A piece of the password would be read as the host, and shown.
-        raise StoreError(
-            "the store's url has more than one @",
-            fix="write the @ of a user or password as %40",
-        )
+    if wrong := store_mistake(url):
+        raise StoreError(f"the store's url {wrong[0]}", fix=wrong[1])
     try:
-        parsed = sa.make_url(url)
-    except (ArgumentError, ValueError):  # A port that is no number.
+        return sa.make_url(url)
+    except ValueError:  # An @ behind the ? makes a port of what follows.
         raise StoreError(
-            "the store's url is not one", fix='write it as "sqlite:///caxton.db"'
+            "the store's url has an @ behind its ?", fix="write it as %40"
         ) from None
-    if parsed.drivername not in _DRIVERS:
-        raise StoreError(
-            f"{parsed.drivername} is not supported",
-            fix='use "sqlite:///caxton.db" or "postgresql://USER@HOST/NAME"',
-        )
-    return parsed
 
 
 def _path(parsed: sa.URL) -> Path:
@@ -235,7 +226,12 @@ def _path(parsed: sa.URL) -> Path:
         raise StoreError(
             "a store in memory is lost with the process", fix="name a file"
         )
-    return Path(str(parsed.database)).absolute()
+    path = Path(str(parsed.database)).absolute()
+    if os.path.isdir(path):  # noqa: PTH112 -- that of a path may raise
+        raise StoreError(
+            f"the database {path} is a folder", fix=f"name a file, like {path / _FILE}"
+        )
+    return path
 
 
 def _checked(

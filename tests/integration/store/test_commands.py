@@ -170,7 +170,7 @@ def test_database_is_made_by_the_command_that_says_so(
 
     document, wrong = status(capsys, url, 1)
     assert document["state"] == "empty"
-    assert "caxton db migrate" in wrong
+    assert f"caxton --db '{url}' db migrate" in wrong
     assert execute(["--db", url, "db", "migrate"]) == 0
     capsys.readouterr()
 
@@ -242,7 +242,7 @@ def test_password_that_splits_the_url_is_never_printed(
     assert execute(["--db", url, "runs", "list"]) == 2
 
     assert capsys.readouterr().err == (
-        "Error: the store's url has more than one @\n"
+        "Error: --db has more than one @\n"
         "To fix: write the @ of a user or password as %40\n"
     )
 

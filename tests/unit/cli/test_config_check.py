@@ -142,7 +142,8 @@ def test_a_check_warns_of_input_without_a_type(
     Path("mine.wasm").write_bytes(module)
     written(
         "[agents.mine]\nmodule = 'mine.wasm'\n[agents.gone]\nmodule = 'gone.wasm'\n"
-        "[agents.own]\n[agents.own.expose.input_schema]\ntype = 'object'\n"
+        "[agents.own]\nmodule = 'own.wasm'\n"
+        "[agents.own.expose.input_schema]\ntype = 'object'\n"
         "properties.way = {}"
     )
 
@@ -246,3 +247,11 @@ def test_a_variable_that_cannot_be_is_named(
         written(content)
         assert execute(["config", "show"]) == 2
         assert f"the variable {name} " in capsys.readouterr().err
+
+
+def test_an_agent_that_names_no_module_is_warned_of(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    written("[agents.bare]\ndescription = 'x'\n")
+    assert execute(["config", "check"]) == 0
+    assert "warning: agents.bare: names no module" in capsys.readouterr().err

@@ -18,6 +18,7 @@ from caxton_host.cli import exits, frame
 from caxton_host.cli.overrides import parse_server
 from caxton_host.cli.report import call_lines, failure, report
 from caxton_host.cli.runs import shortened
+from caxton_host.cli.screen import complain
 from caxton_host.cli.show import remark, rows
 from caxton_host.config import Config
 from caxton_host.core.calls import Completed, Failed
@@ -312,3 +313,29 @@ def test_a_broken_log_is_not_a_matter_of_usage() -> None:
     with pytest.raises(UsageError) as error, usable_store():
         raise errors.StoreError("no such file", fix="name another")
     assert error.value.fix == "name another"
+
+
+@pytest.mark.parametrize(
+    ("fix", "typed"),
+    [
+        ("caxton db migrate", "caxton --db sqlite:///a.db db migrate"),
+        ("caxton agent list", "caxton --db sqlite:///a.db agent list"),
+        (
+            "see `caxton events list 1`",
+            "see `caxton --db sqlite:///a.db events list 1`",
+        ),
+        ("caxton --db URL db migrate", "caxton --db URL db migrate"),
+        ("name the folder that caxton agent new made", ""),
+        ("caxton doctor", ""),
+    ],
+)
+def test_a_fix_repeats_the_options_that_were_given(
+    capsys: pytest.CaptureFixture[str], fix: str, typed: str
+) -> None:
+    given = frame.Frame(db="sqlite:///a.db")
+    with (
+        click.Context(cli.caxton, obj=given) as root,
+        click.Context(click.Command("status"), parent=root),
+    ):
+        complain("it rains", fix)
+    assert capsys.readouterr().err == f"Error: it rains\nTo fix: {typed or fix}\n"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from caxton_host.config import (
     Agent,
@@ -17,6 +19,7 @@ from caxton_host.config import (
     describe,
     load,
     load_parts,
+    store_mistake,
 )
 from caxton_host.core.approvals import Approve
 from caxton_host.core.calls import Retry
@@ -434,6 +437,64 @@ def test_database_is_relative_to_the_file(
 ) -> None:
     config = folder.load(f'[store]\nurl = "{written}"')
     assert config.store_url == read.format(folder.path)
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("sekrit", "is no database"),
+        ("mysql://h/sekrit", "names a driver that is not supported"),
+        ("postgres://h/sekrit", "names a driver that is not supported"),
+        ("postgresql+asyncpg://h/sekrit", "names a driver that is not supported"),
+        ("sqlite://sekrit.db", "names a host"),
+        ("postgresql://h:99999/sekrit", "has a port that is none"),
+        ("postgresql://h:0/sekrit", "has a port that is none"),
+        ("postgresql://h:/sekrit", "has a port that is none"),
+        ("postgresql://h:sekrit/db", "has a port that is none"),
+        ("postgresql://[::1/sekrit", "names no host"),
+        ("postgresql://u:sek@rit@h/db", "has more than one @"),
+    ],
+)
+def test_address_of_no_database_is_refused_where_it_comes_from(
+    folder: Folder, url: str, problem: str
+) -> None:
+    in_file = folder.refusal(f"agents = 1\n[store]\nurl = '{url}'")
+    wanted = ["agents: wanted a table, found a number", f"store.url: {problem}"]
+    assert [str(one) for one in in_file.each] == [f"caxton.toml: {t}" for t in wanted]
+
+    folder.environ["CAXTON_STORE_URL"] = url
+    variable = folder.refusal("agents = 1\n")
+    assert str(variable.each[0]) == f"the variable CAXTON_STORE_URL {problem}"
+    assert variable.each[1:]
+    with pytest.raises(ConfigError, match="CAXTON_STORE_URL"):
+        where(folder)
+
+    environ, cwd = folder.environ, folder.path
+    with pytest.raises(ConfigError, match=f"^--db {re.escape(problem)}$") as given:
+        load_parts(None, (), environ=environ, cwd=cwd, store_url=url)
+    if url.startswith("postgres"):
+        assert "sqlite" not in given.value.fix
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql:///log",
+        "postgresql:///log?host=/var/run/postgresql",
+        "postgresql://[::1]:5432/log",
+        "postgresql+psycopg://u:a/b?c:d@h",
+        "postgresql://u@h/log?options=a@b",
+        "sqlite+pysqlite:////var/a:b@c.db",
+    ],
+)
+def test_address_that_the_database_understands_is_taken(url: str) -> None:
+    assert store_mistake(url) is None
+    sa.make_url(url)
+
+
+def test_state_folder_that_is_a_file_is_refused_by_name(folder: Folder) -> None:
+    folder.environ["CAXTON_STATE_DIR"] = str(folder.write("", "keys"))
+    assert str(folder.refusal("")) == "the variable CAXTON_STATE_DIR names a file"
 
 
 def test_database_is_beside_the_file_by_default(folder: Folder) -> None:

@@ -215,6 +215,7 @@ env = { A = "${env:UNSET}" }  #!
 
 [servers.b]
 url = "h"  #!
+concurrency = 0  #!
 
 [servers.c]  #!
 timeout = 10  #!
@@ -226,12 +227,22 @@ method = "get"  #!
 
 [agents.a]
 modul = "x"  #!
+module = "x"
+wasm = "y"  #!
 names = { x = "*" }  #!
 limits = { fuel = -1, mem = 1 }  #!
 
 [[agents.a.allow]]
 tools = ["x", "before/x"]  #!
 calls = "often"  #!
+sum = [
+  { of = "a", max = 1, per = "day" },
+  { of = "a", max = 0, per = "day" },  #!
+]
+[agents.a.allow.params]
+a = { typ = "string" }  #!
+b = { one_off = [1] }  #!
+c = 1  #!
 
 [[agents.a.allow]]  #!
 hours = 1  #!
@@ -260,6 +271,13 @@ def test_all_mistakes_are_told_at_once(folder: Folder) -> None:
     own = [error for error in mistakes if error.file == "caxton.toml"]
     assert sorted({error.line or 0 for error in own}) == marked(TOGETHER)
     assert {"agents.a.limits.fuel", "agents.a.limits.mem"} < {one.key for one in own}
+    assert "agents.a.allow[1].sum.2.max" in {one.key for one in own}
+    fixes = {one.key: one.fix for one in own}
+    params = "agents.a.allow[1].params"
+    assert fixes[f"{params}.a.typ"].startswith("write type; a name in a map")
+    assert fixes[f"{params}.b.one_off"].startswith("write one_of; a name in a map")
+    (twice,) = (one for one in own if one.key == "agents.a.wasm")
+    assert twice.problem == "says again what module says"
     other = [error for error in mistakes if error.file == ".mcp.json"]
     assert [(error.line, error.key) for error in other] == [
         (8, "mcpServers.bad.args.2"),
@@ -267,6 +285,31 @@ def test_all_mistakes_are_told_at_once(folder: Folder) -> None:
     ]
     unset = [error for error in mistakes if isinstance(error, UnsetError)]
     assert [error.file for error in unset] == ["caxton.toml", ".mcp.json"]
+
+
+def test_each_pattern_that_is_none_is_told(folder: Folder) -> None:
+    params = "params = { a = { pattern = '(?=x)' }, b = { pattern = '(?=y)' } }"
+    found = refused(folder, RULE + params)
+    params = "agents.a.allow[1].params"
+    assert [one.key for one in found] == [
+        f"{params}.a.pattern",
+        f"{params}.b.pattern",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("tools", "[[agents.a.allow]]\ntools = ['before/x', 3]"),
+        ("redact_result", RULE + "redact_result = ['$.a', 3]"),
+    ],
+)
+def test_an_item_of_another_kind_is_placed_once(
+    folder: Folder, key: str, text: str
+) -> None:
+    (error,) = refused(folder, text)
+    place = f"caxton.toml: agents.a.allow[1].{key}.2"
+    assert str(error) == f"{place}: wanted a text, found a number"
 
 
 def test_mistakes_across_tables_are_told_at_once_too(folder: Folder) -> None:

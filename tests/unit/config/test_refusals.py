@@ -47,7 +47,7 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
         ("[audit]\ntrusted_keys = ['ab']", "audit.trusted_keys.1", "public key", "64"),
         ("servers = 3", "servers", "wanted a table, found a number", "{"),
         ("[servers]\nx = 1979-05-27", "servers.x", "found a date or time", "{"),
-        ("[store]\nurl = 'mysql://h/x'", "store.url", "no database", "sqlite"),
+        ("[store]\nurl = 'mysql://h/x'", "store.url", "not supported", "sqlite"),
         ("[store]\npath = 'x'", "store.path", "no such key", "url"),
         ("import = '.mcp.json'", "import", "wanted a list, found a text", "["),
         ("import = ['']", "import.1", "empty", "name a file"),

@@ -6,8 +6,9 @@ import base64
 import json
 
 import pytest
+import sqlalchemy as sa
 
-from caxton_host.config import describe
+from caxton_host.config import describe, passwords
 from caxton_host.core.redact import Redactor
 
 from .conftest import Folder
@@ -212,3 +213,64 @@ def test_token_of_a_proxy_is_a_secret(folder: Folder) -> None:
     # law 8
     config = folder.load(f"[http]\nproxy = 'http://{CANARY}@proxy:3128'\n")
     assert config.secrets == {CANARY}
+
+
+@pytest.mark.parametrize(
+    ("url", "secret"),
+    [
+        ("postgresql://u:hunter22@h/db", "hunter22"),
+        ("postgresql+psycopg://u:sek/rit@127.0.0.1:9/db", "sek/rit"),
+        ("postgresql://u:/secret@h/db", "/secret"),
+        ("postgresql://u:hunter?22@h/db", "hunter?22"),
+        ("postgresql://u:hunter#22@h/db", "hunter#22"),
+        ("postgresql://u:hunter:22@h/db", "hunter:22"),
+        ("postgresql://:hunter22@h/db", "hunter22"),
+        ("postgresql://u%40h:hunter%2022@h/db", "hunter 22"),
+        ("postgresql://u:hunter%2022@[::1]:5432/db", "hunter%2022"),
+        ("postgresql://u%3Ahunter22@h/db", "hunter22"),
+        ("postgresql://u%3ahunter/22@h/db", "hunter/22"),
+        ("postgresql://u@x:hunter22@h/db", "hunter22"),
+        ("postgresql://u:hunter@22@h/db", "hunter@22"),
+        ("postgresql://h/db?user=u&password=hunter22", "hunter22"),
+        ("postgresql://h/db?password=hunter#22", "hunter#22"),
+        ("postgresql://h/db?password=hunter+22", "hunter 22"),
+        ("postgresql://h/db?p%61ssword=hunter22", "hunter22"),
+        ("mysql://u:sek/rit@h/db", "sek/rit"),
+        ("http://u:hunter22@proxy:8080", "hunter22"),
+    ],
+)
+def test_password_in_an_address_is_what_the_database_takes_for_it(
+    url: str, secret: str
+) -> None:
+    # law 8
+    found = passwords(url)
+    assert secret in found
+    parsed = sa.make_url(url)
+    assert {parsed.password, parsed.query.get("password")} - {None} <= found
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite:////var/a:b@c/x.db",
+        "postgresql://h:5432/db",
+        "postgresql://u@h/db",
+        "http://h:80/x@y",
+    ],
+)
+def test_address_without_a_password_holds_no_secret(url: str) -> None:
+    assert passwords(url) == set()
+
+
+@pytest.mark.parametrize("named", ["variable", "file"])
+def test_password_of_the_store_is_shown_nowhere(folder: Folder, named: str) -> None:
+    # law 8
+    url = "postgresql+psycopg://u:sek/rit99@127.0.0.1:9/db"
+    if named == "variable":
+        folder.environ["CAXTON_STORE_URL"] = url
+        config = folder.load("")
+    else:
+        config = folder.load(f"[store]\nurl = '{url}'")
+    assert "sek/rit99" in config.secrets
+    shown = "postgresql+psycopg://u:***@127.0.0.1:9/db"
+    assert describe(config)["store"] == {"url": shown}

@@ -27,6 +27,7 @@ from .fakes import line, open_store, url
         "mysql://h/db",
         "postgresql+asyncpg://h/db",
         "postgresql://h:x/db",
+        "postgresql://h?a=@h:x",
     ],
 )
 def test_url_that_names_no_database_is_refused(bad: str) -> None:
@@ -59,6 +60,15 @@ def test_file_that_is_no_database_is_refused(tmp_path: Path, *, write: bool) -> 
     with pytest.raises(StoreError, match="cannot be opened") as refusal:
         open_engine(url(tmp_path), write=write)
     assert refusal.value.fix
+
+
+@pytest.mark.parametrize("write", [True, False])
+@pytest.mark.parametrize("name", ["/", "."])
+def test_folder_is_refused_as_one(tmp_path: Path, name: str, *, write: bool) -> None:
+    folder = tmp_path / name
+    with pytest.raises(StoreError, match=f"{folder} is a folder") as refusal:
+        open_engine(f"sqlite:///{folder}", write=write)
+    assert refusal.value.fix == f"name a file, like {folder / 'caxton.db'}"
 
 
 def test_folder_is_created_for_its_owner_alone(tmp_path: Path) -> None:

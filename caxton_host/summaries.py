@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .core.events import Recorded
 from .core.names import stream_of
 from .core.runs import RunRow
@@ -37,10 +39,25 @@ async def events_of(store: Streams, run_id: str) -> list[Recorded]:
     Return the events of a run that *store* lists.
 
     Raises:
-        LogBrokenError: There are none.
+        LogBrokenError: There are none, or one lacks its payload.
     """
     stream = stream_of(run_id)
     history = await store.read(stream)
     if not history:
         raise LogBrokenError(f"{stream} is listed, and its events are gone")
+    _refuse_gaps(history)
     return history
+
+
+def _refuse_gaps(history: Sequence[Recorded]) -> None:
+    """
+    Return if all payloads of a stream are there, or none: an erasure removes all.
+
+    Raises:
+        LogBrokenError: Some are there.
+    """
+    if 0 < sum(recorded.event is None for recorded in history) < len(history):
+        raise LogBrokenError(
+            f"a payload of {history[0].stream} is missing, and was not erased",
+            fix="caxton audit verify",
+        )

@@ -648,11 +648,11 @@ async def test_a_run_that_was_erased_is_not_exported_with_a_payload(
             kept = reader.execute("SELECT * FROM payloads").fetchall()
         await store.erase("a", "host/1", line(1), actor={}, reason="asked for")
         note = await store.seal()
+    add = "INSERT INTO payloads VALUES (?, ?, ?)"
     for row in kept:  # a part of them, then all
-        forge(
-            tmp_path,
-            lambda db, row=row: db.execute("INSERT INTO payloads VALUES (?,?,?)", row),
-        )
+        with closing(sqlite3.connect(tmp_path / "caxton.db")) as db:
+            db.execute(add, row)
+            db.commit()
         async with opened(tmp_path, write=False) as store:
             with pytest.raises(LogBrokenError, match="was erased, and a payload"):
                 await export(store, "a", note, bytes(32))

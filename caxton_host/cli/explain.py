@@ -13,7 +13,7 @@ from ..core.checking import astray
 from ..core.names import meant_tool, stream_of
 from ..errors import NotKeptError, RestoredError, UsageError
 from .frame import Frame, as_json, wait
-from .judgement import tell_remedy, tell_verdict
+from .judgement import tell_remedy, tell_verdict, told_astray
 from .screen import note, plain, say, show
 
 if TYPE_CHECKING:
@@ -62,11 +62,8 @@ def of_run(frame: Frame, run: str, place: tuple[str, ...], as_json: bool) -> Non
     """
     config = None if frame.there else frame.look("tools")
     told = wait(_document(frame, config, run, *_place(place)))
-    if config and told["verdict"] == "not_granted" and (lost := _astray(config, told)):
-        hint = told["remedy"] or ""
-        # Comments alone are no grant that would be pasted in vain.
-        lines = [f"# {lost}", *(hint.splitlines() if hint.startswith("#") else ())]
-        told = {**told, "remedy": "\n".join(lines)}
+    if config and told["verdict"] == "not_granted":
+        told = told_astray(told, _astray(config, told))
     if as_json:
         show({**told})
         return

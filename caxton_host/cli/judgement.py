@@ -17,6 +17,7 @@ __all__ = [
     "agent_of",
     "tell_remedy",
     "tell_verdict",
+    "told_astray",
 ]
 
 
@@ -30,6 +31,16 @@ def agent_of(config: Config, name: str) -> Agent:
     otherwise = f"no agent {name!r} in the configuration"
     check_known(name, config.agents, otherwise, "caxton agent list")
     return config.agents[name]
+
+
+def told_astray(told: Mapping[str, Any], lost: str | None) -> Mapping[str, Any]:
+    """Return *told* with why no grant helps the call, if that is known, for a grant."""
+    if lost is None or told["verdict"] != "not_granted":
+        return told
+    hint = told["remedy"] or ""
+    # Comments alone are no grant that would be pasted in vain.
+    lines = [f"# {lost}", *(hint.splitlines() if hint.startswith("#") else ())]
+    return {**told, "remedy": "\n".join(lines)}
 
 
 def tell_verdict(told: Mapping[str, Any]) -> None:

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.calls import JSON
+from ..core.checking import astray
 from ..core.judging import ALLOWED, ASKS
+from ..core.names import nearest
 from .exits import FAILED, SUSPENDED
 from .frame import Frame, as_json, wait
-from .judgement import agent_of, tell_remedy, tell_verdict
+from .judgement import agent_of, tell_remedy, tell_verdict, told_astray
 from .params import Words
 from .screen import show
 from .tools import split
 
 if TYPE_CHECKING:
+    from ..core.checking import Known
     from .there import There
 
 __all__ = ["command"]
@@ -86,8 +89,9 @@ def _here(
     config = frame.load()
     one = agent_of(config, agent)
     server, name = split(tool)
-    schema = (known(config, start=False).get(server) or {}).get(name)
-    return judge(
+    offered = known(config, start=False)
+    schema = (offered.get(server) or {}).get(name)
+    told = judge(
         one,
         (server, name),
         Words.read(params).params(_loosened(schema)),
@@ -97,6 +101,16 @@ def _here(
         else None,
         now=SystemClock().now(),
     ).to_document()
+    return told_astray(told, _lost(server, name, offered))
+
+
+def _lost(server: str, tool: str, offered: Known) -> str | None:
+    """Return why no grant helps a call, if that is known."""
+    if server in offered:
+        return astray(f"{server}/{tool}", (server, tool), offered)
+    meant = nearest(server, [*offered])
+    hint = f"did you mean {meant}/{tool}?" if meant else "caxton server list shows all"
+    return f"there is no server {server}; {hint}"
 
 
 def _loosened(schema: JSON) -> dict[str, JSON]:

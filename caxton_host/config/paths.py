@@ -109,7 +109,9 @@ def find(named: Path | None, *, environ: Mapping[str, str], cwd: Path) -> Path |
         path = cwd / asked.expanduser()
         if not path.is_file():
             raise ConfigError(
-                f"{asked}: there is no such file",
+                f"{asked}: is a folder"
+                if path.is_dir()
+                else f"{asked}: there is no such file",
                 fix="name another with --config or CAXTON_CONFIG, or run: caxton init",
             )
         return path

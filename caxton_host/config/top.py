@@ -92,7 +92,7 @@ def store_mistake(address: str) -> tuple[str, str] | None:
     if driver not in _POSTGRESQL:
         is_server = driver.startswith("postgres")
         return (
-            "names a driver that is not supported" if driver else "is no database",
+            f"names {driver}, which is not supported" if driver else "is no database",
             f"write it like {_LIKE_POSTGRESQL}" if is_server else like,
         )
     if address.partition("?")[0].count("@") > 1:

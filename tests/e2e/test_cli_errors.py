@@ -351,7 +351,7 @@ REFUSED: dict[str, tuple[Arranged, tuple[str, ...], tuple[str, ...]]] = {
         RUN,
         ("9999", "install the version"),
     ),
-    "no URL for a database": (_nothing, ("--db", "caxton", "runs", "list"), ("url",)),
+    "no URL for a database": (_nothing, ("--db", "caxton", "runs", "list"), ("--db",)),
     "a database of another kind": (
         _nothing,
         ("--db", "mysql://me:hunter3@host/x", *RUN),

@@ -100,6 +100,29 @@ def test_call_that_is_denied_is_explained_with_what_would_allow_it(
     assert document["considered"][2]["refusal"]["code"] == "order"
 
 
+@pytest.mark.parametrize(
+    ("tool", "told"),
+    [
+        (
+            "demo/get_wether",
+            "# demo has no tool get_wether; did you mean demo/get_weather?",
+        ),
+        (
+            "dmo/get_weather",
+            "# there is no server dmo; did you mean demo/get_weather?",
+        ),
+        ("zzz/x", "# there is no server zzz; caxton server list shows all"),
+    ],
+)
+def test_no_grant_is_proposed_for_what_is_misspelt(
+    ran: Shell, tool: str, told: str
+) -> None:
+    done = ran("grant", "explain", "weather", tool, "{}")
+
+    assert done.code == 1
+    assert done.out.splitlines()[-2:] == ["what would allow it:", told]
+
+
 def test_what_a_run_did_before_spends_what_it_would(weather: Shell) -> None:
     after = ["--after", "demo/get_weather"] * 2
     words = ("grant", "explain", "weather", "demo/get_weather", *after)

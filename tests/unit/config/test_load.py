@@ -443,9 +443,12 @@ def test_database_is_relative_to_the_file(
     ("url", "problem"),
     [
         ("sekrit", "is no database"),
-        ("mysql://h/sekrit", "names a driver that is not supported"),
-        ("postgres://h/sekrit", "names a driver that is not supported"),
-        ("postgresql+asyncpg://h/sekrit", "names a driver that is not supported"),
+        ("mysql://h/sekrit", "names mysql, which is not supported"),
+        ("postgres://h/sekrit", "names postgres, which is not supported"),
+        (
+            "postgresql+asyncpg://h/sekrit",
+            "names postgresql+asyncpg, which is not supported",
+        ),
         ("sqlite://sekrit.db", "names a host"),
         ("postgresql://h:99999/sekrit", "has a port that is none"),
         ("postgresql://h:0/sekrit", "has a port that is none"),
@@ -495,6 +498,17 @@ def test_address_that_the_database_understands_is_taken(url: str) -> None:
 def test_state_folder_that_is_a_file_is_refused_by_name(folder: Folder) -> None:
     folder.environ["CAXTON_STATE_DIR"] = str(folder.write("", "keys"))
     assert str(folder.refusal("")) == "the variable CAXTON_STATE_DIR names a file"
+
+
+def test_folder_is_no_configuration_file(folder: Folder) -> None:
+    folder.environ["CAXTON_CONFIG"] = str(folder.path)
+    with pytest.raises(ConfigError, match=f"^{folder.path}: is a folder$"):
+        folder.load()
+
+
+def test_default_of_a_variable_stays_as_it_is_written(folder: Folder) -> None:
+    config = folder.load("[context.a]\ndefault = '${env:HOME}'")
+    assert config.context["a"].default == "${env:HOME}"
 
 
 def test_database_is_beside_the_file_by_default(folder: Folder) -> None:

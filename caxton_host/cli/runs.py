@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import click
 
 from ..core.events import RunErased
-from ..core.names import run_of, stream_of
+from ..core.names import nearest, run_of, stream_of
 from ..core.runs import RESTORED
 from ..core.summary import RunSummary, call_list, summarise
-from ..errors import RestoredError
+from ..errors import RestoredError, UsageError
 from ..summaries import BROKEN, summary_of
 from . import cancel, crash, diff, explain, fork, resolve, resume
 from .events import history_of
@@ -93,7 +94,7 @@ def list_(
     else:
         _rows(found)
         if not found:
-            note(_none(frame, some=bool(agent or state)))
+            note(_none(frame, agent, some=bool(agent or state)))
         if any(run.waits_for == RESTORED for run in found):
             note(
                 "the log was restored from a copy; to go on: "
@@ -111,11 +112,25 @@ def list_(
         ctx.exit(AUDIT)
 
 
-def _none(frame: Frame, *, some: bool) -> str:
+def _none(frame: Frame, agent: str | None, *, some: bool) -> str:
     """Return what is told where nothing is found; *some*: not all were looked for."""
     if frame.there:
         return "no runs there that you may see"
+    if agent and agent not in (known := wait(_agents(frame))):
+        meant = nearest(agent, sorted(known))
+        return f"no agent {agent!r} is known" + (
+            f"; did you mean {meant}?" * bool(meant)
+        )
     return "no such runs" if some else "no runs yet; caxton demo makes one"
+
+
+async def _agents(frame: Frame) -> set[str]:
+    """Return the agents that ran, and those of the configuration if it can be read."""
+    async with frame.log() as store:
+        known = {row.agent for row in await store.runs(limit=_MOST)}
+    with suppress(UsageError):
+        known |= frame.look("agents").agents.keys()
+    return known
 
 
 def _rows(found: Sequence[RunSummary]) -> None:

@@ -168,7 +168,9 @@ def test_the_database_is_made_and_described(shell: Shell) -> None:
     assert told.code == 0
     assert str(shell.database) in told.out
     assert shell("runs", "list").err == "no runs yet; caxton demo makes one\n"
-    assert shell("runs", "list", "--agent", "x").err == "no such runs\n"
+    wrong = shell("runs", "list", "--agent", "wether").err
+    assert wrong == "no agent 'wether' is known; did you mean weather?\n"
+    assert shell("runs", "list", "--agent", "weather").err == "no such runs\n"
     assert shell("runs", "list", "--json").document == []
 
 

@@ -184,7 +184,10 @@ def test_what_is_wrong_with_a_server_there_is_not_told_in_a_circle(
 
 
 def test_servers_that_are_off_are_not_told_to_be_unknown(shell: Shell) -> None:
-    off = {"mcp": {"enabled": False}, "servers.demo": {"command": ["demo"]}}
+    off: dict[str, dict[str, object]] = {
+        "mcp": {"enabled": False},
+        "servers.demo": {"command": ["demo"]},
+    }
     shell.write("caxton.toml", toml(off))
     shell.set(
         CAXTON_TOKEN=shell("serve", "token", "create", "--scope=admin").out.strip()

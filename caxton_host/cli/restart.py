@@ -70,6 +70,9 @@ def restart(
     if not answers:
         note("no host is up; the next one starts it when it is needed")
     if any(answer.state == "failed" for answer in answers.values()):
-        see = f"caxton server logs {name} shows what it said"
+        see = (
+            f"check the command or url of [servers.{name}]; "
+            f"caxton server logs {name} shows what it said"
+        )
         complain(f"{name} could not be started everywhere", see)
         ctx.exit(FAILED)

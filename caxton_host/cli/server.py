@@ -13,7 +13,13 @@ import click
 
 from ..clock import SystemClock
 from ..core.calls import JSON
-from ..core.documents import server_document, server_test_document, tool_document
+from ..core.documents import (
+    SERVERS_OFF,
+    SERVERS_ON,
+    server_document,
+    server_test_document,
+    tool_document,
+)
 from ..errors import NotFoundError, ServerUnavailable, UsageError
 from . import completion, variables
 from .afar import refuse_options
@@ -76,7 +82,9 @@ command.add_command(restart)
 
 
 def check(config: Config, name: str) -> None:
-    """Complain if no server is called *name*."""
+    """Complain if no server is called *name*, or all are off."""
+    if not config.mcp:
+        raise NotFoundError(SERVERS_OFF, fix=SERVERS_ON)
     otherwise = f"no server {name!r} in the configuration"
     check_known(name, config.servers, otherwise, "caxton server list")
 
@@ -98,10 +106,12 @@ def list_(frame: Frame, as_json: bool) -> None:
       caxton server list
       caxton server list --json
     """
+    is_off = False
     if frame.there is not None:
         servers = wait(_there(frame.there))
     else:
-        servers = _here(frame.load())
+        config = frame.load()
+        servers, is_off = _here(config), not config.mcp
     if as_json:
         show([{**server} for server in servers])
         return
@@ -119,7 +129,9 @@ def list_(frame: Frame, as_json: bool) -> None:
     for server in servers:
         if problem := server.get("problem"):
             note(f"{server['name']}: {plain(problem)}")
-    if not servers:
+    if is_off:
+        note(SERVERS_OFF)
+    elif not servers:
         note(frame.named("no servers; caxton server add NAME -- COMMAND adds one"))
 
 
@@ -318,7 +330,10 @@ async def _tested_there(
     async with there.reach() as remote:
         facts = mapping(await remote.post(path("servers", name, "test")))
         if facts["problem"] is not None:
-            raise ServerUnavailable(str(facts["problem"]))
+            raise ServerUnavailable(
+                str(facts["problem"]),
+                fix=f"check the command or url of [servers.{name}] there",
+            )
         return facts, mappings(await remote.get("/tools", server=name), "tools")
 
 

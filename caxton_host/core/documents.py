@@ -13,12 +13,18 @@ from .events import Recorded
 from .payloads import to_payload
 
 __all__ = [
+    "SERVERS_OFF",
+    "SERVERS_ON",
     "checkpoint_document",
     "event_document",
     "server_document",
     "server_test_document",
     "tool_document",
 ]
+
+#: Why no server of a configuration is there, and what mends it.
+SERVERS_OFF = "[mcp] enabled = false turns every tool server off"
+SERVERS_ON = "remove enabled = false from [mcp]"
 
 
 def checkpoint_document(checkpoint: Checkpoint, note: str) -> dict[str, JSON]:

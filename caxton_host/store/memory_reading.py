@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Collection
 
 from ..core.events import Recorded
 from ..core.runs import RunRow
-from ..errors import UsageError
+from ..errors import CursorError
 
 __all__ = ["MemoryReading"]
 
@@ -106,7 +106,7 @@ def _number(after: str | None, kind: str, stream: str | None) -> int:
         return 0
     match = _CURSOR.fullmatch(after)
     if match is None or match[1] != kind:
-        raise UsageError(
+        raise CursorError(
             f"{after!r} is not a cursor of {stream or 'all streams'}",
             fix="give one that was printed, or none",
         )

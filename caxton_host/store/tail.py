@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 
 import sqlalchemy as sa
 
-from ..errors import UsageError
+from ..errors import CursorError
 from .rows import Columns, Query
 from .schema import XID8, events, xid
 
@@ -58,14 +58,14 @@ class Cursors:
         Return the place that a cursor means; the beginning for none.
 
         Raises:
-            UsageError: It is not one of these.
+            CursorError: It is not one of these.
         """
         if text in {None, "end"}:
             return (0,) * _SIZES[self.kind]
         match = _FORM.fullmatch(text or "")
         place = tuple(int(part) for part in match[2].split("-")[1:]) if match else ()
         if not match or match[1] != self.kind or len(place) != _SIZES[self.kind]:
-            raise UsageError(
+            raise CursorError(
                 f"{text!r} is not a cursor of this tail",
                 fix="give one that the same command printed, or none",
             )

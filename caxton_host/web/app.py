@@ -14,14 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..config import Serve
 from ..core.calls import JSON
-from ..errors import (
-    ForbiddenError,
-    LeaseLost,
-    LogMovedError,
-    LogSetBackError,
-    ReadOnlyError,
-    StoreError,
-)
+from ..errors import ForbiddenError, StoreError
 from ..ports import ToolSource
 from ..service import Service
 from .bearer import documented, metadata
@@ -29,9 +22,9 @@ from .crowd import Crowd
 from .edge import MCP, Edge
 from .identity import Identity
 from .openapi import document
-from .operations import PREFIX, Desk, answer, routes
+from .operations import PREFIX, Desk, answer, routes, wrong_method
 from .pages import text_of
-from .problems import Refusal
+from .problems import Refusal, why
 from .table import OPERATIONS
 from .ui import ui
 
@@ -42,17 +35,10 @@ Ready: TypeAlias = Callable[[], Awaitable[Mapping[str, JSON]]]
 
 _HEALTH, _READY, _METRICS = "/healthz", "/readyz", "/metrics"
 _OPENAPI = f"{PREFIX}/openapi.json"
+_READS = ("GET", "HEAD")
 _STREAMS_EACH, _STREAMS = 32, 256
 #: Seconds that the log may take until the host is not ready.
 _PATIENCE = 5.0
-#: What is told of a log that is not well. The first that fits counts.
-_WHY: tuple[tuple[type[StoreError], str], ...] = (
-    (LogSetBackError, "the server of the log lacks what was committed"),
-    (LogMovedError, "the file of the log was moved away or replaced"),
-    (ReadOnlyError, "the database of the log is read-only, as a standby is"),
-    (LeaseLost, "the lease of this host has lapsed: other hosts may take its runs"),
-    (StoreError, "the log cannot be read, or not be written"),
-)
 #: Seconds for which it is known whether the log is well.
 _FRESH = 1.0
 
@@ -98,7 +84,7 @@ def application(  # noqa: PLR0913 -- each may be left out
     open_ = _open(serve, ready=_Readiness(service, ready))
     # Looked through one after the other: what is asked for most comes first.
     first = [Route(MCP, mcp)] if mcp and serve.mcp else []
-    behind = [] if scrape is None else [Route(_METRICS, _Metrics(scrape, serve))]
+    behind = [_read(_METRICS, _Metrics(scrape, serve))] if scrape else []
     if serve.api:
         behind += routes(desk, OPERATIONS)
     to_all = {_METRICS} if serve.metrics == "open" else set[str]()
@@ -113,14 +99,14 @@ def application(  # noqa: PLR0913 -- each may be left out
 
 def _open(serve: Serve, *, ready: _Readiness) -> list[Route]:
     """Return what is there for everybody."""
-    found = [Route(_HEALTH, _always({"status": "ok"})), Route(_READY, ready)]
+    found = [_read(_HEALTH, _always({"status": "ok"})), _read(_READY, ready)]
     if serve.oauth and (about := metadata(serve.oauth)):
         told = _always(about)
-        found += [Route(path, told) for path in documented(serve.oauth, MCP)]
+        found += [_read(path, told) for path in documented(serve.oauth, MCP)]
     if serve.api:
-        found.append(Route(_OPENAPI, _always(document())))
+        found.append(_read(_OPENAPI, _always(document())))
     if serve.api and serve.ui:
-        found += ui()
+        found += [_read(path, page) for path, page in ui().items()]
     return found
 
 
@@ -129,6 +115,22 @@ async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
     raise Refusal(
         "not-found", "nothing is at that address", fix=f"see {_OPENAPI} for what is"
     )
+
+
+def _read(path: str, app: ASGIApp) -> Route:
+    return Route(path, _Readable(app))
+
+
+@dataclass(frozen=True, slots=True)
+class _Readable:
+    """What is read, and never changed."""
+
+    app: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] not in _READS:
+            raise wrong_method(scope["method"], _READS)
+        await self.app(scope, receive, send)
 
 
 def _always(said: Mapping[str, JSON]) -> Response:
@@ -177,7 +179,7 @@ class _Readiness:
         except TimeoutError:
             return "the log does not answer"
         except StoreError as exc:
-            return next(why for kind, why in _WHY if isinstance(exc, kind))
+            return why(exc)
         return None
 
 
@@ -192,6 +194,9 @@ class _Metrics:
         is_open = self.serve.metrics == "open"
         # They count runs of all agents.
         if not (is_open or scope["caxton.principal"].reads_all):
-            raise ForbiddenError("this needs the scope read, for all agents")
+            raise ForbiddenError(
+                "this needs the scope read, for all agents",
+                fix="use a token that has it",
+            )
         media, text = await asyncio.to_thread(self.scrape)
         await Response(text, media_type=media)(scope, receive, send)

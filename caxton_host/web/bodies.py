@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from json import JSONDecodeError
 
 from starlette.types import Message, Receive, Scope
 
-from ..errors import OverloadedError
+from ..codec import DEPTH, load_json
+from ..core.calls import JSON
+from ..errors import BadBytes, OverloadedError
 from .problems import Refusal
 
-__all__ = ["Bodies", "GoneError", "check_media", "headers_of", "replayed"]
+__all__ = ["Bodies", "GoneError", "check_media", "headers_of", "parsed", "replayed"]
 
 _HEADERS = 100
 _HEADER_BYTES = 32 * 1024
@@ -56,6 +59,28 @@ def check_media(types: Sequence[str]) -> None:
     """
     if [one.partition(";")[0].strip().lower() for one in types] != ["application/json"]:
         raise Refusal("bad-media", "a request that changes something is JSON")
+
+
+def parsed(body: bytes, *, limit: int) -> JSON:
+    """
+    Return what a body holds.
+
+    Raises:
+        BadBytes: It is not JSON, or more than is read. None of it is in Python's words.
+    """
+    try:
+        return load_json(body, limit=limit)
+    except BadBytes as exc:
+        match exc.__context__:
+            case JSONDecodeError() as wrong:
+                at = f"line {wrong.lineno}, column {wrong.colno}"
+                raise BadBytes(f"not JSON: {at}") from None
+            case RecursionError():
+                raise BadBytes(f"deeper than {DEPTH}") from None
+            case UnicodeError() | None:
+                raise
+            case _:
+                raise BadBytes("a number has more than 64 bits") from None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from ..core.names import RUN
 from ..core.principals import Principal
 from ..ports import Readings
 from ..signing import opened, sealed
-from .problems import Refusal
+from .problems import NO_CURSOR, Refusal
 
 __all__ = ["Cursors", "Plain", "Sealed"]
 
@@ -67,7 +67,7 @@ class Sealed(Plain):
             raise Refusal(
                 "bad-request",
                 "no host of this log gave that cursor to a token like yours",
-                fix="ask without a cursor, and go on with those of the answer",
+                fix=NO_CURSOR,
             )
         return place.decode().rstrip()
 

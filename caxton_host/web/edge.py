@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..admission import Line
-from ..codec import load_json
 from ..config import Serve
 from ..core.calls import JSON
 from ..core.principals import Principal
 from ..errors import BadBytes, OverloadedError
 from ..logs import about
-from .bodies import Bodies, GoneError, check_media, headers_of, replayed
+from .bodies import Bodies, GoneError, check_media, headers_of, parsed, replayed
 from .crowd import Crowd
 from .identity import Identity
 from .lasting import Lasting
@@ -179,8 +178,8 @@ class Edge:
     async def _parsed(self, body: bytes) -> JSON:
         """Return what a body holds; a large one holds nobody up."""
         if len(body) > _LARGE:
-            return await asyncio.to_thread(load_json, body, limit=self.bodies.most)
-        return load_json(body, limit=self.bodies.most)
+            return await asyncio.to_thread(parsed, body, limit=self.bodies.most)
+        return parsed(body, limit=self.bodies.most)
 
     async def _mcp(
         self, scope: Scope, body: bytes, receive: Receive, send: Send

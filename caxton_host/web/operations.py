@@ -44,6 +44,7 @@ __all__ = [
     "Parameter",
     "answer",
     "routes",
+    "wrong_method",
 ]
 
 PREFIX = "/api/v1"
@@ -332,6 +333,15 @@ def answer(
     return Response(text_of(document), status, headers, "application/json")
 
 
+def wrong_method(method: str, allowed: Iterable[str]) -> Refusal:
+    """Return the refusal of a method that a path does not have."""
+    return Refusal(
+        "bad-method",
+        f"{method} is not for this path",
+        headers={"allow": ", ".join(allowed)},
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Place:
     """A path, and what may be done there."""
@@ -342,11 +352,7 @@ class _Place:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
         if method not in self.by_method:
-            raise Refusal(
-                "bad-method",
-                f"{scope['method']} is not for this path",
-                headers={"allow": ", ".join(self.by_method)},
-            )
+            raise wrong_method(scope["method"], self.by_method)
         request = Request(scope, receive)
         if method != "GET":
             check_media(request.headers.getlist("content-type"))

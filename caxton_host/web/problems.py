@@ -18,11 +18,16 @@ from ..errors import (
     BadBytes,
     BusyError,
     CaxtonError,
+    CursorError,
     ForbiddenError,
+    LeaseLost,
     LogBrokenError,
+    LogMovedError,
+    LogSetBackError,
     NotFoundError,
     NotKeptError,
     OverloadedError,
+    ReadOnlyError,
     SandboxError,
     ServerUnavailable,
     StoreError,
@@ -32,7 +37,7 @@ from ..errors import (
 )
 from .identity import Unauthenticated
 
-__all__ = ["KINDS", "Problem", "Refusal", "problem_of"]
+__all__ = ["KINDS", "NO_CURSOR", "Problem", "Refusal", "problem_of", "why"]
 
 logger = logging.getLogger("caxton_host")
 
@@ -66,20 +71,41 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "unusable": (503, "The agent cannot be run"),
 }
 
-#: What can be done about those that say nothing else.
+_ASK, _LATER = "ask who runs the host", "try again later"
+#: What can be done about each kind, where an error says nothing else.
 _FIXES: Mapping[str, str] = {
     "bad-request": "see /api/v1/openapi.json",
+    "unauthenticated": "send Authorization: Bearer with a token that has not expired",
+    "forbidden": "use a token that may",
     "bad-origin": "add the origin to allowed_origins in [serve]",
+    "not-found": "take it from a list",
     "bad-method": "use a method that the header Allow names",
     "slow": "send the whole request at once",
+    "conflict": _LATER,
+    "waiting": "ask for the list of approvals",
+    "erased": "ask for another run",
     "too-large": "send less",
     "long-target": "send less in the address",
     "bad-media": "send JSON, with Content-Type: application/json",
+    "misdirected": "add the name to allowed_hosts in [serve]",
+    "refused": "see /api/v1/openapi.json",
+    "overloaded-principal": _LATER,
     "large-headers": "send fewer headers",
+    "internal": _ASK,
+    "broken-log": _ASK,
+    "server-unavailable": _ASK,
+    "overloaded": _LATER,
+    "store": _ASK,
+    "sandbox": _ASK,
+    "unusable": _ASK,
 }
+
+#: What can be done about a cursor that is none.
+NO_CURSOR = "ask without a cursor, and go on with those of the answer"
 
 #: Errors and their kinds: of the classes of one, the first that is here counts.
 _ERRORS: Mapping[type[BaseException], str] = {
+    CursorError: "bad-request",
     NotFoundError: "not-found",
     NotKeptError: "erased",
     UsageError: "refused",
@@ -99,6 +125,20 @@ _ERRORS: Mapping[type[BaseException], str] = {
 #: Kinds whose details say how a host is built: files, addresses, commands.
 _INNER = frozenset({"store", "broken-log", "sandbox", "server-unavailable", "internal"})
 
+#: What is told of a log that is not well. The first that fits counts.
+_WHY: tuple[tuple[type[CaxtonError], str], ...] = (
+    (LogSetBackError, "the server of the log lacks what was committed"),
+    (LogMovedError, "the file of the log was moved away or replaced"),
+    (ReadOnlyError, "the database of the log is read-only, as a standby is"),
+    (LeaseLost, "the lease of this host has lapsed: other hosts may take its runs"),
+    (CaxtonError, "the log cannot be read, or not be written"),
+)
+
+
+def why(exc: CaxtonError) -> str:
+    """Return what is wrong with the log, for everybody, so without its name."""
+    return next(text for kind, text in _WHY if isinstance(exc, kind))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
@@ -110,7 +150,7 @@ class Problem:
 
         detail: What is wrong this time.
 
-        fix: What whoever asks can do about it, or ``""``.
+        fix: What whoever asks can do about it; ``""``: what the kind says.
 
     >>> Problem(kind="not-found").status
     404
@@ -133,7 +173,7 @@ class Problem:
             "title": KINDS[self.kind][1],
             "status": self.status,
             "detail": self.detail or KINDS[self.kind][1],
-            "fix": self.fix or _FIXES.get(self.kind, ""),
+            "fix": self.fix or _FIXES[self.kind],
             "instance": instance,
         }
 
@@ -169,7 +209,6 @@ def problem_of(exc: Exception, *, inside: bool = False) -> Problem:
             return Problem(
                 kind="unauthenticated",
                 detail=str(exc),
-                fix="send Authorization: Bearer with a token that has not expired",
                 headers={"www-authenticate": exc.challenge},
             )
         case OverloadedError():
@@ -181,12 +220,21 @@ def problem_of(exc: Exception, *, inside: bool = False) -> Problem:
                 headers={"retry-after": str(max(1, math.ceil(exc.retry_after)))},
             )
         case CaxtonError():
-            kind = next(_ERRORS[cls] for cls in type(exc).__mro__ if cls in _ERRORS)
-            if kind in _INNER:
-                logger.warning("a request failed: %s", exc)
-                if not inside:
-                    return Problem(kind=kind, fix="ask who runs the host")
-            return Problem(kind=kind, detail=str(exc), fix=exc.fix)
+            return _of(exc, inside=inside)
         case _:
             logger.error("a request failed", exc_info=exc)
             return Problem(kind="internal")
+
+
+def _of(exc: CaxtonError, *, inside: bool) -> Problem:
+    kind = next(_ERRORS[cls] for cls in type(exc).__mro__ if cls in _ERRORS)
+    if isinstance(exc, CursorError):
+        detail = "no host of this log gave that cursor for these events"
+        return Problem(kind=kind, detail=detail, fix=NO_CURSOR)
+    if kind in _INNER:
+        logger.warning("a request failed: %s", exc)
+        if kind == "store" and not isinstance(exc, LeaseLost):
+            return Problem(kind=kind, detail=why(exc))
+        if not inside:
+            return Problem(kind=kind)
+    return Problem(kind=kind, detail=str(exc), fix=exc.fix)

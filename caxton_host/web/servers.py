@@ -11,7 +11,13 @@ from ..config import describe
 from ..core.calls import JSON
 from ..core.catalogue import Offered
 from ..core.contexts import ServerResource
-from ..core.documents import server_document, server_test_document, tool_document
+from ..core.documents import (
+    SERVERS_OFF,
+    SERVERS_ON,
+    server_document,
+    server_test_document,
+    tool_document,
+)
 from ..core.names import RUN, nearest
 from ..core.seen import HOST, LOOKED_AT, OF_HOSTS, OF_RUNS, learned
 from ..core.webhooks import SERVER as WEBHOOK
@@ -60,7 +66,10 @@ async def _servers(asked: Asked) -> dict[str, JSON]:
 
 def _name(asked: Asked) -> str:
     """Return the server that the path names."""
-    name, known = asked.path["name"], asked.service.config().servers
+    config = asked.service.config()
+    name, known = asked.path["name"], config.servers
+    if not config.mcp:
+        raise NotFoundError(SERVERS_OFF, fix=SERVERS_ON)
     if name not in known:
         meant = nearest(name, [*known])
         raise NotFoundError(

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
 
 __all__ = ["PAGE", "ui"]
 
@@ -34,17 +32,13 @@ _HEADERS = {
 }
 
 
-def ui() -> list[Route]:
-    """Return the routes of the page."""
-    files = [Route(PAGE + path, _file(*file)) for path, file in _FILES.items()]
-    return [*files, *(Route(path, _there) for path in ("/", f"{PAGE}/"))]
+def ui() -> dict[str, Response]:
+    """Return what is at each path of the page."""
+    files = {PAGE + path: _file(*file) for path, file in _FILES.items()}
+    # Somebody who only knows the host is sent on.
+    return files | dict.fromkeys(("/", f"{PAGE}/"), RedirectResponse(PAGE))
 
 
 def _file(name: str, media: str) -> Response:
     content = (_FOLDER / name).read_bytes()
     return Response(content, headers=_HEADERS, media_type=media)
-
-
-def _there(_: Request) -> Response:
-    """Send somebody on who only knows the host."""
-    return RedirectResponse(PAGE)

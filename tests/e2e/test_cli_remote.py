@@ -167,6 +167,42 @@ def test_what_a_host_advises_is_told_as_it_is_typed(both: Both) -> None:
         assert done.fix == f"caxton --host {both.host.url} {noun} list"
 
 
+def test_what_is_wrong_with_a_server_there_is_not_told_in_a_circle(
+    shell: Shell,
+) -> None:
+    shell.write("caxton.toml", toml({"servers.gone": {"command": ["./gone"]}}))
+    token = shell("serve", "token", "create", "--scope", "admin").out.strip()
+    shell.set(CAXTON_TOKEN=token)
+    with served(shell.folder) as host:
+        tested, restarted = (
+            shell("--host", host.url, "server", word, "gone")
+            for word in ("test", "restart")
+        )
+
+    for done in (tested, restarted):
+        assert done.fix.startswith("check the command or url of [servers.gone]")
+
+
+def test_servers_that_are_off_are_not_told_to_be_unknown(shell: Shell) -> None:
+    off: dict[str, dict[str, object]] = {
+        "mcp": {"enabled": False},
+        "servers.demo": {"command": ["demo"]},
+    }
+    shell.write("caxton.toml", toml(off))
+    shell.set(
+        CAXTON_TOKEN=shell("serve", "token", "create", "--scope=admin").out.strip()
+    )
+    with served(shell.folder) as host:
+        listed = shell("server", "list")
+        tested = shell("server", "test", "demo")
+        there = shell("--host", host.url, "server", "test", "demo")
+
+    assert (listed.code, tested.code, there.code) == (0, 2, 2)
+    for done in (listed, tested, there):
+        assert "[mcp] enabled = false turns every tool server off" in done.err
+    assert tested.fix == there.fix == "remove enabled = false from [mcp]"
+
+
 def test_a_path_that_is_no_hosts_is_told(both: Both) -> None:
     for path in ("/some/path", "/api/v1"):
         done = both.shell("--host", both.host.url + path, "run", "a")

@@ -63,7 +63,7 @@ async def test_events_come_page_by_page(tmp_path: Path) -> None:
     assert [event["type"] for event in found] == [one.type for one in stored]
     assert [event["hash"] for event in found] == [one.hash.hex() for one in stored]
     assert all(event["$type"] == "caxton.event/v1" for event in found)
-    assert (wrong.status_code, live.status_code) == (422, 422)
+    assert (wrong.status_code, live.status_code) == (400, 400)
     assert head.status_code == 200
 
 
@@ -164,7 +164,7 @@ async def test_all_runs_are_followed_at_once(tmp_path: Path) -> None:
                         break
                     second = await office.start()
 
-    assert wrong.status_code == 422
+    assert wrong.status_code == 400
     assert runs == [f"run/{first}", f"run/{second}"]
 
 
@@ -235,6 +235,27 @@ async def test_a_reader_cannot_count_the_events_of_others(tmp_path: Path) -> Non
     assert all(one.status_code == 400 for one in refused)
     assert all("without a cursor" in one.json()["fix"] for one in refused)
     assert of_boss.json()["events"][0]["position"] == 4
+
+
+@pytest.mark.parametrize("headers", [{}, LIVE], ids=["page", "stream"])
+async def test_a_false_cursor_is_refused_alike_for_every_token(
+    tmp_path: Path, headers: dict[str, str]
+) -> None:
+    office = Office(tmp_path)
+    run = await office.start()
+    paths = "/api/v1/events?after=x", f"/api/v1/runs/{run}/events?after=p-1"
+    async with on_a_port(office) as client:
+        refused = [
+            await client.get(
+                path, headers={**headers, "authorization": f"Bearer {one}"}
+            )
+            for one in ("boss", "eve")
+            for path in paths
+        ]
+
+    for one in refused:
+        assert (one.status_code, one.json()["type"]) == (400, "/problems/bad-request")
+        assert "without a cursor" in one.json()["fix"]
 
 
 async def test_a_sealed_cursor_is_good_at_every_host_of_the_log(tmp_path: Path) -> None:

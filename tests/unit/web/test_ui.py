@@ -44,6 +44,19 @@ async def test_the_page_is_there_for_anybody_and_may_load_only_its_own(
     assert nothing.status_code == 401
 
 
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/ui", "/ui/", "/metrics", "/healthz", "/readyz", "/api/v1/openapi.json"],
+)
+async def test_what_is_read_alone_is_not_changed(tmp_path: Path, path: str) -> None:
+    async with calling(Office(tmp_path), scrape=lambda: ("text/plain", b"")) as client:
+        answer = await client.post(path, json={})
+
+    assert answer.status_code == 405
+    assert answer.json()["type"] == "/problems/bad-method"
+    assert answer.headers["allow"] == "GET, HEAD"
+
+
 @pytest.mark.parametrize("path", ["/", "/ui/"])
 async def test_who_only_knows_the_host_is_sent_to_the_page(
     tmp_path: Path, path: str

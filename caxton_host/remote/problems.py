@@ -84,6 +84,8 @@ _TYPED: Mapping[str, str] = {
     "ask for the list of approvals": "caxton approval list",
     "ask for the list of runs": "caxton runs list",
     "ask for the list of servers": "caxton server list",
+    "ask without a cursor, and go on with those of the answer": "give one that the "
+    "same command printed, or none",
 }
 #: What a host advises where none of its resources is.
 _NOWHERE = "see /api/v1/openapi.json for what is"

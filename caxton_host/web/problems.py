@@ -229,8 +229,7 @@ def problem_of(exc: Exception, *, inside: bool = False) -> Problem:
 def _of(exc: CaxtonError, *, inside: bool) -> Problem:
     kind = next(_ERRORS[cls] for cls in type(exc).__mro__ if cls in _ERRORS)
     if isinstance(exc, CursorError):
-        detail = "no host of this log gave that cursor for these events"
-        return Problem(kind=kind, detail=detail, fix=NO_CURSOR)
+        return Problem(kind=kind, detail=str(exc), fix=NO_CURSOR)
     if kind in _INNER:
         logger.warning("a request failed: %s", exc)
         if kind == "store" and not isinstance(exc, LeaseLost):

@@ -7,7 +7,7 @@ Every exception raised on purpose, and whose fault each is.
             * `UnsetError` -- it names a variable that is not set
         * `ConditionError` -- a condition on parameters cannot be
         * `ModuleRefused` -- the sandbox does not take this module
-        * `CursorError` -- a cursor is none of what is read
+        * `CursorError` -- a cursor does not belong to what is read
         * `NotFoundError` -- no such run, agent, server or tool
         * `RestoredError` -- the run waits for a person since its log was restored
         * `NotKeptError` -- the log was told not to keep what is needed
@@ -119,7 +119,7 @@ class ModuleRefused(UsageError):  # noqa: N818 -- a verdict, not a fault
 
 
 class CursorError(UsageError):
-    """A cursor is none of the events that are read."""
+    """A cursor does not belong to the events that are read."""
 
 
 class NotFoundError(UsageError):

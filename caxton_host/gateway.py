@@ -77,7 +77,7 @@ async def _at_once(_: float) -> None:
 @dataclass(slots=True)
 class _Sends:
     """
-    How often a call was sent, whoever wanted it.
+    How often a call was sent, for any reason.
 
     Attributes:
         began: When it was first sent by this process, in microseconds since 1970.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SIGNED", "Frame", "as_json", "local_actor", "wait"]
 
-#: Sections of the configuration for whoever writes to the log and has it signed.
+#: Sections of the configuration that a command needs to write a signed log.
 SIGNED = ("audit", "http")
 
 _T = TypeVar("_T")

@@ -76,7 +76,7 @@ def load_parts(  # noqa: PLR0913 -- as `load`, and which
     """
     Return what some sections of a configuration say, and where the log is.
 
-    Nothing else is resolved, so whoever looks at a log needs no credential of a tool,
+    Nothing else is resolved, so reading a log needs no credential of a tool,
     and no rule of an agent has to be right. If the store is given and no section is
     wanted, the file is not read at all.
 

@@ -30,7 +30,7 @@ class Kept:
     Attributes:
         event: Stream, number and hash.
 
-        note: The newest checkpoint, whoever signed it.
+        note: The newest checkpoint, of any signer.
     """
 
     event: tuple[str, int, bytes] | None = None

@@ -150,7 +150,7 @@ class Problem:
 
         detail: What is wrong this time.
 
-        fix: What whoever asks can do about it; ``""``: what the kind says.
+        fix: What the caller can do about it; ``""``: what the kind says.
 
     >>> Problem(kind="not-found").status
     404

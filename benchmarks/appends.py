@@ -26,16 +26,16 @@ from uuid import UUID
 
 import psycopg
 
-from caxton_host.clock import SystemClock
-from caxton_host.core.events import ToolInvoked
-from caxton_host.signing import Keyring
+from caxton_host.core.log.events import ToolInvoked
+from caxton_host.lib.clock import SystemClock
+from caxton_host.lib.signing import Keyring
 from caxton_host.store import migrate
 from caxton_host.store.commit import Batch, Group, Line
+from caxton_host.store.drafts import Drafter, salts
 from caxton_host.store.engine import open_engine
-from caxton_host.store.entries import Drafter, salts
 from caxton_host.store.sql import SqlStore
-from caxton_host.store.statements import Statements
-from caxton_host.store.unnest import statement
+from caxton_host.store.statements_postgres import statement
+from caxton_host.store.statements_sqlite import Statements
 
 from .page import Figure, Section
 

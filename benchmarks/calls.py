@@ -20,9 +20,9 @@ from pathlib import Path
 
 from mcp import Client
 
-from caxton_host.bootstrap import Running
-from caxton_host.core.events import ToolCompleted, ToolInvoked
-from caxton_host.host import RunRequest
+from caxton_host.app.bootstrap import Running
+from caxton_host.core.log.events import ToolCompleted, ToolInvoked
+from caxton_host.runs.host import RunRequest
 from caxton_host.store.engine import open_engine
 
 from .contestants import TEXT, contestants

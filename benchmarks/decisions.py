@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from caxton_host.core.calls import JSON, Route
-from caxton_host.core.conditions import Conditions
-from caxton_host.core.decisions import Allowed, Attempt, Tally, decide
-from caxton_host.core.grants import Grant, Rule
-from caxton_host.core.patterns import Pattern
-from caxton_host.core.schemas import Mismatch
-from caxton_host.schemas import fits, input_check
+from caxton_host.core.grants.conditions import Conditions
+from caxton_host.core.grants.decisions import Allowed, Attempt, Tally, decide
+from caxton_host.core.grants.grants import Grant, Rule
+from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.tools.schemas import Mismatch
+from caxton_host.lib.json_schema import fits, input_check
 
 from .page import Figure, Section
 

@@ -19,9 +19,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from unittest import mock
 
-from caxton_host.clock import SystemClock
-from caxton_host.core.events import LogWritten
-from caxton_host.signing import Keyring
+from caxton_host.core.log.events import LogWritten
+from caxton_host.lib.clock import SystemClock
+from caxton_host.lib.signing import Keyring
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.tree_sqlite import SqliteTree
 from caxton_host.store.verify import verify

@@ -17,10 +17,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from caxton_host.clock import SystemClock
 from caxton_host.core.calls import Completed
-from caxton_host.core.events import Event, RunCompleted, RunStarted, ToolInvoked
-from caxton_host.core.payloads import settled
+from caxton_host.core.log.events import Event, RunCompleted, RunStarted, ToolInvoked
+from caxton_host.core.log.payloads import settled
+from caxton_host.lib.clock import SystemClock
 from caxton_host.store.sql import SqlStore
 
 from .page import Figure, Section

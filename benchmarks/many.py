@@ -19,9 +19,9 @@ from pathlib import Path
 
 from mcp import Client
 
-from caxton_host.bootstrap import Running
-from caxton_host.core.events import ToolCompleted
-from caxton_host.host import RunRequest
+from caxton_host.app.bootstrap import Running
+from caxton_host.core.log.events import ToolCompleted
+from caxton_host.runs.host import RunRequest
 
 from .contestants import AT_ONCE, TEXT, contestants
 from .page import Figure, Section

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from caxton_host.bootstrap import Running
-from caxton_host.door import RunDoor
-from caxton_host.gateway import Gateway
+from caxton_host.app.bootstrap import Running
+from caxton_host.app.tool_setup import Routed
+from caxton_host.gateway.gateway import Gateway
+from caxton_host.gateway.guest_calls import RunDoor
 from caxton_host.sandbox.link import Link
 from caxton_host.store.commit import Transactions
-from caxton_host.store.entries import Draft, Drafter
-from caxton_host.tooling import Routed
+from caxton_host.store.drafts import Draft, Drafter
 
 from . import scale
 from .page import Figure, Section

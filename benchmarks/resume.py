@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from caxton_host.bootstrap import Running
+from caxton_host.app.bootstrap import Running
 from caxton_host.core.calls import JSON
-from caxton_host.core.events import Event, RunCompleted, RunStarted, ToolInvoked
+from caxton_host.core.log.events import Event, RunCompleted, RunStarted, ToolInvoked
 from caxton_host.core.names import uuid7
 
 from .page import Figure, Section

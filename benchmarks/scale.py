@@ -21,16 +21,16 @@ from collections.abc import AsyncGenerator, Generator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from caxton_host import codec
-from caxton_host.bootstrap import Running, running
+from caxton_host.app.bootstrap import Running, running
 from caxton_host.building import find_shared
 from caxton_host.config import Paths, load
 from caxton_host.core.calls import JSON, reply
-from caxton_host.core.events import RunCompleted, ToolCompleted
-from caxton_host.core.grants import Grant
-from caxton_host.core.payloads import outcome_of
-from caxton_host.host import RunRequest
-from caxton_host.replay import replay
+from caxton_host.core.grants.grants import Grant
+from caxton_host.core.log.events import RunCompleted, ToolCompleted
+from caxton_host.core.log.payloads import outcome_of
+from caxton_host.lib import codec
+from caxton_host.runs.host import RunRequest
+from caxton_host.runs.replay import replay
 
 from .page import Figure, Section
 

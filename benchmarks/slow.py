@@ -11,8 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-from caxton_host.core.redact import Redactor
-from caxton_host.core.servers import ServerConfig
+from caxton_host.core.text.redact import Redactor
+from caxton_host.core.tools.servers import ServerConfig
 from caxton_host.mcp import McpTools
 
 from .page import Figure, Section

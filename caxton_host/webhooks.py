@@ -15,20 +15,20 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
-from .codec import canonical, load_json, sha256
 from .core.calls import JSON, Completed
-from .core.catalogue import Offer, Offered
-from .core.contexts import ServerResource
+from .core.grants.tool_catalog import Offer, Offered
 from .core.names import exposed_name
-from .core.redact import Redactor
-from .core.servers import ToolOptions
-from .core.webhooks import SERVER, Webhook
+from .core.text.redact import Redactor
+from .core.tools.contexts import ServerResource
+from .core.tools.servers import ToolOptions
+from .core.tools.webhooks import SERVER, Webhook
 from .errors import BadBytes, ToolError, UsageError
+from .gateway.results import completed
+from .lib.codec import canonical, load_json, sha256
 from .ports import RunScope, ToolRequest
-from .results import completed
 
 if TYPE_CHECKING:
-    from .http import Client, Response
+    from .lib.http import Client, Response
 
 __all__ = ["WebhookTools"]
 
@@ -149,7 +149,7 @@ class WebhookTools:
         self, hook: Webhook, url: str, rest: dict[str, JSON], request: ToolRequest
     ) -> Response:
         if self._client is None:
-            from .http import Client  # noqa: PLC0415 -- 100 ms, only once one is called
+            from .lib.http import Client  # noqa: PLC0415 -- 100 ms, only once one is called
 
             self._client = Client(
                 proxy=self._proxy,

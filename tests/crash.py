@@ -7,18 +7,18 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from caxton_host import codec
 from caxton_host.core.calls import Completed, Effect
-from caxton_host.core.catalogue import Offered
-from caxton_host.core.events import (
+from caxton_host.core.grants.tool_catalog import Offered
+from caxton_host.core.log.events import (
     CallResolved,
     Event,
     Recorded,
     ToolInvoked,
     ToolRetried,
 )
-from caxton_host.core.payloads import outcome_of
+from caxton_host.core.log.payloads import outcome_of
 from caxton_host.errors import ToolError
+from caxton_host.lib import codec
 from caxton_host.ports import RunScope, ToolRequest
 from caxton_host.store.memory import MemoryStore
 from caxton_host.testing import FakeClock, offer

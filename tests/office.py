@@ -10,19 +10,19 @@ from pathlib import Path
 
 import httpx
 
-from caxton_host.admission import Line
-from caxton_host.background import Background
 from caxton_host.config import Agent, Config, ContextVar, Expose, Serve
 from caxton_host.core.calls import JSON, Completed
-from caxton_host.core.grants import Grant
-from caxton_host.core.principals import Principal, Scope
+from caxton_host.core.grants.grants import Grant
+from caxton_host.core.grants.principals import Principal, Scope
 from caxton_host.ports import Door, Ending, Guest, ToolRequest
-from caxton_host.service import Service
-from caxton_host.submission import Submission
+from caxton_host.runs.admission import Line
+from caxton_host.service.run_service import Service
+from caxton_host.service.run_tasks import Background
+from caxton_host.service.submission import Submission
 from caxton_host.testing import FakeTools, Script
 from caxton_host.web.app import application
-from caxton_host.web.identity import Unauthenticated
-from caxton_host.web.listen import bind, listening
+from caxton_host.web.edge.identity import Unauthenticated
+from caxton_host.web.edge.listen import bind, listening
 from tests.scene import ANSWERS, DEMO, Scene, ended, pack
 
 

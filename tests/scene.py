@@ -9,26 +9,20 @@ from dataclasses import dataclass, field, replace
 
 from hypothesis import strategies as st
 
-from caxton_host import codec
 from caxton_host.core.calls import JSON, Completed
-from caxton_host.core.events import Event, Recorded
-from caxton_host.core.grants import Grant, Rule
+from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.limits import Limits
-from caxton_host.core.patterns import Pattern
-from caxton_host.core.redact import Redactor
+from caxton_host.core.log.events import Event, Recorded
+from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.text.redact import Redactor
 from caxton_host.errors import ToolError
-from caxton_host.host import Host, RunRequest
+from caxton_host.lib import codec
 from caxton_host.ports import Answer, Door, Ending, Guest, Telemetry, ToolSource
-from caxton_host.replay import Replayed, replay
+from caxton_host.runs.host import Host, RunRequest
+from caxton_host.runs.replay import Replayed, replay
 from caxton_host.store.memory import MemoryStore
 from caxton_host.telemetry import NoTelemetry
-from caxton_host.testing import (
-    FakeClock,
-    FakeEntropy,
-    FakeSandbox,
-    FakeTools,
-    Script,
-)
+from caxton_host.testing import FakeClock, FakeEntropy, FakeSandbox, FakeTools, Script
 
 ANSWERS: Mapping[tuple[str, str], JSON | ToolError | Completed] = {
     ("demo", "get_weather"): {"sky": "clear"},

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from caxton_host.app.serve_app import serving
 from caxton_host.config import Config, Paths, load
-from caxton_host.serving import serving
 from caxton_host.web.app import application
-from caxton_host.web.identity import identity_of
-from caxton_host.web.listen import bind, listening
+from caxton_host.web.edge.identity import identity_of
+from caxton_host.web.edge.listen import bind, listening
 
 __all__ = ["Served", "served"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
-from ..core.manifest import section
+from ..core.tools.manifest import section
 from ..errors import UsageError
 from . import c, javascript, python, rust
 from .describe import described_by

@@ -7,10 +7,10 @@ import tomllib
 from pathlib import Path
 from typing import Any, cast
 
-from ..core.manifest import KEYS, LIMIT, is_agent_name
 from ..core.names import nearest
+from ..core.tools.manifest import KEYS, LIMIT, is_agent_name
 from ..errors import BadBytes, ConfigError
-from ..manifests import parse
+from ..runs.manifests import parse
 
 __all__ = ["FILE", "described_by"]
 

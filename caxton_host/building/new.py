@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..core.manifest import is_agent_name
+from ..core.tools.manifest import is_agent_name
 from ..errors import UsageError
 from .shipped import find_shared, languages
 

@@ -20,12 +20,12 @@ import click
 from .. import __version__
 from ..core.names import nearest
 from ..errors import CaxtonError, ConfigError, UsageError
-from ..logs import Style
+from ..lib.logs import Style
 from . import interrupt
+from .context import Frame
 from .exits import USAGE, exit_code, remedy
-from .frame import Frame
-from .screen import Notes, complain, logged, note
-from .there import There, unreadable
+from .host_option import There, unreadable
+from .output import Notes, complain, logged, note
 
 __all__ = ["caxton", "execute", "main"]
 

@@ -9,15 +9,15 @@ import click
 
 from ..core.calls import JSON
 from . import completion, variables
-from .frame import Frame, as_json, wait
-from .reach import offers, reached
-from .screen import note, patience, plain, say, show
+from .context import Frame, as_json, wait
+from .output import note, patience, plain, say, show
+from .server_probe import offers, reached
 from .tools import check_known, split
 from .variables import by_hand
 
 if TYPE_CHECKING:
-    from ..core.catalogue import Offer, Offered
-    from ..core.changes import Difference
+    from ..core.grants.tool_catalog import Offer, Offered
+    from ..core.log.changes import Difference
     from ..store.sql import SqlStore
 
 __all__ = ["command"]
@@ -111,7 +111,7 @@ async def _accept(
     frame: Frame, target: tuple[str, str], variables: Sequence[str]
 ) -> tuple[str | None, Offer, list[Difference]]:
     """Accept a tool, and return the same as `_compare`."""
-    from ..keeper import keeping
+    from ..app.maintenance import keeping
 
     config, server = frame.load(), target[0]
     see = "caxton server list"
@@ -128,8 +128,8 @@ async def _accept(
 async def _compared(
     store: SqlStore | None, offer: Offer
 ) -> tuple[str | None, list[Difference]]:
-    from ..codec import decode_trusted
-    from ..core.changes import changes
+    from ..core.log.changes import changes
+    from ..lib.codec import decode_trusted
 
     before: str | None = None
     old: JSON = {}

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from ..core.checking import astray
+from ..core.analysis.checking import astray
 from ..errors import CaxtonError
 from . import inspect
-from .frame import Frame, as_json, wait
-from .mistakes import without_type
-from .screen import note, patience, say, show, table
+from .config_check import without_type
+from .context import Frame, as_json, wait
+from .output import note, patience, say, show, table
 
 if TYPE_CHECKING:
     from ..config import Config
-    from .there import There
+    from .host_option import There
 
 __all__ = ["command"]
 
@@ -152,7 +152,7 @@ def build(
 
 def _warn_of_strangers(frame: Frame, module: Path) -> None:
     """Warn of tools that a manifest asks for, and that servers here do not have."""
-    from ..manifests import read
+    from ..runs.manifests import read
     from .offered import known
 
     manifest = read(module.read_bytes())
@@ -168,8 +168,8 @@ def _warn_of_strangers(frame: Frame, module: Path) -> None:
 
 
 def _untyped(module: Path) -> Sequence[str]:
-    from ..core.schemas import untyped
-    from ..manifests import read
+    from ..core.tools.schemas import untyped
+    from ..runs.manifests import read
 
     manifest = read(module.read_bytes())
     return untyped(manifest.input_schema) if manifest else ()

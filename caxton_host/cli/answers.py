@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..codec import load_json
 from ..core.calls import JSON, Completed
-from ..core.events import ToolInvoked
+from ..core.log.events import ToolInvoked
 from ..errors import BadBytes, CaxtonError, ToolError, UsageError
+from ..lib.codec import load_json
 
 if TYPE_CHECKING:
     from ..config import Config
-    from ..core.redact import Redactor
+    from ..core.text.redact import Redactor
 
 __all__ = ["Answers", "read_answer"]
 
@@ -50,7 +50,7 @@ class Answers:
         Raises:
             UsageError: There is no such file, or it holds something else.
         """
-        from ..results import answered
+        from ..gateway.results import answered
 
         size, result = _answer(path, option, self._limit)
         try:

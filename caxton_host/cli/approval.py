@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..approving import Waiting, waiting_in
-from ..core.approvals import VERDICTS, Verdict
-from ..core.events import ApprovalRequested
-from ..core.redact import Redactor
-from ..core.summary import summarise
+from ..core.grants.approvals import VERDICTS, Verdict
+from ..core.log.events import ApprovalRequested
+from ..core.log.summary import summarise
+from ..core.text.redact import Redactor
 from ..errors import StoreError, UsageError
-from . import afar, completion
-from .frame import Frame, as_json, local_actor, wait
+from ..runs.approvals import Waiting, waiting_in
+from . import completion, remote_runs
+from .context import Frame, as_json, local_actor, wait
 from .interrupt import drive
+from .output import clipped, note, plain, say, show, table, to_json
 from .overrides import Overrides, check_text, overrides
-from .screen import clipped, note, plain, say, show, table, to_json
+from .run_report import Told, deciding, described, named
 from .show import moment
-from .told import Told, deciding, described, named
 from .variables import option, private_of
 
 if TYPE_CHECKING:
-    from ..approving import Word
-    from ..recording import Recording
+    from ..runs.approvals import Word
+    from ..runs.recording import Recording
     from ..store.sql import SqlStore
-    from .there import There
+    from .host_option import There
 
 __all__ = ["command"]
 
@@ -54,13 +54,13 @@ def command() -> None:
 
 
 def _now() -> int:
-    from ..clock import SystemClock
+    from ..lib.clock import SystemClock
 
     return SystemClock().now()
 
 
 async def _all(store: SqlStore, agent: str | None = None) -> list[Waiting]:
-    from ..recording import Recording
+    from ..runs.recording import Recording
 
     found: list[Waiting] = []
     for row in reversed(await store.runs(_MOST, agent=agent, state="suspended")):
@@ -174,7 +174,7 @@ def _commands(frame: Frame, one: Waiting) -> list[str]:
 
 
 async def _found(frame: Frame, run: str, seq: int | None) -> list[Waiting]:
-    from ..recording import Recording
+    from ..runs.recording import Recording
 
     async with frame.history() as store:
         recording = await Recording.load(await store.find_run(run), store)
@@ -295,7 +295,7 @@ def deny(ctx: click.Context, frame: Frame, said: _Said) -> None:
 
 
 def _decide(ctx: click.Context, frame: Frame, verdict: Verdict, said: _Said) -> None:
-    from ..approving import Word, open_questions
+    from ..runs.approvals import Word, open_questions
 
     if said.variables and said.no_resume:
         raise UsageError(
@@ -337,19 +337,19 @@ def _decide(ctx: click.Context, frame: Frame, verdict: Verdict, said: _Said) -> 
 
 def _decide_there(frame: Frame, there: There, verdict: Verdict, said: _Said) -> int:
     more = {"as": said.role, "no_resume": said.no_resume, "var": said.variables}
-    afar.refuse_options(said.given, **more)
-    told = afar.told_there(frame, quiet=said.as_json, as_json=said.as_json)
-    word = afar.decide(told, there, said.run, said.seq, verdict, said.reason)
+    remote_runs.refuse_options(said.given, **more)
+    told = remote_runs.told_there(frame, quiet=said.as_json, as_json=said.as_json)
+    word = remote_runs.decide(told, there, said.run, said.seq, verdict, said.reason)
     return told.ending(drive(word, frame.command()))
 
 
 async def _recorded(told: Told, said: _Said, word: Word) -> Recording:
     """Record a word, and return what the run has by then."""
-    from ..approving import say
-    from ..bootstrap import open_store
-    from ..clock import SystemClock
-    from ..recording import Recording
-    from ..requests import tell_hosts
+    from ..app.bootstrap import open_store
+    from ..lib.clock import SystemClock
+    from ..runs.approvals import say
+    from ..runs.cancellation import tell_hosts
+    from ..runs.recording import Recording
 
     # Looked for first: a database is not made for a run that it cannot have.
     async with open_store(told.config, write=False) as store:
@@ -365,8 +365,8 @@ async def _recorded(told: Told, said: _Said, word: Word) -> Recording:
 
 
 async def _go_on(told: Told, run_id: str) -> Recording:
-    from ..bootstrap import running
-    from .asking import see_through
+    from ..app.bootstrap import running
+    from .approval_prompt import see_through
 
     async with running(
         told.config, told.frame.paths(), watch=told.watch, load=told.again

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.calls import JSON
-from ..core.documents import checkpoint_document
+from ..core.grants.documents import checkpoint_document
 from ..core.names import stream_of
 from ..errors import UsageError
 from . import erase
+from .context import SIGNED, Frame, as_json, local_actor, wait
 from .exits import AUDIT
-from .frame import SIGNED, Frame, as_json, local_actor, wait
-from .screen import note, patience, say, show
+from .output import note, patience, say, show
 from .verdict import (
     CHECKED,
     audit_document,
@@ -28,10 +28,10 @@ from .verdict import (
 )
 
 if TYPE_CHECKING:
-    from ..core.audit import Verdict
-    from ..core.checkpoint import Note
+    from ..core.log.audit import Verdict
+    from ..core.log.checkpoint import Note
     from ..errors import NotKeptError
-    from .there import There
+    from .host_option import There
 
 __all__ = ["command"]
 
@@ -142,9 +142,9 @@ async def _verify(
     *,
     copy: bool,
 ) -> Verdict:
-    from ..signing import judge
+    from ..lib.signing import judge
     from ..store.incarnation import signed_here
-    from ..store.marks import Marks
+    from ..store.signed_marks import Marks
     from ..store.verify import verify
 
     async with frame.log() as store:
@@ -222,8 +222,8 @@ def export(
 async def _export(
     frame: Frame, run: str, since: list[Note]
 ) -> tuple[str, bytes, NotKeptError | None]:
-    from ..bootstrap import open_signed
-    from ..recording import lacking
+    from ..app.bootstrap import open_signed
+    from ..runs.recording import lacking
     from ..store.export import export
 
     keys = keyring(frame)
@@ -282,7 +282,7 @@ async def _signed(frame: Frame) -> Mapping[str, JSON]:
 
 
 async def _checkpoint(frame: Frame) -> Note:
-    from ..bootstrap import open_signed
+    from ..app.bootstrap import open_signed
 
     state = frame.paths().state
     async with open_signed(frame.look(*SIGNED), keyring(frame), state) as store:
@@ -343,8 +343,8 @@ def rotate(frame: Frame, as_json: bool) -> None:
 
 
 async def _rotate(frame: Frame) -> bytes:
-    from ..bootstrap import open_signed
-    from ..keeper import record_rotation
+    from ..app.bootstrap import open_signed
+    from ..app.maintenance import record_rotation
 
     with keyring(frame).rotating() as rotation:
         state = frame.paths().state
@@ -355,7 +355,7 @@ async def _rotate(frame: Frame) -> bytes:
 
 
 def _notes(path: Path) -> list[Note]:
-    from ..core.checkpoint import parse_notes
+    from ..core.log.checkpoint import parse_notes
     from ..errors import BadBytes
 
     try:
@@ -367,7 +367,7 @@ def _notes(path: Path) -> list[Note]:
 
 
 def _key_document(public_key: bytes) -> dict[str, JSON]:
-    from ..core.checkpoint import fingerprint
+    from ..core.log.checkpoint import fingerprint
 
     mark = fingerprint(public_key)
     return {

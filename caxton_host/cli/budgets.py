@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, assert_never
 
 import click
 
-from ..core.budgets import UNIT, Budget, Calls, Concurrency, Pace, Sum, standing
 from ..core.calls import JSON
+from ..core.grants.budgets import UNIT, Budget, Calls, Concurrency, Pace, Sum, standing
 from ..core.names import run_of
-from .frame import Frame, as_json, wait
+from .context import Frame, as_json, wait
 from .judgement import agent_of
-from .screen import note, show, table
+from .output import note, show, table
 from .show import moment
 
 if TYPE_CHECKING:
-    from ..core.grants import Rule
-    from ..store.accounts import Spent
+    from ..core.grants.grants import Rule
+    from ..store.budget_reads import Spent
 
 __all__ = ["budgets"]
 
@@ -104,7 +104,7 @@ def budgets(frame: Frame, agent: str | None, as_json: bool) -> None:
 
 
 async def _read(frame: Frame, agent: str | None) -> list[_Row]:
-    from ..bootstrap import open_store
+    from ..app.bootstrap import open_store
 
     config = frame.look("agents")
     agents = config.agents if agent is None else {agent: agent_of(config, agent)}

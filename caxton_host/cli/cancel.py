@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.calls import JSON
-from ..core.events import Recorded
+from ..core.log.events import Recorded
+from ..core.log.summary import summarise
 from ..core.names import stream_of
-from ..core.redact import Redactor
-from ..core.summary import summarise
+from ..core.text.redact import Redactor
 from ..errors import BusyError, CaxtonError, UsageError
-from . import afar
+from . import remote_runs
+from .context import Frame, as_json, local_actor, wait
 from .exits import FAILED
-from .frame import Frame, as_json, local_actor, wait
+from .output import complain, note, patience, show
 from .overrides import check_text
-from .screen import complain, note, patience, show
 
 if TYPE_CHECKING:
     from ..store.sql import SqlStore
@@ -53,7 +53,7 @@ def command(
     """
     check_text("--reason", [reason])
     if frame.there is not None:
-        run_id, history = wait(afar.cancel(frame.there, run, reason))
+        run_id, history = wait(remote_runs.cancel(frame.there, run, reason))
     else:
         run_id, history = wait(_cancel(frame, run, reason))
     ended = summarise(run_id, history)
@@ -70,7 +70,7 @@ def command(
 
 
 async def _cancel(frame: Frame, run: str, reason: str) -> tuple[str, list[Recorded]]:
-    from ..bootstrap import open_store
+    from ..app.bootstrap import open_store
 
     config = frame.look(guarded=True)
     # Looked for first: a database is not made for a run that it cannot have.
@@ -105,7 +105,7 @@ async def _stopped_here(
     store: SqlStore, run_id: str, actor: dict[str, JSON], reason: str, *, asked: bool
 ) -> bool:
     """Return whether the run has ended: by this, or because its host was asked."""
-    from ..requests import cancel_idle
+    from ..runs.cancellation import cancel_idle
 
     try:
         await cancel_idle(store, run_id, actor, reason)

@@ -6,12 +6,12 @@ from dataclasses import asdict
 
 import click
 
-from ..core.checking import Finding, findings
+from ..core.analysis.checking import Finding, findings
+from .context import Frame, as_json
 from .exits import FAILED
-from .frame import Frame, as_json
 from .judgement import agent_of
 from .offered import known, tell_unasked
-from .screen import counted, note, plain, say, show
+from .output import counted, note, plain, say, show
 
 __all__ = ["command"]
 
@@ -41,7 +41,7 @@ def command(
       caxton grant check
       caxton grant check weather --start --json
     """
-    from ..clock import SystemClock
+    from ..lib.clock import SystemClock
 
     config = frame.load()
     agents = [agent_of(config, agent)] if agent else [*config.agents.values()]

@@ -16,8 +16,8 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from ..errors import CaxtonError
-from .frame import Frame, as_json, wait
-from .screen import show
+from .context import Frame, as_json, wait
+from .output import show
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -59,7 +59,7 @@ def servers(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str
 
 def tools(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Return ``SERVER/TOOL``, as far as configuration and log know the tools."""
-    from ..core.webhooks import SERVER as WEBHOOK
+    from ..core.tools.webhooks import SERVER as WEBHOOK
 
     config = _tools(ctx)
     if config is None:
@@ -162,7 +162,7 @@ async def _tokens(config: Config) -> dict[str, str]:
 @asynccontextmanager
 async def _near(config: Config) -> AsyncGenerator[SqlStore | None]:
     """Open the store, unless it may be far."""
-    from ..bootstrap import open_store
+    from ..app.bootstrap import open_store
 
     if not config.store_url.startswith("sqlite:"):
         yield None

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from ..core.calls import JSON
-from . import mistakes, reload
-from .frame import Frame, as_json
-from .screen import counted, note, say, show, to_json
+from . import config_check, reload
+from .context import Frame, as_json
+from .output import counted, note, say, show, to_json
 
 __all__ = ["command"]
 
@@ -32,7 +32,7 @@ def command() -> None:
 
 
 command.add_command(reload.command)
-command.add_command(mistakes.command)
+command.add_command(config_check.command)
 
 
 @command.command("show")

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.calls import JSON
-from ..core.payloads import to_payload
+from ..core.log.payloads import to_payload
 from ..errors import UsageError
+from .context import SIGNED, Frame, as_json, wait
 from .exits import FAILED
-from .frame import SIGNED, Frame, as_json, wait
-from .screen import complain, counted, note, patience, plain, progress, say, show, table
+from .output import complain, counted, note, patience, plain, progress, say, show, table
 from .show import moment
 from .times import Moment
 
 if TYPE_CHECKING:
-    from ..core.events import LogRestored
+    from ..core.log.events import LogRestored
     from ..store.archive import Old
 
 __all__ = ["command"]
@@ -85,7 +85,7 @@ def migrate(frame: Frame, as_json: bool) -> None:
       caxton db migrate
       caxton --db sqlite:///copy.db db migrate
     """
-    from ..bootstrap import usable_store
+    from ..app.bootstrap import usable_store
     from ..store.migrate import upgrade
 
     url = frame.look().store_url
@@ -108,7 +108,7 @@ def recount(frame: Frame, as_json: bool) -> None:
     Examples:
       caxton db recount
     """
-    from ..bootstrap import open_store
+    from ..app.bootstrap import open_store
 
     async def count() -> tuple[int, int]:
         config = frame.look()
@@ -146,7 +146,7 @@ def backup(frame: Frame, file: Path, as_json: bool) -> None:
       caxton db backup caxton-2026-01-31.db
       caxton --db sqlite:///caxton-2026-01-31.db audit verify --copy
     """
-    from ..bootstrap import open_store
+    from ..app.bootstrap import open_store
     from ..store.backup import backup, dump_command
 
     config = frame.look()
@@ -199,8 +199,8 @@ def accept_copy(frame: Frame, as_json: bool) -> None:
 
 
 async def _accept_copy(frame: Frame) -> LogRestored | None:
-    from ..bootstrap import open_signed, open_store
-    from ..signing import Keyring
+    from ..app.bootstrap import open_signed, open_store
+    from ..lib.signing import Keyring
 
     config, state = frame.look(*SIGNED), frame.paths().state
     # Looked for first: a database is not made to be accepted.
@@ -272,8 +272,8 @@ def archive(
 async def _archive(
     frame: Frame, before: int, folder: Path, *, dry_run: bool
 ) -> list[tuple[Old, str | None]]:
-    from ..bootstrap import open_store
-    from ..keeper import keeping
+    from ..app.bootstrap import open_store
+    from ..app.maintenance import keeping
     from ..store.archive import archive, old_runs
 
     config = frame.look(*SIGNED)
@@ -313,7 +313,7 @@ _FIXES = {
 
 
 def _status(url: str) -> dict[str, JSON]:
-    from ..bootstrap import usable_store
+    from ..app.bootstrap import usable_store
     from ..store.health import server
     from ..store.migrate import current, head, shown
 

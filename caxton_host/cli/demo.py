@@ -17,20 +17,20 @@ from urllib.parse import unquote
 import click
 
 from ..core.calls import JSON
-from ..core.events import Recorded, ToolDenied
+from ..core.log.events import Recorded, ToolDenied
+from ..core.log.summary import RunSummary, summarise
 from ..core.names import stream_of
-from ..core.summary import RunSummary, summarise
+from .context import Frame, as_json, local_actor, wait
 from .exits import FAILED
-from .frame import Frame, as_json, local_actor, wait
-from .report import call_lines, failure
-from .screen import counted, note, patience, say, show, to_json
+from .output import counted, note, patience, say, show, to_json
+from .run_outcome import call_lines, failure
 from .show import rows
 from .verdict import audit_document, audit_line, keyring
 
 if TYPE_CHECKING:
     from ..config import Config
-    from ..core.audit import Verdict
-    from ..replay import Replayed
+    from ..core.log.audit import Verdict
+    from ..runs.replay import Replayed
 
 __all__ = ["command"]
 
@@ -153,9 +153,9 @@ def _config(frame: Frame, folder: Path, port: int) -> Config:
 
 
 async def _demo(frame: Frame, config: Config) -> _Shown:
-    from ..bootstrap import running
-    from ..host import RunRequest
-    from ..replay import replay
+    from ..app.bootstrap import running
+    from ..runs.host import RunRequest
+    from ..runs.replay import replay
     from ..store.verify import verify
     from ..telemetry import NoTelemetry
 

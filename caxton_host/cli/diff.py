@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.calls import JSON
-from ..core.changes import Difference
-from ..core.diff import Place, diff
-from .frame import Frame, as_json, wait
-from .screen import clipped, note, on_terminal, plain, say, show, table, to_json
+from ..core.log.changes import Difference
+from ..core.log.diff import Place, diff
+from .context import Frame, as_json, wait
+from .output import clipped, note, on_terminal, plain, say, show, table, to_json
 
 if TYPE_CHECKING:
-    from ..core.diff import CallDifference, Diff
+    from ..core.log.diff import CallDifference, Diff
 
 __all__ = ["command"]
 
@@ -52,7 +52,7 @@ def command(ctx: click.Context, frame: Frame, a: str, b: str, as_json: bool) -> 
 
 
 async def _diff(frame: Frame, a: str, b: str) -> Diff:
-    from ..recording import Recording
+    from ..runs.recording import Recording
 
     async with frame.history() as store:
         one, other = [

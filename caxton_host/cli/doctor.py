@@ -8,9 +8,9 @@ from importlib.metadata import version
 
 import click
 
+from .context import Frame, as_json
 from .exits import FAILED
-from .frame import Frame, as_json
-from .screen import complain, say, show
+from .output import complain, say, show
 
 __all__ = ["command"]
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .context import SIGNED, Frame, as_json, wait
 from .exits import FAILED
-from .frame import SIGNED, Frame, as_json, wait
+from .output import complain, counted, patience, say, show
 from .overrides import check_text
-from .screen import complain, counted, patience, say, show
 
 if TYPE_CHECKING:
-    from ..core.events import RunErased
+    from ..core.log.events import RunErased
 
 __all__ = ["command"]
 
@@ -84,7 +84,7 @@ def command(
 async def _erase(
     frame: Frame, run: str, reason: str, *, keep_file: bool
 ) -> tuple[RunErased, bool]:
-    from ..keeper import keeping
+    from ..app.maintenance import keeping
 
     async with frame.log() as store:  # A database that is not there is not made.
         run_id = await store.find_run(run)

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import click
 
-from ..core.attribution import OUTCOMES, Wanted
-from ..core.events import Recorded
+from ..core.log.attribution import OUTCOMES, Wanted
+from ..core.log.events import Recorded
 from ..core.names import stream_of
 from ..errors import UsageError
-from ..summaries import events_of
-from .frame import Frame, as_json, wait
-from .screen import show, table, to_json
+from ..runs.run_summaries import events_of
+from .context import Frame, as_json, wait
+from .output import show, table, to_json
 from .show import event_document, line_document, rows
 from .tail import tail
 from .times import Moment
@@ -170,7 +170,7 @@ def export(
 async def _export(
     frame: Frame, run: str | None, wanted: Wanted, *, as_array: bool
 ) -> None:
-    from ..store.lines import lines
+    from ..store.jsonl_export import lines
 
     async with frame.there.log() if frame.there else frame.log() as store:
         if run:

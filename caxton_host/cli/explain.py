@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.attribution import event_of_call
-from ..core.checking import astray
+from ..core.analysis.checking import astray
+from ..core.log.attribution import event_of_call
 from ..core.names import meant_tool, stream_of
 from ..errors import NotKeptError, RestoredError, UsageError
-from .frame import Frame, as_json, wait
+from .context import Frame, as_json, wait
 from .judgement import tell_remedy, tell_verdict, told_astray
-from .screen import note, plain, say, show
+from .output import note, plain, say, show
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -78,7 +78,7 @@ def of_run(frame: Frame, run: str, place: tuple[str, ...], as_json: bool) -> Non
 
 
 def _astray(config: Config, told: Mapping[str, Any]) -> str | None:
-    from ..tooling import server_names
+    from ..app.tool_setup import server_names
     from .offered import known
 
     target = told["server"], told["tool"]
@@ -107,9 +107,9 @@ async def _document(
 async def _explained(
     frame: Frame, config: Config, run: str, kind: str, number: int
 ) -> Mapping[str, Any]:
-    from ..bootstrap import open_store
-    from ..explaining import checks_of, document, find
-    from ..recording import Recording
+    from ..app.bootstrap import open_store
+    from ..runs.explain import checks_of, document, find
+    from ..runs.recording import Recording
 
     async with open_store(config, write=False) as store:
         recording = await Recording.load(await store.find_run(run), store)

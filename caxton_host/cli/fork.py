@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.calls import JSON
-from ..core.forks import forking_point
+from ..core.grants.forks import forking_point
 from ..core.limits import Limits
 from ..errors import ModuleRefused
-from ..modules import read_module
-from . import afar
+from ..runs.modules import read_module
+from . import remote_runs
 from .answers import Answers, read_answer
-from .frame import Frame, as_json, local_actor
+from .context import Frame, as_json, local_actor
 from .interrupt import began, drive
+from .output import note, patience
 from .overrides import Overrides, overrides
-from .screen import note, patience
-from .told import Told
+from .run_report import Told
 from .variables import option, private_of
 
 if TYPE_CHECKING:
-    from ..bootstrap import Running
+    from ..app.bootstrap import Running
     from ..core.calls import Completed
-    from ..recording import Recording
+    from ..runs.recording import Recording
 
 __all__ = ["command"]
 
@@ -97,12 +97,12 @@ def command(
       caxton runs fork 0198 --at 7 --agent fixed.wasm --allow demo/echo
     """
     if frame.there is not None:
-        afar.refuse_options(given, agent=module, var=variables)
-        told = afar.told_there(frame, quiet=as_json, as_json=as_json)
+        remote_runs.refuse_options(given, agent=module, var=variables)
+        told = remote_runs.told_there(frame, quiet=as_json, as_json=as_json)
         body: dict[str, JSON] = {"seq": seq}
         if result is not None:
             body["result"] = read_answer(result, "--set-result", Limits().result)
-        forking = afar.fork(told, frame.there, run, body)
+        forking = remote_runs.fork(told, frame.there, run, body)
         ctx.exit(told.ending(drive(forking, frame.command())))
     config = given.servers_in(frame.load())
     told = Told(
@@ -122,9 +122,9 @@ def command(
 
 
 async def _fork(told: Told, wanted: _Wanted) -> Recording:
-    from ..bootstrap import running
-    from ..host import ForkRequest
-    from ..recording import Recording
+    from ..app.bootstrap import running
+    from ..runs.host import ForkRequest
+    from ..runs.recording import Recording
 
     async with running(
         told.config, told.frame.paths(), watch=told.watch, load=told.again

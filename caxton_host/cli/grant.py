@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from . import budgets, check, matrix, suggest, suppose, what_if
+from . import budgets, check, grant_explain, matrix, suggest, what_if
 
 __all__ = ["command"]
 
@@ -27,7 +27,7 @@ def command() -> None:
 
 command.add_command(budgets.budgets)
 command.add_command(check.command)
-command.add_command(suppose.command)
+command.add_command(grant_explain.command)
 command.add_command(matrix.command)
 command.add_command(suggest.command)
 command.add_command(what_if.command)

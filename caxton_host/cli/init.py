@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from ..errors import UsageError
-from .frame import as_json
-from .screen import note, say, show
+from .context import as_json
+from .output import note, say, show
 
 __all__ = ["command"]
 

@@ -11,13 +11,13 @@ import click
 from ..core.calls import JSON
 from ..core.limits import Limits
 from ..errors import ModuleRefused
-from ..modules import read_module
+from ..runs.modules import read_module
+from .context import Frame, as_json, wait
 from .exits import USAGE
-from .frame import Frame, as_json, wait
-from .screen import complain, counted, note, patience, say, show, table, to_json
+from .output import complain, counted, note, patience, say, show, table, to_json
 
 if TYPE_CHECKING:
-    from ..core.manifest import Manifest
+    from ..core.tools.manifest import Manifest
     from ..sandbox.binary import ModuleInfo
 
 __all__ = ["command"]
@@ -41,7 +41,7 @@ class _Found:
         return "core module" if self.module.startswith(_CORE) else "component"
 
     def to_document(self, path: Path) -> dict[str, JSON]:
-        from ..codec import sha256
+        from ..lib.codec import sha256
 
         info, problem, manifest = self.info, self.problem, self.manifest
         why: JSON = {"message": str(problem), "fix": problem.fix} if problem else None
@@ -105,7 +105,7 @@ def command(
 
 
 def _look(module: bytes, entry: str) -> _Found:
-    from ..manifests import read
+    from ..runs.manifests import read
     from ..sandbox.gate import check, inspect
 
     found = _Found(module=module)
@@ -122,8 +122,8 @@ def _look(module: bytes, entry: str) -> _Found:
 
 
 async def _compile(frame: Frame, module: bytes, entry: str) -> ModuleRefused | None:
-    from ..bootstrap import open_sandbox
-    from ..core.places import Places
+    from ..app.bootstrap import open_sandbox
+    from ..core.host_limits import Places
 
     async with open_sandbox(frame.paths(), Places()) as sandbox:
         try:
@@ -139,7 +139,7 @@ def _port(port: Any) -> JSON:  # noqa: ANN401 -- an import or an export
 
 
 def _tell(found: _Found, path: Path) -> None:
-    from ..codec import sha256
+    from ..lib.codec import sha256
 
     rows: list[tuple[str, str]] = []
     if manifest := found.manifest:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..core.calls import JSON
-from ..core.toml_text import value_text
-from .screen import plain, say
+from ..core.text.toml_text import value_text
+from .output import plain, say
 from .tools import check_known
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .frame import Frame, as_json, wait
-from .screen import note, plain, say, show
+from .context import Frame, as_json, wait
+from .output import note, plain, say, show
 
 if TYPE_CHECKING:
     from ..config import Config
+    from ..mcp.auth.tokens import Login, TokenFile
     from ..mcp.login import Asked
-    from ..mcp.tokens import Login, TokenFile
 
 __all__ = ["login", "logout"]
 
@@ -30,7 +30,7 @@ class _Duration(click.ParamType[float]):
         ctx: click.Context | None,
     ) -> float:
         """Return the seconds that *value* means."""
-        from ..config.units import duration
+        from ..config.quantities import duration
 
         seconds = duration(str(value))
         if not seconds:
@@ -89,7 +89,7 @@ def login(frame: Frame, name: str, seconds: float, as_json: bool) -> None:
 
 
 async def _log_in(config: Config, name: str, file: TokenFile, seconds: float) -> Login:
-    from ..core.redact import Redactor
+    from ..core.text.redact import Redactor
     from ..mcp.login import log_in
     from ..mcp.redirect import browser
     from ..sandbox.confine import harden_host
@@ -136,7 +136,7 @@ def logout(frame: Frame, name: str, as_json: bool) -> None:
 
 
 def _file(config: Config, name: str, frame: Frame) -> TokenFile:
-    from ..mcp.tokens import TokenFile
+    from ..mcp.auth.tokens import TokenFile
 
     return TokenFile(frame.paths().tokens, config.servers[name])
 

@@ -11,8 +11,8 @@ import click
 
 from ..errors import NotFoundError
 from . import completion
-from .frame import Frame, as_json
-from .screen import say, show
+from .context import Frame, as_json
+from .output import say, show
 
 __all__ = ["logs"]
 
@@ -46,8 +46,8 @@ def logs(frame: Frame, name: str, number: int, follow: bool, as_json: bool) -> N
       caxton server logs demo
       caxton server logs demo -n 20 --follow
     """
-    from ..core.redact import Redactor
-    from ..mcp.serverlog import LogFile, Tail
+    from ..core.text.redact import Redactor
+    from ..mcp.transport.serverlog import LogFile, Tail
     from .server import check
 
     config = frame.load()

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..core.analysis.matrix import Cell, matrix
 from ..core.calls import JSON
-from ..core.matrix import Cell, matrix
-from .frame import Frame, as_json
+from .context import Frame, as_json
 from .judgement import agent_of
 from .offered import known, tell_unasked
-from .screen import note, on_terminal, show, table
+from .output import note, on_terminal, show, table
 
 if TYPE_CHECKING:
-    from ..core.grants import Grant
+    from ..core.grants.grants import Grant
 
 __all__ = ["command"]
 

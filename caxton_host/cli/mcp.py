@@ -10,8 +10,8 @@ import click
 
 from ..config.clients import CLIENTS
 from ..errors import UsageError
-from .frame import Frame, as_json
-from .screen import note, say, show, to_json
+from .context import Frame, as_json
+from .output import note, say, show, to_json
 
 __all__ = ["command"]
 

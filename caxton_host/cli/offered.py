@@ -7,16 +7,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..core.calls import JSON
-from ..core.webhooks import SERVER as WEBHOOK
+from ..core.tools.webhooks import SERVER as WEBHOOK
 from ..errors import UsageError
-from .frame import wait
-from .reach import offers
-from .screen import note, patience
+from .context import wait
+from .output import note, patience
+from .server_probe import offers
 from .variables import by_hand
 
 if TYPE_CHECKING:
     from ..config import Config
-    from ..core.checking import Known
+    from ..core.analysis.checking import Known
 
 __all__ = ["known", "tell_unasked"]
 
@@ -53,8 +53,8 @@ def tell_unasked(found: Mapping[str, object]) -> None:
 
 
 async def _accepted(config: Config, found: dict[str, dict[str, JSON] | None]) -> None:
-    from ..bootstrap import open_store
-    from ..codec import decode_trusted
+    from ..app.bootstrap import open_store
+    from ..lib.codec import decode_trusted
 
     async with open_store(config, write=False) as store:
         for (server, tool), digest in (await store.accepted(config.servers)).items():

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.grants import Grant, Rule
+from ..core.grants.grants import Grant, Rule
 from ..core.names import is_server_name, nearest
-from ..core.patterns import Pattern
-from ..core.servers import ServerConfig, Transport
-from ..core.webhooks import SERVER as WEBHOOK
+from ..core.text.patterns import Pattern
+from ..core.tools.servers import ServerConfig, Transport
+from ..core.tools.webhooks import SERVER as WEBHOOK
 from ..errors import UsageError
 from . import completion
-from .screen import note
+from .output import note
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -148,7 +148,7 @@ def check_text(option: str, values: Sequence[str]) -> None:
 
 
 def _warn_of_strangers(config: Config, rules: Sequence[Rule]) -> None:
-    from ..tooling import server_names
+    from ..app.tool_setup import server_names
 
     known = [*server_names(config)]
     for pattern in (pattern for rule in rules for pattern in rule.tools):

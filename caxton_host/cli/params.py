@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from ..codec import load_json
 from ..core.calls import JSON
 from ..core.names import nearest
 from ..errors import BadBytes, UsageError
+from ..lib.codec import load_json
 
 __all__ = ["Words", "types_of"]
 

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..core.redact import Redactor
-from ..hosts import Answer, ask_hosts, asked_of, reload_document
+from ..core.text.redact import Redactor
+from ..runs.host_requests import Answer, ask_hosts, asked_of, reload_document
+from .context import Frame, as_json, local_actor, wait
 from .exits import FAILED
-from .frame import Frame, as_json, local_actor, wait
+from .output import complain, note, patience, plain, say, show
 from .overrides import check_text
-from .screen import complain, note, patience, plain, say, show
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ..config import Config
-    from .there import There
+    from .host_option import There
 
 __all__ = ["ask", "ask_there", "command"]
 
@@ -100,7 +100,7 @@ async def ask(
     Raises:
         NotFoundError: That host is not up.
     """
-    from ..bootstrap import open_store
+    from ..app.bootstrap import open_store
     from ..store.engine import file_of
 
     reason = Redactor(config.secrets).text(reason)
@@ -130,9 +130,9 @@ async def ask_there(
 
         reason: Why; it is recorded.
     """
-    from ..hosts import answer_of
     from ..remote.client import path
     from ..remote.documents import mappings, text
+    from ..runs.host_requests import answer_of
 
     async with there.reach() as remote:
         page = await remote.post(path(*where), {"reason": reason}, host=only)

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import UsageError
-from ..modules import read_module
+from ..runs.modules import read_module
 from . import interrupt
+from .context import Frame, as_json, wait
 from .exits import AUDIT, DIVERGED, USAGE
-from .frame import Frame, as_json, wait
-from .screen import complain, counted, note, patience, say, show
+from .output import complain, counted, note, patience, say, show
 from .step import Stepper
 from .verdict import of_bundle, refuse, trusted
 
 if TYPE_CHECKING:
     from ..config import Config
-    from ..core.bundle import Bundle
+    from ..core.log.bundle import Bundle
     from ..ports import Streams
-    from ..replay import Replayed
+    from ..runs.replay import Replayed
 
 __all__ = ["command"]
 
@@ -141,7 +141,7 @@ def _tell(found: Replayed) -> None:
 
 
 async def _replay(frame: Frame, wanted: _Wanted) -> Replayed:
-    from ..bootstrap import open_store
+    from ..app.bootstrap import open_store
 
     if frame.there is not None:
         from ..config import Config
@@ -156,7 +156,7 @@ async def _replay(frame: Frame, wanted: _Wanted) -> Replayed:
 
 
 async def _replay_bundle(frame: Frame, bundle: Bundle, wanted: _Wanted) -> Replayed:
-    from ..evidence import BundleStore
+    from ..store.bundle_store import BundleStore
 
     store = BundleStore(bundle)
     return await _execute(
@@ -180,9 +180,9 @@ def _believed(frame: Frame, path: Path, keys: tuple[str, ...]) -> Bundle | None:
 async def _execute(
     frame: Frame, config: Config, run_id: str, store: Streams, wanted: _Wanted
 ) -> Replayed:
-    from ..bootstrap import open_sandbox
-    from ..recording import Recording
-    from ..replay import Options, replay
+    from ..app.bootstrap import open_sandbox
+    from ..runs.recording import Recording
+    from ..runs.replay import Options, replay
     from ..telemetry import observe
 
     module, pause = None, None

@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.calls import JSON
-from ..core.events import ToolInvoked
 from ..core.limits import Limits
-from ..core.resolution import Abort, Fail, GiveResult, Resolution, Retry
-from ..core.summary import summarise
+from ..core.log.events import ToolInvoked
+from ..core.log.in_doubt import Abort, Fail, GiveResult, Resolution, Retry
+from ..core.log.summary import summarise
 from ..errors import UsageError
-from . import afar
+from . import remote_runs
 from .answers import Answers, read_answer
-from .asking import see_through
-from .frame import Frame, as_json, local_actor
+from .approval_prompt import see_through
+from .context import Frame, as_json, local_actor
 from .interrupt import drive
+from .output import note, show
 from .overrides import Overrides, check_text, overrides
-from .screen import note, show
-from .told import Told
+from .run_report import Told
 from .variables import option, private_of
 
 if TYPE_CHECKING:
     from ..config import Config
-    from ..core.redact import Redactor
-    from ..recording import Recording
-    from .there import There
+    from ..core.text.redact import Redactor
+    from ..runs.recording import Recording
+    from .host_option import There
 
 __all__ = ["command"]
 
@@ -93,13 +93,13 @@ def command(
         )
     check_text("--reason", [reason])
     if frame.there is not None:
-        afar.refuse_options(given, var=variables, no_resume=no_resume)
+        remote_runs.refuse_options(given, var=variables, no_resume=no_resume)
         chosen = {"retry": retry, "fail": fail, "abort": abort}
         choice = next((name for name, is_it in chosen.items() if is_it), "result")
         body: dict[str, JSON] = {"seq": seq, "choice": choice, "reason": reason}
         if file is not None:
             body["result"] = read_answer(file, "--result", Limits().result)
-        told = afar.told_there(frame, quiet=as_json, as_json=as_json)
+        told = remote_runs.told_there(frame, quiet=as_json, as_json=as_json)
         ctx.exit(drive(_resolve_there(told, frame.there, run, body), frame.command()))
     config = given.servers_in(frame.load())
     resumes = not (no_resume or abort)
@@ -138,9 +138,9 @@ class _Wanted:
 
 
 async def _resolve(told: Told, wanted: _Wanted) -> Recording:
-    from ..bootstrap import running
-    from ..recording import Recording
-    from ..requests import tell_hosts
+    from ..app.bootstrap import running
+    from ..runs.cancellation import tell_hosts
+    from ..runs.recording import Recording
 
     async with running(
         told.config, told.frame.paths(), watch=told.watch, load=told.again
@@ -164,7 +164,7 @@ async def _resolve(told: Told, wanted: _Wanted) -> Recording:
 async def _resolve_there(
     told: Told, there: There, run: str, body: dict[str, JSON]
 ) -> int:
-    recording = await afar.resolve(told, there, run, body)
+    recording = await remote_runs.resolve(told, there, run, body)
     if body["choice"] != "abort":
         return told.ending(recording)
     return _recorded(told, recording)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from ..hosts import restart_document
+from ..runs.host_requests import restart_document
 from . import completion
+from .context import Frame, as_json, wait
 from .exits import FAILED
-from .frame import Frame, as_json, wait
+from .output import complain, note, patience, plain, say, show
 from .overrides import check_text
 from .reload import ask, ask_there
-from .screen import complain, note, patience, plain, say, show
 
 __all__ = ["restart"]
 

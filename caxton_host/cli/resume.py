@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..core.approvals import Unapproved
-from ..core.grants import Grant
-from ..core.summary import RunSummary, summarise
+from ..core.grants.approvals import Unapproved
+from ..core.grants.grants import Grant
+from ..core.log.summary import RunSummary, summarise
 from ..errors import CaxtonError, RestoredError, Suspend, UsageError
-from .afar import refuse_options, resume, told_there
+from .context import Frame, as_json, local_actor
 from .exits import exit_code, remedy
-from .frame import Frame, as_json, local_actor
 from .interrupt import began, drive
+from .output import complain, counted, note, patience, show, table
 from .overrides import Overrides, overrides
-from .screen import complain, counted, note, patience, show, table
-from .told import Told, code_of, deciding
+from .remote_runs import refuse_options, resume, told_there
+from .run_report import Told, code_of, deciding
 from .variables import option, private_of
 
 if TYPE_CHECKING:
-    from ..bootstrap import Running
-    from ..recording import Recording
+    from ..app.bootstrap import Running
+    from ..runs.recording import Recording
 
 __all__ = ["command", "go_on"]
 
@@ -100,8 +100,8 @@ def command(
 
 
 async def _resume_one(told: Told, run: str) -> Recording:
-    from ..bootstrap import running
-    from .asking import see_through
+    from ..app.bootstrap import running
+    from .approval_prompt import see_through
 
     async with running(
         told.config, told.frame.paths(), watch=told.watch, load=told.again
@@ -112,7 +112,7 @@ async def _resume_one(told: Told, run: str) -> Recording:
 
 async def go_on(told: Told, up: Running, run_id: str) -> Recording:
     """Resume a run, see it to its end, and return what it did."""
-    from ..recording import Recording
+    from ..runs.recording import Recording
 
     recording = await Recording.load(run_id, up.store)
 
@@ -167,7 +167,7 @@ def _todays(told: Told, recording: Recording) -> Grant:
 
 
 async def _resume_all(told: Told) -> int:
-    from ..bootstrap import running
+    from ..app.bootstrap import running
 
     places = asyncio.Semaphore(_AT_ONCE)
     async with running(

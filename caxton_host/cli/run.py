@@ -14,25 +14,25 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.calls import JSON
-from ..core.events import RunCompleted
+from ..core.log.events import RunCompleted
+from ..core.log.summary import summarise
 from ..core.names import is_server_name, nearest
-from ..core.summary import summarise
 from ..errors import BadBytes, ModuleRefused, NotFoundError, UsageError
-from ..modules import located, read_module, shown
-from .afar import refuse_options, start, told_there
+from ..runs.modules import located, read_module, shown
+from .context import Frame, as_json, local_actor
 from .exits import FAILED
-from .frame import Frame, as_json, local_actor
 from .interrupt import began, drive
+from .output import note, patience
 from .overrides import Overrides, overrides
-from .screen import note, patience
-from .told import Told
+from .remote_runs import refuse_options, start, told_there
+from .run_report import Told
 from .variables import option, typed, variables_of
 
 if TYPE_CHECKING:
     from ..config import Agent, Config
-    from ..host import RunRequest
-    from ..recording import Recording
-    from .there import There
+    from ..runs.host import RunRequest
+    from ..runs.recording import Recording
+    from .host_option import There
 
 __all__ = ["command"]
 
@@ -146,11 +146,11 @@ def _there(
 
 
 async def _run(told: Told, request: RunRequest) -> Recording:
-    from ..bootstrap import running
-    from ..core.redact import Redactor
-    from ..recording import Recording
-    from ..starts import check_request
-    from .asking import ask_here
+    from ..app.bootstrap import running
+    from ..core.text.redact import Redactor
+    from ..runs.recording import Recording
+    from ..runs.run_request import check_request
+    from .approval_prompt import ask_here
 
     config, frame = told.config, told.frame
     check_request(request, Redactor(config.secrets))
@@ -179,7 +179,7 @@ async def _run(told: Told, request: RunRequest) -> Recording:
 
 
 def _warn_of_output(module: bytes, recording: Recording) -> None:
-    from ..manifests import output_mismatch
+    from ..runs.manifests import output_mismatch
 
     end = recording.own[-1].event
     if isinstance(end, RunCompleted) and (wrong := output_mismatch(module, end.output)):
@@ -187,7 +187,7 @@ def _warn_of_output(module: bytes, recording: Recording) -> None:
 
 
 def _request(config: Config, wanted: _Wanted) -> tuple[Config, RunRequest]:
-    from ..host import RunRequest
+    from ..runs.host import RunRequest
 
     config = wanted.given.servers_in(config)
     agent = _agent(config, wanted.target)
@@ -227,7 +227,7 @@ def _agent(config: Config, target: str) -> Agent:
 
 
 def _input(text: str | None) -> JSON:
-    from ..codec import load_json
+    from ..lib.codec import load_json
 
     if text is None:
         return None

@@ -7,20 +7,20 @@ from contextlib import suppress
 
 import click
 
-from ..core.events import RunErased
+from ..core.log.events import RunErased
+from ..core.log.runs import RESTORED
+from ..core.log.summary import RunSummary, call_list, summarise
 from ..core.names import nearest, run_of, stream_of
-from ..core.runs import RESTORED
-from ..core.summary import RunSummary, call_list, summarise
 from ..errors import RestoredError, UsageError
-from ..summaries import BROKEN, summary_of
-from . import cancel, crash, diff, explain, fork, resolve, resume
+from ..runs.run_summaries import BROKEN, summary_of
+from . import cancel, diff, explain, fork, resolve, resume, simulate_crash
+from .context import Frame, as_json, wait
 from .events import history_of
 from .exits import AUDIT
-from .frame import Frame, as_json, wait
-from .report import call_lines, error_lines
-from .screen import complain, counted, note, on_terminal, plain, say, show, table
+from .output import complain, counted, note, on_terminal, plain, say, show, table
+from .run_outcome import call_lines, error_lines
+from .run_report import deciding, resolving, stopped
 from .show import moment
-from .told import deciding, resolving, stopped
 
 __all__ = ["command", "shortened"]
 
@@ -47,7 +47,7 @@ command.add_command(resolve.command)
 command.add_command(cancel.command)
 command.add_command(fork.command)
 command.add_command(diff.command)
-command.add_command(crash.command)
+command.add_command(simulate_crash.command)
 command.add_command(explain.of_run)
 
 
@@ -227,9 +227,9 @@ def show_(frame: Frame, run: str, as_json: bool) -> None:
 
 async def _commands(frame: Frame, run_id: str) -> list[str]:
     """Return what lets a suspended run go on."""
-    from ..approving import open_questions
-    from ..clock import SystemClock
-    from ..recording import Recording
+    from ..lib.clock import SystemClock
+    from ..runs.approvals import open_questions
+    from ..runs.recording import Recording
 
     async with frame.history() as store:
         recording = await Recording.load(run_id, store)

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..config.units import duration
+from ..config.quantities import duration
 from ..core.calls import JSON
 from ..errors import UsageError
-from ..logs import Style
+from ..lib.logs import Style
 from . import serve_token
-from .frame import Frame, as_json, wait
-from .screen import counted, logged, note, show
+from .context import Frame, as_json, wait
+from .output import counted, logged, note, show
 
 if TYPE_CHECKING:
+    from ..app.serve_app import Serving
     from ..config import Config
-    from ..serving import Serving
 
 __all__ = ["command"]
 
@@ -134,7 +134,7 @@ command.add_command(serve_token.command)
 
 
 def _stdio(frame: Frame, load: Callable[[], Config]) -> None:
-    from ..serving import serve_stdio
+    from ..app.serve_app import serve_stdio
 
     wait(serve_stdio(load(), frame.paths(), load=load))
 
@@ -147,8 +147,8 @@ def _http(
     *,
     as_json: bool,
 ) -> None:
-    from ..serving import Web, serve_http
-    from ..web.listen import Certificate
+    from ..app.serve_app import Web, serve_http
+    from ..web.edge.listen import Certificate
 
     def up(it: Serving, url: str) -> None:
         # What is there now stays. What comes is looked through often, and briefly:

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..clock import SystemClock
-from ..config.units import duration
+from ..config.quantities import duration
 from ..core.calls import JSON
+from ..core.grants.principals import SCOPES, Principal, Scope
 from ..core.names import nearest
-from ..core.principals import SCOPES, Principal, Scope
-from ..core.redact import Redactor
+from ..core.text.redact import Redactor
 from ..core.tokens import PREFIX, Token, is_agent_pattern
 from ..errors import NotFoundError, UsageError
+from ..lib.clock import SystemClock
 from ..ports import TokenRow
 from . import completion
-from .frame import SIGNED, Frame, as_json, wait
+from .context import SIGNED, Frame, as_json, wait
+from .output import note, say, show, table
 from .overrides import check_text
-from .screen import note, say, show, table
 from .show import moment
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ def _undone(frame: Frame, row: TokenRow) -> Generator[None]:
 
 
 async def _add(frame: Frame, config: Config, row: TokenRow) -> None:
-    from ..keeper import keeping
+    from ..app.maintenance import keeping
 
     async with keeping(config, frame.paths()) as keeper:
         await keeper.add_token(row)
@@ -345,7 +345,7 @@ def revoke(frame: Frame, token: str, as_json: bool) -> None:
 
 
 async def _revoke(frame: Frame, token_id: str, now: int) -> None:
-    from ..keeper import keeping
+    from ..app.maintenance import keeping
 
     async with keeping(frame.look(), frame.paths()) as keeper:
         await keeper.revoke_token(token_id, now)

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..clock import SystemClock
 from ..core.calls import JSON
-from ..core.documents import (
+from ..core.grants.documents import (
     SERVERS_OFF,
     SERVERS_ON,
     server_document,
@@ -21,26 +20,27 @@ from ..core.documents import (
     tool_document,
 )
 from ..errors import NotFoundError, ServerUnavailable, UsageError
+from ..lib.clock import SystemClock
 from . import completion, variables
-from .afar import refuse_options
-from .frame import Frame, as_json, wait
+from .context import Frame, as_json, wait
 from .login import login, logout
 from .logs import logs
+from .output import counted, note, patience, plain, say, show, table
 from .overrides import Overrides, tapped, wire_log
-from .reach import reached
+from .remote_runs import refuse_options
 from .restart import restart
-from .screen import counted, note, patience, plain, say, show, table
-from .state import seen
+from .server_probe import reached
+from .server_state import seen
 from .times import ago
 from .tools import Document, check_known, headline, of_server, tell_changed
 from .variables import by_hand
 
 if TYPE_CHECKING:
     from ..config import Config
-    from ..core.catalogue import Offered
-    from ..core.contexts import ServerResource
+    from ..core.grants.tool_catalog import Offered
+    from ..core.tools.contexts import ServerResource
     from ..ports import RunScope
-    from .there import There
+    from .host_option import There
 
 __all__ = ["check", "command"]
 

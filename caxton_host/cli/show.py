@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from ..core.attribution import Line, call_of
 from ..core.calls import JSON
-from ..core.documents import event_document
-from ..core.events import (
+from ..core.grants.documents import event_document
+from ..core.log.attribution import Line, call_of
+from ..core.log.events import (
     ApprovalDecided,
     ApprovalRequested,
     LogWritten,
@@ -22,8 +22,8 @@ from ..core.events import (
     ToolInvoked,
     ToolProgress,
 )
-from ..core.payloads import to_payload
-from .screen import clipped, plain
+from ..core.log.payloads import to_payload
+from .output import clipped, plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

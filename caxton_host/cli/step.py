@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..core.attribution import call_of
-from ..core.events import LogWritten, ToolInvoked
-from .screen import note, plain, say, to_json
+from ..core.log.attribution import call_of
+from ..core.log.events import LogWritten, ToolInvoked
+from .output import note, plain, say, to_json
 from .show import event_document, remark
 
 if TYPE_CHECKING:
-    from ..core.events import Recorded
+    from ..core.log.events import Recorded
 
 __all__ = ["Stepper"]
 
@@ -59,7 +59,7 @@ class Stepper:
         Raises:
             Halt: It is to stop here.
         """
-        from ..replay import Halt
+        from ..runs.replay import Halt
 
         if number < self._next:
             return

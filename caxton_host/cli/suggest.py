@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..core.analysis.checking import Known, astray
+from ..core.analysis.suggest import Suggestion
 from ..core.calls import JSON, Route
-from ..core.checking import Known, astray
-from ..core.events import Recorded, RunStarted
 from ..core.limits import Limits
+from ..core.log.events import Recorded, RunStarted
 from ..core.names import run_of, stream_of
-from ..core.suggest import Suggestion
 from ..errors import NotFoundError, NotKeptError, UsageError
-from ..modules import read_module
-from .frame import Frame, as_json, wait
-from .screen import counted, note, patience, plain, say, show
+from ..runs.modules import read_module
+from .context import Frame, as_json, wait
+from .output import counted, note, patience, plain, say, show
 from .times import Moment
 
 if TYPE_CHECKING:
     from ..config import Config
-    from ..core.manifest import Manifest
+    from ..core.tools.manifest import Manifest
     from ..store.sql import SqlStore
-    from .trials import Changed, Trials
+    from .grant_trials import Changed, Trials
 
 __all__ = ["command"]
 
@@ -159,7 +159,7 @@ class _Found:
 
 async def _suggest(frame: Frame, wanted: _Wanted) -> _Found:
     from ..config.load import load_bytes
-    from .trials import TYPES, Trials
+    from .grant_trials import TYPES, Trials
 
     async with frame.log() as store:
         suggestions = await _folded(store, wanted, TYPES)
@@ -179,7 +179,7 @@ async def _folded(
     store: SqlStore, wanted: _Wanted, types: Sequence[str]
 ) -> dict[str, Suggestion]:
     """Return what the runs of each agent did."""
-    from .trials import ENDS, inherited
+    from .grant_trials import ENDS, inherited
 
     known: dict[str, Suggestion] = {}
     offered = await _offered(store, wanted.config)
@@ -211,7 +211,7 @@ async def _offered(store: SqlStore, config: Config | None) -> Known:
 
 
 def _empty(agent: str, config: Config | None, offered: Known) -> Suggestion:
-    from .trials import leads
+    from .grant_trials import leads
 
     if config is None:
         return Suggestion(agent=agent)
@@ -242,7 +242,7 @@ def _tell(found: _Found) -> None:
 
 
 def _of_manifest(file: Path, *, as_json: bool) -> None:
-    from ..manifests import read
+    from ..runs.manifests import read
 
     manifest = read(read_module(file, Limits().module))
     if manifest is None:

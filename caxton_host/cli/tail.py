@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..core.events import Recorded
+from ..core.log.events import Recorded
+from ..core.log.runs import ENDS, GOING_ON
 from ..core.names import RUN, stream_of
-from ..core.runs import ENDS, GOING_ON
 from . import interrupt
-from .frame import Frame, as_json, wait
-from .screen import clipped, plain, to_json
+from .context import Frame, as_json, wait
+from .output import clipped, plain, to_json
 from .show import event_document, moment, remark
 
 if TYPE_CHECKING:

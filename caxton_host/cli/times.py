@@ -41,8 +41,8 @@ class Moment(click.ParamType[int]):
         ctx: click.Context | None,
     ) -> int:
         """Return the time that *value* means."""
-        from ..clock import SystemClock
-        from ..config.units import duration
+        from ..config.quantities import duration
+        from ..lib.clock import SystemClock
 
         if seconds := duration(value):
             return max(SystemClock().now() - round(seconds * 1_000_000), 0)

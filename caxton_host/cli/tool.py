@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.calls import JSON, Completed
-from ..core.messages import summary
-from ..core.webhooks import SERVER as WEBHOOK
+from ..core.text.messages import summary
+from ..core.tools.webhooks import SERVER as WEBHOOK
 from ..errors import ToolError
 from . import accept, completion, variables
+from .context import Frame, as_json, wait
 from .exits import FAILED
-from .frame import Frame, as_json, wait
+from .output import complain, patience, pour, show, to_json
 from .overrides import tapped, wire_log
 from .params import Words
-from .reach import reached
-from .screen import complain, patience, pour, show, to_json
+from .server_probe import reached
 from .tools import check_known, here, split, tell, there, tool_show
 from .variables import by_hand
 
@@ -65,7 +65,7 @@ def list_(
       caxton tool list
       caxton tool list --server time --json
     """
-    from ..tooling import server_names
+    from ..app.tool_setup import server_names
 
     if frame.there is not None:
         tell(there(frame.there, server, variables), as_json=as_json)
@@ -113,7 +113,7 @@ def call(
       caxton tool call time/get_current_time timezone=UTC
       caxton tool call crm/search '{"query": "Ada", "limit": 3}'
     """
-    from ..tooling import server_names
+    from ..app.tool_setup import server_names
 
     server, name = split(tool)
     words = Words.read(params)

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
-from ..acceptance import unaccepted
 from ..core.calls import JSON
-from ..core.documents import tool_document
+from ..core.grants.documents import tool_document
 from ..core.names import nearest
 from ..errors import NotFoundError, UsageError
+from ..runs.tool_pinning import unaccepted
 from . import completion, variables
-from .frame import Frame, as_json, wait
+from .context import Frame, as_json, wait
+from .output import note, patience, say, show, table
 from .params import types_of
-from .screen import note, patience, say, show, table
 from .variables import by_hand
 
 if TYPE_CHECKING:
     from ..config import Config
-    from .there import There
+    from .host_option import There
 
 __all__ = [
     "check_known",
@@ -128,7 +128,7 @@ def here(
     required: bool = True,
 ) -> list[Document]:
     """Return the tools of servers, which are started for it."""
-    from .reach import offers
+    from .server_probe import offers
 
     asked = f"asking {', '.join(servers)}" if required else "asking the servers"
     with patience(asked):
@@ -171,7 +171,7 @@ def tool_show(
       caxton tool show time/get_current_time
       caxton tool show crm/search --json
     """
-    from ..tooling import server_names
+    from ..app.tool_setup import server_names
 
     server, name = split(tool)
     if frame.there is not None:

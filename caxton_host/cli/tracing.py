@@ -6,8 +6,8 @@ import asyncio
 import os
 
 from ..errors import UsageError
-from .frame import Frame
-from .screen import counted, note, patience, show
+from .context import Frame
+from .output import counted, note, patience, show
 
 __all__ = ["send_trace"]
 
@@ -32,8 +32,8 @@ async def send_trace(
 
         CaxtonError: The spans were not taken.
     """
-    from ..bootstrap import open_store
-    from ..recording import Recording
+    from ..app.bootstrap import open_store
+    from ..runs.recording import Recording
     from ..telemetry.export import address, host
     from ..telemetry.sending import send_again
 

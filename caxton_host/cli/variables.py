@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, TypeAlias
 import click
 
 from ..core.calls import JSON
-from ..core.redact import MIN_LENGTH
-from ..core.templates import texts
+from ..core.text.redact import MIN_LENGTH
+from ..core.text.templates import texts
 from ..errors import UsageError
 from ..ports import RunScope
+from .output import note
 from .overrides import check_text
-from .screen import note
 
 if TYPE_CHECKING:
     from ..config import Config

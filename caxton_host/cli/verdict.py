@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.calls import JSON
-from ..core.checkpoint import fingerprint, parse_key
+from ..core.log.checkpoint import fingerprint, parse_key
 from ..errors import BadBytes, UsageError
-from .frame import Frame
-from .screen import complain, counted, note, patience, say
+from .context import Frame
+from .output import complain, counted, note, patience, say
 
 if TYPE_CHECKING:
-    from ..core.audit import Verdict
-    from ..core.bundle import Bundle
-    from ..core.checkpoint import Note
-    from ..signing import Keyring
+    from ..core.log.audit import Verdict
+    from ..core.log.bundle import Bundle
+    from ..core.log.checkpoint import Note
+    from ..lib.signing import Keyring
 
 __all__ = [
     "CHECKED",
@@ -35,7 +35,7 @@ CHECKED = ("chain", "tree", "checkpoints")
 
 def keyring(frame: Frame) -> Keyring:
     """Return the keys of this host."""
-    from ..signing import Keyring
+    from ..lib.signing import Keyring
 
     return Keyring(frame.paths().state)
 
@@ -61,8 +61,8 @@ def of_bundle(
     path: Path, known: tuple[bytes, ...], kept: Sequence[Note] = ()
 ) -> tuple[Bundle | None, Verdict]:
     """Return the bundle in a file, if it is one, and what a check of it came to."""
-    from ..core.audit import Fault, Verdict
-    from ..evidence import check_bundle, read_bundle
+    from ..core.log.audit import Fault, Verdict
+    from ..store.bundle_store import check_bundle, read_bundle
 
     with patience("verifying"):
         try:

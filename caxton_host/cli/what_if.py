@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..core.analysis.rejudge import ALLOWED, ASKS, Judged
 from ..core.calls import JSON, Denied
-from ..core.judging import ALLOWED, ASKS, Judged
+from .context import Frame, as_json, wait
 from .exits import FAILED
-from .frame import Frame, as_json, wait
+from .grant_trials import Trials
 from .judgement import agent_of
-from .screen import clipped, counted, note, patience, plain, say, to_json
+from .output import clipped, counted, note, patience, plain, say, to_json
 from .times import Moment
-from .trials import Trials
 
 if TYPE_CHECKING:
     from ..config import Config
-    from .trials import Changed
+    from .grant_trials import Changed
 
 __all__ = ["command", "line"]
 

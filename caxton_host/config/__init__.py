@@ -17,13 +17,11 @@ from .edit import (
     init_text,
     remove_server,
 )
-from .foreign import Foreign, import_foreign
+from .importers import Foreign, import_foreign
 from .load import load, load_parts
 from .model import Agent, Audit, Config, ContextVar, Expose, OAuth, Serve
-from .origins import SETTINGS, origins
 from .paths import Paths
-from .show import describe
-from .top import (
+from .sections import (
     FIXED,
     TOP,
     json_schema,
@@ -31,6 +29,8 @@ from .top import (
     restart_sections,
     store_mistake,
 )
+from .setting_origins import SETTINGS, origins
+from .show import describe
 from .variables import known_variables, private_variables, run_variables
 
 __all__ = [

@@ -9,14 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..core.calls import JSON
-from ..core.conditions import CONDITION_KEYS, NOT_IN_DENY, Conditions
-from ..core.grants import Grant, Rule
-from ..core.jsonpaths import JsonPath
+from ..core.grants.conditions import CONDITION_KEYS, NOT_IN_DENY, Conditions
+from ..core.grants.grants import Grant, Rule
 from ..core.limits import Limits
 from ..core.names import is_server_name
-from ..core.patterns import Pattern
+from ..core.text.jsonpath import JsonPath
+from ..core.text.patterns import Pattern
 from ..errors import BadBytes, ConditionError, UsageError
-from ..schemas import check_pattern
+from ..lib.json_schema import check_pattern
 from . import budgets
 from . import fields as f
 from .approvals import approve

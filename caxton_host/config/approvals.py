@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..core.approvals import Approve
+from ..core.grants.approvals import Approve
 from ..core.names import is_server_name
 from . import fields as f
 from .schema import STRING, array, shaped

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from ..core.checkpoint import parse_key
+from ..core.log.checkpoint import parse_key
 from . import fields as f
 from .model import Audit
 from .schema import STRING, shaped

@@ -8,10 +8,10 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Any, cast
 
-from ..core.budgets import UNIT, Budget, Calls, Concurrency, Pace, Sum, exact
-from ..core.grants import Rule
+from ..core.grants.budgets import UNIT, Budget, Calls, Concurrency, Pace, Sum, exact
+from ..core.grants.grants import Rule
+from ..core.grants.periods import PERIODS, Period
 from ..core.names import is_server_name
-from ..core.periods import PERIODS, Period
 from . import fields as f
 from .schema import INTEGER, STRING, array, either, object_, one_of, shaped
 from .source import At

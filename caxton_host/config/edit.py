@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..core.names import nearest
-from ..core.toml_text import key_text, quoted, value_text
+from ..core.text.toml_text import key_text, quoted, value_text
 from ..errors import ConfigError, NotFoundError
 from .fields import PLAIN_HEADERS, table
 from .files import replace_file
@@ -20,8 +20,8 @@ from .headers import header
 from .load import load_bytes
 from .paths import home_folder
 from .secrets import Secrets, is_reference, sounds_secret
+from .sections import passwords
 from .source import At, Source, parse_toml, read_bytes
-from .top import passwords
 
 __all__ = [
     "add_server",

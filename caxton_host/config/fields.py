@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from ..core.calls import JSON
-from ..core.servers import Rate
+from ..core.tools.servers import Rate
 from ..errors import ConfigError
-from . import units
+from . import quantities
 from .schema import (
     DURATION,
     INTEGER,
@@ -201,7 +201,7 @@ def duration(value: object, at: At) -> float:
         return milliseconds(value, at)
     if not isinstance(value, str):
         raise wrong(value, "a duration", '"10s"', at)
-    seconds = units.duration(at.expand(value))
+    seconds = quantities.duration(at.expand(value))
     if not seconds:
         raise at.error(
             "is not a duration", fix='write it like: "10s", "500ms", "15m" or "1h"'
@@ -239,7 +239,7 @@ def rate(value: object, at: At) -> Rate:
     """Read how often something may happen."""
     if not isinstance(value, str):
         raise wrong(value, "a rate", '"60/min"', at)
-    found = units.rate(at.expand(value))
+    found = quantities.rate(at.expand(value))
     if found is None:
         raise at.error("is not a rate", fix='write it like: "60/min", "5/s" or "9/10s"')
     return Rate(*found)
@@ -250,7 +250,7 @@ def size(value: object, at: At) -> int:
     """Read a size, in bytes."""
     if not isinstance(value, str):
         raise wrong(value, "a size", '"64 KiB"', at)
-    amount = units.size(at.expand(value))
+    amount = quantities.size(at.expand(value))
     if not amount or amount > _LARGEST:
         raise at.error("is not a size", fix='write it like: "64 KiB", "1MB" or "2 GiB"')
     return amount

@@ -14,11 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..core.names import is_server_name
-from ..core.servers import ServerConfig
-from ..core.webhooks import SERVER
+from ..core.tools.servers import ServerConfig
+from ..core.tools.webhooks import SERVER
 from . import fields as f
 from . import servers
-from .lines import Lines
+from .key_lines import Lines
 from .source import At, Complaints, Source, parse_json, plain_json
 
 __all__ = ["import_servers"]

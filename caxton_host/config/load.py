@@ -7,23 +7,23 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ..core.contexts import BUILT_IN
 from ..core.names import nearest
-from ..core.servers import ServerConfig
-from ..core.templates import named
-from ..core.webhooks import SERVER
+from ..core.text.templates import named
+from ..core.tools.contexts import BUILT_IN
+from ..core.tools.servers import ServerConfig
+from ..core.tools.webhooks import SERVER
 from ..errors import ConfigError
 from . import fields as f
 from .imports import import_servers
-from .lines import Lines
+from .key_lines import Lines
 from .model import Config, Serve
+from .name_conflicts import refuse_twins
 from .paths import Paths, find, home_folder
 from .secrets import Secrets
+from .sections import TOP, passwords, store_mistake
 from .serve import check_exposed, from_environment
 from .servers import tools_alone
 from .source import At, Complaints, Source, parse_toml, read_bytes, text_of
-from .top import TOP, passwords, store_mistake
-from .twins import refuse_twins
 
 __all__ = ["load", "load_bytes", "load_parts"]
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Literal
 
 from ..core.calls import JSON
-from ..core.grants import Grant
+from ..core.grants.grants import Grant
+from ..core.host_limits import Places
 from ..core.limits import Limits
-from ..core.places import Places
-from ..core.servers import ServerConfig, ToolOptions
-from ..core.webhooks import SERVER, Webhook
+from ..core.tools.servers import ServerConfig, ToolOptions
+from ..core.tools.webhooks import SERVER, Webhook
 
 __all__ = ["Agent", "Audit", "Config", "ContextVar", "Expose", "OAuth", "Serve"]
 

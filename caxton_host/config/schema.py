@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias, TypeVar, cast
 
 from ..core.calls import JSON
-from . import units
+from . import quantities
 
 __all__ = [
     "DURATION",
@@ -99,6 +99,6 @@ def _pattern(text: str, description: str) -> Shape:
     }
 
 
-DURATION = _pattern(units.DURATION, 'a duration, as `"10s"`')
-RATE = _pattern(units.RATE, 'a rate, as `"60/min"`')
-SIZE = _pattern(units.SIZE, 'a size, as `"64 KiB"`')
+DURATION = _pattern(quantities.DURATION, 'a duration, as `"10s"`')
+RATE = _pattern(quantities.RATE, 'a rate, as `"60/min"`')
+SIZE = _pattern(quantities.SIZE, 'a size, as `"64 KiB"`')

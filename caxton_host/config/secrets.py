@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..core.redact import MIN_LENGTH
+from ..core.text.redact import MIN_LENGTH
 
 if TYPE_CHECKING:
     from .source import At

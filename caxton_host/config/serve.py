@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from ..core.calls import JSON
-from ..core.origins import in_the_clear, is_loopback
-from ..core.schemas import bounded
-from ..core.servers import Rate
 from ..core.tokens import SIGNATURES
+from ..core.tools.schemas import bounded
+from ..core.tools.servers import Rate
+from ..core.tools.url_origin import in_the_clear, is_loopback
 from ..errors import BadBytes, ConfigError
-from ..schemas import check
+from ..lib.json_schema import check
 from . import fields as f
 from .model import Config, Expose, OAuth, Serve
 from .schema import RATE, STRING, array, object_, one_of, shaped

@@ -11,8 +11,7 @@ from typing import Any, cast
 
 from ..core.calls import JSON, Retry
 from ..core.names import is_server_name, is_tool_name
-from ..core.origins import in_the_clear
-from ..core.servers import (
+from ..core.tools.servers import (
     USUAL,
     BreakerOptions,
     Resources,
@@ -20,7 +19,8 @@ from ..core.servers import (
     ServerConfig,
     ToolOptions,
 )
-from ..core.webhooks import SERVER, Webhook, placeholders
+from ..core.tools.url_origin import in_the_clear
+from ..core.tools.webhooks import SERVER, Webhook, placeholders
 from ..errors import UsageError
 from . import fields as f
 from .oauth import check_oauth, oauth

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 
 from ..core.calls import JSON, Retry
-from ..core.redact import MASK, Redactor
-from ..core.servers import ServerConfig
-from ..core.webhooks import Webhook
+from ..core.text.redact import MASK, Redactor
+from ..core.tools.servers import ServerConfig
+from ..core.tools.webhooks import Webhook
 from .model import Agent, Config, Serve
 from .secrets import sounds_secret
 

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, cast
 
 from ..core.names import nearest
 from ..errors import ConfigError, UnsetError
-from .lines import Lines
+from .key_lines import Lines
 from .secrets import Secrets
 
 __all__ = [

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..core.calls import JSON
-from ..core.contexts import RESERVED
 from ..core.names import nearest
+from ..core.tools.contexts import RESERVED
 from ..errors import UsageError
 from .model import Config
 

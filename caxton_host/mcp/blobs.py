@@ -5,10 +5,10 @@ from __future__ import annotations
 import binascii
 from dataclasses import replace
 
-from ..codec import sha256
 from ..core.calls import JSON, Completed
-from ..core.redact import Redactor
-from .texts import plain
+from ..core.text.redact import Redactor
+from ..core.text.sanitize import plain
+from ..lib.codec import sha256
 
 __all__ = ["set_apart"]
 

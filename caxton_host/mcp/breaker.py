@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
-from ..core.servers import BreakerOptions
+from ..core.tools.servers import BreakerOptions
 
 __all__ = ["Breaker", "Change", "Outcome", "State"]
 

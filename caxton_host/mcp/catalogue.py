@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..codec import canonical, sha256
 from ..core.calls import JSON, Effect
-from ..core.catalogue import Offer
+from ..core.grants.tool_catalog import Offer
 from ..core.names import exposed_name, is_tool_name
-from ..core.redact import Redactor
-from ..core.servers import ServerConfig
+from ..core.text.redact import Redactor
+from ..core.text.sanitize import plain
+from ..core.tools.servers import ServerConfig
 from ..errors import BadBytes, ConfigError
-from .texts import plain
+from ..lib.codec import canonical, sha256
 
 __all__ = ["check_names", "offers_of"]
 

@@ -15,25 +15,25 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
 from .. import __version__
-from ..codec import decode_trusted
 from ..core.calls import JSON, Completed, shortened
-from ..core.catalogue import Offer
-from ..core.contexts import ServerResource
-from ..core.redact import Redactor
-from ..core.schemas import bounded
-from ..core.servers import Resources, ServerConfig, ToolOptions
+from ..core.grants.tool_catalog import Offer
+from ..core.text.redact import Redactor
+from ..core.text.sanitize import plain
+from ..core.tools.contexts import ServerResource
+from ..core.tools.schemas import bounded
+from ..core.tools.servers import Resources, ServerConfig, ToolOptions
 from ..errors import BadBytes, ToolError
+from ..gateway.results import completed
+from ..lib.codec import decode_trusted
+from ..lib.json_schema import mismatch
 from ..ports import Progress, RunScope, ignore, unrecorded
-from ..results import completed
-from ..schemas import mismatch
 from .blobs import set_apart
 from .catalogue import offers_of
-from .promised import Kept, good_for
-from .reports import Heard
 from .resources import read_resources
-from .rounds import ROUNDS, carried
-from .texts import plain
-from .wire import Answer, Wire
+from .response_cache import Kept, good_for
+from .transport.elicitation import ROUNDS, carried
+from .transport.reports import Heard
+from .transport.wire import Answer, Wire
 
 if TYPE_CHECKING:
     from mcp.client.session import ClientSession

@@ -28,17 +28,17 @@ from mcp.shared.auth import (
 from pydantic import AnyUrl
 
 from ..core.calls import JSON
-from ..core.origins import in_the_clear, origin
-from ..core.redact import Redactor
-from ..core.servers import OAuth, ServerConfig
+from ..core.text.redact import Redactor
+from ..core.text.sanitize import plain
+from ..core.tools.servers import OAuth, ServerConfig
+from ..core.tools.url_origin import in_the_clear, origin
 from ..errors import ServerUnavailable, ToolError, UsageError
-from ..http import Client
-from .challenge import LONGEST, is_scope
-from .credentials import Memory, registered
-from .exchange import SPEAKS, STEPS, Exchange, presentable
+from ..lib.http import Client
+from .auth.challenge import LONGEST, is_scope
+from .auth.credentials import Memory, registered
+from .auth.exchange import SPEAKS, STEPS, Exchange, presentable
+from .auth.tokens import Login, TokenFile
 from .scoped import is_open
-from .texts import plain
-from .tokens import Login, TokenFile
 
 __all__ = ["Asked", "Person", "log_in"]
 

@@ -19,23 +19,23 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 from weakref import WeakValueDictionary
 
-from ..codec import canonical, sha256
 from ..core.calls import JSON, Completed
-from ..core.catalogue import Offered
-from ..core.contexts import ServerResource
-from ..core.events import Event
-from ..core.outcomes import FAILED, RESTARTED
-from ..core.redact import Redactor
-from ..core.servers import ServerConfig
+from ..core.grants.tool_catalog import Offered
+from ..core.log.events import Event
+from ..core.log.request_outcomes import FAILED, RESTARTED
+from ..core.text.redact import Redactor
+from ..core.tools.contexts import ServerResource
+from ..core.tools.servers import ServerConfig
 from ..errors import ServerUnavailable, ToolError
+from ..lib.codec import canonical, sha256
 from ..ports import Eras, RunScope, ToolClient, ToolRequest
+from .auth.oauth import Access
+from .auth.tokens import TokenFile
 from .catalogue import check_names
-from .oauth import Access
 from .scoped import ForOneRun, composed, described_missing, fill, is_open
-from .serverlog import LogFile
 from .status import ServerStatus
 from .supervisor import Server
-from .tokens import TokenFile
+from .transport.serverlog import LogFile
 
 __all__ = ["McpTools", "Pool"]
 

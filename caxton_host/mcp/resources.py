@@ -14,17 +14,17 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import NamedTuple, Protocol
 
-from ..codec import load_json, sha256
 from ..core.calls import JSON
-from ..core.contexts import BUILT_IN, ServerResource
-from ..core.redact import Redactor
-from ..core.servers import Resources, ServerConfig
-from ..core.templates import fill
-from ..core.uris import expand, is_template
+from ..core.text.redact import Redactor
+from ..core.text.sanitize import plain
+from ..core.text.templates import fill
+from ..core.tools.contexts import BUILT_IN, ServerResource
+from ..core.tools.servers import Resources, ServerConfig
+from ..core.tools.uri_template import expand, is_template
 from ..errors import BadBytes, ToolError, UsageError
+from ..lib.codec import load_json, sha256
 from ..ports import RunScope
-from .texts import plain
-from .wire import Answer
+from .transport.wire import Answer
 
 __all__ = ["Ask", "read_resources"]
 

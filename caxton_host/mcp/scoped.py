@@ -15,9 +15,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..core.calls import JSON, Completed
-from ..core.catalogue import Offered
-from ..core.contexts import ServerResource
-from ..core.servers import ServerConfig
+from ..core.grants.tool_catalog import Offered
+from ..core.tools.contexts import ServerResource
+from ..core.tools.servers import ServerConfig
 from ..errors import ServerUnavailable, ToolError
 from ..ports import RunScope, ToolClient, ToolRequest
 from .catalogue import check_names

@@ -15,11 +15,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import lru_cache, partial
 from urllib.parse import urlsplit
 
-from ..codec import canonical, sha256
 from ..core.calls import JSON, Completed
-from ..core.catalogue import Offer
-from ..core.contexts import ServerResource
-from ..core.events import (
+from ..core.grants.tool_catalog import Offer
+from ..core.log.events import (
     Event,
     ServerConnected,
     ServerDisabled,
@@ -27,23 +25,25 @@ from ..core.events import (
     ServerLost,
     ServerRestarted,
 )
-from ..core.redact import Redactor
-from ..core.servers import ServerConfig, ToolOptions
+from ..core.text.redact import Redactor
+from ..core.text.sanitize import plain
+from ..core.tools.contexts import ServerResource
+from ..core.tools.servers import ServerConfig, ToolOptions
 from ..errors import CaxtonError, ServerUnavailable, ToolError
+from ..lib.codec import canonical, sha256
 from ..ports import Era, Eras, RunScope, ToolRequest
-from .alarms import Alarms
+from .admission import Gate, by
+from .auth.oauth import Access
+from .connect import connect
 from .connection import Connection
-from .gate import Gate, by
 from .health import watch
-from .memory import Memory
-from .news import tell_news
-from .oauth import Access
-from .opening import connect
-from .reports import slow
-from .serverlog import LogFile
+from .protocol_cache import Memory
 from .status import Latency, ServerStatus
-from .stdio import shown
-from .texts import plain
+from .tool_changes import tell_news
+from .transport.reports import slow
+from .transport.serverlog import LogFile
+from .transport.stdio import shown
+from .transport.timers import Alarms
 
 __all__ = ["Server"]
 

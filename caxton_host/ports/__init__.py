@@ -8,7 +8,7 @@ Each is shipped twice: for real (`store`, `mcp` and `webhooks`, `sandbox`,
 
 from __future__ import annotations
 
-from ..core.runs import Request, RunRow
+from ..core.log.runs import Request, RunRow
 from .history import History, Streams
 from .log import (
     Definitions,
@@ -36,15 +36,7 @@ from .tools import (
     ignore,
     unrecorded,
 )
-from .watch import (
-    Clock,
-    Execution,
-    Origin,
-    RunSpan,
-    Served,
-    Span,
-    Telemetry,
-)
+from .watch import Clock, Execution, Origin, RunSpan, Served, Span, Telemetry
 
 __all__ = [
     "Answer",

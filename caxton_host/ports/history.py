@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Protocol
 
-from ..core.events import Recorded
+from ..core.log.events import Recorded
 
 __all__ = ["History", "Streams", "Tails"]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from ..core.calls import JSON
-from ..core.events import Event
-from ..core.periods import Period
-from ..core.runs import Request, RunRow
+from ..core.grants.periods import Period
+from ..core.log.events import Event
+from ..core.log.runs import Request, RunRow
 from .history import Streams
 
 __all__ = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
-from ..core.events import Recorded, RunErased
-from ..core.runs import RunRow
+from ..core.log.events import Recorded, RunErased
+from ..core.log.runs import RunRow
 from .history import Tails
 
 __all__ = ["Readings"]

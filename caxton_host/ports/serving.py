@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..core.principals import Scope
+from ..core.grants.principals import Scope
 from .log import SharedStore
 from .reading import Readings
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..core.calls import JSON, Completed
-from ..core.catalogue import Offered
-from ..core.contexts import ServerResource
-from ..core.grants import Grant
+from ..core.grants.grants import Grant
+from ..core.grants.tool_catalog import Offered
+from ..core.tools.contexts import ServerResource
 
 __all__ = [
     "Asker",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from ..core.calls import Outcome, Route, ToolCall
-from ..core.events import Event
+from ..core.log.events import Event
 
 __all__ = [
     "Clock",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
-from ..core.origins import is_loopback
+from ..core.tools.url_origin import is_loopback
 from ..errors import UsageError
 
 __all__ = ["TOKEN", "Address", "Token", "token_of"]

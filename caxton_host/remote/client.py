@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from typing import Self
 from urllib.parse import quote, urlencode
 
-from ..codec import DEPTH, load_json
 from ..core.calls import JSON
 from ..errors import (
     BadBytes,
@@ -18,7 +17,8 @@ from ..errors import (
     ServerUnavailable,
     ToolError,
 )
-from ..http import Client, Lost, NoTls, Response, Stream
+from ..lib.codec import DEPTH, load_json
+from ..lib.http import Client, Lost, NoTls, Response, Stream
 from .address import Address
 from .problems import is_of, problem, stranger
 

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dataclasses import fields
 from types import NoneType
 
-from ..approving import Waiting
-from ..core.approvals import Asked
 from ..core.calls import JSON
-from ..core.catalogue import routes_from_payload
-from ..core.events import ApprovalRequested, Event, Recorded, RunErased, RunStarted
-from ..core.grants import Grant
+from ..core.grants.approvals import Asked
+from ..core.grants.grants import Grant
+from ..core.grants.tool_catalog import routes_from_payload
 from ..core.limits import Limits
-from ..core.payloads import from_payload
-from ..core.summary import RunSummary
+from ..core.log.events import ApprovalRequested, Event, Recorded, RunErased, RunStarted
+from ..core.log.payloads import from_payload
+from ..core.log.summary import RunSummary
 from ..errors import CaxtonError
+from ..runs.approvals import Waiting
 from .problems import stranger
 
 __all__ = [

@@ -9,15 +9,15 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import fields
 
-from ..approving import Waiting
-from ..codec import sha256 as digest
 from ..core.calls import JSON
-from ..core.events import Recorded, RunErased, RunStarted
+from ..core.log.events import Recorded, RunErased, RunStarted
+from ..core.log.runs import ENDS, GOING_ON
+from ..core.log.summary import RunSummary
 from ..core.names import RUN, run_of, stream_of
-from ..core.runs import ENDS, GOING_ON
-from ..core.summary import RunSummary
 from ..errors import NotFoundError
-from ..store.entries import chosen
+from ..lib.codec import sha256 as digest
+from ..runs.approvals import Waiting
+from ..store.drafts import chosen
 from .client import Remote, TooMuch, path
 from .documents import check, erased, listed, mapping, recorded, run_id, text, waiting
 from .problems import stranger

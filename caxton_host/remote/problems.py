@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from ..codec import load_json
 from ..core.calls import JSON
 from ..errors import (
     BadBytes,
@@ -22,7 +21,8 @@ from ..errors import (
     Suspend,
     UsageError,
 )
-from ..http import Response
+from ..lib.codec import load_json
+from ..lib.http import Response
 from .address import TOKEN
 
 __all__ = ["PROBLEM", "is_of", "problem", "stranger"]

@@ -22,7 +22,7 @@ from typing import Any, cast
 
 import wasmtime
 
-from .. import codec
+from ..lib import codec
 from ..ports import Answer
 from . import engine, wire
 from .gate import HOST_FUNCTIONS, NAMESPACE

@@ -17,8 +17,8 @@ from typing import cast
 import wasmtime
 from wasmtime.component import Component, Linker
 
-from .. import codec
 from ..errors import BadBytes
+from ..lib import codec
 from . import component_engine as values
 from . import engine, wire
 from .interface import FUNCTIONS, INTERFACE, LEVELS

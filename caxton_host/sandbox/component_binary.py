@@ -14,15 +14,7 @@ import hashlib
 from dataclasses import dataclass, field
 
 from ..core.limits import COMPONENT
-from .binary import (
-    HEADER,
-    Bounds,
-    Caps,
-    Export,
-    Import,
-    ModuleInfo,
-    ModuleParser,
-)
+from .binary import HEADER, Bounds, Caps, Export, Import, ModuleInfo, ModuleParser
 from .reader import Reader, bound
 
 __all__ = ["parse_component"]

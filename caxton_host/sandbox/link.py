@@ -19,8 +19,8 @@ from typing import TypeAlias
 
 import anyio
 
-from .. import codec
 from ..errors import BadBytes, SandboxError
+from ..lib import codec
 from ..ports import Answer, Door, Ending, Guest
 from . import confine, wire
 from .wire import End, WireError

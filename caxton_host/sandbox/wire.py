@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
-from .. import codec
 from ..core.limits import Limits
 from ..core.names import clean_name
+from ..lib import codec
 from ..ports import Answer, Ending, Guest
 
 __all__ = [

@@ -25,14 +25,14 @@ from typing import NoReturn
 
 import wasmtime
 
-from .. import codec
+from ..lib import codec
 from ..ports import Answer
 from . import abi, component, confine, guest, wire
 from .channel import Channel, Waiter
+from .compute_slots import Turns
 from .engine import build_engine
 from .session import Ended
 from .settings import COMPONENT_STACK, STACK, EngineSettings
-from .turns import Turns
 from .wire import End, Start
 
 TICK = 0.01

@@ -15,13 +15,13 @@ from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any, Protocol, TypeAlias
 
-from ..core.chain import GENESIS
-from ..core.events import RunStarted
+from ..core.log.chain import GENESIS
+from ..core.log.events import RunStarted
+from ..core.log.runs import ENDS
 from ..core.names import run_of
-from ..core.runs import ENDS
 from ..errors import CaxtonError, StoreError
 from ..ports import Refused, Reservation
-from .entries import Change, Draft, RunRow, change, started
+from .drafts import Change, Draft, RunRow, change, started
 from .ledger import Books, Ledger, Page, settle
 
 __all__ = [

@@ -24,11 +24,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ..errors import LeaseLost, StoreError
 from .commit import Batch, Group, Outcome, Transactions
+from .committed_mark import Kept
+from .drafts import CONFLICT, CONFLICT_FIX
 from .engine import explain, said
-from .entries import CONFLICT, CONFLICT_FIX
-from .kept import Kept
 from .ledger import Page, Use
-from .unnest import HELD, STORED, TAKEN, statement
+from .statements_postgres import HELD, STORED, TAKEN, statement
 
 __all__ = ["PostgresCommitter"]
 

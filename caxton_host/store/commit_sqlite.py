@@ -12,12 +12,12 @@ import sqlalchemy as sa
 from ..errors import CaxtonError, LeaseLost, StoreError
 from ..ports import Clock
 from .commit import Batch, Group, LockedError, Outcome, Transactions
+from .drafts import CONFLICT, CONFLICT_FIX
 from .engine import explain, path_of
-from .entries import CONFLICT, CONFLICT_FIX
+from .file_guard import Whereabouts
 from .ledger import Holder, Use
-from .statements import Statements
+from .statements_sqlite import Statements
 from .tree_sqlite import SqliteTree
-from .whereabouts import Whereabouts
 
 __all__ = ["SqliteCommitter"]
 

@@ -10,9 +10,9 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 
-from ..codec import sha256
 from ..core.calls import JSON
 from ..errors import StoreError
+from ..lib.codec import sha256
 from .engine import explain, path_of
 from .requests import Requests
 from .schema import blobs, tools

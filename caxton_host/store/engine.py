@@ -22,9 +22,9 @@ from sqlalchemy.pool import QueuePool
 
 from ..config import store_mistake
 from ..errors import LogBrokenError, StoreError
-from .disks import is_full, nearest, unwritable
-from .holders import holder_of
-from .whereabouts import Whereabouts, check_beside
+from .disk_problems import is_full, nearest, unwritable
+from .file_guard import Whereabouts, check_beside
+from .lock_holders import holder_of
 
 __all__ = [
     "explain",

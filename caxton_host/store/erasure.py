@@ -23,13 +23,13 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from ..codec import decode_trusted
-from ..core.chain import GENESIS, SALT_SIZE, envelope, event_hash, payload_digest
-from ..core.events import RunErased
+from ..core.log.chain import GENESIS, SALT_SIZE, envelope, event_hash, payload_digest
+from ..core.log.events import RunErased
+from ..core.log.payloads import from_payload
+from ..core.log.runs import GOING_ON
 from ..core.names import stream_of
-from ..core.payloads import from_payload
-from ..core.runs import GOING_ON
 from ..errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
+from ..lib.codec import decode_trusted
 from .commit import Driver, ask
 from .lineage import heir_of, parent_in
 from .schema import ENVELOPE, events, payloads

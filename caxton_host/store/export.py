@@ -1,4 +1,4 @@
-"""One run out of the log, with the proof that it is in it: see `core.bundle`."""
+"""One run out of the log, with the proof that it is in it: see `core.log.bundle`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import cast
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from ..codec import decode_trusted
-from ..core.bundle import Earlier, Erasure, Header, Part, Sealed, write_bundle
 from ..core.calls import JSON
-from ..core.checkpoint import Note
-from ..core.forks import MAX_LINEAGE
+from ..core.grants.forks import MAX_LINEAGE
+from ..core.log.bundle import Earlier, Erasure, Header, Part, Sealed, write_bundle
+from ..core.log.checkpoint import Note
+from ..core.log.tree import consistency, inclusion, prove
 from ..core.names import stream_of
-from ..core.tree import consistency, inclusion, prove
 from ..errors import LogBrokenError, NotFoundError
+from ..lib.codec import decode_trusted
 from .engine import unreadable
 from .erasure import RecordedErasure, erasures, payload_missing
 from .reader import Reader

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from ..core.checkpoint import Checkpoint, Note, parse_note
-from ..core.tree import Frontier
+from ..core.log.checkpoint import Checkpoint, Note, parse_note
+from ..core.log.tree import Frontier
 from ..errors import BadBytes, LogBrokenError, StoreError
 from .commit import Driver, ask
 from .engine import forbidden, path_of, said, unreadable
-from .marks import Marks
 from .schema import checkpoints, tree
+from .signed_marks import Marks
 
 __all__ = ["ACCEPT", "Copy", "Incarnation", "signed_here"]
 

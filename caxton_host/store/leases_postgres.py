@@ -39,8 +39,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from ..core.names import run_of
 from ..errors import LeaseLost, StoreError
 from .commit import Driver, Line
+from .drafts import CONFLICT, CONFLICT_FIX
 from .engine import explain, said, unreadable
-from .entries import CONFLICT, CONFLICT_FIX
 
 __all__ = ["PostgresLeases", "elapsed"]
 

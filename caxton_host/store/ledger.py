@@ -13,8 +13,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
-from ..core.budgets import apart
-from ..core.events import (
+from ..core.grants.budgets import apart
+from ..core.grants.periods import period_of
+from ..core.log.events import (
     Event,
     RunCancelled,
     RunCompleted,
@@ -23,7 +24,6 @@ from ..core.events import (
     ToolDenied,
     ToolFailed,
 )
-from ..core.periods import period_of
 from ..ports import Refused, Reservation
 
 __all__ = ["Books", "Holder", "Later", "Ledger", "Page", "Use", "settle", "spent"]

@@ -7,11 +7,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from ..codec import decode_trusted
-from ..core.events import Event, RunStarted
+from ..core.log.events import Event, RunStarted
+from ..core.log.payloads import from_payload
 from ..core.names import RUN, run_of
-from ..core.payloads import from_payload
 from ..errors import LogBrokenError
+from ..lib.codec import decode_trusted
 from .rows import rows
 from .schema import events, payloads
 

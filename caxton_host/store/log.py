@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..core.events import Event
+from ..core.log.events import Event
 from ..ports import Refused, Reservation
 from .commit import Group, Line
-from .entries import Drafter
+from .drafts import Drafter
 from .leases import Leases
 from .writer import Writer
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from ..codec import sha256
 from ..core.calls import JSON
-from ..core.chain import GENESIS
-from ..core.events import Event, Recorded, RunErased, RunStarted
+from ..core.log.chain import GENESIS
+from ..core.log.events import Event, Recorded, RunErased, RunStarted
+from ..core.log.runs import ENDS, RunRow
 from ..core.names import RUN, run_of, stream_of
-from ..core.runs import ENDS, RunRow
 from ..errors import LeaseLost, NotFoundError
+from ..lib.codec import sha256
 from ..ports import Clock, Era, Refused, Reservation, Trace
-from .claims import driven, grown
-from .entries import (
+from .drafts import (
     CONFLICT,
     CONFLICT_FIX,
     Draft,
@@ -25,16 +24,12 @@ from .entries import (
     salts,
     started,
 )
-from .erasure import (
-    erased_before,
-    no_run,
-    still_going,
-    still_needed,
-)
+from .erasure import erased_before, no_run, still_going, still_needed
 from .ledger import Holder, Ledger, Use, settle
 from .lineage import heir_of, parent_of
 from .memory_hosts import MemoryHosts
 from .memory_serving import MemoryServing
+from .takeover import driven, grown
 
 __all__ = ["MemoryLog", "MemoryStore"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..core.calls import JSON
-from ..core.runs import Request, RunRow
+from ..core.log.runs import Request, RunRow
 from ..errors import NotFoundError
 from .memory_reading import MemoryReading
 

@@ -6,8 +6,8 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Collection
 
-from ..core.events import Recorded
-from ..core.runs import RunRow
+from ..core.log.events import Recorded
+from ..core.log.runs import RunRow
 from ..errors import CursorError
 
 __all__ = ["MemoryReading"]

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..core.events import Event
+from ..core.log.events import Event
 from ..ports import TokenRow
 from .serving import no_token, taken
 

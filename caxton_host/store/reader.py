@@ -10,14 +10,14 @@ from dataclasses import fields
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from ..codec import decode_trusted, sha256
-from ..core.events import Event, Recorded, RunErased
+from ..core.log.events import Event, Recorded, RunErased
+from ..core.log.payloads import from_payload
+from ..core.log.runs import RunRow
 from ..core.names import RUN
-from ..core.payloads import from_payload
-from ..core.runs import RunRow
 from ..errors import LogBrokenError, NotFoundError, StoreError
+from ..lib.codec import decode_trusted, sha256
+from .drafts import chosen
 from .engine import unreadable
-from .entries import chosen
 from .erasure import erased_runs
 from .rows import Columns, Query, pages
 from .schema import ENVELOPE, blobs, checkpoints, events, payloads, runs

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from ..codec import decode_trusted
+from ..core.grants.periods import Period
 from ..core.names import stream_of
-from ..core.periods import Period
+from ..lib.codec import decode_trusted
 from ..ports import Reservation
 from .commit import Driver, ask
 from .ledger import Holder, Use, spent

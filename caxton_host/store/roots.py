@@ -12,12 +12,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.audit import MAX_FAULTS, Chains, Fault, Signer, Verdict
-from ..core.checkpoint import Checkpoint, Note, origin_of, parse_note
-from ..core.tree import Frontier
+from ..core.log.audit import MAX_FAULTS, Chains, Fault, Signer, Verdict
+from ..core.log.checkpoint import Checkpoint, Note, origin_of, parse_note
+from ..core.log.tree import Frontier
 from ..errors import BadBytes
-from ..signing import Judged, judge
-from .apart import Apart
+from ..lib.signing import Judged, judge
+from .merkle_process import Apart
 
 __all__ = ["Claim", "Roots", "claims"]
 

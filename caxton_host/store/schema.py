@@ -11,7 +11,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql.base import ischema_names
 
-from ..core.runs import ENDS
+from ..core.log.runs import ENDS
 
 __all__ = [
     "ENVELOPE",

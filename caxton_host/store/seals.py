@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..core.checkpoint import Checkpoint, Note, origin_of
-from ..core.tree import Frontier
+from ..core.log.checkpoint import Checkpoint, Note, origin_of
+from ..core.log.tree import Frontier
 from ..errors import CaxtonError, LogBrokenError, StoreError
-from ..signing import Signer
+from ..lib.signing import Signer
 
 __all__ = [
     "PERIOD",

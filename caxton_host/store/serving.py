@@ -13,16 +13,16 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 
-from ..core.events import Event
+from ..core.log.events import Event
 from ..errors import NotFoundError, ReadOnlyError, StoreError, UsageError
 from ..ports import Clock, TokenRow
-from .accounts import Accounts
+from .budget_reads import Accounts
 from .commit import Driver, ask
+from .committed_mark import Kept
 from .engine import explain, path_of
-from .kept import Kept
-from .near import Near
+from .file_guard import Whereabouts
+from .inline_reads import Near
 from .schema import runs, submissions, tokens
-from .whereabouts import Whereabouts
 
 __all__ = ["Serving", "no_token", "taken", "touch"]
 

@@ -11,30 +11,30 @@ from weakref import WeakValueDictionary
 import sqlalchemy as sa
 
 from ..core.calls import JSON
-from ..core.checkpoint import Note
-from ..core.events import Event, LogRestored, RunErased, RunSuspended
+from ..core.log.checkpoint import Note
+from ..core.log.events import Event, LogRestored, RunErased, RunSuspended
+from ..core.log.runs import GOING_ON, RESTORED, RunRow
 from ..core.names import run_of, stream_of
-from ..core.runs import GOING_ON, RESTORED, RunRow
 from ..errors import BusyError, LeaseLost, NotFoundError, NotKeptError, StoreError
+from ..lib.signing import Signer
 from ..ports import Clock, Trace
-from ..signing import Signer
-from .claims import Claim, driven, grown
+from .backends import committer_of, leases_of, writer_of
 from .commit import Driver, Group, Line
+from .committed_mark import Kept
+from .drafts import Drafter, Entropy, salts
 from .engine import open_engine, whereabouts
-from .entries import Drafter, Entropy, salts
 from .erasure import Erasure, no_run, payload_missing, scrub
+from .file_guard import Whereabouts
 from .incarnation import Copy, Incarnation
-from .kept import Kept
 from .leases import Leases
 from .log import SqlLog
-from .marks import Marks
 from .migrate import check, prepare
-from .parts import committer_of, leases_of, writer_of
 from .recount import Recount
 from .schema import events, runs
 from .seals import Sealing
 from .serving import Serving, touch
-from .whereabouts import Whereabouts
+from .signed_marks import Marks
+from .takeover import Claim, driven, grown
 from .writer import OnCommit, Writer, untold
 
 __all__ = ["SqlStore"]

@@ -19,11 +19,11 @@ import psycopg
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from ..core.checkpoint import parse_note
-from ..core.tree import Frontier
+from ..core.log.checkpoint import parse_note
+from ..core.log.tree import Frontier
 from ..errors import StoreError
+from ..lib.signing import Signer
 from ..ports import Clock
-from ..signing import Signer
 from .engine import explain
 from .seals import PERIOD, Seal, sign
 

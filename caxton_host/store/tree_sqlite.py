@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from ..core.checkpoint import parse_note
-from ..core.tree import Frontier
+from ..core.log.checkpoint import parse_note
+from ..core.log.tree import Frontier
 from ..errors import CaxtonError
+from ..lib.signing import Signer
 from ..ports import Clock
-from ..signing import Signer
 from .commit import Group, Line
 from .schema import checkpoints, events, tree
 from .seals import UNSIGNED, Seal, shortened, sign, unsigned

@@ -24,13 +24,13 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from ..core.audit import Chains, Fault, Stored, Verdict
-from ..core.checkpoint import Note
+from ..core.log.audit import Chains, Fault, Stored, Verdict
+from ..core.log.checkpoint import Note
+from ..core.log.tree import Frontier
 from ..core.names import RUN
-from ..core.tree import Frontier
-from .apart import Apart
 from .engine import unreadable
 from .erasure import erased_runs
+from .merkle_process import Apart
 from .reader import Reader
 from .roots import Claim, Roots, claims
 from .rows import Columns, Query, rows

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
-from ..core.runs import ENDS
+from ..core.log.runs import ENDS
 from ..errors import StoreError
 from ..ports import Refused
 from .commit import Committer, Group, Line, LockedError, Outcome

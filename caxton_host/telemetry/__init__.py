@@ -14,7 +14,7 @@ imported when somebody may want to know: an end point is set, or a host is serve
 
 from __future__ import annotations
 
-from .none import NoTelemetry
+from .null import NoTelemetry
 from .observe import observe
 from .observed import Observed
 

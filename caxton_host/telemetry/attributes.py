@@ -13,12 +13,12 @@ import re
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from ..core.approvals import Unapproved
-from ..core.attribution import how
 from ..core.calls import JSON, Completed, Failed, Outcome, Route
-from ..core.events import ToolCompleted, ToolInvoked
+from ..core.grants.approvals import Unapproved
+from ..core.log.attribution import how
+from ..core.log.events import ToolCompleted, ToolInvoked
 from ..core.names import stream_of
-from ..core.webhooks import SERVER as WEBHOOK
+from ..core.tools.webhooks import SERVER as WEBHOOK
 from ..errors import (
     LeaseLost,
     NondeterminismError,

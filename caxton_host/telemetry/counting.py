@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ..core.calls import REPEATABLE
-from ..core.events import ServerRestarted
-from ..core.webhooks import SERVER as WEBHOOK
+from ..core.log.events import ServerRestarted
+from ..core.tools.webhooks import SERVER as WEBHOOK
 from . import instruments as i
 
 if TYPE_CHECKING:
-    from ..core.events import Event
+    from ..core.log.events import Event
     from ..ports import ToolRequest
     from .metrics import Metrics, ServerState
     from .observed import OneCall, OneRun

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from .ending import nothing
-from .none import NoTelemetry
+from .null import NoTelemetry
 from .spans import OtelTelemetry
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ..logs import FIELDS
+from ..lib.logs import FIELDS
 
 if TYPE_CHECKING:
     from ..core.calls import JSON

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from ..core.calls import Denied, Outcome
-from ..core.events import (
+from ..core.log.events import (
     Event,
     ToolCompleted,
     ToolDenied,
@@ -23,7 +23,7 @@ from ..core.events import (
     ToolProgress,
     ToolRetried,
 )
-from ..core.payloads import outcome_of
+from ..core.log.payloads import outcome_of
 from .attributes import Fields, arguments, result, route_fields
 
 __all__ = ["CallNotes", "RunNotes", "derived"]

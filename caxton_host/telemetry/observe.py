@@ -11,7 +11,7 @@ from .counting import Counting
 from .ending import cut_short
 from .export import connect, hushed, reporting, resource, wanted
 from .lines import ACTIVITY, ActivityLines
-from .none import NoTelemetry
+from .null import NoTelemetry
 from .observed import Observed, Observer
 from .prometheus import nothing_to_read
 

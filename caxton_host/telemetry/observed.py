@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from ..core.approvals import Unapproved
-from ..core.attribution import how
 from ..core.calls import Denied, Failed, Outcome, Route, ToolCall
-from ..core.events import Event
+from ..core.grants.approvals import Unapproved
+from ..core.log.attribution import how
+from ..core.log.events import Event
 from ..errors import RunStopped, StoreError, Suspend
-from ..logs import about
-from .none import NoTelemetry
+from ..lib.logs import about
+from .null import NoTelemetry
 from .prometheus import Scrape, nothing_to_read
 from .timed import TimedTools
 
@@ -63,7 +63,7 @@ class OneCall:
     Attributes:
         route: Where it leads, or ``None``: nowhere.
 
-        status: How it ended, in the words of `core.attribution`; ``""``: it did not.
+        status: How it ended, as `core.log.attribution` names it; ``""``: it did not.
 
         code: Why it was denied, or how it failed.
 

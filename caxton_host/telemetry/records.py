@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..logs import fields_of
+from ..lib.logs import fields_of
 
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger, SeverityNumber

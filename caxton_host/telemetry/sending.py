@@ -9,8 +9,8 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from ..errors import CaxtonError
-from .again import Again
 from .export import host, hushed, resource, with_content
+from .rebuild_spans import Again
 from .tracer import Spans
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.sdk.trace import ReadableSpan
 
-    from ..recording import Recording
+    from ..runs.recording import Recording
 
 __all__ = ["send_again"]
 

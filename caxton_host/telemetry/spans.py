@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
 
     from ..ports import Execution, ToolService
+    from .open_spans import WatchedRun
     from .tracer import Spans
-    from .watched import WatchedRun
 
 __all__ = ["OtelTelemetry"]
 

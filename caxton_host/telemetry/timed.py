@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..core.calls import Completed
-from ..core.catalogue import Offered
-from ..core.contexts import ServerResource
+from ..core.grants.tool_catalog import Offered
+from ..core.tools.contexts import ServerResource
 from ..ports import RunScope, ToolClient, ToolRequest, ToolService
 from .attributes import raised_fields
 

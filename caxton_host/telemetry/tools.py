@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..core.calls import JSON, Completed
-from ..core.catalogue import Offered
-from ..core.contexts import ServerResource
+from ..core.grants.tool_catalog import Offered
+from ..core.tools.contexts import ServerResource
 from ..errors import ToolError
 from ..ports import RunScope, ToolClient, ToolRequest, ToolService
 from .attributes import server_fields

@@ -28,7 +28,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from .attributes import Fields, attempt_fields
 from .notes import CallNotes, derived
-from .watched import CALL, Begun, Watched, WatchedRun, links_of
+from .open_spans import CALL, Begun, Watched, WatchedRun, links_of
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource

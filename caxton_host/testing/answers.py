@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, TypeAlias
 
-from .. import codec, results
 from ..core.calls import JSON, Completed, FailureKind, Sent
-from ..core.redact import Redactor
-from ..core.servers import ToolOptions
+from ..core.text.redact import Redactor
+from ..core.tools.servers import ToolOptions
 from ..errors import BadBytes, ToolError, UsageError
+from ..gateway import results
+from ..lib import codec
 
 __all__ = ["DENIED", "Answer", "Tool", "as_json", "completed", "failure", "tool_error"]
 

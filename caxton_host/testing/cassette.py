@@ -15,10 +15,10 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import cast
 
-from .. import codec
 from ..core.calls import JSON, Completed, Denied, Failed, Outcome
-from ..core.catalogue import listing
-from ..core.events import (
+from ..core.grants.tool_catalog import listing
+from ..core.limits import Limits
+from ..core.log.events import (
     Event,
     LogWritten,
     Recorded,
@@ -27,9 +27,9 @@ from ..core.events import (
     RunStarted,
     ToolInvoked,
 )
-from ..core.limits import Limits
-from ..core.payloads import outcome_of
+from ..core.log.payloads import outcome_of
 from ..errors import UsageError
+from ..lib import codec
 
 __all__ = ["ANEW", "REPEATED", "TYPE", "Cassette", "save", "write"]
 

@@ -8,13 +8,13 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Self, TypeAlias
 
-from .. import codec
 from ..core.calls import JSON, Completed, Effect
-from ..core.catalogue import Offer, Offered
-from ..core.contexts import ServerResource
+from ..core.grants.tool_catalog import Offer, Offered
 from ..core.limits import Limits
 from ..core.names import exposed_name
+from ..core.tools.contexts import ServerResource
 from ..errors import ToolError
+from ..lib import codec
 from ..ports import Door, Ending, Guest, Prepared, RunScope, ToolRequest
 
 __all__ = [

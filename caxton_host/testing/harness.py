@@ -19,7 +19,7 @@ from typing import Self, TypeVar, Unpack
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from ..core.places import Places
+from ..core.host_limits import Places
 from ..errors import CaxtonError
 from ..ports import Sandbox
 from .answers import Answer
@@ -51,7 +51,7 @@ class Harness:
         self._opened: tuple[BlockingPortal, Sandbox] | None = None
 
     def __enter__(self) -> Self:
-        from ..bootstrap import open_sandbox  # noqa: PLC0415 -- 300 ms
+        from ..app.bootstrap import open_sandbox  # noqa: PLC0415 -- 300 ms
         from ..config import Paths  # noqa: PLC0415 -- the same
 
         with contextlib.ExitStack() as stack:

@@ -6,10 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..core.calls import JSON
-from ..core.events import Recorded
-from ..core.grants import Grant
+from ..core.grants.grants import Grant
 from ..core.limits import Limits
-from ..core.redact import Redactor
+from ..core.log.events import Recorded
+from ..core.text.redact import Redactor
 from ..ports import Sandbox, ToolSource
 from .fakes import FakeClock, FakeEntropy
 from .task import Task
@@ -60,7 +60,7 @@ async def live(
     Raises:
         CaxtonError: As of `Host.start`.
     """
-    from ..host import Host, RunRequest  # noqa: PLC0415 -- 300 ms, with the store
+    from ..runs.host import Host, RunRequest  # noqa: PLC0415 -- 300 ms, with the store
     from ..store.memory import MemoryStore  # noqa: PLC0415 -- the same
     from ..telemetry import NoTelemetry  # noqa: PLC0415 -- the same
 

@@ -8,9 +8,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TypeVar, cast
 
-from .. import codec
 from ..core.calls import JSON, Completed, Denied, Failed, FailureKind, Outcome, Sent
-from ..core.events import (
+from ..core.limits import COMPONENT_MEMORY, Limits
+from ..core.log.events import (
     Event,
     LogWritten,
     RunCompleted,
@@ -18,10 +18,10 @@ from ..core.events import (
     RunStarted,
     ToolInvoked,
 )
-from ..core.limits import COMPONENT_MEMORY, Limits
+from ..core.log.payloads import settled
 from ..core.names import is_server_name, nearest
-from ..core.payloads import settled
 from ..errors import BadBytes, UsageError
+from ..lib import codec
 from .cassette import ANEW, REPEATED, TYPE, Cassette
 
 __all__ = ["parse", "read"]

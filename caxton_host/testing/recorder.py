@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..app.tool_setup import open_tools, server_names
 from ..config import Agent, Config, Paths, load
 from ..core.names import nearest
-from ..core.redact import Redactor
+from ..core.text.redact import Redactor
 from ..errors import BadBytes, UsageError
 from ..ports import Sandbox
 from ..telemetry import NoTelemetry
-from ..tooling import open_tools, server_names
 from .cassette import Cassette, write
 from .live import Scene, live
 from .reader import parse

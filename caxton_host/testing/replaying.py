@@ -10,21 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from .. import codec
 from ..core.calls import JSON
-from ..core.changes import first_difference
-from ..core.events import (
-    Event,
-    RunCompleted,
-    RunFailed,
-    ToolInvoked,
-)
 from ..core.limits import Limits
-from ..core.redact import MASK, Redactor
-from ..door import LEVELS
-from ..drive import end_of
+from ..core.log.changes import first_difference
+from ..core.log.events import Event, RunCompleted, RunFailed, ToolInvoked
+from ..core.text.redact import MASK, Redactor
 from ..errors import BadBytes, Divergence, UnexpectedRun
+from ..gateway.guest_calls import LEVELS
+from ..lib import codec
 from ..ports import Answer, Door, Ending, Guest, Prepared, Sandbox
+from ..runs.driver import end_of
 from .cassette import ANEW, Cassette
 from .fakes import FakeClock, FakeEntropy
 from .runs import AgentRun, plain, run_of, shown
@@ -59,7 +54,7 @@ async def replayed(
 
         UsageError: The module is refused.
     """
-    from ..replay import Options, replay  # noqa: PLC0415 -- 300 ms, with the store
+    from ..runs.replay import Options, replay  # noqa: PLC0415 -- 300 ms, with the store
     from ..store.memory import MemoryStore  # noqa: PLC0415 -- the same
     from ..telemetry import NoTelemetry  # noqa: PLC0415 -- the same
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..core.calls import JSON, reply
-from ..core.events import Event, LogWritten, RunCompleted, RunFailed, ToolInvoked
-from ..core.payloads import outcome_of
+from ..core.log.events import Event, LogWritten, RunCompleted, RunFailed, ToolInvoked
+from ..core.log.payloads import outcome_of
 
 __all__ = ["AgentRun", "plain", "run_of", "shown"]
 

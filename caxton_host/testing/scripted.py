@@ -15,15 +15,15 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self, cast
 
-from .. import codec
 from ..core.calls import JSON, Completed
-from ..core.catalogue import Offer, Offered
-from ..core.contexts import ServerResource
-from ..core.events import Event, ToolDenied, ToolInvoked
-from ..core.grants import Grant, Rule
+from ..core.grants.grants import Grant, Rule
+from ..core.grants.tool_catalog import Offer, Offered
+from ..core.log.events import Event, ToolDenied, ToolInvoked
 from ..core.names import exposed_name, is_server_name, is_tool_name
-from ..core.patterns import Pattern
+from ..core.text.patterns import Pattern
+from ..core.tools.contexts import ServerResource
 from ..errors import RunStopped, ToolError, UnexpectedRun, UsageError
+from ..lib import codec
 from ..ports import RunScope, ToolRequest
 from .answers import DENIED, Answer, Tool, as_json, completed
 from .fakes import offer

@@ -16,17 +16,17 @@ from ..config import Serve
 from ..core.calls import JSON
 from ..errors import ForbiddenError, StoreError
 from ..ports import ToolSource
-from ..service import Service
-from .bearer import documented, metadata
-from .crowd import Crowd
-from .edge import MCP, Edge
-from .identity import Identity
-from .openapi import document
-from .operations import PREFIX, Desk, answer, routes, wrong_method
-from .pages import text_of
-from .problems import Refusal, why
-from .table import OPERATIONS
-from .ui import ui
+from ..service.run_service import Service
+from .api.openapi import document
+from .api.operations import PREFIX, Desk, answer, routes, wrong_method
+from .api.pages import text_of
+from .api.routes import OPERATIONS
+from .edge.bearer import documented, metadata
+from .edge.concurrency import Crowd
+from .edge.identity import Identity
+from .edge.middleware import MCP, Edge
+from .edge.problems import Refusal, why
+from .ui.assets import ui
 
 __all__ = ["application"]
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 
 import sqlalchemy as sa
 
-from caxton_host.clock import SystemClock
-from caxton_host.core.budgets import Concurrency
-from caxton_host.core.events import (
+from caxton_host.core.grants.budgets import Concurrency
+from caxton_host.core.log.events import (
     ApprovalDecided,
     CallResolved,
     Event,
@@ -23,8 +22,9 @@ from caxton_host.core.events import (
     ToolInvoked,
     ToolRetried,
 )
-from caxton_host.core.payloads import outcome_of
-from caxton_host.core.redact import MASK
+from caxton_host.core.log.payloads import outcome_of
+from caxton_host.core.text.redact import MASK
+from caxton_host.lib.clock import SystemClock
 from caxton_host.store.schema import budgets, slots
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.verify import verify

@@ -33,7 +33,7 @@ from .scene import Place
 _HEAVY = (
     "alembic.autogenerate",
     "alembic.command",
-    "caxton_host.mcp.streamable",
+    "caxton_host.mcp.transport.streamable",
     "caxton_host.sandbox.pool",
     "mcp.client.session",
     "mcp_types",

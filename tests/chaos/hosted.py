@@ -12,13 +12,13 @@ import contextlib
 import itertools
 from collections import deque
 
-from caxton_host.approving import Word, say
-from caxton_host.bootstrap import Running, running
-from caxton_host.core.approvals import Verdict
+from caxton_host.app.bootstrap import Running, running
 from caxton_host.core.calls import Completed
-from caxton_host.core.resolution import GiveResult, Resolution, Retry
+from caxton_host.core.grants.approvals import Verdict
+from caxton_host.core.log.in_doubt import GiveResult, Resolution, Retry
 from caxton_host.errors import BusyError, LeaseLost
-from caxton_host.recording import Recording
+from caxton_host.runs.approvals import Word, say
+from caxton_host.runs.recording import Recording
 
 from .scene import GRANTS, RUNS, WHO, Place, happened, module, request
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from caxton_host.config import Config, Paths
-from caxton_host.core.approvals import Approve
-from caxton_host.core.budgets import UNIT, Budget, Calls, Concurrency, Sum
 from caxton_host.core.calls import JSON
-from caxton_host.core.conditions import Conditions
-from caxton_host.core.grants import Grant, Rule
-from caxton_host.core.jsonpaths import JsonPath
-from caxton_host.core.patterns import Pattern
-from caxton_host.core.places import Places
-from caxton_host.core.servers import Restart, ServerConfig, ToolOptions
-from caxton_host.host import RunRequest
+from caxton_host.core.grants.approvals import Approve
+from caxton_host.core.grants.budgets import UNIT, Budget, Calls, Concurrency, Sum
+from caxton_host.core.grants.conditions import Conditions
+from caxton_host.core.grants.grants import Grant, Rule
+from caxton_host.core.host_limits import Places
+from caxton_host.core.text.jsonpath import JsonPath
+from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.tools.servers import Restart, ServerConfig, ToolOptions
+from caxton_host.runs.host import RunRequest
 from tests.e2e.guests import call, guest
 
 SERVER = Path(__file__).with_name("server.py")

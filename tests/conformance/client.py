@@ -26,13 +26,13 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from caxton_host.core.calls import JSON
-from caxton_host.core.catalogue import Offer
-from caxton_host.core.redact import Redactor
-from caxton_host.core.servers import OAuth, ServerConfig
+from caxton_host.core.grants.tool_catalog import Offer
+from caxton_host.core.text.redact import Redactor
+from caxton_host.core.tools.servers import OAuth, ServerConfig
 from caxton_host.errors import ServerUnavailable, ToolError
 from caxton_host.mcp import McpTools
+from caxton_host.mcp.auth.tokens import TokenFile
 from caxton_host.mcp.login import log_in
-from caxton_host.mcp.tokens import TokenFile
 from caxton_host.ports import ToolRequest
 from tests.visitor import Visitor
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from caxton_host.core.events import (
+from caxton_host.core.grants.periods import PERIODS, Period, period_of
+from caxton_host.core.log.events import (
     Event,
     RunCancelled,
     RunFailed,
@@ -12,7 +13,6 @@ from caxton_host.core.events import (
     ToolCompleted,
     ToolFailed,
 )
-from caxton_host.core.periods import PERIODS, Period, period_of
 from caxton_host.ports import Refused, Reservation
 from caxton_host.store.memory import MemoryStore
 from tests.contract.conftest import Place, Store

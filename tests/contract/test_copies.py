@@ -13,19 +13,14 @@ import pytest
 import sqlalchemy as sa
 
 from caxton_host.core.calls import JSON
-from caxton_host.core.events import (
-    Event,
-    LogRestored,
-    RunCompleted,
-    RunSuspended,
-)
+from caxton_host.core.log.events import Event, LogRestored, RunCompleted, RunSuspended
+from caxton_host.core.log.runs import RESTORED
 from caxton_host.core.names import stream_of
-from caxton_host.core.runs import RESTORED
 from caxton_host.errors import ConfigError, LogBrokenError, LogMovedError, StoreError
-from caxton_host.signing import Keyring
+from caxton_host.lib.signing import Keyring
 from caxton_host.store.engine import open_engine
 from caxton_host.store.incarnation import signed_here
-from caxton_host.store.marks import Marks
+from caxton_host.store.signed_marks import Marks
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.verify import verify
 from tests.postgres import Server, name_of

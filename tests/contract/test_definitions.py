@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from caxton_host.codec import canonical, sha256
 from caxton_host.core.calls import JSON
+from caxton_host.lib.codec import canonical, sha256
 from tests.contract.conftest import Store
 
 ANN: dict[str, JSON] = {"kind": "local", "id": "ann", "authenticated": False}

@@ -8,9 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from caxton_host.codec import sha256
 from caxton_host.core.calls import JSON
-from caxton_host.core.events import (
+from caxton_host.core.log.events import (
     RunCancelled,
     RunCompleted,
     RunErased,
@@ -18,6 +17,7 @@ from caxton_host.core.events import (
     RunSuspended,
 )
 from caxton_host.errors import NotFoundError, NotKeptError, UsageError
+from caxton_host.lib.codec import sha256
 from caxton_host.store.memory import MemoryStore
 from tests.contract.conftest import Store
 from tests.unit.store.fakes import line, run_started

@@ -8,9 +8,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from caxton_host.codec import encode, sha256
-from caxton_host.core.chain import GENESIS, envelope, event_hash, payload_digest
-from caxton_host.core.events import (
+from caxton_host.core.log.chain import GENESIS, envelope, event_hash, payload_digest
+from caxton_host.core.log.events import (
     Event,
     RunCancelled,
     RunCompleted,
@@ -18,17 +17,13 @@ from caxton_host.core.events import (
     RunResumed,
     RunSuspended,
 )
-from caxton_host.core.payloads import to_payload
+from caxton_host.core.log.payloads import to_payload
 from caxton_host.errors import NotFoundError, StoreError
+from caxton_host.lib.codec import encode, sha256
 from caxton_host.ports import Refused, Reservation
-from caxton_host.store.entries import salts
+from caxton_host.store.drafts import salts
 from tests.contract.conftest import Place, Store
-from tests.unit.store.fakes import (
-    FakeEntropy,
-    line,
-    run_started,
-    traced,
-)
+from tests.unit.store.fakes import FakeEntropy, line, run_started, traced
 
 RUN = "run/0193"
 

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from caxton_host.core.calls import JSON
-from caxton_host.core.events import (
+from caxton_host.core.log.events import (
     CallResolved,
     RunCancelled,
     RunCompleted,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.core.events import Recorded, RunSuspended
+from caxton_host.core.log.events import Recorded, RunSuspended
 from caxton_host.store.sql import SqlStore
 from tests.unit.store.fakes import FakeClock, FakeEntropy, line, run_started, url
 

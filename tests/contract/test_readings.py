@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 import pytest
 
-from caxton_host.core.events import RunCompleted
+from caxton_host.core.log.events import RunCompleted
 from caxton_host.errors import UsageError
 from caxton_host.ports import Readings
 from tests.contract.conftest import Store

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from caxton_host.core.budgets import Budget, Calls, Concurrency, Pace, Sum
 from caxton_host.core.calls import Completed, Route
-from caxton_host.core.events import Event, RunCancelled, ToolInvoked
-from caxton_host.core.grants import Grant, Rule
-from caxton_host.core.journal import Journal
-from caxton_host.core.patterns import Pattern
-from caxton_host.core.payloads import settled
-from caxton_host.gateway import Gateway
+from caxton_host.core.grants.budgets import Budget, Calls, Concurrency, Pace, Sum
+from caxton_host.core.grants.grants import Grant, Rule
+from caxton_host.core.grants.journal import Journal
+from caxton_host.core.log.events import Event, RunCancelled, ToolInvoked
+from caxton_host.core.log.payloads import settled
+from caxton_host.core.text.patterns import Pattern
+from caxton_host.gateway.gateway import Gateway
 from caxton_host.store import recount
-from caxton_host.store.accounts import Spent
+from caxton_host.store.budget_reads import Spent
 from caxton_host.store.sql import SqlStore
 from caxton_host.testing import FakeTools
 from tests.postgres import Server

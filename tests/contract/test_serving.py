@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from caxton_host.core.calls import JSON
-from caxton_host.core.events import TokenCreated, TokenRevoked
+from caxton_host.core.log.events import TokenCreated, TokenRevoked
 from caxton_host.errors import NotFoundError, StoreError, UsageError
 from caxton_host.ports import TokenRow
 from caxton_host.store.sql import SqlStore

@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import TypeAlias
 
 from caxton_host.building import build_agent
-from caxton_host.core.approvals import Approve
-from caxton_host.core.budgets import Budget, Calls, Concurrency, Pace, Sum
 from caxton_host.core.calls import JSON, Completed
-from caxton_host.core.conditions import Conditions
-from caxton_host.core.events import RunSuspended
-from caxton_host.core.grants import Grant, Rule
-from caxton_host.core.jsonpaths import JsonPath
+from caxton_host.core.grants.approvals import Approve
+from caxton_host.core.grants.budgets import Budget, Calls, Concurrency, Pace, Sum
+from caxton_host.core.grants.conditions import Conditions
+from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.limits import Limits
-from caxton_host.core.patterns import Pattern
-from caxton_host.core.resolution import Abort, Fail, GiveResult, Retry
-from caxton_host.core.runs import RESTORED
-from caxton_host.requests import cancel_idle
+from caxton_host.core.log.events import RunSuspended
+from caxton_host.core.log.in_doubt import Abort, Fail, GiveResult, Retry
+from caxton_host.core.log.runs import RESTORED
+from caxton_host.core.text.jsonpath import JsonPath
+from caxton_host.core.text.patterns import Pattern
+from caxton_host.runs.cancellation import cancel_idle
 from tests.e2e.guests import SPINS, TRAPS, call, guest, log
 from tests.e2e.hostile import ATTACKS
 

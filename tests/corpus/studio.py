@@ -11,24 +11,22 @@ from pathlib import Path
 from typing import Any, Self
 
 from caxton_host import __version__
-from caxton_host.approving import Word, say
-from caxton_host.clock import SystemClock
-from caxton_host.core.approvals import Verdict
 from caxton_host.core.calls import JSON, Completed, Effect
-from caxton_host.core.catalogue import Offered
-from caxton_host.core.events import (
+from caxton_host.core.grants.approvals import Verdict
+from caxton_host.core.grants.grants import Grant, Rule
+from caxton_host.core.grants.tool_catalog import Offered
+from caxton_host.core.limits import Limits
+from caxton_host.core.log.events import (
     ApprovalRequested,
     Recorded,
     RunStarted,
     ToolInvoked,
 )
-from caxton_host.core.grants import Grant, Rule
-from caxton_host.core.limits import Limits
-from caxton_host.core.patterns import Pattern
-from caxton_host.core.resolution import Resolution
-from caxton_host.core.summary import summarise
+from caxton_host.core.log.in_doubt import Resolution
+from caxton_host.core.log.summary import summarise
+from caxton_host.core.text.patterns import Pattern
 from caxton_host.errors import SandboxError, ToolError
-from caxton_host.host import ForkRequest, Host, RunRequest
+from caxton_host.lib.clock import SystemClock
 from caxton_host.ports import (
     Door,
     Ending,
@@ -39,10 +37,12 @@ from caxton_host.ports import (
     Sandbox,
     ToolRequest,
 )
-from caxton_host.recording import Recording
-from caxton_host.replay import replay
+from caxton_host.runs.approvals import Word, say
+from caxton_host.runs.host import ForkRequest, Host, RunRequest
+from caxton_host.runs.recording import Recording
+from caxton_host.runs.replay import replay
 from caxton_host.sandbox import WasmSandbox
-from caxton_host.store.cut import copy_cut
+from caxton_host.store.crash_copy import copy_cut
 from caxton_host.store.sql import SqlStore
 from caxton_host.telemetry import NoTelemetry
 from caxton_host.testing import offer

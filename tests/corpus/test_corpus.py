@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.clock import SystemClock
+from caxton_host.core.analysis.rejudge import ASKS
 from caxton_host.core.calls import Denied
-from caxton_host.core.events import EVENT_TYPES, ToolInvoked
-from caxton_host.core.judging import ASKS
-from caxton_host.core.summary import summarise
-from caxton_host.explaining import document, find
-from caxton_host.recording import Recording, schemas_of
-from caxton_host.replay import replay
+from caxton_host.core.log.events import EVENT_TYPES, ToolInvoked
+from caxton_host.core.log.summary import summarise
+from caxton_host.lib.clock import SystemClock
+from caxton_host.lib.json_schema import input_check
+from caxton_host.runs.explain import document, find
+from caxton_host.runs.recording import Recording, schemas_of
+from caxton_host.runs.replay import replay
 from caxton_host.sandbox import WasmSandbox
-from caxton_host.schemas import input_check
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.verify import verify
 from caxton_host.telemetry import NoTelemetry

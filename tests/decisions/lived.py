@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from caxton_host.core.approvals import NOBODY, Unapproved
 from caxton_host.core.calls import Denied, Route, ToolCall
-from caxton_host.core.events import ApprovalDecided, ToolInvoked
-from caxton_host.core.grants import Grant
-from caxton_host.core.journal import Answered, Journal
-from caxton_host.gateway import Gateway
-from caxton_host.reserving import Out
+from caxton_host.core.grants.approvals import NOBODY, Unapproved
+from caxton_host.core.grants.grants import Grant
+from caxton_host.core.grants.journal import Answered, Journal
+from caxton_host.core.log.events import ApprovalDecided, ToolInvoked
+from caxton_host.gateway.call_budgets import Out
+from caxton_host.gateway.gateway import Gateway
 from caxton_host.store.memory import MemoryLog, MemoryStore
 from caxton_host.testing import FakeClock, FakeEntropy, FakeTools
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from caxton_host.config import load
 from caxton_host.core.calls import Denied, Route
-from caxton_host.core.decisions import Attempt, Tally, decide
-from caxton_host.core.grants import Grant
-from caxton_host.schemas import fits, input_check
+from caxton_host.core.grants.decisions import Attempt, Tally, decide
+from caxton_host.core.grants.grants import Grant
+from caxton_host.lib.json_schema import fits, input_check
 
 from .lived import lived
 

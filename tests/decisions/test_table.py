@@ -9,8 +9,8 @@ from typing import get_args
 import pytest
 
 from caxton_host.config import load
-from caxton_host.core.constraints import CONSTRAINTS
-from caxton_host.core.decisions import Stage
+from caxton_host.core.grants.constraints import CONSTRAINTS
+from caxton_host.core.grants.decisions import Stage
 
 from .table import PAGE, Row, judged, rows
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from caxton_host import codec
 from caxton_host.core.calls import JSON
+from caxton_host.lib import codec
 from tests.integration.sandbox.support import LOOP, wasm
 
 __all__ = ["SPINS", "TRAPS", "call", "guest", "log"]

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from caxton_host.cli import execute
-from caxton_host.cli.screen import Notes
+from caxton_host.cli.output import Notes
 
 CAXTON = str(Path(sys.executable).with_name("caxton"))
 #: Upper bound for what must end; nothing here is a measurement.

@@ -9,7 +9,7 @@ import pytest
 
 from caxton_host.building import tools
 from caxton_host.cli import agent as command
-from caxton_host.core.manifest import section
+from caxton_host.core.tools.manifest import section
 
 from .guests import call, guest
 from .shell import Shell

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.core.checkpoint import parse_notes
-from caxton_host.signing import Keyring
+from caxton_host.core.log.checkpoint import parse_notes
+from caxton_host.lib.signing import Keyring
 
 from .shell import SOON, Shell, toml
 

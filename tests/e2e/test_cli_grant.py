@@ -241,7 +241,7 @@ def test_matrix_of_a_terminal_has_a_column_for_each_agent(
     weather: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("caxton_host.cli.matrix.on_terminal", lambda: True)
-    monkeypatch.setattr("caxton_host.cli.screen.on_terminal", lambda: True)
+    monkeypatch.setattr("caxton_host.cli.output.on_terminal", lambda: True)
 
     out = weather("grant", "matrix").out
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from caxton_host.cli import screen
-from caxton_host.core.checkpoint import Note
+from caxton_host.cli import output
+from caxton_host.core.log.checkpoint import Note
 from caxton_host.errors import StoreError
 from caxton_host.store import backup as backups
 from caxton_host.store.sql import SqlStore
@@ -255,12 +255,12 @@ def test_backup_of_postgresql_names_the_command_that_does_it(shell: Shell) -> No
 def test_progress_is_shown_on_a_terminal_alone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with screen.progress("copying") as tell:
+    with output.progress("copying") as tell:
         tell(1, 2)
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(screen, "PATIENCE", 0.0)
+    monkeypatch.setattr(output, "PATIENCE", 0.0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with screen.progress("copying") as tell:
+    with output.progress("copying") as tell:
         tell(1, 2)
         tell(2, 2)
 
@@ -392,7 +392,7 @@ def test_dump_command_of_a_socket_names_its_folder() -> None:
 def test_password_of_a_store_is_not_in_what_is_to_be_typed(ran: Shell) -> None:
     with closing(sqlite3.connect(ran.database)) as connection:
         assert connection.execute("SELECT count(*) FROM runs").fetchone() == (1,)
-    from caxton_host.cli.frame import Frame  # noqa: PLC0415 -- what it is about
+    from caxton_host.cli.context import Frame  # noqa: PLC0415 -- what it is about
 
     place = "postgresql://me:hunter2hunter2@db/log?sslpassword=swordfish1"
     frame = Frame(db=place)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from caxton_host.mcp.serverlog import LogFile
+from caxton_host.mcp.transport.serverlog import LogFile
 
 from .shell import Shell, toml
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from caxton_host import bootstrap
+from caxton_host.app import bootstrap
 from caxton_host.config import Paths
 from caxton_host.core.calls import JSON
-from caxton_host.core.manifest import section
-from caxton_host.core.places import Places
+from caxton_host.core.host_limits import Places
+from caxton_host.core.tools.manifest import section
 from tests import standin
 
 from .guests import SPINS, TRAPS, call, guest, log

@@ -16,10 +16,10 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from caxton_host.cli import caxton
-from caxton_host.clock import SystemClock
 from caxton_host.core.tokens import Token
+from caxton_host.lib.clock import SystemClock
 from caxton_host.store.sql import SqlStore
-from caxton_host.web.identity import TokenIdentity, Unauthenticated
+from caxton_host.web.edge.identity import TokenIdentity, Unauthenticated
 
 from .shell import Shell
 from .test_docs import ROOT, type_in

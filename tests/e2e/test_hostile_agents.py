@@ -15,17 +15,17 @@ from typing import Self
 
 import pytest
 
-from caxton_host.clock import SystemClock
 from caxton_host.core.calls import JSON, Completed
-from caxton_host.core.catalogue import Offered
-from caxton_host.core.events import Event, RunCompleted, RunFailed, ToolInvoked
-from caxton_host.core.grants import Grant, Rule
+from caxton_host.core.grants.grants import Grant, Rule
+from caxton_host.core.grants.tool_catalog import Offered
 from caxton_host.core.limits import Limits
-from caxton_host.core.patterns import Pattern
+from caxton_host.core.log.events import Event, RunCompleted, RunFailed, ToolInvoked
+from caxton_host.core.text.patterns import Pattern
 from caxton_host.errors import ModuleRefused, ToolError
-from caxton_host.host import Host, RunRequest
+from caxton_host.lib.clock import SystemClock
 from caxton_host.ports import RunScope, ToolRequest
-from caxton_host.replay import replay
+from caxton_host.runs.host import Host, RunRequest
+from caxton_host.runs.replay import replay
 from caxton_host.sandbox import WasmSandbox, link
 from caxton_host.sandbox.compiler import Artifact
 from caxton_host.sandbox.settings import EngineSettings

@@ -15,20 +15,20 @@ from typing import Self, TypeAlias
 
 import pytest
 
-from caxton_host.clock import SystemClock
 from caxton_host.core.calls import JSON, Completed
-from caxton_host.core.catalogue import Offered
-from caxton_host.core.events import (
+from caxton_host.core.grants.tool_catalog import Offered
+from caxton_host.core.log.events import (
     Event,
     RunCompleted,
     RunSuspended,
     ToolCompleted,
     ToolInvoked,
 )
-from caxton_host.core.resolution import GiveResult
+from caxton_host.core.log.in_doubt import GiveResult
 from caxton_host.errors import StoreError
-from caxton_host.host import Host, RunRequest
+from caxton_host.lib.clock import SystemClock
 from caxton_host.ports import RunScope, ToolRequest
+from caxton_host.runs.host import Host, RunRequest
 from caxton_host.sandbox import WasmSandbox
 from caxton_host.store import commit_postgres, commit_sqlite
 from caxton_host.store.sql import SqlStore

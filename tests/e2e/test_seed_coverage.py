@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "reference" / "seed-coverage.md"
+PAGE = ROOT / "tests" / "seed-coverage.md"
 
 #: How many numbers each source has.
 NUMBERS = {"S1": 79, "S2": 87, "S3": 33, "S4": 34, "S5": 47}

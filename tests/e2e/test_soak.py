@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.core.events import (
+from caxton_host.core.log.events import (
     Event,
     RunCompleted,
     ToolCompleted,

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host import codec
 from caxton_host.core.calls import JSON, Completed
-from caxton_host.core.events import Event, LogWritten, RunFailed, RunStarted
 from caxton_host.core.limits import Limits
-from caxton_host.core.resolution import Retry
-from caxton_host.core.summary import summarise
-from caxton_host.host import ForkRequest, Host, RunRequest
+from caxton_host.core.log.events import Event, LogWritten, RunFailed, RunStarted
+from caxton_host.core.log.in_doubt import Retry
+from caxton_host.core.log.summary import summarise
+from caxton_host.lib import codec
 from caxton_host.ports import ToolRequest
-from caxton_host.replay import Replayed, replay
+from caxton_host.runs.host import ForkRequest, Host, RunRequest
+from caxton_host.runs.replay import Replayed, replay
 from caxton_host.sandbox import WasmSandbox
 from caxton_host.sandbox.gate import HOST_FUNCTIONS
 from caxton_host.store.memory import MemoryStore

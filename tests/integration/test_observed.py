@@ -19,28 +19,29 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from caxton_host import anchors, codec
-from caxton_host.bootstrap import running
+from caxton_host.app.bootstrap import running
 from caxton_host.config import Config, Paths
 from caxton_host.config.model import Audit
-from caxton_host.core.approvals import Approve
-from caxton_host.core.attribution import how
 from caxton_host.core.calls import Completed, Retry
-from caxton_host.core.catalogue import Offered
-from caxton_host.core.events import (
+from caxton_host.core.grants.approvals import Approve
+from caxton_host.core.grants.grants import Grant
+from caxton_host.core.grants.tool_catalog import Offered
+from caxton_host.core.log.attribution import how
+from caxton_host.core.log.events import (
     ApprovalRequested,
     LogWritten,
     RunFailed,
     ToolInvoked,
     ToolRetried,
 )
-from caxton_host.core.grants import Grant
-from caxton_host.core.payloads import outcome_of
-from caxton_host.core.redact import Redactor
-from caxton_host.core.servers import ServerConfig
+from caxton_host.core.log.payloads import outcome_of
+from caxton_host.core.text.redact import Redactor
+from caxton_host.core.tools.servers import ServerConfig
 from caxton_host.errors import StoreError, ToolError
-from caxton_host.logs import of_host
+from caxton_host.lib import codec
+from caxton_host.lib.logs import of_host
 from caxton_host.ports import Door, Ending, Guest, Telemetry, ToolRequest
+from caxton_host.store import anchors
 from caxton_host.telemetry import NoTelemetry, Observed, observe
 from caxton_host.testing import FakeTools, Script
 from tests.collector import Collector, attributes, collecting

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from caxton_host import reloading
-from caxton_host.bootstrap import Running, running
+from caxton_host.app import reload
+from caxton_host.app.bootstrap import Running, running
 from caxton_host.config import Config, Paths, load
 from caxton_host.core.calls import JSON
-from caxton_host.core.events import ConfigLoaded, RunStarted, ToolCompleted
-from caxton_host.host import RunRequest
+from caxton_host.core.log.events import ConfigLoaded, RunStarted, ToolCompleted
+from caxton_host.runs.host import RunRequest
 from tests import standin
 from tests.e2e.guests import call, guest
 from tests.e2e.shell import processes
@@ -214,7 +214,7 @@ async def test_a_new_secret_is_one_from_then_on(
 async def test_file_that_is_watched_is_read_when_it_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(reloading, "EVERY", 0.02)
+    monkeypatch.setattr(reload, "EVERY", 0.02)
     async with opened(tmp_path, top="watch = true") as place:
         with caplog.at_level(logging.ERROR):
             place.write(top="watch = true", demo="nonsense = 1")
@@ -237,7 +237,7 @@ async def test_file_that_is_watched_is_read_when_it_is_written(
 async def test_hangup_asks_a_host_without_a_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reloading, "_has_terminal", lambda: False)
+    monkeypatch.setattr(reload, "_has_terminal", lambda: False)
     before = signal.getsignal(signal.SIGHUP)
     async with opened(tmp_path) as place:
         place.write(extra="[context.name]\ndefault = 1")
@@ -250,16 +250,16 @@ async def test_hangup_asks_a_host_without_a_terminal(
 async def test_hangup_is_left_alone_in_a_terminal_and_where_it_is_ignored(
     monkeypatch: pytest.MonkeyPatch, *, ignored: bool
 ) -> None:
-    monkeypatch.setattr(reloading, "_has_terminal", lambda: not ignored)
+    monkeypatch.setattr(reload, "_has_terminal", lambda: not ignored)
     before = signal.getsignal(signal.SIGHUP)
     try:
         signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
         kept = signal.getsignal(signal.SIGHUP)
-        with reloading._hangup(asyncio.Event()):
+        with reload._hangup(asyncio.Event()):
             assert signal.getsignal(signal.SIGHUP) == kept
     finally:
         signal.signal(signal.SIGHUP, before)
 
 
 def test_terminal_of_a_process_is_found_if_it_has_one() -> None:
-    assert reloading._has_terminal() in {True, False}
+    assert reload._has_terminal() in {True, False}

@@ -12,12 +12,12 @@ from dataclasses import replace
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from caxton_host import codec
-from caxton_host.core.approvals import Approve
 from caxton_host.core.calls import Completed
-from caxton_host.core.events import RunStarted, ToolInvoked
-from caxton_host.core.grants import Grant
+from caxton_host.core.grants.approvals import Approve
+from caxton_host.core.grants.grants import Grant
+from caxton_host.core.log.events import RunStarted, ToolInvoked
 from caxton_host.errors import ToolError
+from caxton_host.lib import codec
 from caxton_host.ports import Door, Ending, Guest, ToolRequest
 from caxton_host.telemetry import NoTelemetry
 from caxton_host.telemetry.export import connect

@@ -14,18 +14,18 @@ import pytest
 from mcp import Client
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from caxton_host import codec
-from caxton_host.core.approvals import Approve
 from caxton_host.core.calls import JSON, Completed, Effect
 from caxton_host.core.calls import Retry as Retries
-from caxton_host.core.catalogue import Offered
-from caxton_host.core.events import Recorded
-from caxton_host.core.grants import Grant
-from caxton_host.core.resolution import Fail, GiveResult, Resolution, Retry
+from caxton_host.core.grants.approvals import Approve
+from caxton_host.core.grants.grants import Grant
+from caxton_host.core.grants.tool_catalog import Offered
+from caxton_host.core.log.events import Recorded
+from caxton_host.core.log.in_doubt import Fail, GiveResult, Resolution, Retry
 from caxton_host.errors import CaxtonError, StoreError, ToolError
-from caxton_host.host import ForkRequest
+from caxton_host.lib import codec
 from caxton_host.ports import Door, Ending, Guest, ToolRequest
-from caxton_host.recording import Recording
+from caxton_host.runs.host import ForkRequest
+from caxton_host.runs.recording import Recording
 from caxton_host.telemetry.export import connect
 from caxton_host.telemetry.sending import send_again
 from caxton_host.telemetry.spans import OtelTelemetry

@@ -9,15 +9,15 @@ from typing import TypeAlias
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caxton_host import codec
 from caxton_host.core.calls import JSON, Completed, Route
-from caxton_host.core.events import Event, Recorded, ToolDenied, ToolInvoked
-from caxton_host.core.grants import Grant
-from caxton_host.core.journal import Journal
+from caxton_host.core.grants.grants import Grant
+from caxton_host.core.grants.journal import Journal
 from caxton_host.core.limits import Limits
-from caxton_host.core.payloads import outcome_of
-from caxton_host.door import RunDoor
-from caxton_host.gateway import Gateway
+from caxton_host.core.log.events import Event, Recorded, ToolDenied, ToolInvoked
+from caxton_host.core.log.payloads import outcome_of
+from caxton_host.gateway.gateway import Gateway
+from caxton_host.gateway.guest_calls import RunDoor
+from caxton_host.lib import codec
 from caxton_host.ports import Answer, Door, Ending, Guest, ToolRequest
 from caxton_host.store.memory import MemoryLog, MemoryStore
 from caxton_host.telemetry import NoTelemetry

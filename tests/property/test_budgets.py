@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caxton_host.core.calls import Completed
-from caxton_host.core.events import RunCancelled, ToolInvoked
-from caxton_host.core.payloads import settled
+from caxton_host.core.log.events import RunCancelled, ToolInvoked
+from caxton_host.core.log.payloads import settled
 from caxton_host.ports import Refused, Reservation
 from caxton_host.store.log import SqlLog
 from caxton_host.store.sql import SqlStore
@@ -305,7 +305,7 @@ LIMIT = 150
 
 SPENDER = """
 import asyncio, os, sys
-from caxton_host.clock import SystemClock
+from caxton_host.lib.clock import SystemClock
 from caxton_host.ports import Reservation
 from caxton_host.store.sql import SqlStore
 from tests.property.test_budgets import Item, invoked

@@ -17,20 +17,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caxton_host.core.calls import JSON, Denied, Route
-from caxton_host.core.conditions import Conditions
-from caxton_host.core.constraints import CONSTRAINTS
-from caxton_host.core.decisions import (
+from caxton_host.core.grants.conditions import Conditions
+from caxton_host.core.grants.constraints import CONSTRAINTS
+from caxton_host.core.grants.decisions import (
     Allowed,
     Attempt,
     Tally,
     considered,
     decide,
 )
-from caxton_host.core.globs import Glob
-from caxton_host.core.grants import Grant, Rule
-from caxton_host.core.patterns import Pattern
+from caxton_host.core.grants.grants import Grant, Rule
+from caxton_host.core.text.globs import Glob
+from caxton_host.core.text.patterns import Pattern
 from caxton_host.errors import ConditionError
-from caxton_host.schemas import fits
+from caxton_host.lib.json_schema import fits
 from tests.scene import JSON_VALUES
 
 ECHO = Route(server="demo", tool="echo")

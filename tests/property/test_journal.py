@@ -7,13 +7,13 @@ from typing import TypeAlias
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caxton_host import codec
 from caxton_host.core.calls import JSON
-from caxton_host.core.events import Recorded, ToolDenied, ToolInvoked
-from caxton_host.core.journal import Journal
-from caxton_host.core.payloads import from_payload, to_payload
-from caxton_host.door import RunDoor
-from caxton_host.gateway import Gateway
+from caxton_host.core.grants.journal import Journal
+from caxton_host.core.log.events import Recorded, ToolDenied, ToolInvoked
+from caxton_host.core.log.payloads import from_payload, to_payload
+from caxton_host.gateway.gateway import Gateway
+from caxton_host.gateway.guest_calls import RunDoor
+from caxton_host.lib import codec
 from caxton_host.ports import Door, Ending, Guest
 from caxton_host.store.memory import MemoryStore
 from caxton_host.telemetry import NoTelemetry

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caxton_host.admission import Line
 from caxton_host.errors import OverloadedError
+from caxton_host.runs.admission import Line
 
 
 class Visit(NamedTuple):

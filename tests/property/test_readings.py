@@ -11,9 +11,9 @@ import httpx
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from caxton_host.core.globs import Glob
-from caxton_host.core.paths import Roots
-from caxton_host.core.urls import Addresses
+from caxton_host.core.text.globs import Glob
+from caxton_host.core.text.paths import Roots
+from caxton_host.core.text.urls import Addresses
 from caxton_host.errors import UsageError
 
 ROOTS = Roots(("/srv/data",))

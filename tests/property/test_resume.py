@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caxton_host import codec
 from caxton_host.core.calls import JSON
-from caxton_host.core.events import (
+from caxton_host.core.log.events import (
     CallResolved,
     Recorded,
     RunCancelled,
@@ -20,10 +19,11 @@ from caxton_host.core.events import (
     ToolInvoked,
     ToolRetried,
 )
+from caxton_host.core.log.in_doubt import Abort, Fail, GiveResult, Resolution, Retry
+from caxton_host.core.log.payloads import outcome_of
 from caxton_host.core.names import idempotency_key
-from caxton_host.core.payloads import outcome_of
-from caxton_host.core.resolution import Abort, Fail, GiveResult, Resolution, Retry
 from caxton_host.errors import Suspend, UsageError
+from caxton_host.lib import codec
 from caxton_host.ports import Door, Ending, Guest, ToolRequest
 from caxton_host.testing import Script
 from tests.crash import Doubt, Ledger, answer, doubts, leave

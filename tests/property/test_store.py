@@ -11,9 +11,9 @@ import anyio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caxton_host.codec import sha256
-from caxton_host.core.events import Event, RunCompleted, RunResumed, RunSuspended
+from caxton_host.core.log.events import Event, RunCompleted, RunResumed, RunSuspended
 from caxton_host.errors import BusyError, NotFoundError, StoreError
+from caxton_host.lib.codec import sha256
 from caxton_host.ports import Reservation
 from caxton_host.store.log import SqlLog
 from caxton_host.store.memory import MemoryLog, MemoryStore

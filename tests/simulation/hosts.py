@@ -9,12 +9,12 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from caxton_host import codec
-from caxton_host.approving import Word, say
-from caxton_host.core.approvals import Approve, Verdict
 from caxton_host.core.calls import JSON
-from caxton_host.core.conditions import Conditions
-from caxton_host.core.events import (
+from caxton_host.core.grants.approvals import Approve, Verdict
+from caxton_host.core.grants.conditions import Conditions
+from caxton_host.core.grants.grants import Grant
+from caxton_host.core.limits import Limits
+from caxton_host.core.log.events import (
     ApprovalDecided,
     CallResolved,
     Recorded,
@@ -24,16 +24,16 @@ from caxton_host.core.events import (
     ToolInvoked,
     ToolRetried,
 )
-from caxton_host.core.grants import Grant
-from caxton_host.core.limits import Limits
+from caxton_host.core.log.in_doubt import Abort, Fail, GiveResult, Resolution, Retry
+from caxton_host.core.log.payloads import outcome_of
 from caxton_host.core.names import idempotency_key
-from caxton_host.core.payloads import outcome_of
-from caxton_host.core.resolution import Abort, Fail, GiveResult, Resolution, Retry
 from caxton_host.errors import BusyError, StoreError, Suspend, UsageError
-from caxton_host.host import Host, RunRequest
+from caxton_host.lib import codec
 from caxton_host.ports import ToolRequest
-from caxton_host.recording import Recording
-from caxton_host.replay import replay
+from caxton_host.runs.approvals import Word, say
+from caxton_host.runs.host import Host, RunRequest
+from caxton_host.runs.recording import Recording
+from caxton_host.runs.replay import replay
 from caxton_host.telemetry import NoTelemetry
 from tests.crash import answer
 from tests.scene import rule

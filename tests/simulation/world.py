@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self, TypeVar, cast
 
-from caxton_host import codec
 from caxton_host.core.calls import JSON, Completed
-from caxton_host.core.catalogue import Offered
-from caxton_host.core.events import Event, Recorded, ToolInvoked, ToolRetried
+from caxton_host.core.grants.tool_catalog import Offered
 from caxton_host.core.limits import Limits
+from caxton_host.core.log.events import Event, Recorded, ToolInvoked, ToolRetried
 from caxton_host.errors import BusyError, SandboxError, StoreError, ToolError
+from caxton_host.lib import codec
 from caxton_host.ports import (
     Answer,
     Door,
@@ -30,7 +30,7 @@ from caxton_host.ports import (
     Trace,
 )
 from caxton_host.store.commit import Committer, Group, Line, LockedError, Outcome
-from caxton_host.store.entries import CONFLICT
+from caxton_host.store.drafts import CONFLICT
 from caxton_host.store.leases import FileLeases
 from caxton_host.store.log import SqlLog
 from caxton_host.store.memory import MemoryStore

@@ -18,10 +18,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from caxton_host.bootstrap import Running, running
+from caxton_host.app.bootstrap import Running, running
 from caxton_host.config import Config, Paths, load
 from caxton_host.core.calls import JSON
-from caxton_host.host import RunRequest
+from caxton_host.runs.host import RunRequest
 from caxton_host.store.verify import verify
 
 from .load import CALLS, WARM, WARM_CALLS, agents, config, web_servers

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from caxton_host.core.events import (
+from caxton_host.core.log.events import (
     Event,
     RunCompleted,
     ToolCompleted,
@@ -19,7 +19,7 @@ from caxton_host.core.events import (
     ToolFailed,
     ToolInvoked,
 )
-from caxton_host.core.payloads import outcome_of
+from caxton_host.core.log.payloads import outcome_of
 
 from .load import SOUND
 

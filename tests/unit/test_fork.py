@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from caxton_host import codec
 from caxton_host.core.calls import JSON, Completed
-from caxton_host.core.events import (
+from caxton_host.core.grants.forks import MAX_LINEAGE
+from caxton_host.core.grants.grants import Grant
+from caxton_host.core.limits import Limits
+from caxton_host.core.log.events import (
     Event,
     RunFailed,
     RunStarted,
@@ -17,20 +19,13 @@ from caxton_host.core.events import (
     ToolDenied,
     ToolInvoked,
 )
-from caxton_host.core.forks import MAX_LINEAGE
-from caxton_host.core.grants import Grant
-from caxton_host.core.limits import Limits
-from caxton_host.core.summary import summarise
-from caxton_host.errors import (
-    LogBrokenError,
-    NotFoundError,
-    NotKeptError,
-    UsageError,
-)
-from caxton_host.host import ForkRequest
+from caxton_host.core.log.summary import summarise
+from caxton_host.errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
+from caxton_host.lib import codec
 from caxton_host.ports import Answer, Door, Ending, Guest
-from caxton_host.recording import Recording
-from caxton_host.replay import Options, Replayed, replay
+from caxton_host.runs.host import ForkRequest
+from caxton_host.runs.recording import Recording
+from caxton_host.runs.replay import Options, Replayed, replay
 from caxton_host.telemetry import NoTelemetry
 from caxton_host.testing import FakeSandbox, FakeTools, Script
 from tests.scene import ANSWERS, DEMO, Scene, Watched, ended, pack, rule, types

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from caxton_host import codec
 from caxton_host.core.calls import JSON
-from caxton_host.core.conditions import Conditions
-from caxton_host.core.events import Event, ToolDenied, ToolInvoked
-from caxton_host.core.grants import Grant, Rule
-from caxton_host.core.patterns import Pattern
-from caxton_host.host import ForkRequest
+from caxton_host.core.grants.conditions import Conditions
+from caxton_host.core.grants.grants import Grant, Rule
+from caxton_host.core.log.events import Event, ToolDenied, ToolInvoked
+from caxton_host.core.text.patterns import Pattern
+from caxton_host.lib import codec
 from caxton_host.ports import Door, Ending, Guest
+from caxton_host.runs.host import ForkRequest
 from caxton_host.testing import FakeTools
 from tests.scene import ANSWERS, DEMO, Scene, ended, types
 

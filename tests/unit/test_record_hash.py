@@ -8,16 +8,21 @@ from dataclasses import replace
 
 import pytest
 
-from caxton_host import codec
 from caxton_host.core.calls import JSON, Completed, cut
-from caxton_host.core.catalogue import Offered, pinned, routes_from_payload
-from caxton_host.core.events import RunStarted, ToolCompleted, ToolFailed, ToolInvoked
-from caxton_host.core.payloads import to_payload
-from caxton_host.core.resolution import Retry
-from caxton_host.core.servers import ToolOptions
+from caxton_host.core.grants.tool_catalog import Offered, pinned, routes_from_payload
+from caxton_host.core.log.events import (
+    RunStarted,
+    ToolCompleted,
+    ToolFailed,
+    ToolInvoked,
+)
+from caxton_host.core.log.in_doubt import Retry
+from caxton_host.core.log.payloads import to_payload
+from caxton_host.core.tools.servers import ToolOptions
 from caxton_host.errors import NotKeptError, SandboxError, ToolError
-from caxton_host.host import ForkRequest
+from caxton_host.lib import codec
 from caxton_host.ports import Door, Ending, Guest
+from caxton_host.runs.host import ForkRequest
 from caxton_host.testing import FakeTools, offer
 from tests.scene import ANSWERS, DEMO, Scene, Watched, calling, ended, pack, types
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from caxton_host import codec
 from caxton_host.core.calls import JSON, Completed
-from caxton_host.core.payloads import to_payload
-from caxton_host.core.redact import MASK, Redactor
+from caxton_host.core.log.payloads import to_payload
+from caxton_host.core.text.redact import MASK, Redactor
 from caxton_host.errors import ToolError
+from caxton_host.lib import codec
 from caxton_host.ports import Door, Ending, Guest
 from caxton_host.testing import FakeTools
 from tests.canaries import forms, found_in

@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from caxton_host.core.calls import JSON, Completed, Effect
-from caxton_host.core.events import (
+from caxton_host.core.grants.grants import Grant
+from caxton_host.core.log.events import (
     CallResolved,
     Event,
     LogWritten,
@@ -24,9 +25,8 @@ from caxton_host.core.events import (
     ToolInvoked,
     ToolRetried,
 )
-from caxton_host.core.grants import Grant
-from caxton_host.core.resolution import Abort, Fail, GiveResult, Resolution, Retry
-from caxton_host.core.runs import RESTORED
+from caxton_host.core.log.in_doubt import Abort, Fail, GiveResult, Resolution, Retry
+from caxton_host.core.log.runs import RESTORED
 from caxton_host.errors import NotFoundError, RestoredError, Suspend, UsageError
 from caxton_host.ports import Door, Ending, Guest
 from caxton_host.testing import FakeTools, Script

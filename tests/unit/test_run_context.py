@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from caxton_host import codec
 from caxton_host.core.calls import JSON
-from caxton_host.core.contexts import ServerResource
-from caxton_host.core.events import RunStarted
-from caxton_host.core.redact import MASK, Redactor
+from caxton_host.core.log.events import RunStarted
+from caxton_host.core.text.redact import MASK, Redactor
+from caxton_host.core.tools.contexts import ServerResource
+from caxton_host.lib import codec
 from caxton_host.ports import RunScope
-from caxton_host.starts import ForkRequest
+from caxton_host.runs.run_request import ForkRequest
 from caxton_host.testing import FakeTools
 from tests.scene import ANSWERS, DEMO, Scene, calling
 

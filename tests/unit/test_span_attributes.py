@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from caxton_host.core.approvals import Unapproved
 from caxton_host.core.calls import JSON, Failed, Route
-from caxton_host.core.events import ToolCompleted, ToolInvoked
+from caxton_host.core.grants.approvals import Unapproved
+from caxton_host.core.log.events import ToolCompleted, ToolInvoked
 from caxton_host.errors import (
     Divergence,
     LeaseLost,

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from caxton_host import codec
-from caxton_host.core.budgets import Budget, Calls, Concurrency, Pace, Sum
 from caxton_host.core.calls import JSON, Completed, Denied, Effect, Route, ToolCall
-from caxton_host.core.events import Event, ToolDenied, ToolFailed, ToolInvoked
-from caxton_host.core.grants import Grant, Rule
-from caxton_host.core.journal import Journal
+from caxton_host.core.grants.budgets import Budget, Calls, Concurrency, Pace, Sum
+from caxton_host.core.grants.grants import Grant, Rule
+from caxton_host.core.grants.journal import Journal
 from caxton_host.core.limits import Limits
-from caxton_host.core.patterns import Pattern
-from caxton_host.core.payloads import to_payload
-from caxton_host.door import RunDoor
+from caxton_host.core.log.events import Event, ToolDenied, ToolFailed, ToolInvoked
+from caxton_host.core.log.payloads import to_payload
+from caxton_host.core.text.patterns import Pattern
 from caxton_host.errors import StoreError, ToolError
-from caxton_host.gateway import Gateway
-from caxton_host.host import ForkRequest
+from caxton_host.gateway.gateway import Gateway
+from caxton_host.gateway.guest_calls import RunDoor
+from caxton_host.lib import codec
 from caxton_host.ports import Refused, Reservation, ToolRequest
+from caxton_host.runs.host import ForkRequest
 from caxton_host.store.ledger import Use
 from caxton_host.store.memory import MemoryLog, MemoryStore
 from caxton_host.telemetry import NoTelemetry

@@ -6,8 +6,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from caxton_host.core.events import RunCompleted
-from caxton_host.summaries import BROKEN, summary_of
+from caxton_host.core.log.events import RunCompleted
+from caxton_host.runs.run_summaries import BROKEN, summary_of
 
 from .store.fakes import open_store, run_started
 

@@ -6,22 +6,17 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from caxton_host import codec
 from caxton_host.core.calls import JSON, Completed
-from caxton_host.core.events import (
-    Event,
-    ToolCompleted,
-    ToolFailed,
-    ToolProgress,
-)
-from caxton_host.core.grants import Grant
-from caxton_host.core.jsonpaths import JsonPath
-from caxton_host.core.payloads import to_payload
-from caxton_host.core.redact import MASK
-from caxton_host.core.resolution import GiveResult
+from caxton_host.core.grants.grants import Grant
+from caxton_host.core.log.events import Event, ToolCompleted, ToolFailed, ToolProgress
+from caxton_host.core.log.in_doubt import GiveResult
+from caxton_host.core.log.payloads import to_payload
+from caxton_host.core.text.jsonpath import JsonPath
+from caxton_host.core.text.redact import MASK
 from caxton_host.errors import FailureKind, ToolError
-from caxton_host.host import ForkRequest
+from caxton_host.lib import codec
 from caxton_host.ports import Door, Ending, Guest, Progress, ToolRequest
+from caxton_host.runs.host import ForkRequest
 from caxton_host.testing import FakeTools, Script
 from tests.scene import ANSWERS, DEMO, Scene, Watched, calling, ended, rule
 

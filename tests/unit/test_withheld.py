@@ -6,14 +6,14 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
-from caxton_host import codec
 from caxton_host.core.calls import JSON, Completed, cut
-from caxton_host.core.catalogue import Offered
-from caxton_host.core.events import Event, ToolCompleted
-from caxton_host.core.payloads import to_payload
-from caxton_host.core.resolution import GiveResult
+from caxton_host.core.grants.tool_catalog import Offered
+from caxton_host.core.log.events import Event, ToolCompleted
+from caxton_host.core.log.in_doubt import GiveResult
+from caxton_host.core.log.payloads import to_payload
+from caxton_host.lib import codec
 from caxton_host.ports import Door, Ending, Guest
-from caxton_host.starts import ForkRequest
+from caxton_host.runs.run_request import ForkRequest
 from caxton_host.testing import FakeTools
 from tests.scene import DEMO, Scene, Watched, calling, ended
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import wasmtime as wt
 
-from caxton_host import codec
+from caxton_host.lib import codec
 
 Tool: TypeAlias = Callable[[str, Any], tuple[int, bytes]]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host import codec
 from caxton_host.building import build_agent, find_shared, new_agent
 from caxton_host.core.calls import JSON
+from caxton_host.lib import codec
 
 from .engine import Machine, ok, problem
 

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from caxton_host.core.calls import JSON, Completed
-from caxton_host.core.catalogue import Offered
-from caxton_host.core.events import (
+from caxton_host.core.grants.grants import Grant
+from caxton_host.core.grants.tool_catalog import Offered
+from caxton_host.core.limits import Limits
+from caxton_host.core.log.events import (
     Recorded,
     RunCompleted,
     RunFailed,
@@ -21,14 +23,12 @@ from caxton_host.core.events import (
     ToolInvoked,
     ToolRetried,
 )
-from caxton_host.core.grants import Grant
-from caxton_host.core.limits import Limits
-from caxton_host.core.payloads import outcome_of
-from caxton_host.core.resolution import Retry
+from caxton_host.core.log.in_doubt import Retry
+from caxton_host.core.log.payloads import outcome_of
 from caxton_host.errors import ToolError
-from caxton_host.host import Host, RunRequest
 from caxton_host.ports import ToolRequest
-from caxton_host.replay import Replayed, replay
+from caxton_host.runs.host import Host, RunRequest
+from caxton_host.runs.replay import Replayed, replay
 from caxton_host.sandbox import WasmSandbox
 from caxton_host.store.memory import MemoryStore
 from caxton_host.telemetry import NoTelemetry

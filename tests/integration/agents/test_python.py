@@ -12,11 +12,11 @@ from typing import cast
 
 import pytest
 
-from caxton_host import codec
 from caxton_host.building import build_agent
 from caxton_host.core.calls import JSON, Completed, Outcome, reply
 from caxton_host.core.limits import Limits
 from caxton_host.errors import UsageError
+from caxton_host.lib import codec
 from caxton_host.ports import Answer, Ending, Guest
 from caxton_host.sandbox import WasmSandbox
 from tests.shared import once

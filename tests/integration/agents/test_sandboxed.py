@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from caxton_host import codec
 from caxton_host.building import find_shared
 from caxton_host.core.calls import Completed, Denied, Outcome, reply
 from caxton_host.core.limits import Limits
+from caxton_host.lib import codec
 from caxton_host.ports import Answer, Ending, Guest
 from caxton_host.sandbox import WasmSandbox
 

@@ -7,8 +7,8 @@ import wasmtime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caxton_host import codec
 from caxton_host.core.calls import JSON
+from caxton_host.lib import codec
 
 from .engine import Machine, no_tool, ok, problem
 

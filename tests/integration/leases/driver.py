@@ -17,16 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from caxton_host.clock import SystemClock
 from caxton_host.core.calls import Completed
-from caxton_host.core.catalogue import Offered
-from caxton_host.core.events import RunResumed
-from caxton_host.core.grants import Grant, Rule
-from caxton_host.core.patterns import Pattern
+from caxton_host.core.grants.grants import Grant, Rule
+from caxton_host.core.grants.tool_catalog import Offered
+from caxton_host.core.log.events import RunResumed
+from caxton_host.core.text.patterns import Pattern
 from caxton_host.errors import BusyError, LeaseLost
-from caxton_host.host import Host, RunRequest
+from caxton_host.lib.clock import SystemClock
 from caxton_host.ports import RunScope, ToolRequest
-from caxton_host.requests import watching
+from caxton_host.runs.cancellation import watching
+from caxton_host.runs.host import Host, RunRequest
 from caxton_host.sandbox import WasmSandbox
 from caxton_host.store.sql import SqlStore
 from caxton_host.telemetry import NoTelemetry

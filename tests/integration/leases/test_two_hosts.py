@@ -16,9 +16,9 @@ import anyio
 import pytest
 
 from caxton_host.core.calls import JSON
-from caxton_host.core.events import RunResumed, ToolInvoked
+from caxton_host.core.log.events import RunResumed, ToolInvoked
 from caxton_host.errors import BusyError
-from caxton_host.requests import cancel_idle
+from caxton_host.runs.cancellation import cancel_idle
 from caxton_host.store import migrate
 from caxton_host.store.sql import SqlStore
 from tests.unit.store.fakes import run_started, url

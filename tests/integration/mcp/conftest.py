@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 import pytest
 
 from caxton_host.core.calls import JSON
-from caxton_host.core.events import Event
-from caxton_host.core.redact import Redactor
-from caxton_host.core.servers import ServerConfig
+from caxton_host.core.log.events import Event
+from caxton_host.core.text.redact import Redactor
+from caxton_host.core.tools.servers import ServerConfig
 from caxton_host.mcp import McpTools
 from caxton_host.ports import ToolRequest
 

@@ -9,23 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host import codec
 from caxton_host.core.calls import JSON, Completed, Effect, Failed, ToolCall, cut
-from caxton_host.core.catalogue import catalogue_for
-from caxton_host.core.events import (
+from caxton_host.core.grants.grants import Grant
+from caxton_host.core.grants.journal import Journal
+from caxton_host.core.grants.tool_catalog import catalogue_for
+from caxton_host.core.log.events import (
     Event,
     ToolCompleted,
     ToolFailed,
     ToolProgress,
     ToolRetried,
 )
-from caxton_host.core.grants import Grant
-from caxton_host.core.journal import Journal
-from caxton_host.core.payloads import outcome_of
-from caxton_host.core.redact import Redactor
-from caxton_host.core.servers import Restart, ServerConfig, ToolOptions
+from caxton_host.core.log.payloads import outcome_of
+from caxton_host.core.text.redact import Redactor
+from caxton_host.core.tools.servers import Restart, ServerConfig, ToolOptions
 from caxton_host.errors import NotFoundError, ToolError
-from caxton_host.gateway import Gateway
+from caxton_host.gateway.gateway import Gateway
+from caxton_host.lib import codec
 from caxton_host.mcp import McpTools
 from caxton_host.store.memory import MemoryLog, MemoryStore
 from caxton_host.testing import FakeClock, FakeEntropy
@@ -267,7 +267,7 @@ async def test_a_promise_without_a_bound_is_not_interpreted(
 async def test_an_answer_too_large_for_its_promise_is_taken_unchecked(
     faulty: Faulty, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # law 9
-    monkeypatch.setattr("caxton_host.core.schemas._STEPS", 20)
+    monkeypatch.setattr("caxton_host.core.tools.schemas._STEPS", 20)
     async with faulty("promises") as tools:
         result: JSON = {"structuredContent": {"sky": [*range(50)]}}
         await tools.call_tool(request("act", {"result": result}))

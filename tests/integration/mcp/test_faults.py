@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from caxton_host.core.calls import FailureKind, Sent
-from caxton_host.core.events import Event
-from caxton_host.core.servers import Restart, ToolOptions
+from caxton_host.core.log.events import Event
+from caxton_host.core.tools.servers import Restart, ToolOptions
 from caxton_host.errors import ToolError
 from caxton_host.mcp import McpTools
 
@@ -311,7 +311,7 @@ async def test_secrets_are_taken_out_of_answers(faulty: Faulty) -> None:
 async def test_nothing_is_left_running(
     faulty: Faulty, state: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("caxton_host.mcp.stdio.GRACE", 0.2)
+    monkeypatch.setattr("caxton_host.mcp.transport.stdio.GRACE", 0.2)
     async with faulty(mode) as tools:
         await tools.call_tool(request("echo"))
         # One that has just begun shows its command line a moment later.

@@ -12,9 +12,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from caxton_host.core.calls import FailureKind, Sent
-from caxton_host.core.events import Event, ToolsChanged
-from caxton_host.core.redact import Redactor
-from caxton_host.core.servers import BreakerOptions, Restart, ServerConfig, ToolOptions
+from caxton_host.core.log.events import Event, ToolsChanged
+from caxton_host.core.text.redact import Redactor
+from caxton_host.core.tools.servers import (
+    BreakerOptions,
+    Restart,
+    ServerConfig,
+    ToolOptions,
+)
 from caxton_host.errors import ToolError
 from caxton_host.mcp import McpTools
 

@@ -26,13 +26,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from caxton_host import __version__
-from caxton_host.core.redact import Redactor
-from caxton_host.core.servers import ServerConfig
+from caxton_host.core.text.redact import Redactor
+from caxton_host.core.tools.servers import ServerConfig
 from caxton_host.demo_server import demo_server
 from caxton_host.errors import ServerUnavailable, ToolError
 from caxton_host.mcp import McpTools
-from caxton_host.mcp.posts import Posts
-from caxton_host.mcp.streamable import HttpPeer
+from caxton_host.mcp.transport.http_transport import Posts
+from caxton_host.mcp.transport.streamable import HttpPeer
 
 from .conftest import SECRET, request, until
 from .faulty_http import FaultyHttp

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.core.events import (
+from caxton_host.core.log.events import (
     BreakerClosed,
     BreakerOpened,
     Event,
@@ -20,8 +20,8 @@ from caxton_host.core.events import (
     ServerLost,
     ServerRestarted,
 )
-from caxton_host.core.redact import Redactor
-from caxton_host.core.servers import (
+from caxton_host.core.text.redact import Redactor
+from caxton_host.core.tools.servers import (
     BreakerOptions,
     Rate,
     Restart,

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 import uvicorn
 
-from caxton_host.core.redact import Redactor
-from caxton_host.core.servers import ServerConfig
-from caxton_host.mcp import McpTools, listening
+from caxton_host.core.text.redact import Redactor
+from caxton_host.core.tools.servers import ServerConfig
+from caxton_host.mcp import McpTools
 from caxton_host.mcp.connection import Connection
+from caxton_host.mcp.transport import subscription
 
 from .changing_server import server as changing
 from .conftest import SECRET, request, until
@@ -39,7 +40,7 @@ def connection_of(tools: McpTools) -> Connection:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listening, "_SOONEST", 0.01)
+    monkeypatch.setattr(subscription, "_SOONEST", 0.01)
 
 
 @asynccontextmanager

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.core.redact import Redactor
-from caxton_host.core.servers import Restart, ServerConfig
+from caxton_host.app.tool_setup import LateEras
+from caxton_host.core.text.redact import Redactor
+from caxton_host.core.tools.servers import Restart, ServerConfig
 from caxton_host.errors import StoreError
 from caxton_host.mcp import McpTools
 from caxton_host.ports import Era, Eras
 from caxton_host.store.memory import MemoryStore
-from caxton_host.tooling import LateEras
 from tests.unit.store.fakes import FakeClock, FakeEntropy
 
 from .conftest import FAULTY, SECRET, noted, request, until

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from caxton_host.core.events import Event
-from caxton_host.core.redact import Redactor
-from caxton_host.core.servers import OAuth, ServerConfig
+from caxton_host.core.log.events import Event
+from caxton_host.core.text.redact import Redactor
+from caxton_host.core.tools.servers import OAuth, ServerConfig
 from caxton_host.demo_server import sse_app
 from caxton_host.errors import ToolError
 from caxton_host.mcp import McpTools

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from caxton_host.codec import sha256
-from caxton_host.core.redact import Redactor
-from caxton_host.core.servers import Resources, ServerConfig
+from caxton_host.core.text.redact import Redactor
+from caxton_host.core.tools.servers import Resources, ServerConfig
 from caxton_host.errors import ServerUnavailable
+from caxton_host.lib.codec import sha256
 from caxton_host.mcp import McpTools
 from caxton_host.ports import RunScope
 

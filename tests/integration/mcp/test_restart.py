@@ -7,9 +7,14 @@ import signal
 import sys
 from pathlib import Path
 
-from caxton_host.core.events import Event, ServerDisabled, ServerLost, ServerRestarted
-from caxton_host.core.redact import Redactor
-from caxton_host.core.servers import Restart, ServerConfig
+from caxton_host.core.log.events import (
+    Event,
+    ServerDisabled,
+    ServerLost,
+    ServerRestarted,
+)
+from caxton_host.core.text.redact import Redactor
+from caxton_host.core.tools.servers import Restart, ServerConfig
 from caxton_host.mcp import McpTools, Pool
 
 from .conftest import FAULTY, processes, request, until

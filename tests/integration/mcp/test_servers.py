@@ -14,26 +14,22 @@ from pathlib import Path
 
 import pytest
 
+from caxton_host.app.tool_setup import open_tools
 from caxton_host.config import Config
 from caxton_host.core.calls import JSON
-from caxton_host.core.events import (
+from caxton_host.core.log.events import (
     Event,
     ServerConnected,
     ServerDisabled,
     ToolsChanged,
 )
-from caxton_host.core.redact import Redactor
-from caxton_host.core.servers import Restart, ServerConfig, ToolOptions
-from caxton_host.errors import (
-    ConfigError,
-    ServerUnavailable,
-    StoreError,
-    ToolError,
-)
-from caxton_host.mcp import McpTools, stdio
+from caxton_host.core.text.redact import Redactor
+from caxton_host.core.tools.servers import Restart, ServerConfig, ToolOptions
+from caxton_host.errors import ConfigError, ServerUnavailable, StoreError, ToolError
+from caxton_host.mcp import McpTools
+from caxton_host.mcp.transport import stdio
 from caxton_host.ports import Asker
 from caxton_host.telemetry import NoTelemetry
-from caxton_host.tooling import open_tools
 
 from .conftest import FAULTY, SECRET, Faulty, noted, processes, request, until
 
@@ -424,8 +420,8 @@ async def test_a_log_that_takes_no_event_does_not_stop_a_server(state: Path) -> 
 def test_a_server_ends_with_a_host_that_is_killed(state: Path) -> None:
     program = (
         "import asyncio, sys\n"
-        "from caxton_host.core.redact import Redactor\n"
-        "from caxton_host.core.servers import ServerConfig\n"
+        "from caxton_host.core.text.redact import Redactor\n"
+        "from caxton_host.core.tools.servers import ServerConfig\n"
         "from caxton_host.mcp import McpTools\n"
         "async def main():\n"
         "    config = ServerConfig(name='faulty', command=tuple(sys.argv[1:]))\n"

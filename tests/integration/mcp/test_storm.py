@@ -11,8 +11,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from caxton_host.core.redact import Redactor
-from caxton_host.core.servers import ServerConfig, ToolOptions
+from caxton_host.core.text.redact import Redactor
+from caxton_host.core.tools.servers import ServerConfig, ToolOptions
 from caxton_host.errors import ToolError
 from caxton_host.mcp import McpTools
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from caxton_host.core.redact import Redactor
-from caxton_host.core.servers import ServerConfig
+from caxton_host.core.text.redact import Redactor
+from caxton_host.core.tools.servers import ServerConfig
 from caxton_host.errors import ToolError
 from caxton_host.mcp import McpTools
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.cli import afar
-from caxton_host.cli.frame import Frame
-from caxton_host.cli.there import There
+from caxton_host.cli import remote_runs
+from caxton_host.cli.context import Frame
+from caxton_host.cli.host_option import There
 from caxton_host.core.calls import JSON
-from caxton_host.core.documents import event_document
-from caxton_host.core.events import Recorded
-from caxton_host.core.summary import summarise
+from caxton_host.core.grants.documents import event_document
+from caxton_host.core.log.events import Recorded
+from caxton_host.core.log.summary import summarise
 from caxton_host.errors import ServerUnavailable
 from caxton_host.remote import follow
 from tests.integration.webhooks.conftest import Server
@@ -94,8 +94,8 @@ async def test_a_start_that_is_interrupted_is_cancelled_once_it_has_a_name(
     host.answers["POST /api/v1/runs"] = 202, JSON_TYPE, document(ended)
     host.ready.clear()
     there = There(url=server.url)
-    told = afar.told_there(Frame(there=there), quiet=True, as_json=True)
-    starting = asyncio.create_task(afar._start(told, there, {"agent": "a"}))
+    told = remote_runs.told_there(Frame(there=there), quiet=True, as_json=True)
+    starting = asyncio.create_task(remote_runs._start(told, there, {"agent": "a"}))
     while not host.asked:  # noqa: ASYNC110 -- of the client
         await asyncio.sleep(0.01)
     starting.cancel()
@@ -115,9 +115,11 @@ async def test_a_host_that_goes_while_a_run_is_waited_for_leaves_the_run(
     host = Told(server)
     host.answers["POST /api/v1/runs"] = 202, JSON_TYPE, document(ended)
     host.answers[f"GET /api/v1/runs/{run_id}"] = 200, SSE, b""
-    told = afar.told_there(Frame(there=There(url=server.url)), quiet=True, as_json=True)
+    told = remote_runs.told_there(
+        Frame(there=There(url=server.url)), quiet=True, as_json=True
+    )
     with pytest.raises(ServerUnavailable) as gone:
-        await afar._start(told, There(url=server.url), {"agent": "a"})
+        await remote_runs._start(told, There(url=server.url), {"agent": "a"})
     assert f"run {run_id} is recorded, and the next host goes on" in str(gone.value)
     assert f"caxton runs show {run_id}" in gone.value.fix
 
@@ -135,7 +137,7 @@ async def test_a_run_that_another_host_drives_is_waited_for(
         f"GET {one}/events": (200, SSE, stream(ended)),
         f"GET {one}/events?": (200, JSON_TYPE, page(ended)),
     }
-    found, history = await afar.cancel(There(url=server.url), "@last", "why")
+    found, history = await remote_runs.cancel(There(url=server.url), "@last", "why")
     assert (found, history) == (run_id, ended)
     assert "it is asked" in capsys.readouterr().err
     assert json.loads(server.requests[1][1]) == {"reason": "why"}

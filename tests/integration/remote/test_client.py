@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.codec import sha256
 from caxton_host.core.calls import JSON
-from caxton_host.core.documents import event_document
+from caxton_host.core.grants.documents import event_document
 from caxton_host.errors import (
     BusyError,
     CaxtonError,
@@ -25,6 +24,7 @@ from caxton_host.errors import (
     Suspend,
     UsageError,
 )
+from caxton_host.lib.codec import sha256
 from caxton_host.remote import client, log
 from caxton_host.remote.address import Address
 from caxton_host.remote.client import Remote, TooMuch, path

@@ -13,8 +13,9 @@ import wasmtime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caxton_host import codec, door
 from caxton_host.core.limits import CORE_MEMORY, Limits
+from caxton_host.gateway import guest_calls
+from caxton_host.lib import codec
 from caxton_host.ports import Answer
 from caxton_host.sandbox import abi, wire
 from caxton_host.sandbox.engine import build_engine
@@ -313,7 +314,7 @@ def test_one_long_line_is_cut_just_over_the_limit() -> None:
 
 
 def test_door_counts_a_line_for_no_less_than_the_worker() -> None:
-    assert door._LINE_COST >= wire.LINE_COST
+    assert guest_calls._LINE_COST >= wire.LINE_COST
 
 
 def test_long_names_and_params_are_bounded_and_still_differ() -> None:

@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wasmtime.component import Component, Linker, _enter
 
-from caxton_host import codec
 from caxton_host.core.limits import Limits
 from caxton_host.errors import BadBytes
+from caxton_host.lib import codec
 from caxton_host.ports import Answer
 from caxton_host.sandbox import component as subject
 from caxton_host.sandbox import wire
@@ -28,16 +28,7 @@ from caxton_host.sandbox.guest import execute
 from caxton_host.sandbox.session import CALL_FUEL, tail
 from caxton_host.sandbox.settings import COMPONENT_STACK, settings_for
 from caxton_host.sandbox.wire import End
-from tests.components import (
-    LOOP,
-    REPLY,
-    SHOW,
-    TEXT,
-    call,
-    component,
-    place,
-    text,
-)
+from tests.components import LOOP, REPLY, SHOW, TEXT, call, component, place, text
 
 from .support import SEED
 from .test_abi import FakeHost, _start

@@ -19,10 +19,7 @@ from wasmtime.component import Component, Linker, _enter
 from caxton_host.core.limits import Limits
 from caxton_host.sandbox import component_engine as values
 from caxton_host.sandbox import engine
-from caxton_host.sandbox.settings import (
-    COMPONENT_SWITCHES,
-    settings_for,
-)
+from caxton_host.sandbox.settings import COMPONENT_SWITCHES, settings_for
 from tests.components import LOOP, component, place, text
 
 INTERFACE = "caxton:agent/host@1.0.0"

@@ -8,23 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host import codec
 from caxton_host.core.limits import Limits
 from caxton_host.errors import ModuleRefused
+from caxton_host.lib import codec
 from caxton_host.ports import Answer
 from caxton_host.sandbox import WasmSandbox, confine
 from tests.components import LOOP, SHOW, call, component, place, text
 
-from .support import (
-    KEY,
-    SOON,
-    FakeDoor,
-    execute,
-    guest,
-    never,
-    wasm,
-    workers,
-)
+from .support import KEY, SOON, FakeDoor, execute, guest, never, wasm, workers
 
 DATA, CALL = call("echo", '{"n": 1}')
 AGENT = component(

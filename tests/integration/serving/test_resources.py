@@ -12,7 +12,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import TextResourceContents
 
 from caxton_host.core.calls import JSON
-from caxton_host.mcp import agent_resources
+from caxton_host.web.mcp import agent_resources
 from tests.integration.serving.clients import Mode, serving
 from tests.office import ANN, BOB, Office
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import psycopg
 
-from caxton_host.clock import SystemClock
-from caxton_host.signing import Signer
+from caxton_host.lib.clock import SystemClock
+from caxton_host.lib.signing import Signer
 from caxton_host.store.commit_postgres import PostgresCommitter
 from caxton_host.store.sql import SqlStore
 

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from caxton_host.cli import execute
-from caxton_host.core.events import RunCompleted
+from caxton_host.core.log.events import RunCompleted
 from caxton_host.errors import StoreError
 from caxton_host.store.sql import SqlStore
 from tests.postgres import Server

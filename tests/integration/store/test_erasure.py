@@ -12,8 +12,8 @@ import psycopg
 import pytest
 
 from caxton_host.core.calls import JSON
-from caxton_host.core.chain import payload_digest
-from caxton_host.core.events import RunCompleted, RunErased
+from caxton_host.core.log.chain import payload_digest
+from caxton_host.core.log.events import RunCompleted, RunErased
 from caxton_host.errors import StoreError
 from caxton_host.store import erasure
 from caxton_host.store.sql import SqlStore

@@ -13,17 +13,17 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from caxton_host.clock import SystemClock
-from caxton_host.core.attribution import Line, Wanted
 from caxton_host.core.calls import JSON, Completed, Denied, Failed, Outcome
-from caxton_host.core.events import (
+from caxton_host.core.log.attribution import Line, Wanted
+from caxton_host.core.log.events import (
     ConfigLoaded,
     RunCancelled,
     RunCompleted,
     ToolInvoked,
 )
-from caxton_host.core.payloads import settled
-from caxton_host.store.lines import lines
+from caxton_host.core.log.payloads import settled
+from caxton_host.lib.clock import SystemClock
+from caxton_host.store.jsonl_export import lines
 from caxton_host.store.sql import SqlStore
 from tests.unit.store.fakes import FakeClock, FakeEntropy, line, run_started
 

@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from caxton_host.core.calls import JSON
-from caxton_host.core.events import RunCompleted, RunErased
+from caxton_host.core.log.events import RunCompleted, RunErased
 from caxton_host.errors import StoreError, UsageError
 from caxton_host.store.archive import Old, archive, old_runs
 from caxton_host.store.backup import backup

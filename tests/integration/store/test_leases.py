@@ -10,9 +10,9 @@ import anyio
 import psycopg
 import pytest
 
-from caxton_host.clock import SystemClock
-from caxton_host.core.events import RunResumed, ToolRetried
+from caxton_host.core.log.events import RunResumed, ToolRetried
 from caxton_host.errors import BusyError, LeaseLost, ReadOnlyError, StoreError
+from caxton_host.lib.clock import SystemClock
 from caxton_host.store import leases_postgres
 from caxton_host.store.commit_postgres import PostgresCommitter
 from caxton_host.store.leases_postgres import PostgresLeases, elapsed

@@ -12,12 +12,12 @@ import anyio
 import psycopg
 import pytest
 
-from caxton_host.codec import sha256
-from caxton_host.core.events import RunCompleted
+from caxton_host.core.log.events import RunCompleted
 from caxton_host.errors import LogBrokenError, StoreError
+from caxton_host.lib.codec import sha256
 from caxton_host.ports import Refused, Reservation
 from caxton_host.store import commit_postgres
-from caxton_host.store.unnest import HELD
+from caxton_host.store.statements_postgres import HELD
 from caxton_host.store.verify import verify
 from tests.postgres import Server, name_of
 from tests.unit.store.fakes import line, run_started

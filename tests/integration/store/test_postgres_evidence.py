@@ -9,15 +9,15 @@ import anyio
 import psycopg
 import pytest
 
-from caxton_host.clock import SystemClock
-from caxton_host.core.audit import Verdict
-from caxton_host.core.bundle import parse_bundle
-from caxton_host.core.checkpoint import Note
-from caxton_host.core.events import RunCompleted
+from caxton_host.core.log.audit import Verdict
+from caxton_host.core.log.bundle import parse_bundle
+from caxton_host.core.log.checkpoint import Note
+from caxton_host.core.log.events import RunCompleted
 from caxton_host.errors import StoreError
-from caxton_host.evidence import check_bundle
-from caxton_host.signing import Keyring
+from caxton_host.lib.clock import SystemClock
+from caxton_host.lib.signing import Keyring
 from caxton_host.store import tree_postgres
+from caxton_host.store.bundle_store import check_bundle
 from caxton_host.store.export import export
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.verify import verify

@@ -12,13 +12,13 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from psycopg import errors
 
-from caxton_host.codec import sha256
 from caxton_host.core.calls import Completed
-from caxton_host.core.events import TokenRevoked
-from caxton_host.core.payloads import settled
+from caxton_host.core.log.events import TokenRevoked
+from caxton_host.core.log.payloads import settled
 from caxton_host.errors import StoreError
+from caxton_host.lib.codec import sha256
+from caxton_host.lib.signing import Keyring
 from caxton_host.ports import Reservation, TokenRow
-from caxton_host.signing import Keyring
 from caxton_host.store import health, migrate, postgres, schema
 from caxton_host.store.engine import open_engine
 from caxton_host.store.verify import verify

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from caxton_host import codec
 from caxton_host.core.calls import JSON
+from caxton_host.lib import codec
 from tests.integration.sandbox.support import wasm
 
 AGENTS = Path(__file__).resolve().parents[3] / "agents"

@@ -15,11 +15,11 @@ import pytest
 
 from caxton_host.config import Serve
 from caxton_host.core.calls import JSON
-from caxton_host.core.events import LogWritten
+from caxton_host.core.log.events import LogWritten
 from caxton_host.errors import StoreError
+from caxton_host.service.submission import Submission
 from caxton_host.store.memory import MemoryStore
-from caxton_host.submission import Submission
-from caxton_host.web import events, streams
+from caxton_host.web.api import events, streams
 from caxton_host.web.app import application
 from tests.office import BOB, BOSS, EVE, Names, Office, Slow, on_a_port, who
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from caxton_host.config import Serve
-from caxton_host.web import listen, sending
 from caxton_host.web.app import application
-from caxton_host.web.listen import bind, listening
+from caxton_host.web.edge import listen, sending
+from caxton_host.web.edge.listen import bind, listening
 from tests.office import Names, Office
 
 _HEAD = "POST /api/v1/runs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ann\r\n"

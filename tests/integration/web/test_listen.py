@@ -18,9 +18,9 @@ import httpx
 import pytest
 
 from caxton_host.errors import UsageError
-from caxton_host.web import listen
-from caxton_host.web.listen import Certificate, bind, listening, stopping
-from caxton_host.web.room import Room
+from caxton_host.web.edge import listen
+from caxton_host.web.edge.listen import Certificate, bind, listening, stopping
+from caxton_host.web.edge.room import Room
 
 _WHOLE = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 

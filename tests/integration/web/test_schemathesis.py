@@ -8,10 +8,10 @@ from asyncio.subprocess import PIPE, STDOUT
 from dataclasses import replace
 from pathlib import Path
 
-from caxton_host.core.approvals import Approve
-from caxton_host.core.grants import Grant, Rule
-from caxton_host.core.patterns import Pattern
-from caxton_host.core.servers import ServerConfig
+from caxton_host.core.grants.approvals import Approve
+from caxton_host.core.grants.grants import Grant, Rule
+from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.tools.servers import ServerConfig
 from tests.office import Office, on_a_port
 
 #: All but what asks of a host that other hosts answer: it would wait for those.

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import pytest
 
-from caxton_host.http import Client
+from caxton_host.lib.http import Client
 
 Script: TypeAlias = Callable[[asyncio.StreamWriter], Awaitable[None]]
 

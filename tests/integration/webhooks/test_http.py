@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from caxton_host.errors import ToolError
-from caxton_host.http import Client, Response, _tls
+from caxton_host.lib.http import Client, Response, _tls
 
 from .conftest import Server
 

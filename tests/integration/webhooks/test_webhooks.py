@@ -14,10 +14,10 @@ import pytest
 
 from caxton_host.config import load
 from caxton_host.core.calls import JSON, Completed
-from caxton_host.core.jsonpaths import JsonPath
-from caxton_host.core.redact import MASK, Redactor
-from caxton_host.core.terms import Terms
-from caxton_host.core.webhooks import SERVER, Webhook
+from caxton_host.core.grants.call_terms import Terms
+from caxton_host.core.text.jsonpath import JsonPath
+from caxton_host.core.text.redact import MASK, Redactor
+from caxton_host.core.tools.webhooks import SERVER, Webhook
 from caxton_host.errors import LeaseLost, ToolError
 from caxton_host.ports import ToolRequest
 from caxton_host.webhooks import WebhookTools

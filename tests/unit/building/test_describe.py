@@ -9,7 +9,7 @@ import pytest
 from caxton_host.building import build_agent
 from caxton_host.building.describe import described_by
 from caxton_host.errors import UsageError
-from caxton_host.manifests import read
+from caxton_host.runs.manifests import read
 
 AGENT = '#include "caxton.h"\nCX_RUN { return 0; }\n'
 

@@ -12,7 +12,7 @@ import pytest
 
 from caxton_host.cli import execute
 from caxton_host.config import SETTINGS, TOP, json_schema
-from caxton_host.core.manifest import section
+from caxton_host.core.tools.manifest import section
 
 WRONG = """\
 [serve]

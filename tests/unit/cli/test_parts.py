@@ -13,16 +13,17 @@ import click
 import pytest
 
 from caxton_host import cli, errors
-from caxton_host.bootstrap import usable_store
-from caxton_host.cli import exits, frame
+from caxton_host.app.bootstrap import usable_store
+from caxton_host.app.tool_setup import Routed, open_tools
+from caxton_host.cli import context, exits
+from caxton_host.cli.output import complain
 from caxton_host.cli.overrides import parse_server
-from caxton_host.cli.report import call_lines, failure, report
+from caxton_host.cli.run_outcome import call_lines, failure, report
 from caxton_host.cli.runs import shortened
-from caxton_host.cli.screen import complain
 from caxton_host.cli.show import remark, rows
 from caxton_host.config import Config
 from caxton_host.core.calls import Completed, Failed
-from caxton_host.core.events import (
+from caxton_host.core.log.events import (
     Event,
     LogWritten,
     Recorded,
@@ -35,14 +36,13 @@ from caxton_host.core.events import (
     ToolProgress,
     ToolRetried,
 )
-from caxton_host.core.payloads import settled
-from caxton_host.core.redact import Redactor
-from caxton_host.core.summary import summarise
+from caxton_host.core.log.payloads import settled
+from caxton_host.core.log.summary import summarise
+from caxton_host.core.text.redact import Redactor
 from caxton_host.errors import CaxtonError, UsageError
 from caxton_host.ports import ToolRequest
 from caxton_host.telemetry import NoTelemetry
 from caxton_host.testing import FakeTools
-from caxton_host.tooling import Routed, open_tools
 
 _PR_GET_DUMPABLE, _PR_SET_DUMPABLE = 3, 4
 
@@ -159,7 +159,7 @@ def test_the_actor_is_the_user_of_the_operating_system(
 ) -> None:
     monkeypatch.setenv("USER", "somebody-else")
     monkeypatch.setenv("LOGNAME", "somebody-else")
-    actor = frame.local_actor()
+    actor = context.local_actor()
     name = pwd.getpwuid(os.getuid()).pw_name
     assert actor == {"kind": "local", "id": name, "authenticated": False}
 
@@ -167,7 +167,7 @@ def test_the_actor_is_the_user_of_the_operating_system(
         raise KeyError
 
     monkeypatch.setattr(pwd, "getpwuid", unknown)
-    assert frame.local_actor()["id"] == str(os.getuid())
+    assert context.local_actor()["id"] == str(os.getuid())
 
 
 # -- words ---------------------------------------------------------------------
@@ -332,7 +332,7 @@ def test_a_broken_log_is_not_a_matter_of_usage() -> None:
 def test_a_fix_repeats_the_options_that_were_given(
     capsys: pytest.CaptureFixture[str], fix: str, typed: str
 ) -> None:
-    given = frame.Frame(db="sqlite:///a.db")
+    given = context.Frame(db="sqlite:///a.db")
     with (
         click.Context(cli.caxton, obj=given) as root,
         click.Context(click.Command("status"), parent=root),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from caxton_host.core.budgets import Budget, Calls, Concurrency, Pace, Sum
+from caxton_host.core.grants.budgets import Budget, Calls, Concurrency, Pace, Sum
 
 from .conftest import Folder
 

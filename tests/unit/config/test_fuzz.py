@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caxton_host.config import load
-from caxton_host.config.lines import Lines
+from caxton_host.config.key_lines import Lines
 from caxton_host.errors import ConfigError
 
 from .test_load import EXAMPLE

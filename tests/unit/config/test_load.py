@@ -21,12 +21,12 @@ from caxton_host.config import (
     load_parts,
     store_mistake,
 )
-from caxton_host.core.approvals import Approve
 from caxton_host.core.calls import Retry
-from caxton_host.core.conditions import Conditions
+from caxton_host.core.grants.approvals import Approve
+from caxton_host.core.grants.conditions import Conditions
+from caxton_host.core.host_limits import Places
 from caxton_host.core.limits import Limits
-from caxton_host.core.places import Places
-from caxton_host.core.servers import (
+from caxton_host.core.tools.servers import (
     BreakerOptions,
     Rate,
     Resources,

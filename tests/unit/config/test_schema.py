@@ -14,8 +14,8 @@ import jsonschema_rs
 import pytest
 
 from caxton_host.config import init_text, json_schema
-from caxton_host.core.conditions import CONDITION_KEYS
-from caxton_host.core.toml_text import key_text
+from caxton_host.core.grants.conditions import CONDITION_KEYS
+from caxton_host.core.text.toml_text import key_text
 from caxton_host.errors import ConfigError, UnsetError
 
 from .conftest import Folder

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from caxton_host.config import describe, passwords
-from caxton_host.core.redact import Redactor
+from caxton_host.core.text.redact import Redactor
 
 from .conftest import Folder
 

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from caxton_host.core.calls import (
-    Completed,
-    Denied,
-    Failed,
-    Outcome,
-    ToolCall,
-    reply,
-)
+from caxton_host.core.calls import Completed, Denied, Failed, Outcome, ToolCall, reply
 
 
 def error(outcome: Outcome) -> object:

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from caxton_host import codec
 from caxton_host.core.limits import (
     COMPONENT,
     COMPONENT_MEMORY,
@@ -14,6 +13,7 @@ from caxton_host.core.limits import (
     Limits,
     is_component,
 )
+from caxton_host.lib import codec
 
 RECORDED = replace(Limits(), fuel=7, wall=2.5)
 

@@ -7,8 +7,8 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
-from caxton_host import codec
-from caxton_host.core.bundle import (
+from caxton_host.core.calls import JSON
+from caxton_host.core.log.bundle import (
     Earlier,
     Erasure,
     Header,
@@ -16,13 +16,19 @@ from caxton_host.core.bundle import (
     Sealed,
     write_bundle,
 )
-from caxton_host.core.calls import JSON
-from caxton_host.core.chain import GENESIS, envelope, event_hash, payload_digest
-from caxton_host.core.checkpoint import Checkpoint, Note, Signature, key_id, origin_of
-from caxton_host.core.events import Event, LogWritten, RunCompleted, RunErased
-from caxton_host.core.payloads import from_payload, to_payload
-from caxton_host.core.tree import Frontier, consistency, prove
-from caxton_host.signing import Rotation
+from caxton_host.core.log.chain import GENESIS, envelope, event_hash, payload_digest
+from caxton_host.core.log.checkpoint import (
+    Checkpoint,
+    Note,
+    Signature,
+    key_id,
+    origin_of,
+)
+from caxton_host.core.log.events import Event, LogWritten, RunCompleted, RunErased
+from caxton_host.core.log.payloads import from_payload, to_payload
+from caxton_host.core.log.tree import Frontier, consistency, prove
+from caxton_host.lib import codec
+from caxton_host.lib.signing import Rotation
 
 from ..store.fakes import run_started
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, cast
 
-from caxton_host import codec
-from caxton_host.core.bundle import Sealed
-from caxton_host.core.chain import GENESIS, envelope, event_hash, payload_digest
+from caxton_host.core.log.bundle import Sealed
+from caxton_host.core.log.chain import GENESIS, envelope, event_hash, payload_digest
+from caxton_host.lib import codec
 
 from .logs import FORGER, OLD, Log, small, vectors
 

@@ -16,14 +16,19 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.core import bundle as format_
-from caxton_host.core.audit import Fault, Verdict
-from caxton_host.core.bundle import parse_bundle
-from caxton_host.core.checkpoint import Note
-from caxton_host.core.events import LogWritten
+from caxton_host.core.log import bundle as format_
+from caxton_host.core.log.audit import Fault, Verdict
+from caxton_host.core.log.bundle import parse_bundle
+from caxton_host.core.log.checkpoint import Note
+from caxton_host.core.log.events import LogWritten
 from caxton_host.errors import BadBytes, NotFoundError, StoreError, UsageError
-from caxton_host.evidence import MAX_BUNDLE, BundleStore, check_bundle, read_bundle
-from caxton_host.signing import judge
+from caxton_host.lib.signing import judge
+from caxton_host.store.bundle_store import (
+    MAX_BUNDLE,
+    BundleStore,
+    check_bundle,
+    read_bundle,
+)
 
 from .logs import FORGER, NEW, OLD, Log, public, signed, small, unknown, vectors
 from .mutations import mutations

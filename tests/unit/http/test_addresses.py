@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from caxton_host.http import is_public
+from caxton_host.lib.http import is_public
 
 
 @pytest.mark.parametrize(

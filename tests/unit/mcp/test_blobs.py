@@ -6,9 +6,9 @@ import base64
 
 import pytest
 
-from caxton_host.codec import sha256
 from caxton_host.core.calls import JSON, Completed
-from caxton_host.core.redact import Redactor
+from caxton_host.core.text.redact import Redactor
+from caxton_host.lib.codec import sha256
 from caxton_host.mcp.blobs import set_apart
 
 PICTURE = bytes(range(256))

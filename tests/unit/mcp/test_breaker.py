@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caxton_host.core.servers import BreakerOptions
+from caxton_host.core.tools.servers import BreakerOptions
 from caxton_host.mcp.breaker import _NEXT, Breaker, Change, Outcome, State
 
 

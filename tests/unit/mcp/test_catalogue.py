@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from caxton_host.codec import decode_trusted, sha256
 from caxton_host.core.calls import JSON, Effect
-from caxton_host.core.catalogue import Offer, catalogue_for, listing
-from caxton_host.core.grants import Grant, Rule
-from caxton_host.core.patterns import Pattern
-from caxton_host.core.redact import Redactor
-from caxton_host.core.servers import ServerConfig, ToolOptions
+from caxton_host.core.grants.grants import Grant, Rule
+from caxton_host.core.grants.tool_catalog import Offer, catalogue_for, listing
+from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.text.redact import Redactor
+from caxton_host.core.tools.servers import ServerConfig, ToolOptions
 from caxton_host.errors import ConfigError
+from caxton_host.lib.codec import decode_trusted, sha256
 from caxton_host.mcp.catalogue import check_names, offers_of
 
 SCHEMA: dict[str, Any] = {"type": "object"}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from caxton_host.core.redact import Redactor
-from caxton_host.core.servers import OAuth, ServerConfig
+from caxton_host.core.text.redact import Redactor
+from caxton_host.core.tools.servers import OAuth, ServerConfig
 from caxton_host.mcp.pool import McpTools, Pool, _key
 
 STDIO: dict[str, Any] = {"name": "a", "command": ("serve", "--token", "one")}

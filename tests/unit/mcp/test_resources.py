@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from caxton_host.codec import sha256
 from caxton_host.core.calls import JSON
-from caxton_host.core.contexts import ServerResource
-from caxton_host.core.redact import Redactor
-from caxton_host.core.servers import Resources, ServerConfig
+from caxton_host.core.text.redact import Redactor
+from caxton_host.core.tools.contexts import ServerResource
+from caxton_host.core.tools.servers import Resources, ServerConfig
 from caxton_host.errors import ToolError
+from caxton_host.lib.codec import sha256
 from caxton_host.mcp.resources import read_resources
-from caxton_host.mcp.wire import Answer
+from caxton_host.mcp.transport.wire import Answer
 from caxton_host.ports import RunScope
 
 SCOPE = RunScope(

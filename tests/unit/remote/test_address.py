@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.cli.there import There
+from caxton_host.cli.host_option import There
 from caxton_host.errors import UsageError
 from caxton_host.remote.address import Address, token_of
 

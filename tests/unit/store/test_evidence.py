@@ -15,18 +15,18 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.codec import sha256
-from caxton_host.core.audit import Verdict
-from caxton_host.core.bundle import parse_bundle
 from caxton_host.core.calls import JSON
-from caxton_host.core.chain import GENESIS, envelope, event_hash, payload_digest
-from caxton_host.core.checkpoint import Checkpoint, Note, parse_note
-from caxton_host.core.events import RunCompleted, ToolCompleted
-from caxton_host.core.tree import Frontier
+from caxton_host.core.log.audit import Verdict
+from caxton_host.core.log.bundle import parse_bundle
+from caxton_host.core.log.chain import GENESIS, envelope, event_hash, payload_digest
+from caxton_host.core.log.checkpoint import Checkpoint, Note, parse_note
+from caxton_host.core.log.events import RunCompleted, ToolCompleted
+from caxton_host.core.log.tree import Frontier
 from caxton_host.errors import LogBrokenError, NotFoundError, StoreError
-from caxton_host.evidence import BundleStore, check_bundle
-from caxton_host.signing import Keyring
+from caxton_host.lib.codec import sha256
+from caxton_host.lib.signing import Keyring
 from caxton_host.store import seals
+from caxton_host.store.bundle_store import BundleStore, check_bundle
 from caxton_host.store.export import export
 from caxton_host.store.seals import unsigned
 from caxton_host.store.sql import SqlStore
@@ -219,7 +219,7 @@ async def test_a_large_log_is_judged_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("caxton_host.store.verify._LARGE", 0)
-    monkeypatch.setattr("caxton_host.store.apart._FIRST", 3)
+    monkeypatch.setattr("caxton_host.store.merkle_process._FIRST", 3)
     first, last = await written(tmp_path)
     assert (await checked(tmp_path, first, last)).verdict == "intact"
     forge(tmp_path, edit_and_recompute)

@@ -18,11 +18,11 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 
 from caxton_host.errors import LogBrokenError, StoreError
-from caxton_host.store import commit_sqlite, disks, engine
+from caxton_host.store import commit_sqlite, disk_problems, engine
 from caxton_host.store.commit import Group, Outcome
 from caxton_host.store.commit_sqlite import SqliteCommitter
 from caxton_host.store.engine import explain, open_engine, unreadable
-from caxton_host.store.holders import holder_of
+from caxton_host.store.lock_holders import holder_of
 
 from .fakes import line, open_store, url
 
@@ -87,7 +87,7 @@ def provoked(provoke: Provoke, path: Path) -> Exception:
 def mounted_read_only(patch: pytest.MonkeyPatch) -> None:
     flags = SimpleNamespace(f_flag=os.ST_RDONLY)
     patch.setattr(os, "statvfs", lambda _: flags)
-    patch.setattr(disks, "mount_of", lambda _: "/")
+    patch.setattr(disk_problems, "mount_of", lambda _: "/")
 
 
 def not_ours(patch: pytest.MonkeyPatch) -> None:

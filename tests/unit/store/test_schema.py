@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from caxton_host.codec import sha256
+from caxton_host.lib.codec import sha256
 
 from .fakes import line, open_store
 

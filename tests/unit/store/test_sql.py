@@ -9,10 +9,10 @@ import anyio
 import pytest
 import sqlalchemy as sa
 
-from caxton_host.codec import encode, sha256
-from caxton_host.core.chain import payload_digest
-from caxton_host.core.events import RunSuspended
+from caxton_host.core.log.chain import payload_digest
+from caxton_host.core.log.events import RunSuspended
 from caxton_host.errors import LogBrokenError, StoreError
+from caxton_host.lib.codec import encode, sha256
 from caxton_host.store.commit_sqlite import SqliteCommitter
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.verify import verify

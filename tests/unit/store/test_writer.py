@@ -10,11 +10,11 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from caxton_host.core.events import RunSuspended
+from caxton_host.core.log.events import RunSuspended
 from caxton_host.errors import StoreError
 from caxton_host.ports import Refused, Reservation
 from caxton_host.store.commit import Committer, Group, Line, LockedError, Outcome
-from caxton_host.store.entries import Draft
+from caxton_host.store.drafts import Draft
 from caxton_host.store.writer import BATCH, LIGHT, Writer
 
 from .fakes import eventually

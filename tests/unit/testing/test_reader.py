@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caxton_host import codec
 from caxton_host.core.calls import Completed, Denied, Failed
-from caxton_host.core.events import (
+from caxton_host.core.limits import Limits
+from caxton_host.core.log.events import (
     Event,
     LogWritten,
     Recorded,
@@ -25,9 +25,9 @@ from caxton_host.core.events import (
     RunStarted,
     ToolInvoked,
 )
-from caxton_host.core.limits import Limits
-from caxton_host.core.payloads import settled
+from caxton_host.core.log.payloads import settled
 from caxton_host.errors import BadBytes, UsageError
+from caxton_host.lib import codec
 from caxton_host.testing import offer, reader
 from caxton_host.testing.cassette import write
 from caxton_host.testing.reader import parse, read

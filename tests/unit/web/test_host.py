@@ -11,9 +11,9 @@ import pytest
 
 from caxton_host.config import OAuth, Serve
 from caxton_host.core.calls import JSON
-from caxton_host.core.checkpoint import Checkpoint, Note, Signature
-from caxton_host.core.schemas import bounded
-from caxton_host.core.servers import ServerConfig
+from caxton_host.core.log.checkpoint import Checkpoint, Note, Signature
+from caxton_host.core.tools.schemas import bounded
+from caxton_host.core.tools.servers import ServerConfig
 from caxton_host.errors import (
     LeaseLost,
     LogMovedError,
@@ -21,12 +21,12 @@ from caxton_host.errors import (
     ReadOnlyError,
     StoreError,
 )
-from caxton_host.schemas import check
+from caxton_host.lib.json_schema import check
 from caxton_host.testing import FakeTools
-from caxton_host.web.bearer import Challenge
-from caxton_host.web.openapi import document
-from caxton_host.web.operations import IN_PATH
-from caxton_host.web.table import OPERATIONS
+from caxton_host.web.api.openapi import document
+from caxton_host.web.api.operations import IN_PATH
+from caxton_host.web.api.routes import OPERATIONS
+from caxton_host.web.edge.bearer import Challenge
 from tests.office import Office, calling
 
 BOSS, EVE = ({"authorization": f"Bearer {name}"} for name in ("boss", "eve"))
@@ -323,7 +323,7 @@ async def test_without_the_api_there_is_none(tmp_path: Path) -> None:
 async def test_the_document_that_is_served_is_the_one_in_the_docs(
     tmp_path: Path,
 ) -> None:
-    # if it is not: python -m caxton_host.web.openapi > docs/reference/openapi.json
+    # if it is not: python -m caxton_host.web.api.openapi > docs/reference/openapi.json
     async with calling(Office(tmp_path)) as client:
         client.headers.pop("authorization")
         served = (await client.get("/api/v1/openapi.json")).json()

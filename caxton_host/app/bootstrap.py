@@ -1,0 +1,421 @@
+"""
+The composition root: a configuration becomes a running host.
+
+Everything that `Host` needs from the outside is made here, and ended here in the
+reverse order. Nothing else in the package knows which adapters there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .. import __version__
+from ..config import Config, Paths
+from ..core.calls import JSON
+from ..core.host_limits import Places
+from ..core.log.checkpoint import Note
+from ..core.log.events import ConfigLoaded, Event, HostStarted, ToolProgress
+from ..core.names import uuid7
+from ..core.text.redact import Redactor
+from ..errors import LogBrokenError, StoreError, UsageError
+from ..lib.clock import SystemClock
+from ..lib.local_user import local_actor
+from ..lib.logs import of_host
+from ..lib.signing import Keyring, Signer, secret
+from ..ports import Sandbox
+from ..runs.admission import Admission
+from ..runs.cancellation import OfHost, watching
+from ..runs.host import Host, unwatched
+from ..runs.host_stream import HostLog
+from ..runs.tool_pinning import Accepting
+from ..telemetry import NoTelemetry, Observed, observe
+from .reload import Reloader
+from .tool_generations import Generations
+from .tool_setup import LateEras, Tooling, server_names
+
+if TYPE_CHECKING:
+    from ..store.signed_marks import Marks
+    from ..store.sql import SqlStore
+    from ..store.writer import OnCommit
+
+__all__ = [
+    "Running",
+    "announced",
+    "host_started",
+    "new_stream",
+    "open_sandbox",
+    "open_signed",
+    "open_store",
+    "running",
+    "usable_store",
+]
+
+_log = logging.getLogger("caxton_host")
+
+_COPY = (
+    "the log is a copy, restored on this machine or opened here for the first time; it "
+    "is a log of its own from now on"
+)
+
+_NOTHING: Mapping[str, OfHost] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """
+    A host that is up.
+
+    Attributes:
+        host: Starts runs.
+
+        tools: Where runs get theirs from; holds the newest configuration.
+    """
+
+    host: Host
+    store: SqlStore
+    tools: Generations
+    sandbox: Sandbox
+    telemetry: Observed | NoTelemetry
+    redact: Redactor
+
+
+@contextlib.asynccontextmanager
+async def running(  # noqa: PLR0913 -- what a host is made of
+    config: Config,
+    paths: Paths,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    start: Collection[str] = (),
+    watch: Callable[[str, ToolProgress], None] = unwatched,
+    load: Callable[[], Config] | None = None,
+    served: bool = False,
+    kinds: Mapping[str, OfHost] = _NOTHING,
+    compiling: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+) -> AsyncGenerator[Running]:
+    """
+    Bring up a host, and take it down in the end.
+
+    Args:
+        config: What was loaded.
+
+        paths: Where keys and compiled modules are kept.
+
+        environ: Where telemetry is looked for.
+
+        start: Servers that will be needed: they start while the rest does.
+
+        watch: Called with a run and what is told of a call of it while that lasts.
+
+        load: Reads the configuration again, when that is asked for. This process is
+            asked by SIGHUP too, then, unless a terminal would send it.
+
+        served: The host is there for others: its metrics are kept, to be read by
+            ``telemetry.scrape``.
+
+        kinds: What it does besides when it is asked, by kind of request.
+
+        compiling: See `WasmSandbox`.
+    """
+    redact = Redactor(config.secrets)
+    async with contextlib.AsyncExitStack() as stack:
+        telemetry = observe(config.telemetry_endpoint, environ, served=served)
+        stack.enter_context(of_host(redact, telemetry.ids))
+        stack.callback(telemetry.close)
+        counts = telemetry.counts
+        waiting: list[Event] = []
+        queue = waiting.append
+
+        def tell(event: Event) -> None:
+            counts.happened(event)
+            queue(event)
+
+        # Opened first and closed first, so it has a stack of its own: what a server
+        # tells at its end is still to be stored.
+        async with contextlib.AsyncExitStack() as servers:
+            eras = LateEras()
+            tooling = Tooling(
+                redact=redact,
+                telemetry=telemetry,
+                on_event=tell,
+                start=start,
+                eras=eras,
+                logs=paths.logs,
+                tokens=paths.tokens,
+            )
+            counts.look_at(tooling.status)
+            tools = await servers.enter_async_context(
+                Generations(tooling.open, server_names)
+            )
+            # No server waits for a store that could not be opened.
+            servers.callback(eras.settle, None)
+            await tools.publish(config)
+            store = await stack.enter_async_context(
+                open_signed(
+                    config,
+                    Keyring(paths.state),
+                    paths.state,
+                    counts.anchor_failed,
+                    counts.committed,
+                )
+            )
+            eras.settle(store)
+            sandbox = await stack.enter_async_context(
+                open_sandbox(paths, config.places, counts.worker, compiling)
+            )
+            clock = SystemClock()
+            stream = new_stream(clock)
+            with usable_store():
+                await store.join(stream)
+            log = HostLog(store, stream)
+            stack.push_async_callback(log.aclose)
+            log.queue(*announced(config, paths), *waiting)
+            queue = log.queue
+            host = Host(
+                store=store,
+                tools=Accepting(
+                    source=tools,
+                    definitions=store,
+                    actor=local_actor(),
+                    on_event=log.queue,
+                ),
+                sandbox=sandbox,
+                clock=clock,
+                entropy=secrets.token_bytes,
+                telemetry=telemetry,
+                stream=stream,
+                servers=tools.servers,
+                redact=redact,
+                admission=Admission(config.places.runs),
+                watch=watch,
+            )
+            doing = {**kinds, "restart": tooling.restart}
+            if load is not None:
+                reloader = Reloader(load=load, tools=tools, on_event=log.queue)
+                await servers.enter_async_context(reloader.listening())
+                doing["reload"] = reloader.asked
+            async with watching(store, stream, host.under_way, kinds=doing):
+                yield Running(
+                    host=host,
+                    store=store,
+                    tools=tools,
+                    sandbox=sandbox,
+                    telemetry=telemetry,
+                    redact=redact,
+                )
+
+
+@contextlib.asynccontextmanager
+async def open_signed(  # noqa: PLR0913 -- what a store takes from the outside
+    config: Config,
+    signer: Signer,
+    state: Path,
+    on_failure: Callable[[], None] = lambda: None,
+    on_commit: OnCommit = lambda _seconds, _events, _queued: None,
+    *,
+    accept: bool = False,
+) -> AsyncGenerator[SqlStore]:
+    """
+    Open the event store to write, have it signed, and its checkpoints anchored.
+
+    Args:
+        config: Says where it is, and where checkpoints go.
+
+        signer: Signs them.
+
+        state: See `open_store`.
+
+        on_failure: Called after each try to anchor one that failed.
+
+        on_commit: Is told of each transaction.
+
+        accept: See `open_store`.
+
+    Raises:
+        UsageError: See `open_store`.
+
+        LogBrokenError: The same.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        on_seal: Callable[[Note], None] | None = None
+        if config.audit.anchor is not None:
+            from ..store.anchors import anchor  # noqa: PLC0415 -- httpx, only with an anchor
+
+            to = anchor(config.audit.anchor, on_failure, proxy=config.proxy)
+            on_seal = (await stack.enter_async_context(to)).tell
+        yield await stack.enter_async_context(
+            open_store(
+                config,
+                write=True,
+                state=state,
+                signer=signer,
+                on_seal=on_seal,
+                on_commit=on_commit,
+                accept=accept,
+            )
+        )
+
+
+@contextlib.asynccontextmanager
+async def open_store(  # noqa: PLR0913 -- the same
+    config: Config,
+    *,
+    write: bool,
+    state: Path | None = None,
+    signer: Signer | None = None,
+    on_seal: Callable[[Note], None] | None = None,
+    on_commit: OnCommit = lambda _seconds, _events, _queued: None,
+    accept: bool = False,
+) -> AsyncGenerator[SqlStore]:
+    """
+    Open the event store; to write, it is made and migrated as needed.
+
+    In a copy, the runs that went on are suspended first.
+
+    Args:
+        config: Says where it is.
+
+        write: Open it to write.
+
+        state: The folder of the keys, to write: what was signed is remembered there.
+
+        signer: Signs the log.
+
+        on_seal: Is told of each checkpoint.
+
+        on_commit: Is told of each transaction.
+
+        accept: Take a copy too that lacks what was signed on this machine.
+
+    Raises:
+        UsageError: It cannot be used as it is. Nothing was started.
+
+        LogBrokenError: It lacks what was signed on this machine.
+    """
+    if write and state is None:
+        raise TypeError("a store that is written needs the state folder")
+    # In a thread: a server that was asked for starts in the meantime.
+    store_type = await asyncio.to_thread(_store_type)
+    with usable_store():
+        opened = store_type.open(
+            config.store_url,
+            clock=SystemClock(),
+            entropy=secrets.token_bytes,
+            write=write,
+            signer=signer,
+            on_seal=on_seal or _ignore,
+            on_commit=on_commit,
+            marks=_marks(state) if state else None,
+            accept=accept,
+        )
+    async with opened as store:
+        if store.copy is not None and state is not None:
+            await _restore(store, state)
+        yield store
+
+
+def _marks(state: Path) -> Marks:
+    from ..store.signed_marks import Marks  # noqa: PLC0415 -- with the store
+
+    return Marks.of(state)
+
+
+async def _restore(store: SqlStore, state: Path) -> None:
+    """Suspend the runs of a copy; see `SqlStore.restore`."""
+    actor = local_actor()
+    started = host_started(Keyring(state).public_key(), actor)
+    await store.restore(new_stream(SystemClock()), started, actor=actor)
+    held = store.restored.runs if store.restored else 0
+    if not held:
+        _log.warning("%s; no run was unfinished, so nothing is left to do", _COPY)
+        return
+    _log.warning(
+        "%s; unfinished runs: %d, all suspended. What they did after it was copied is "
+        "not in it, and may have taken effect. To fix: look at each of them, then "
+        "caxton runs resume --restored RUN",
+        *(_COPY, held),
+    )
+
+
+def _ignore(_: Note) -> None:
+    """Do nothing with a checkpoint."""
+
+
+def new_stream(clock: SystemClock) -> str:
+    """Return the name of a stream for a host process."""
+    return f"host/{uuid7(clock.now(), secrets.token_bytes(10))}"
+
+
+def host_started(public_key: bytes, actor: dict[str, JSON]) -> HostStarted:
+    """Return the first event of the stream of a host process."""
+    return HostStarted(
+        version=__version__,
+        engine=f"wasmtime-{version('wasmtime')}",
+        public_key=public_key.hex(),
+        actor=actor,
+    )
+
+
+def _store_type() -> type[SqlStore]:
+    from ..store.sql import SqlStore  # noqa: PLC0415 -- 110 ms
+
+    return SqlStore
+
+
+@contextlib.contextmanager
+def usable_store() -> Generator[None]:
+    """Make of a store that cannot be opened an error of whoever named it."""
+    try:
+        yield
+    except LogBrokenError:
+        raise
+    except StoreError as exc:
+        raise UsageError(str(exc), fix=exc.fix) from None
+
+
+@contextlib.asynccontextmanager
+async def open_sandbox(
+    paths: Paths,
+    places: Places,
+    on_worker: Callable[[str], None] = lambda _: None,
+    compiling: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+) -> AsyncGenerator[Sandbox]:
+    """
+    Bring up the sandbox. This process becomes unreadable to its workers.
+
+    See `WasmSandbox` for *on_worker* and *compiling*.
+    """
+    from ..sandbox import WasmSandbox  # noqa: PLC0415 -- 20 ms
+    from ..sandbox.confine import harden_host  # noqa: PLC0415 -- 10 ms
+
+    harden_host()
+    key = secret(paths.state / "cache.key")
+    async with WasmSandbox(
+        paths.cache / "modules",
+        key,
+        workers=places.workers,
+        guests=places.guests,
+        compute=places.compute,
+        on_worker=on_worker,
+        compiling=compiling,
+    ) as sandbox:
+        yield sandbox
+
+
+def announced(config: Config, paths: Paths) -> tuple[Event, ...]:
+    """Return the first events of the host's stream; the first run commits them."""
+    actor = local_actor()
+    started = host_started(Keyring(paths.state).public_key(), actor)
+    if not config.path or not config.sha256:
+        return (started,)
+    loaded = ConfigLoaded(path=config.path.name, sha256=config.sha256, actor=actor)
+    return started, loaded

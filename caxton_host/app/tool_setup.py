@@ -1,0 +1,263 @@
+"""Brings up what reaches the tools of a configuration: servers and webhooks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from ..config import Config
+from ..core.calls import Completed
+from ..core.grants.tool_catalog import Offered
+from ..core.log.events import Event, ToolsChanged
+from ..core.log.request_outcomes import NOT_HERE
+from ..core.log.runs import Request
+from ..core.text.redact import Redactor
+from ..core.tools.contexts import ServerResource
+from ..core.tools.webhooks import SERVER as WEBHOOK
+from ..errors import ToolError
+from ..ports import Era, Eras, RunScope, ToolClient, ToolRequest, ToolService
+from ..runs.response_caching import Answers, Cached
+from ..telemetry import NoTelemetry, Observed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..mcp import McpTools, Pool
+    from ..mcp.status import ServerStatus
+
+__all__ = ["LateEras", "Routed", "Tooling", "open_tools", "server_names"]
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """
+    Several tool clients as one; each server belongs to one of them.
+
+    Attributes:
+        clients: Name of a server to the client that reaches it.
+
+        source: One of them, if it is not the same for every run.
+    """
+
+    clients: Mapping[str, ToolClient]
+    source: ToolService | None = None
+
+    @contextlib.asynccontextmanager
+    async def open(self, scope: RunScope) -> AsyncGenerator[Routed]:
+        """Return the tools of one run."""
+        if self.source is None:
+            yield self
+            return
+        async with self.source.open(scope) as opened:
+            yield Routed(
+                {
+                    name: opened if client is self.source else client
+                    for name, client in self.clients.items()
+                }
+            )
+
+    async def offered(self, servers: Collection[str]) -> Offered:
+        """Return what *servers* offer, by whichever client; others are left out."""
+        groups = self._groups(servers)
+        parts = [await client.offered(names) for client, names in groups]
+        return Offered(
+            offers=tuple(offer for part in parts for offer in part.offers),
+            servers={k: v for part in parts for k, v in part.servers.items()},
+            options={k: v for part in parts for k, v in part.options.items()},
+        )
+
+    def _groups(self, servers: Collection[str]) -> list[tuple[ToolClient, list[str]]]:
+        groups: dict[int, tuple[ToolClient, list[str]]] = {}
+        for name in servers:
+            if client := self.clients.get(name):
+                groups.setdefault(id(client), (client, []))[1].append(name)
+        return [*groups.values()]
+
+    async def resources(
+        self, servers: Collection[str], scope: RunScope
+    ) -> Sequence[ServerResource]:
+        """Read the resources of *servers*, each by its client."""
+        groups = self._groups(servers)
+        parts = [await client.resources(names, scope) for client, names in groups]
+        return [one for part in parts for one in part]
+
+    async def call_tool(self, request: ToolRequest) -> Completed:
+        """Send *request* by the client of its server."""
+        client = self.clients.get(request.server)
+        if client is None:
+            raise ToolError(
+                "transport", "no", f"no server {request.server!r} is configured"
+            )
+        return await client.call_tool(request)
+
+
+def server_names(config: Config) -> tuple[str, ...]:
+    """Return what a grant may name: every server, and the group of webhooks."""
+    return (*config.servers, *((WEBHOOK,) if config.webhooks else ()))
+
+
+class LateEras:
+    """Those of a store that is opened while the first servers start."""
+
+    def __init__(self) -> None:
+        self._eras: asyncio.Future[Eras | None] = (
+            asyncio.get_running_loop().create_future()
+        )
+
+    def settle(self, eras: Eras | None) -> None:
+        """Take the store, or none if it cannot be opened."""
+        if not self._eras.done():
+            self._eras.set_result(eras)
+
+    async def era(self, key: str) -> Era | None:
+        """Return what the server with that *key* spoke lately, if it was met."""
+        eras = await asyncio.shield(self._eras)
+        return await eras.era(key) if eras else None
+
+    async def learn_era(self, key: str, era: Era) -> None:
+        """Remember what a server speaks."""
+        if eras := await asyncio.shield(self._eras):
+            await eras.learn_era(key, era)
+
+
+@dataclass(slots=True, kw_only=True)
+class Tooling:
+    """
+    Brings up the tools of one configuration after another.
+
+    A server that two of them describe alike is started once.
+
+    Attributes:
+        redact: Learns the secrets of each.
+
+        on_event: Is told what happens to servers.
+
+        start: Servers that are started at once, whatever the configuration says.
+
+        eras: Where it is remembered what servers speak.
+
+        logs: The folder in which is kept what servers say to people.
+
+        tokens: The folder in which logins leave tokens.
+    """
+
+    redact: Redactor
+    telemetry: Observed | NoTelemetry
+    on_event: Callable[[Event], None]
+    start: Collection[str] = ()
+    eras: Eras | None = None
+    logs: Path | None = None
+    tokens: Path | None = None
+    _pool: Pool | None = field(default=None, init=False)
+    _answers: list[Answers] = field(default_factory=list[Answers], init=False)
+
+    @contextlib.asynccontextmanager
+    async def open(self, config: Config) -> AsyncGenerator[ToolService]:
+        """
+        Bring up the client of every configured server; the eager ones are started.
+
+        This process becomes unreadable to them: it holds the credentials of all.
+        """
+        from ..sandbox.confine import harden_host  # noqa: PLC0415 -- 10 ms
+
+        harden_host()
+        self.redact.learn(config.secrets)
+        async with contextlib.AsyncExitStack() as stack:
+            clients: dict[str, ToolClient] = {}
+            source: ToolService | None = None
+            if config.servers:
+                mcp = await stack.enter_async_context(self._servers(config))
+                source = mcp
+                clients |= dict.fromkeys(config.servers, mcp)
+            if config.webhooks:
+                from ..webhooks import WebhookTools  # noqa: PLC0415 -- only with one
+
+                clients[WEBHOOK] = await stack.enter_async_context(
+                    WebhookTools(
+                        config.webhooks,
+                        redact=self.redact,
+                        proxy=config.proxy,
+                        trace_context=self.telemetry.headers,
+                    )
+                )
+            tools = self.telemetry.traced(Routed(clients, source))
+            if ttls := _ttls(config):
+                answers = Answers(ttls=ttls, redact=self.redact)
+                self._answers.append(answers)
+                stack.callback(self._answers.remove, answers)
+                tools = Cached(tools, answers)
+            yield tools
+
+    async def restart(self, request: Request) -> str:
+        """Start the server anew that a request names, and return what came of it."""
+        if self._pool is None:
+            return NOT_HERE
+        return await self._pool.restart(request.subject or "") or NOT_HERE
+
+    def _tell(self, event: Event) -> None:
+        if isinstance(event, ToolsChanged):
+            for answers in self._answers:
+                answers.forget(event.server)
+        self.on_event(event)
+
+    def status(self) -> Sequence[ServerStatus]:
+        """Return how each MCP server does. May be called from another thread."""
+        return self._pool.status() if self._pool else ()
+
+    def _servers(self, config: Config) -> McpTools:
+        from ..mcp import McpTools, Pool  # noqa: PLC0415 -- only with a server
+
+        if self._pool is None:
+            self._pool = Pool()
+        return McpTools(
+            {
+                name: replace(server, eager=server.eager or name in self.start)
+                for name, server in config.servers.items()
+            },
+            redact=self.redact,
+            on_event=self._tell,
+            trace_context=self.telemetry.headers,
+            proxy=config.proxy,
+            pool=self._pool,
+            eras=self.eras,
+            logs=self.logs,
+            tokens=self.tokens,
+        )
+
+
+def _ttls(config: Config) -> dict[tuple[str, str], float]:
+    """Return for how long answers are kept, by server and tool."""
+    said = {(WEBHOOK, name): hook.cache for name, hook in config.webhooks.items()}
+    said |= {
+        (server, tool): options.cache
+        for server, one in config.servers.items()
+        for tool, options in one.tools.items()
+    }
+    return {target: ttl for target, ttl in said.items() if ttl is not None}
+
+
+@contextlib.asynccontextmanager
+async def open_tools(  # noqa: PLR0913 -- see `Tooling`
+    config: Config,
+    redact: Redactor,
+    telemetry: Observed | NoTelemetry,
+    on_event: Callable[[Event], None],
+    *,
+    eras: Eras | None = None,
+    logs: Path | None = None,
+    tokens: Path | None = None,
+) -> AsyncGenerator[ToolService]:
+    """Bring up the tools of one configuration. See `Tooling`."""
+    tooling = Tooling(
+        redact=redact,
+        telemetry=telemetry,
+        on_event=on_event,
+        eras=eras,
+        logs=logs,
+        tokens=tokens,
+    )
+    async with tooling.open(config) as tools:
+        yield tools

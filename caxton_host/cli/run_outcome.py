@@ -1,0 +1,244 @@
+"""What became of a run, told to a person."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from functools import cache
+
+from ..core.analysis.checking import Known, astray
+from ..core.analysis.grant_hints import grant_for, unoffered
+from ..core.calls import JSON, Completed, Denied, Outcome
+from ..core.grants.grants import Grant
+from ..core.log.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    LogWritten,
+    Recorded,
+    RunFailed,
+    RunStarted,
+    ToolDenied,
+    ToolFailed,
+    ToolInvoked,
+    ToolRetried,
+)
+from ..core.log.payloads import outcome_of
+from ..core.log.summary import RunSummary
+from ..core.names import meant_tool
+from ..core.text.templates import unfilled
+from ..core.tools.contexts import BUILT_IN
+from .output import clipped, complain, counted, note, plain, to_json
+
+__all__ = ["call_lines", "error_lines", "failure", "report"]
+
+_PARAMS_WIDTH, _WIDTH, _LINES = 60, 200, 12
+
+#: What languages say where memory is refused to a guest.
+_ROOMLESS = re.compile(r"\bMemoryError\b|\bout of memory\b")
+_OWN_FAULTS = {"agent_error", "trap"}
+
+
+def report(
+    run: RunSummary,
+    history: Sequence[Recorded],
+    *,
+    configured: bool,
+    servers: Collection[str],
+    known: Callable[[], Known] = dict,
+) -> None:
+    """
+    Tell on stderr what a run did, and what would allow the calls that were denied.
+
+    Args:
+        run: The fold of *history*.
+
+        history: All events of the run.
+
+        configured: Its agent stands in a configuration file.
+
+        servers: Every server that a grant could name.
+
+        known: Returns what they offer, as far as it is known.
+    """
+    for line in call_lines(history):
+        note(f"  {line}")
+    _placeholders(history)
+    known = cache(known)
+    _misspelt(history, known)
+    _denials(history, run.agent if configured else None, servers, known)
+    calls = run.calls
+    note(
+        f"{run.state} in {run.duration_ms:.0f} ms: {counted(calls['total'], 'call')}, "
+        f"{calls['denied']} denied, {calls['failed'] + calls['tool_error']} failed, "
+        f"{counted(run.events, 'event')}"
+    )
+
+
+def failure(
+    run: RunSummary, history: Sequence[Recorded], named: Callable[[str], str] = str
+) -> None:
+    """Print why a run did not complete, its last error lines, and what can be done."""
+    if run.error is None:
+        return
+    kind, message = str(run.error["kind"]), plain(run.error["message"])
+    said = error_lines(history)
+    see = f"caxton events list {run.run_id} shows what led to it"
+    if kind == "limit":
+        see = f"raise limits.{message.partition(':')[0]} of the agent; {see}"
+    elif kind in _OWN_FAULTS and _ROOMLESS.search("\n".join([message, *said[-1:]])):
+        see = f"raise limits.memory of the agent, now {_memory(history)}; {see}"
+    complain("\n  ".join([f"{kind}: {message}", *said]), named(see))
+
+
+def error_lines(history: Sequence[Recorded]) -> list[str]:
+    """Return the last errors in the log of a run that failed, but for its message."""
+    said: list[str] = []
+    for recorded in history:
+        event = recorded.event
+        if isinstance(event, LogWritten) and event.level == "error":
+            said += (clipped(plain(line), _WIDTH) for line in event.text.splitlines())
+        elif isinstance(event, RunFailed) and said[-1:] == [plain(event.message)]:
+            said.pop()
+    return said[-_LINES:]
+
+
+def _memory(history: Sequence[Recorded]) -> str:
+    """Return how much memory a run could have."""
+    started = (e.event for e in history if isinstance(e.event, RunStarted))
+    limit = next((one.limits.get("memory") for one in started), None)
+    return f"{limit / 2**20:g} MiB" if isinstance(limit, int) else "the default"
+
+
+def call_lines(history: Sequence[Recorded]) -> list[str]:
+    """Return one line a call: number, seq, name, parameters, how it ended."""
+    lines: dict[int, str] = {}
+    ended: dict[int, str] = {}
+    attempts: dict[int, int] = {}
+    for recorded in history:
+        event = recorded.event
+        if isinstance(event, ToolRetried):
+            attempts[event.call] = event.attempt
+        elif isinstance(event, ToolInvoked):
+            text = "" if event.params is None else to_json(event.params)
+            lines[event.call] = (
+                f"call {event.call} (event {recorded.seq})  {event.name} "
+                f"{clipped(text, _PARAMS_WIDTH)}"
+            )
+            ended.pop(event.call, None)
+        elif isinstance(event, ApprovalRequested):
+            params = clipped(to_json(event.params), _PARAMS_WIDTH)
+            lines[event.call] = (
+                f"call {event.call} (event {recorded.seq})  {event.name} {params}"
+            )
+            ended[event.call] = "waits for an approval"
+        elif isinstance(event, ApprovalDecided):
+            verb = "approved" if event.verdict == "approve" else "not approved"
+            ended[event.call] = f"{verb} by {plain(event.actor.get('id'))}"
+        elif event is not None and (end := outcome_of(event)):
+            number = end[0]
+            ended[number] = _how(end[1], attempts.get(number, 1))
+            lines.setdefault(number, f"call {number} (event {recorded.seq})  edited:")
+    return [f"{text}  {ended.get(n, 'in doubt')}" for n, text in lines.items()]
+
+
+def _how(outcome: Outcome, attempts: int) -> str:
+    tries = f", {attempts} attempts" if attempts > 1 else ""
+    if isinstance(outcome, Completed):
+        seconds = outcome.duration_us / 1e6
+        took = f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+        took = "cached" if outcome.cached else took
+        return f"{'tool error' if outcome.is_error else 'ok'}{tries}, {took}"
+    if isinstance(outcome, Denied):
+        return "denied"
+    how = f"failed ({outcome.kind}, sent {outcome.sent}{tries})"
+    return f"{how}: {plain(outcome.message)}"
+
+
+def _denials(
+    history: Sequence[Recorded],
+    agent: str | None,
+    servers: Collection[str],
+    known: Callable[[], Known],
+) -> None:
+    """Tell each distinct denial once, with the grant that would allow the call."""
+    invoked: dict[int, tuple[int, ToolInvoked]] = {}
+    grant, asked = Grant(), list[str]()
+    told: set[tuple[str, str, str | None]] = set()
+    for recorded in history:
+        event = recorded.event
+        if isinstance(event, RunStarted):
+            grant, asked = Grant.from_payload(event.grants), [*event.servers]
+        if isinstance(event, ToolInvoked):
+            invoked[event.call] = recorded.seq, event
+        if not isinstance(event, ToolDenied):
+            continue
+        seq, call = invoked[event.call]
+        if (kind := (call.name, event.code, event.rule)) in told:
+            continue
+        told.add(kind)
+        rule = f", rule {event.rule}" if event.rule else ""
+        number = f"call {event.call} (event {seq})"
+        note(f"denied: {number} {call.name}: {plain(event.message)}{rule}")
+        if event.code == "not_granted":
+            granted = None if call.server else unoffered(call.name, asked, grant)
+            _tell_grant(call.name, _target(call, servers), agent, known(), granted)
+
+
+def _misspelt(history: Sequence[Recorded], known: Callable[[], Known]) -> None:
+    """Warn of tools that are granted, were called, and that their servers lack."""
+    invoked: dict[int, ToolInvoked] = {}
+    told: set[str] = set()
+    for event in (recorded.event for recorded in history):
+        if isinstance(event, ToolInvoked):
+            invoked[event.call] = event
+        elif isinstance(event, ToolFailed) and event.kind == "changed":
+            call = invoked[event.call]
+            if call.name in told:
+                continue
+            told.add(call.name)
+            if lost := astray(call.name, _target(call, ()), known()):
+                note(f"warning: {call.name} is granted, and {lost}")
+
+
+def _placeholders(history: Sequence[Recorded]) -> None:
+    """Warn of calls that pass a placeholder on, instead of what it stands for."""
+    known: dict[str, JSON] = {}
+    for recorded in history:
+        event = recorded.event
+        if isinstance(event, RunStarted):
+            known = dict.fromkeys(BUILT_IN) | event.context
+        if not isinstance(event, ToolInvoked):
+            continue
+        for name in unfilled(event.params, known):
+            note(
+                f"warning: call {event.call} (event {recorded.seq}) {event.name} "
+                f"passes {{{name}}} on, and not the variable of that name"
+            )
+
+
+def _tell_grant(
+    name: str,
+    target: tuple[str, str] | None,
+    agent: str | None,
+    known: Known,
+    granted: str | None,
+) -> None:
+    lost = astray(name, target, known)
+    if granted:
+        note(granted)
+    if target is None or lost:
+        note(f"  {lost}")
+    elif granted:
+        return
+    elif agent is None:
+        note(f"  to allow it: --allow {'/'.join(target)}")
+    else:
+        note("  to allow it, in caxton.toml:")
+        note(grant_for(agent, "/".join(target)))
+
+
+def _target(call: ToolInvoked, servers: Collection[str]) -> tuple[str, str] | None:
+    """Return server and tool of a call; of one that leads nowhere, by its name."""
+    if call.server and call.tool:
+        return call.server, call.tool
+    return meant_tool(call.name, servers)

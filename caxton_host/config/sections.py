@@ -1,0 +1,212 @@
+"""What is at the top of ``caxton.toml``: its sections, and who reads each."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote, unquote_plus
+
+from ..core.calls import JSON
+from ..core.host_limits import Places
+from ..core.text.templates import texts
+from ..core.tools.contexts import RESERVED
+from ..core.tools.servers import ServerConfig
+from . import fields as f
+from .agents import DEFS, agent, agent_name
+from .audit import AUDIT
+from .model import ContextVar
+from .schema import STRING, object_, shape_of, shaped
+from .secrets import sounds_secret
+from .serve import serve
+from .servers import disabled, server, server_name, webhook, webhook_name
+from .source import At
+
+__all__ = [
+    "FIXED",
+    "TOP",
+    "json_schema",
+    "passwords",
+    "restart_sections",
+    "store_mistake",
+]
+
+#: What takes effect with the next host: these are opened when a host comes up.
+FIXED = ("store_url", "places", "audit", "telemetry_endpoint", "serve")
+
+_DRIVER = re.compile(r"([\w+]+)://")
+_SQLITE = frozenset({"sqlite", "sqlite+pysqlite"})
+_SQLITE_PATH = re.compile(r"[^:]+://(?:[/?].*)?", re.DOTALL)
+_POSTGRESQL = frozenset({"postgresql", "postgresql+psycopg"})
+_SERVER = re.compile(
+    r"[^:]+://(?:[^:/]*(?::[^@]*)?@)?(?:\[[^\[\]/?@]+\]|[^\[\]/:?]*)(?::([^/?]*))?"
+    r"(?:[/?].*)?",
+    re.DOTALL,
+)
+_LAST_PORT = 65535
+_LIKE_SQLITE = '"sqlite:///caxton.db"'
+_LIKE_POSTGRESQL = '"postgresql+psycopg://USER@HOST:5432/NAME"'
+_SQLITE_FILE = re.compile(r"(sqlite(?:\+[a-z0-9_]+)?):///(?!:memory:)([^?]+)(.*)")
+_PROXY = re.compile(r"https?://(?:[^\s/@]+@)?[^\s/@?#]+/?")
+_PASSWORDS = (
+    re.compile(r"^https?://[^/@:]*:([^/]+)@"),
+    # As SQLAlchemy reads it: up to the first @, whatever stands before that.
+    re.compile(r"^(?!https?:)[^:]*://[^:/]*:([^@]*)@"),
+    # As it was meant.
+    re.compile(r"^(?!https?:)[^:]*://[^:/]*:(.*)@", re.DOTALL),
+    re.compile(r"://[^:/@]*%3A([^@]*)@", re.IGNORECASE),
+)
+_TOKEN = re.compile(r"://([^/@:]+)@")
+_PARAMETER = re.compile(r"[?&]([^=&]+)=([^&]*)")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+
+
+@shaped({"const": 1})
+def _version(value: object, at: At) -> int:
+    if f.number(value, at) != 1:
+        raise at.error("is not known to this version", fix="write version = 1")
+    return 1
+
+
+@shaped(STRING)
+def _store_url(value: object, at: At) -> str:
+    address = f.text(value, at)
+    _note_password(address, at)
+    if wrong := store_mistake(address):
+        raise at.error(*wrong)
+    if found := _SQLITE_FILE.fullmatch(address):
+        return f"{found[1]}:///{f.resolved(found[2], at)}{found[3]}"
+    return address
+
+
+def store_mistake(address: str) -> tuple[str, str] | None:
+    """
+    Return what is wrong with the address of a store, and what mends that.
+
+    >>> store_mistake("postgresql://h:99999/log")[0]
+    'has a port that is none'
+    """
+    like = f"write it like {_LIKE_SQLITE} or {_LIKE_POSTGRESQL}"
+    driver = found[1] if (found := _DRIVER.match(address)) else ""
+    if driver in _SQLITE:
+        named = _SQLITE_PATH.fullmatch(address)
+        return None if named else ("names a host", f"write it like {_LIKE_SQLITE}")
+    if driver not in _POSTGRESQL:
+        is_server = driver.startswith("postgres")
+        return (
+            f"names {driver}, which is not supported" if driver else "is no database",
+            f"write it like {_LIKE_POSTGRESQL}" if is_server else like,
+        )
+    if address.partition("?")[0].count("@") > 1:
+        # A piece of the password would be read as the host, and shown.
+        return "has more than one @", "write the @ of a user or password as %40"
+    server = _SERVER.fullmatch(address)
+    if server is None:
+        return "names no host", f"write it like {_LIKE_POSTGRESQL}"
+    port = server[1]
+    known = port is None or re.fullmatch("[0-9]{1,5}", port)
+    if not known or not 1 <= int(port or 1) <= _LAST_PORT:
+        return "has a port that is none", f"write it like {_LIKE_POSTGRESQL}"
+    return None
+
+
+@shaped(STRING)
+def _proxy(value: object, at: At) -> str:
+    address = f.text(value, at)
+    if not _PROXY.fullmatch(address):
+        raise at.error("is no proxy", fix="write it like: http://HOST:PORT")
+    _note_password(address, at)
+    if token := _TOKEN.search(address):
+        at.source.secrets.note(token[1], "", at)
+    return address
+
+
+def _note_password(address: str, at: At) -> None:
+    for secret in passwords(address):
+        at.source.secrets.note(secret, "", at)
+
+
+def passwords(address: str) -> set[str]:
+    """
+    Return what is secret in the address of a database or of a proxy.
+
+    >>> sorted(passwords("postgresql://me:hunter%202@db/log?sslpassword=3"))
+    ['3', 'hunter 2', 'hunter%202']
+    """
+    found = [match[1] for one in _PASSWORDS if (match := one.search(address))]
+    given = [v for k, v in _PARAMETER.findall(address) if sounds_secret(unquote(k))]
+    decoded = *map(unquote, found), *map(unquote_plus, given)
+    return {secret for secret in (*found, *given, *decoded) if secret}
+
+
+@shaped(shape_of(server))
+def _server(value: object, at: At) -> ServerConfig | None:
+    return None if disabled(value, at) else server(value, at)
+
+
+def _variable_name(name: str, at: At) -> None:
+    if not _VARIABLE.fullmatch(name):
+        raise at.error("is no name of a variable", fix="write it like: customer_id")
+    if name in RESERVED:
+        raise at.error(
+            "is a name that the host gives a value itself", fix="give it another name"
+        )
+
+
+_CONTEXT: f.Fields = {
+    "default": ("default", f.json_value),
+    "required": ("required", f.flag),
+    "private": ("private", f.flag),
+}
+
+
+@shaped(object_(_CONTEXT))
+def _variable(value: object, at: At) -> ContextVar:
+    found: ContextVar = f.tables(_CONTEXT, ContextVar)(value, at)
+    if found.private:
+        for text in texts(found.default):
+            at.source.secrets.note(text, at.name, at)
+    return found
+
+
+_MCP: f.Fields = {"enabled": ("value", f.flag)}
+
+
+@shaped(object_(_MCP))
+def _mcp(value: object, at: At) -> bool:
+    return bool(f.read(value, _MCP, at).get("value", True))
+
+
+_PLACES: f.Fields = {
+    key: (key, f.some) for key in ("runs", "workers", "guests", "compute")
+}
+
+TOP: f.Fields = {
+    "version": ("version", _version),
+    "import": ("imports", f.listed(f.path)),
+    "watch": ("watch", f.flag),
+    "store": ("store_url", f.single({"url": ("value", _store_url)})),
+    "sandbox": ("places", f.tables(_PLACES, Places)),
+    "audit": ("audit", AUDIT),
+    "http": ("proxy", f.single({"proxy": ("value", _proxy)})),
+    "telemetry": ("telemetry_endpoint", f.single({"endpoint": ("value", f.url)})),
+    "mcp": ("mcp", _mcp),
+    "servers": ("servers", f.mapped(_server, server_name)),
+    "webhooks": ("webhooks", f.mapped(webhook, webhook_name)),
+    "serve": ("serve", serve),
+    "context": ("context", f.mapped(_variable, _variable_name)),
+    "agents": ("agents", f.mapped(agent, agent_name)),
+}
+
+
+def restart_sections() -> list[str]:
+    """Return the sections of which a change takes effect when a host restarts."""
+    return [key for key, (attribute, _) in TOP.items() if attribute in FIXED]
+
+
+def json_schema() -> dict[str, JSON]:
+    """Return the JSON Schema of a ``caxton.toml``, for editors."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "caxton.toml",
+        **object_(TOP),
+        "$defs": {**DEFS},
+    }

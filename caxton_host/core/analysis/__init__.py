@@ -1,0 +1,1 @@
+"""What grants say of calls that were made, or could be."""

@@ -1,0 +1,311 @@
+"""
+What is odd about a grant: rules that never do anything, names that lead nowhere.
+
+A grant with findings is still a grant. Each finding is a place where it does not say
+what its writer is likely to mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ..calls import JSON, Route
+from ..grants.decisions import may_ever
+from ..grants.grants import Grant, Rule
+from ..names import nearest
+from ..text.patterns import Pattern
+from ..text.toml_text import key_text
+from .grant_hints import grant_for, when
+
+__all__ = ["Finding", "Known", "astray", "conditional", "findings"]
+
+#: What each server offers: tool to its input schema. A server that was never asked
+#: has ``None``.
+Known: TypeAlias = Mapping[str, Mapping[str, JSON] | None]
+
+_SEE = "caxton tool list shows all"
+
+#: What of a rule does not make it refuse anything.
+_FREE = frozenset(
+    {"id", "tools", "source", "name", "timeout", "max_result", "redact_result"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """
+    Something odd about a grant.
+
+    Attributes:
+        agent: Whose grant it is.
+
+        place: The rule, or the key: ``allow[2]``, ``names.look``.
+
+        source: File and line, or ``""``.
+
+        code: ``expired``, ``spent``, ``forbidden``, ``shadowed``, ``order``,
+            ``no_server``, ``no_tool``, ``no_param``, ``required`` or ``not_granted``.
+
+        problem: The same for people.
+
+        fix: What can be done.
+    """
+
+    agent: str
+    place: str
+    source: str
+    code: str
+    problem: str
+    fix: str
+
+
+def conditional(rule: Rule) -> bool:
+    """Return whether a rule that speaks of a tool can refuse a call of it."""
+    return not rule.to_payload().keys() <= _FREE
+
+
+def astray(name: str, target: tuple[str, str] | None, known: Known) -> str | None:
+    """
+    Return why no grant helps a call, with the tool that it may have meant.
+
+    For operators only: an agent is told of no tool that it is not granted.
+
+    >>> known = {"demo": {"echo": {}, "get_weather": {}}}
+    >>> astray("mcp__demo__get_wether", ("demo", "get_wether"), known)
+    'demo has no tool get_wether; did you mean demo/get_weather?'
+    >>> astray("get_wether", None, known)
+    'no tool of that name is known; did you mean demo/get_weather?'
+
+    Args:
+        name: What was called.
+
+        target: The server and the tool that this means, if it is known.
+
+        known: What servers offer.
+
+    Returns:
+        ``None`` if a grant may help, or if nobody knows.
+    """
+    if target is not None:
+        server, tool = target
+        tools = known.get(server)
+        if tools is None or tool in tools:
+            return None
+        meant = nearest(tool, [*tools])
+        hint = f"did you mean {server}/{meant}?" if meant else _SEE
+        return f"{server} has no tool {tool}; {hint}"
+    names = {
+        alias: f"{server}/{tool}"
+        for server, tools in known.items()
+        for tool in tools or ()
+        for alias in (tool, f"{server}__{tool}")
+    }
+    # What all names begin with would make any two of them look alike.
+    meant = nearest(name.removeprefix("mcp__"), [*names])
+    hint = f"did you mean {names[meant]}?" if meant else _SEE
+    return f"no tool of that name is known; {hint}"
+
+
+def findings(
+    agent: str,
+    grant: Grant,
+    names: Mapping[str, tuple[str, str]],
+    known: Known,
+    now: int,
+) -> Iterator[Finding]:
+    """
+    Yield what is odd about the grant of an agent.
+
+    Args:
+        agent: Its name.
+
+        grant: What it may do.
+
+        names: Its own names for tools.
+
+        known: Every server that there is.
+
+        now: The time, in microseconds since 1970.
+    """
+    check = _Check(agent, grant, known)
+    for number, rule in enumerate(grant.allow):
+        yield from check.dead(rule, now)
+        yield from check.hidden(rule, grant.allow[:number])
+        yield from check.order(rule)
+        for pattern in rule.tools:
+            yield from check.offered(rule, pattern, "allows")
+        yield from check.params(rule)
+        yield from check.required(rule)
+    for rule in grant.deny:
+        yield from check.params(rule)
+        for pattern in rule.tools:
+            # A star may well be there for what a server does not have yet.
+            if pattern.literal:
+                yield from check.offered(rule, pattern, "forbids")
+    for name, target in names.items():
+        yield from check.named(name, target)
+
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    agent: str
+    grant: Grant
+    known: Known
+
+    def _of(self, rule: Rule, code: str, problem: str, fix: str) -> Finding:
+        return Finding(
+            agent=self.agent,
+            place=rule.id,
+            source=rule.source,
+            code=code,
+            problem=problem,
+            fix=fix,
+        )
+
+    def dead(self, rule: Rule, now: int) -> Iterator[Finding]:
+        if rule.expires is not None and rule.expires <= now:
+            text = f"it allows nothing since {when(rule.expires)}"
+            yield self._of(rule, "expired", text, "remove it, or write a later time")
+        if rule.calls == 0:
+            text = "it allows 0 calls a run"
+            yield self._of(rule, "spent", text, "remove it, or write a number")
+
+    def hidden(self, rule: Rule, earlier: Sequence[Rule]) -> Iterator[Finding]:
+        for pattern in rule.tools:
+            if other := _covering(pattern, self.grant.deny):
+                yield self._of(
+                    rule,
+                    "forbidden",
+                    f"{pattern.text} is never allowed: {_named(other)} forbids it",
+                    f"remove one of the two, or narrow {other.id}",
+                )
+            elif other := _covering(pattern, earlier):
+                yield self._of(
+                    rule,
+                    "shadowed",
+                    f"{pattern.text} is never asked for here: {_named(other)} allows "
+                    "it before, whatever this rule says",
+                    f"remove one of the two, or put this one before {other.id}",
+                )
+
+    def order(self, rule: Rule) -> Iterator[Finding]:
+        for pattern in (*rule.only_after, *rule.unless_after):
+            yield from self.offered(rule, pattern, "waits for")
+        for pattern in rule.only_after:
+            if _lacking(pattern, self.known):
+                continue
+            if not any(pattern.meets(p) for r in self.grant.allow for p in r.tools):
+                yield self._of(
+                    rule,
+                    "order",
+                    f"it waits for {pattern.text}, and no rule allows that",
+                    f"allow {pattern.text}, or take it out of only_after",
+                )
+
+    def offered(self, rule: Rule, pattern: Pattern, does: str) -> Iterator[Finding]:
+        found = _lacking(pattern, self.known)
+        if found:
+            code, problem, fix = found
+            yield self._of(rule, code, f"it {does} {pattern.text}, and {problem}", fix)
+
+    def params(self, rule: Rule) -> Iterator[Finding]:
+        schemas = self._schemas(rule)
+        known = {name for schema in schemas.values() for name in schema}
+        for name in rule.params.root.fields if rule.params and schemas else ():
+            if name not in known:
+                meant = nearest(name, [*known])
+                fix = f"write {meant}" if meant else f"known: {', '.join(known) or '-'}"
+                text = f"it speaks of the parameter {name}, and no tool of it has that"
+                yield self._of(rule, "no_param", text, fix)
+
+    def required(self, rule: Rule) -> Iterator[Finding]:
+        if rule.params is None or rule.other_params:
+            return
+        for tool, schema in self._schemas(rule).items():
+            lacking = sorted(
+                name
+                for name, needed in schema.items()
+                if needed and name not in rule.params.root.fields
+            )
+            if lacking:
+                yield self._of(
+                    rule,
+                    "required",
+                    f"{tool} needs {', '.join(lacking)}, and the rule does not take it",
+                    f"add params.{key_text(lacking[0])} = "
+                    '{ ... }, or other_params = "allow"',
+                )
+
+    def _schemas(self, rule: Rule) -> dict[str, dict[str, bool]]:
+        """Return parameters of the tools of a rule, and whether they are needed."""
+        found: dict[str, dict[str, bool]] = {}
+        for server, tools in self.known.items():
+            for tool, schema in (tools or {}).items():
+                if rule.matches(server, tool):
+                    said = _parameters(schema)
+                    if said is None:
+                        return {}
+                    found[f"{server}/{tool}"] = said
+        return found
+
+    def named(self, name: str, target: tuple[str, str]) -> Iterator[Finding]:
+        text = "/".join(target)
+        found = _lacking(Pattern.parse(text), self.known)
+        if not found and not may_ever(
+            self.grant, Route(server=target[0], tool=target[1])
+        ):
+            problem = "no rule allows that"
+            found = "not_granted", problem, grant_for(self.agent, text)
+        if found:
+            code, problem, fix = found
+            yield Finding(
+                agent=self.agent,
+                place=f"names.{name}",
+                source="",
+                code=code,
+                problem=f"it leads to {text}, and {problem}",
+                fix=fix,
+            )
+
+
+def _named(rule: Rule) -> str:
+    return f"{rule.id} ({rule.source})" if rule.source else rule.id
+
+
+def _parameters(schema: JSON) -> dict[str, bool] | None:
+    """Return the parameters that a schema names; ``None`` if it may take others."""
+    if not isinstance(schema, dict):
+        return None
+    named, needed = schema.get("properties"), schema.get("required")
+    if not isinstance(named, dict) or "$ref" in schema:
+        return None
+    listed = needed if isinstance(needed, list) else []
+    return {name: name in listed for name in named}
+
+
+def _covering(pattern: Pattern, rules: Sequence[Rule]) -> Rule | None:
+    """Return the first of *rules* that has its way with all that *pattern* covers."""
+    for rule in rules:
+        if not conditional(rule) and any(one.covers(pattern) for one in rule.tools):
+            return rule
+    return None
+
+
+def _lacking(pattern: Pattern, known: Known) -> tuple[str, str, str] | None:
+    """Return code, problem and fix if no server has what *pattern* covers."""
+    servers = [name for name in known if pattern.covers_server(name)]
+    if not servers:
+        meant = nearest(pattern.text.partition("/")[0], [*known])
+        fix = f"write {meant}" if meant else "caxton server list shows the servers"
+        return "no_server", "there is no such server", fix
+    offered = [known[name] for name in servers]
+    if any(tools is None for tools in offered):
+        return None
+    tools = [(name, tool) for name in servers for tool in known[name] or ()]
+    if any(pattern.matches(*tool) for tool in tools):
+        return None
+    meant = nearest(pattern.text, ["/".join(tool) for tool in tools])
+    fix = f"write {meant}" if meant else f"caxton tool list --server {servers[0]}"
+    return "no_tool", "no server offers such a tool", fix

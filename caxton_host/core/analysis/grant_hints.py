@@ -1,0 +1,193 @@
+"""What would allow a call that a grant denies: lines to be read, and pasted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from ...errors import ConditionError
+from ..calls import JSON
+from ..grants.budgets import Calls
+from ..grants.conditions import Conditions, Failure
+from ..grants.decisions import Attempt, Refusal, Stage, Tally, considered
+from ..grants.grants import Grant, Rule
+from ..names import meant_tool
+from ..text.patterns import Pattern
+from ..text.toml_text import key_text, value_text
+from .rejudge import Explanation
+from .relax import loosened
+
+__all__ = ["grant_for", "remedy", "unoffered", "when"]
+
+
+def grant_for(agent: str, target: str) -> str:
+    """
+    Return the grant of *target*, to paste into a configuration.
+
+    >>> print(grant_for("weather", "demo/echo"))
+    [[agents.weather.allow]]
+    tools = ["demo/echo"]
+    """
+    return f'[[agents.{agent}.allow]]\ntools = ["{target}"]'
+
+
+def unoffered(name: str, servers: Iterable[str], grant: Grant) -> str | None:
+    """
+    Return what to look at if a name leads nowhere though what it means is granted.
+
+    Args:
+        name: Of a call that was denied, and is not in the catalogue of its run.
+
+        servers: Those that were asked for their tools.
+
+        grant: What the run may do.
+    """
+    target = meant_tool(name, servers)
+    if target is None or not grant.speaking(*target)[1]:
+        return None
+    server, tool = target
+    return (
+        f"# {server}/{tool} is granted, but {server} did not offer it to this run;\n"
+        f"# caxton server tools {server} shows what it offers, and warns of what was "
+        "left out"
+    )
+
+
+def when(at: int) -> str:
+    """
+    Return a time as a configuration has it.
+
+    >>> when(1_700_000_000_000_000)
+    '2023-11-14T22:13:20Z'
+    """
+    return datetime.fromtimestamp(at / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def remedy(agent: str, explained: Explanation, tally: Tally) -> str | None:
+    """
+    Return what an agent's grants would have to say for a call to be allowed.
+
+    Nothing if it is allowed, or if its name leads nowhere.
+
+    Args:
+        agent: Whose grants they are.
+
+        explained: What they say now.
+
+        tally: What the run did before the call.
+    """
+    attempt = explained.attempt
+    if attempt.route is None:
+        return None
+    if explained.code == "not_granted":
+        return grant_for(agent, f"{attempt.route.server}/{attempt.route.tool}")
+    for one in explained.considered:
+        if one.rule.id != explained.rule:
+            continue
+        if one.kind == "deny":
+            return f"# {_named(one.rule)} forbids it, whatever allows it: narrow that"
+        if one.refusal:
+            lines = _lines(one.rule, one.refusal, attempt, tally)
+            return "\n".join([f"# in {_named(one.rule)}:", *lines])
+    return None
+
+
+def _named(rule: Rule) -> str:
+    return f"{rule.id} ({rule.source})" if rule.source else rule.id
+
+
+def _lines(
+    rule: Rule, refusal: Refusal | None, attempt: Attempt, tally: Tally
+) -> Iterator[str]:
+    """Yield a line for each thing that refuses, one behind the other."""
+    while refusal:
+        loosen = _LOOSER.get(refusal.code)
+        found = loosen(rule, attempt, tally) if loosen else None
+        if found is None:
+            yield f"# {refusal.message}"
+            return
+        rule, line = found
+        yield line
+        (one,) = considered(Grant(allow=(rule,)), attempt, tally)
+        refusal = one.refusal
+
+
+def _later(rule: Rule, _: Attempt, __: Tally) -> tuple[Rule, str]:
+    then = when(rule.expires or 0)
+    line = f"# expires = {then} is over: remove it, or write a later time"
+    return replace(rule, expires=None), line
+
+
+def _reordered(rule: Rule, _: Attempt, tally: Tally) -> tuple[Rule, str]:
+    lacking = [
+        pattern
+        for pattern in rule.only_after
+        if not any(pattern.matches(*tool) for tool in tally.done)
+    ]
+    if lacking:
+        line = f"# only_after: call {_texts(lacking)} first, in the same run"
+        return replace(rule, only_after=()), line
+    line = f"# unless_after: call it before {_texts(rule.unless_after)}"
+    return replace(rule, unless_after=()), line
+
+
+def _texts(patterns: Iterable[Pattern]) -> str:
+    return ", ".join(pattern.text for pattern in patterns)
+
+
+def _larger(rule: Rule, attempt: Attempt, _: Tally) -> tuple[Rule, str]:
+    line = f'max_params = "{attempt.size} B"'
+    return replace(rule, max_params=attempt.size), line
+
+
+def _more(rule: Rule, _: Attempt, tally: Tally) -> tuple[Rule, str] | None:
+    calls = tally.used[rule.id] + 1
+    if rule.calls is None or calls <= rule.calls:
+        return None  # Another budget: what is spent of that, its period gives back.
+    shared = [b for b in rule.budgets if isinstance(b, Calls)]
+    texts: list[JSON] = [f"{calls}/run", *(f"{b.limit}/{b.per}" for b in shared)]
+    line = f"calls = {value_text(texts if shared else texts[0])}"
+    return replace(rule, calls=calls), line
+
+
+def _wider(rule: Rule, attempt: Attempt, _: Tally) -> tuple[Rule, str]:
+    """Let a condition take the value that it fails; if that is not plain, tell it."""
+    params = rule.params
+    failure = params and _failure(params, rule, attempt)
+    assert params  # noqa: S101 -- or nothing had refused
+    assert failure  # noqa: S101 -- as above
+    looser = loosened(params.to_payload(), failure, attempt.params)
+    if looser is not None:
+        name, condition = looser
+        wider = _parsed({**params.to_payload(), name: condition})
+        after = _failure(wider, rule, attempt) if wider else failure
+        if after is None or after.path != failure.path:
+            line = f"params.{key_text(name)} = {value_text(condition)}"
+            return replace(rule, params=wider), line
+    wanted = "" if failure.wanted is None else _wanted(failure)
+    return replace(rule, params=None), f"# {failure.message}{wanted}"
+
+
+def _wanted(failure: Failure) -> str:
+    return f": {failure.kind} = {value_text(failure.wanted)}"
+
+
+def _failure(params: Conditions, rule: Rule, attempt: Attempt) -> Failure | None:
+    return params.failure(attempt.params, attempt.matches, others=rule.other_params)
+
+
+def _parsed(spec: dict[str, JSON]) -> Conditions | None:
+    try:
+        return Conditions.parse(spec)
+    except ConditionError:
+        return None
+
+
+_LOOSER: Mapping[Stage, Callable[[Rule, Attempt, Tally], tuple[Rule, str] | None]] = {
+    "expired": _later,
+    "order": _reordered,
+    "too_large": _larger,
+    "params": _wider,
+    "budget": _more,
+}

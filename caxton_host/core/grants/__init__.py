@@ -1,0 +1,1 @@
+"""What an agent may do, and what it has done so far."""

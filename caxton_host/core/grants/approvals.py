@@ -1,0 +1,239 @@
+"""
+What a rule wants of people before it allows a call, and what they said.
+
+An approval is for one call of one run: its place, its name, and the agent's own bytes,
+which the journal compares. A word that is not said is never a yes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from ...errors import Suspend, UsageError
+from ..calls import JSON, Denied
+from ..log.events import ApprovalDecided, ApprovalRequested, Payload, ToolInvoked
+from .conditions import Conditions, Matcher
+
+__all__ = [
+    "NOBODY",
+    "VERDICTS",
+    "Approve",
+    "Asked",
+    "Unapproved",
+    "Verdict",
+    "lapsed",
+    "unmet",
+]
+
+Verdict: TypeAlias = Literal["approve", "deny"]
+VERDICTS: tuple[Verdict, ...] = ("approve", "deny")
+
+#: Who decides when the time is over.
+NOBODY: Payload = {"kind": "service", "id": "caxton", "authenticated": True}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approve:
+    """
+    The ``approve`` table of a rule.
+
+    Attributes:
+        by: The roles whose word counts; none: anybody's does.
+
+        within: Seconds after which no word is a denial; ``None``: it waits for ever.
+
+        when: The parameters that it is about, or ``None``: any.
+    """
+
+    by: tuple[str, ...] = ()
+    within: float | None = None
+    when: Conditions | None = None
+
+    def concerns(self, params: Mapping[str, JSON], matches: Matcher) -> bool:
+        """
+        Return whether a call has to be approved.
+
+        It has to unless all of `when` can be judged, and something does not hold.
+        """
+        return self.when is None or self.when.spared(params, matches) is None
+
+    def until(self, now: int) -> int | None:
+        """Return when the time is over, if it is asked for *now* (microseconds)."""
+        return None if self.within is None else now + round(self.within * 1e6)
+
+    def met_by(self, roles: Iterable[str]) -> bool:
+        """
+        Return whether the yes of these roles is enough.
+
+        >>> Approve(by=("ops",)).met_by({"sales"}), Approve().met_by({""})
+        (False, True)
+        """
+        given = set(roles)
+        return bool(given.intersection(self.by) if self.by else given)
+
+    def to_payload(self) -> dict[str, JSON]:
+        """Return it as ``RunStarted.grants`` holds it."""
+        payload: dict[str, JSON] = {
+            "by": list(self.by),
+            "within": self.within,
+            "when": self.when.to_payload() if self.when else None,
+        }
+        return {key: value for key, value in payload.items() if value}
+
+    @classmethod
+    def from_payload(cls, payload: JSON) -> Approve:
+        """
+        Return what a ``RunStarted`` holds.
+
+        Raises:
+            UsageError: It says what this version does not know.
+        """
+        assert isinstance(payload, dict)  # noqa: S101 -- read from our own log
+        # law 4: a condition that is not understood must not widen the grant
+        if unknown := sorted(payload.keys() - {"by", "within", "when"}):
+            raise UsageError(
+                f"the recorded grant has the unknown key 'approve.{unknown[0]}'",
+                fix="use the version that recorded it, or a newer one",
+            )
+        by, within = payload.get("by"), payload.get("within")
+        return cls(
+            by=tuple(map(str, by)) if isinstance(by, list) else (),
+            within=within if isinstance(within, (int, float)) else None,
+            when=Conditions.from_payload(payload["when"], deny=True)
+            if "when" in payload
+            else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """
+    A call that people are asked about, and what they said so far.
+
+    Attributes:
+        requested: What was asked last.
+
+        seq: The place of that in the stream, where it is known.
+
+        roles: Whose yes it has; ``""`` is that of somebody without a role.
+
+        decided: What was said to the last question, or ``None``: nothing yet.
+    """
+
+    requested: ApprovalRequested
+    seq: int | None = None
+    roles: frozenset[str] = frozenset()
+    decided: ApprovalDecided | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether nothing was said yet."""
+        return self.decided is None
+
+    def again(self, requested: ApprovalRequested, seq: int | None) -> Asked:
+        """Return the same after one more question."""
+        return replace(self, requested=requested, seq=seq, decided=None)
+
+    def after(self, decided: ApprovalDecided) -> Asked:
+        """Return the same after a word."""
+        yes = [decided.role] if decided.verdict == "approve" else []
+        return replace(self, roles=self.roles.union(yes), decided=decided)
+
+    def is_over(self, now: int) -> bool:
+        """Return whether the time to say a word is over (microseconds since 1970)."""
+        until = self.requested.until
+        return until is not None and now >= until
+
+
+class Unapproved(Suspend):
+    """
+    A call has to wait for an approval.
+
+    Attributes:
+        requests: What is asked, as far as the log does not hold it yet.
+    """
+
+    def __init__(
+        self,
+        call: int,
+        requests: Sequence[ApprovalRequested] = (),
+        *,
+        where: str = "",
+        fix: str = "",
+    ) -> None:
+        super().__init__(call, f"{where}call {call} waits for an approval", fix=fix)
+        self.requests = requests
+
+
+def unmet(
+    intent: ToolInvoked,
+    wanted: Iterable[tuple[str, Approve]],
+    asked: Asked | None,
+    now: int,
+) -> Denied | ApprovalRequested | None:
+    """
+    Return what people have against a call that the grants allow: a no, or a question.
+
+    Args:
+        intent: The call.
+
+        wanted: What its rules want, by the id of the rule.
+
+        asked: What people were asked before, and said.
+
+        now: The time, in microseconds since 1970.
+    """
+    if asked and asked.waits:
+        return asked.requested
+    if asked and (denied := _denied(asked)):
+        return denied
+    roles = asked.roles if asked else frozenset[str]()
+    for rule, approve in wanted:
+        if not approve.met_by(roles):
+            return _request(intent, rule, approve, now)
+    return None
+
+
+def _request(
+    intent: ToolInvoked, rule: str, approve: Approve, now: int
+) -> ApprovalRequested:
+    return ApprovalRequested(
+        call=intent.call,
+        name=intent.name,
+        server=intent.server or "",
+        tool=intent.tool or "",
+        params=intent.params or {},
+        params_sha256=intent.params_sha256,
+        rule=rule,
+        fuel=intent.fuel,
+        by=approve.by,
+        until=approve.until(now),
+    )
+
+
+def _denied(asked: Asked) -> Denied | None:
+    decided = asked.decided
+    if decided is None or decided.verdict == "approve":
+        return None
+    late = " in time" if decided.actor == NOBODY else ""
+    return Denied(
+        code="approval",
+        rule=asked.requested.rule,
+        message=f"that call was not approved{late}",
+    )
+
+
+def lapsed(asked: Iterable[Asked], now: int) -> list[ApprovalDecided]:
+    """Return what records that nobody said a word in time, for each such call."""
+    return [
+        ApprovalDecided(
+            call=one.requested.call,
+            verdict="deny",
+            actor=NOBODY,
+            reason="nobody decided in time",
+        )
+        for one in asked
+        if one.waits and one.is_over(now)
+    ]

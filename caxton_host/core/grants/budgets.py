@@ -1,0 +1,276 @@
+"""
+Budgets: what a rule lets its calls take, and what one call takes.
+
+A budget of a run is counted by the run's journal. All others are shared by all runs
+of an agent, on all hosts, and are kept by the store, which has the one clock that
+counts: it is asked when the call's intent is stored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from decimal import Decimal
+from typing import Literal, TypeAlias, assert_never
+
+from ...errors import UsageError
+from ..calls import JSON
+from .periods import Period, period_of
+
+__all__ = [
+    "UNIT",
+    "Budget",
+    "Calls",
+    "Concurrency",
+    "Cost",
+    "Pace",
+    "Sum",
+    "apart",
+    "budget_from_payload",
+    "budget_to_payload",
+    "cannot_bear",
+    "costs",
+    "exact",
+    "standing",
+]
+
+#: Sums are counted in millionths, so that nothing is ever rounded.
+UNIT = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calls:
+    """So many calls a period."""
+
+    limit: int
+    per: Period
+
+    @property
+    def key(self) -> str:
+        """What tells it from the other budgets of its rule."""
+        return f"calls/{self.per}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sum:
+    """
+    So much in all of what a parameter says.
+
+    Attributes:
+        of: Its name; behind a dot, one inside it.
+
+        limit: In millionths.
+
+        per: A period, or ``run``.
+    """
+
+    of: str
+    limit: int
+    per: Period | Literal["run"]
+
+    @property
+    def key(self) -> str:
+        """See `Calls.key`."""
+        return f"sum/{self.per}/{self.of}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """
+    So many calls at once, and as many again in a time, one by one.
+
+    Attributes:
+        limit: So many.
+
+        every: The time, in microseconds.
+
+        wait: How many microseconds a call waits for its turn, at most.
+    """
+
+    limit: int
+    every: int
+    wait: int = 0
+
+    @property
+    def key(self) -> str:
+        """See `Calls.key`. Another pace is another budget: it forgets soon."""
+        return f"rate/{self.limit}/{self.every}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Concurrency:
+    """So many calls that are under way, or in doubt."""
+
+    limit: int
+
+    @property
+    def key(self) -> str:
+        """See `Calls.key`."""
+        return "open"
+
+
+Budget: TypeAlias = Calls | Sum | Pace | Concurrency
+
+_KINDS: Mapping[str, type[Budget]] = {
+    "calls": Calls,
+    "sum": Sum,
+    "rate": Pace,
+    "concurrency": Concurrency,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """
+    What a call takes of one budget.
+
+    Attributes:
+        key: The budget, among all of its agent.
+
+        amount: How much; ``None`` if the call does not say it in a way that can be
+            counted.
+    """
+
+    budget: Budget
+    key: str
+    amount: int | None
+
+    @property
+    def is_of_run(self) -> bool:
+        """Whether the budget is one of the run alone."""
+        return isinstance(self.budget, Sum) and self.budget.per == "run"
+
+
+def costs(
+    budgets: Iterable[Budget], name: str, params: Mapping[str, JSON]
+) -> Iterator[Cost]:
+    """
+    Yield what a call takes of each budget.
+
+    Args:
+        budgets: Those of the rule that allows it.
+
+        name: What the rule's budgets are called.
+
+        params: Of the call.
+    """
+    for budget in budgets:
+        amount = _amount(params, budget.of) if isinstance(budget, Sum) else 1
+        yield Cost(budget, f"{name}/{budget.key}", amount)
+
+
+def cannot_bear(cost: Cost, spent: Mapping[str, int]) -> str:
+    """
+    Return why a call cannot be allowed, as far as its run can tell, or ``""``.
+
+    Args:
+        cost: What it takes of a budget.
+
+        spent: What the run has taken so far, by key.
+    """
+    budget = cost.budget
+    if not isinstance(budget, Sum):
+        return ""
+    if cost.amount is None:
+        return f"the parameter {budget.of!r} is no amount that can be counted"
+    before = spent.get(cost.key, 0) if cost.is_of_run else 0
+    if before + cost.amount <= budget.limit:
+        return ""
+    return f"that grant has no room for so much of {budget.of!r} per {budget.per}"
+
+
+def exact(value: JSON) -> int | None:
+    """
+    Return a number in millionths, or ``None`` if it has none or is negative.
+
+    A number of floating point is the one that it is written as.
+
+    >>> exact(3), exact(0.1), exact(True), exact("3"), exact(0.1 + 0.2)
+    (3000000, 100000, None, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    if isinstance(value, int):
+        return value * UNIT if value >= 0 else None
+    if not math.isfinite(value):
+        return None
+    scaled = Decimal(repr(value)).scaleb(6)
+    whole = int(scaled)
+    return whole if scaled == whole and whole >= 0 else None
+
+
+def apart(limit: int, every: int) -> int:
+    """
+    Return how many microseconds calls of a rate are apart, once it is spent.
+
+    >>> apart(30, 60_000_000)
+    2000000
+    """
+    return -(-every // max(limit, 1))
+
+
+def standing(budget: Budget, use: tuple[int, int], now: int) -> tuple[int, int | None]:
+    """
+    Return how much of a budget is spent, and when it is whole again.
+
+    Args:
+        budget: One that the store keeps.
+
+        use: What it keeps of it: a number, and a time.
+
+        now: By its clock.
+    """
+    used, since = use
+    match budget:
+        case Calls() | Sum():
+            if budget.per == "run":
+                return 0, None
+            start, end = period_of(budget.per, max(now, since))
+            return (used if since == start else 0), end
+        case Pace():
+            missing = max(since - now, 0)
+            spent = -(-missing // apart(budget.limit, budget.every))
+            return min(spent, budget.limit), since if missing else None
+        case Concurrency():
+            return 0, None
+        case _:
+            assert_never(budget)
+
+
+def budget_to_payload(budget: Budget) -> dict[str, JSON]:
+    """
+    Return a budget as ``RunStarted.grants`` holds it.
+
+    >>> budget_to_payload(Calls(limit=20, per="day"))
+    {'kind': 'calls', 'limit': 20, 'per': 'day'}
+    """
+    return {"kind": _NAMES[type(budget)], **asdict(budget)}
+
+
+def budget_from_payload(payload: Mapping[str, JSON]) -> Budget:
+    """
+    Return the budget that a ``RunStarted`` holds.
+
+    Raises:
+        UsageError: It is none that this version knows.
+    """
+    given = dict(payload)
+    kind = _KINDS.get(str(given.pop("kind", "")))
+    # law 4: a budget that is not understood must not widen the grant
+    if kind is None or not given.keys() <= {field.name for field in fields(kind)}:
+        raise UsageError(
+            "the recorded grant has a budget of an unknown kind",
+            fix="use the version that recorded it, or a newer one",
+        )
+    return kind(**given)  # type: ignore[arg-type]  # read from our own log
+
+
+def _amount(params: Mapping[str, JSON], of: str) -> int | None:
+    value: JSON = dict(params)
+    for name in of.split("."):
+        if not isinstance(value, dict):
+            return None
+        value = value.get(name)
+    return exact(value)

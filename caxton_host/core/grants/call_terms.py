@@ -1,0 +1,194 @@
+"""
+How a call that is allowed is carried out.
+
+How long it may take, how large its answer may be, and what of that nobody gets to see.
+That is masked before the agent and the log have the answer. A part of it in which it
+cannot be looked for is masked whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NoReturn, Self
+
+from ..calls import JSON, Completed
+from ..log.events import ToolInvoked
+from ..text.jsonpath import JsonPath, masked
+from ..text.redact import MASK
+from .grants import Grant, Rule
+
+__all__ = ["Terms"]
+
+_STRUCTURED = "structuredContent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """
+    What holds for a call by the rules that allow it.
+
+    Attributes:
+        timeout: Seconds that a send of it takes, at most.
+
+        max_result: Bytes of the largest answer.
+
+        redact: What of the answer is masked.
+    """
+
+    timeout: float | None = None
+    max_result: int | None = None
+    redact: tuple[JsonPath, ...] = ()
+
+    @classmethod
+    def of(cls, rules: Iterable[Rule]) -> Self:
+        """Return what holds where all of these rules have a say: the strictest."""
+        rules = [rule for rule in rules if rule.has_terms]
+        if not rules:
+            return cls()
+        times = [rule.timeout for rule in rules if rule.timeout is not None]
+        sizes = [rule.max_result for rule in rules if rule.max_result is not None]
+        paths = (path for rule in rules for path in rule.redact_result)
+        return cls(
+            timeout=min(times, default=None),
+            max_result=min(sizes, default=None),
+            redact=tuple(dict.fromkeys(paths)),
+        )
+
+    @classmethod
+    def of_call(cls, invoked: ToolInvoked, grant: Grant, today: Grant | None) -> Self:
+        """
+        Return what holds for a recorded call: the strictest of what may.
+
+        Args:
+            invoked: The call. Its rule is one of *grant*.
+
+            grant: That of its run.
+
+            today: Another one whose word is needed as well. By which of its rules the
+                call was allowed is not recorded, so each that speaks of it counts.
+        """
+        target = invoked.server or "", invoked.tool or ""
+        return cls.of(
+            [
+                *(rule for rule in grant.allow if rule.id == invoked.rule),
+                *(rule for rule in (today or Grant()).allow if rule.matches(*target)),
+            ]
+        )
+
+    def conceal(self, done: Completed) -> Completed:
+        """
+        Return an answer of which is masked what is to be.
+
+        What an answer says of its size and its time stays as it is.
+
+        >>> terms = Terms(redact=(JsonPath.parse("$.mail"),))
+        >>> done = Completed(data={"mail": "ada@example.org", "n": 1})
+        >>> terms.conceal(done).data
+        {'mail': '[redacted]', 'n': 1}
+        """
+        if not self.redact:
+            return done
+        try:
+            return _with(done, _concealed(done.data, self.redact))
+        except Exception:  # noqa: BLE001 -- what cannot be looked at is not shown
+            return replace(
+                done, data=MASK, message=MASK, blobs=(), contents={}, told=None
+            )
+
+
+def _with(done: Completed, data: JSON) -> Completed:
+    """Return an answer with other data, and a message made of these."""
+    if done.told is None or data == MASK:
+        message = MASK if done.message else ""
+    else:
+        message = done.told(data if isinstance(data, dict) else {})
+    # The bytes of a blob belong to a part that could not be looked at.
+    return replace(done, data=data, message=message, blobs=(), contents={}, told=None)
+
+
+def _concealed(data: JSON, paths: Sequence[JsonPath]) -> JSON:
+    if not isinstance(data, dict):
+        return _parts([data], paths)[0]
+    if data.keys() == {"$cut"}:
+        # The digest of what is not shown would tell who guesses that he is right.
+        return MASK
+    content = data.get("content")
+    if not isinstance(content, list):
+        return _parts([data], paths)[0]
+    return _answer(data, content, paths)
+
+
+def _answer(
+    data: dict[str, JSON], content: list[JSON], paths: Sequence[JsonPath]
+) -> JSON:
+    """Return the data of an answer, as far as it has a place in MCP."""
+    texts = [_said(block) for block in content]
+    before = [_held(text) for text in texts]
+    structured = [data[_STRUCTURED]] if _STRUCTURED in data else []
+    after = _parts([*before, *structured], paths)
+    blocks: list[JSON] = [
+        {"type": "text", "text": text if new is old else _spelt(new)}
+        for text, old, new in zip(texts, before, after, strict=False)
+    ]
+    kept: dict[str, JSON] = {"content": blocks}
+    if structured:
+        kept[_STRUCTURED] = after[-1]
+    return kept
+
+
+def _parts(values: Sequence[JSON], paths: Sequence[JsonPath]) -> list[JSON]:
+    """
+    Return the parts of an answer, masked.
+
+    Each may say the same in words of its own. So where a path leads to something in one
+    of them, another in which none does is masked whole, and so is always what is no
+    table and no list.
+    """
+    found = [masked(value, paths) for value in values]
+    some = any(count for _, count in found)
+    return [
+        clean
+        if value is None or (isinstance(value, dict | list) and (count or not some))
+        else MASK
+        for value, (clean, count) in zip(values, found, strict=True)
+    ]
+
+
+def _said(block: JSON) -> str:
+    """Return the text of a block; of one that is none, nothing."""
+    if not isinstance(block, dict) or block.get("type") != "text":
+        return ""
+    return str(block.get("text"))
+
+
+def _held(text: str) -> JSON:
+    """Return what a text of JSON holds; of any other, the text."""
+    try:
+        value: JSON = json.loads(
+            text, object_pairs_hook=_once, parse_constant=_no_number
+        )
+    except (ValueError, RecursionError):
+        return text
+    return value
+
+
+def _spelt(value: JSON) -> str:
+    if isinstance(value, str):
+        return value
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    text.encode()  # or the log could not hold it
+    return text
+
+
+def _once(pairs: list[tuple[str, JSON]]) -> JSON:
+    """Return an object. Of two members with one name, readers see this one or that."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError
+    return found
+
+
+def _no_number(_: str) -> NoReturn:
+    raise ValueError

@@ -1,0 +1,333 @@
+"""
+What a rule wants of the parameters of a call.
+
+An allow rule wants all its conditions to hold. A deny rule applies unless all of them
+can be judged and one does not hold.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias, cast
+
+from ...errors import ConditionError
+from ..calls import JSON
+from ..names import nearest
+from .compare_params import MAX_ITEMS, Condition, Failure, Holds, Matcher
+from .constraints import CONSTRAINTS, contradiction, spoken_of
+
+__all__ = [
+    "CONDITION_KEYS",
+    "NOT_IN_DENY",
+    "Condition",
+    "Conditions",
+    "Failure",
+    "Matcher",
+    "no_engine",
+]
+
+_MAX_NAMES = 100
+_MAX_DEPTH = 16
+
+#: Keys of a condition that `constraints` does not know: they lead to further ones.
+_BELOW = frozenset({"each", "some", "keys", "has"})
+#: All keys of a condition.
+CONDITION_KEYS = CONSTRAINTS.keys() | _BELOW | {"optional"}
+_KEYS = frozenset({"names", "values", "max"})
+_MAP, _TEXT = frozenset({"object"}), frozenset({"string"})
+_DOT = re.compile(r"(?<!\\)\.")
+
+_Keys: TypeAlias = tuple[str, ...]
+#: Where it leads, from here; where it stands in the file; what it says.
+_Named: TypeAlias = tuple[_Keys, _Keys, JSON]
+
+
+def no_engine(_: str, __: str) -> None:
+    """Judge no text: `schemas` has an engine, and this package is pure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """
+    What the parameters of a call have to be, by their names.
+
+    >>> wanted = Conditions.parse({"days": {"type": "integer", "max": 7}})
+    >>> wanted.failure({"days": 3})
+    >>> wanted.failure({"days": 8}).message
+    '$.days is larger than the grant allows'
+    >>> wanted.failure({"days": True}).message
+    '$.days has another type than the grant wants'
+
+    Attributes:
+        text: As they were written, in JSON. Two are equal if these are.
+
+        root: The same, for the map of all parameters.
+    """
+
+    text: str
+    root: Condition = field(compare=False, repr=False)
+
+    @classmethod
+    def parse(cls, spec: Mapping[str, JSON], *, deny: bool = False) -> Conditions:
+        """
+        Return the conditions that a table spells.
+
+        Args:
+            spec: Names of parameters, with the constraints on each. A dot leads into
+                a map: ``user.email``; a dot of a name is written with a backslash.
+
+            deny: They are those of a deny rule.
+
+        Raises:
+            ConditionError: They cannot be, or say nothing.
+        """
+        if not 0 < len(spec) <= _MAX_NAMES:
+            raise ConditionError(
+                (), f"names {len(spec)} parameters", fix=f"name 1 to {_MAX_NAMES}"
+            )
+        fields = _Reader(deny=deny).fields(_named(spec, ()), 0)
+        root = Condition(spec={}, kinds=_MAP, fields=fields)
+        return cls(json.dumps(spec, ensure_ascii=False), root)
+
+    def to_payload(self) -> dict[str, JSON]:
+        """Return what `parse` takes."""
+        return cast("dict[str, JSON]", json.loads(self.text))
+
+    @classmethod
+    def from_payload(cls, payload: JSON, *, deny: bool = False) -> Conditions:
+        """
+        Return the conditions that a log holds.
+
+        Raises:
+            ConditionError: This version does not understand them.
+        """
+        if not isinstance(payload, dict):
+            raise ConditionError((), "is no table", fix="write { NAME = {...} }")
+        return cls.parse(payload, deny=deny)
+
+    def failure(
+        self,
+        params: Mapping[str, JSON],
+        matches: Matcher = no_engine,
+        *,
+        others: bool = False,
+    ) -> Failure | None:
+        """
+        Return why *params* are not what is wanted, or ``None``. Never raises.
+
+        Args:
+            params: The decoded parameters of a call.
+
+            matches: Says whether a text fits a regular expression.
+
+            others: Whether parameters that no condition names are taken.
+        """
+        try:
+            return next(self._failures(params, matches, others=others), None)
+        except Exception:  # noqa: BLE001 -- law 4: an error while deciding is a denial
+            return Failure((), "error")
+
+    def _failures(
+        self, params: Mapping[str, JSON], matches: Matcher, *, others: bool
+    ) -> Iterator[Failure]:
+        known = params if isinstance(params, dict) else dict(params)
+        return self.root.failures(known, matches, others=others)
+
+    def spared(
+        self, params: Mapping[str, JSON], matches: Matcher = no_engine
+    ) -> Failure | None:
+        """
+        Return why a deny rule does not apply, or ``None`` if it does. Never raises.
+
+        It does unless everything can be judged, and something does not hold.
+        """
+        try:
+            found = list(self._failures(params, matches, others=True))
+        except Exception:  # noqa: BLE001 -- law 4: what cannot be judged is denied
+            return None
+        return found[0] if found and all(one.judged for one in found) else None
+
+    def patterns(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yield each regular expression, and where it stands: for its engine to see."""
+        yield from _patterns(self.root, ())
+
+
+def _patterns(condition: Condition, at: _Keys) -> Iterator[tuple[str, _Keys]]:
+    if "pattern" in condition.spec:
+        yield str(condition.spec["pattern"]), (*at, "pattern")
+    below: dict[_Keys, Condition | None] = {
+        ("each",): condition.each,
+        ("some",): condition.some,
+        ("keys", "names"): condition.names,
+        ("keys", "values"): condition.values,
+        **{(name,): part for name, part in condition.fields.items()},
+    }
+    for keys, part in below.items():
+        if part:
+            yield from _patterns(part, (*at, *keys))
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads what was written, for an allow rule or for a deny rule."""
+
+    deny: bool
+
+    def fields(self, named: list[_Named], depth: int) -> dict[str, Condition]:
+        """Return the conditions of a map, by the first of the names that lead there."""
+        fields: dict[str, Condition] = {}
+        for first in dict.fromkeys(names[0] for names, _, _ in named):
+            here = [item for item in named if item[0][0] == first]
+            own = [item for item in here if len(item[0]) == 1]
+            deeper = [(names[1:], at, c) for names, at, c in here if len(names) > 1]
+            below = self.fields(deeper, depth + 1) if deeper else {}
+            if own:
+                _, at, constraints = own[0]
+                condition = self.condition(constraints, at, depth)
+                if below and condition.kinds != _MAP:
+                    raise ConditionError(
+                        at, "has names below it, and is no map", fix='type = "object"'
+                    )
+                if len(own) > 1 or condition.fields.keys() & below.keys():
+                    raise ConditionError(at, "is named twice", fix="name it once")
+                below = {**condition.fields, **below}
+            else:
+                optional = all(part.optional for part in below.values())
+                condition = Condition(spec={}, kinds=_MAP, optional=optional)
+            fields[first] = replace(condition, fields=below)
+        return fields
+
+    def condition(self, value: JSON, at: _Keys, depth: int) -> Condition:
+        """Return the condition that a table spells."""
+        if not isinstance(value, dict) or not value.keys() - {"optional"}:
+            raise ConditionError(
+                at,
+                "says nothing of the value",
+                fix='write { type = "string" }, or { type = "any" }',
+            )
+        if depth > _MAX_DEPTH:
+            raise ConditionError(at, "is too deep", fix="write it flatter")
+        self._refuse(value, at)
+        made = {
+            name: self._check(name, value[name], (*at, name))
+            for name in value
+            if name in CONSTRAINTS
+        }
+        # Condition.kinds has it.
+        checks = tuple(item for item in made.items() if item[0] != "type")
+        if problem := contradiction(value):
+            raise ConditionError(at, *problem[:1], fix=problem[1])
+        return replace(
+            self._below(value, at, depth),
+            kinds=spoken_of(value, at),
+            checks=checks,
+            optional=value.get("optional") is True,
+        )
+
+    def _check(self, name: str, said: JSON, at: _Keys) -> Holds:
+        constraint = CONSTRAINTS[name]
+        make = (self.deny and constraint.denied) or constraint.make
+        return make(said, at)
+
+    def _refuse(self, value: dict[str, JSON], at: _Keys) -> None:
+        for name in value:
+            if name not in CONDITION_KEYS:
+                known = sorted(CONDITION_KEYS)
+                meant = nearest(name, known)
+                below = f'a name in a map is written params."{at[-1]}.{name}"'
+                raise ConditionError(
+                    (*at, name),
+                    "there is no such constraint",
+                    fix=f"write {meant}; {below}"
+                    if meant
+                    else f"{below}; constraints are {', '.join(known)}",
+                )
+            if self.deny and name in NOT_IN_DENY:
+                raise ConditionError(
+                    (*at, name), "a deny rule cannot say that", fix=NOT_IN_DENY[name]
+                )
+        if not self.deny and "some" in value:
+            raise ConditionError(
+                (*at, "some"), "only deny rules say that", fix="write each"
+            )
+        if not isinstance(value.get("optional", True), bool):
+            raise ConditionError(
+                (*at, "optional"), "is not true or false", fix="write true"
+            )
+        if self.deny and value.keys() == {"type"}:
+            raise ConditionError(
+                at,
+                "always applies: a value of another type cannot be judged",
+                fix="say what of the value is forbidden, or leave params out",
+            )
+
+    def _below(self, value: dict[str, JSON], at: _Keys, depth: int) -> Condition:
+        """Return the part of the condition that speaks of what is in the value."""
+        keys = _table(value.get("keys"), (*at, "keys"), _KEYS)
+        most = keys.get("max", value.get("max_items", MAX_ITEMS))
+        if type(most) is not int or most < 1:
+            raise ConditionError(
+                (*at, "keys" if "max" in keys else "max_items"),
+                "leaves nothing to look at",
+                fix="write a number of at least 1",
+            )
+
+        def part(table: dict[str, JSON], name: str, *where: str) -> Condition | None:
+            if name not in table:
+                return None
+            return self.condition(table[name], (*at, *where, name), depth + 1)
+
+        names = part(keys, "names", "keys")
+        if names and names.kinds != _TEXT:
+            raise ConditionError(
+                (*at, "keys", "names"), "names are texts", fix="write a pattern"
+            )
+        has = _table(value.get("has"), (*at, "has"))
+        each, some = part(value, "each"), part(value, "some")
+        return Condition(
+            spec=value,
+            kinds=_MAP,
+            each=each,
+            some=some,
+            names=names,
+            values=part(keys, "values", "keys"),
+            fields=self.fields(_named(has, (*at, "has")), depth + 1),
+            most=most if keys or each or some else None,
+        )
+
+
+NOT_IN_DENY = {
+    "optional": "remove it: what is missing cannot be judged, and is denied",
+    "each": "write some: the rule applies if one item is so",
+    "keys": "name the entries that it is about",
+}
+
+
+def _named(spec: Mapping[str, JSON], at: _Keys) -> list[_Named]:
+    named: list[_Named] = []
+    for name, constraints in spec.items():
+        names = tuple(part.replace("\\.", ".") for part in _DOT.split(name))
+        if not all(names) or len(names) > _MAX_DEPTH:
+            raise ConditionError(
+                (*at, name),
+                f"has an empty name in it, or more than {_MAX_DEPTH}",
+                fix="remove a dot",
+            )
+        named.append((names, (*at, name), constraints))
+    return named
+
+
+def _table(
+    value: JSON, at: _Keys, known: frozenset[str] | None = None
+) -> dict[str, JSON]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or not value or (known and value.keys() - known):
+        named = ", ".join(sorted(known)) if known else "NAME"
+        raise ConditionError(
+            at, "is no table of what is known here", fix=f"known here: {named}"
+        )
+    return value

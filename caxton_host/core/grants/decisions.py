@@ -1,0 +1,342 @@
+"""
+Whether a call may be made. Pure: no clock, no database, no exceptions.
+
+Deny by default; a deny rule wins; a rule that refuses allows nothing. Among the rules
+that speak of the tool the first that does not refuse allows the call; if all refuse,
+what is told is the refusal of the one that came furthest.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from ..calls import JSON, Denied, Route
+from ..tools.schemas import Mismatch
+from .approvals import Approve
+from .budgets import Sum, cannot_bear
+from .conditions import Failure, Matcher, no_engine
+from .grants import Grant, Rule
+
+__all__ = [
+    "Allowed",
+    "Attempt",
+    "Considered",
+    "Refusal",
+    "Tally",
+    "considered",
+    "decide",
+    "may_again",
+    "may_ever",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """
+    A call, as it is judged.
+
+    Attributes:
+        route: Where the agent's name leads; ``None`` if it leads nowhere. Such a
+            call is denied like one without a grant: an agent cannot find out which
+            tools exist.
+
+        params: What would be sent.
+
+        size: How many bytes the agent used to say so.
+
+        now: The time, in microseconds since 1970.
+
+        matches: Says whether a text fits a regular expression. Without one, no
+            rule with a pattern allows anything.
+
+        schema: Compares parameters with the schema of the tool, if that is known.
+
+        refused: Rules whose budgets the store has no room in, by id, and why.
+    """
+
+    route: Route | None
+    params: Mapping[str, JSON] = field(default_factory=dict[str, JSON])
+    size: int = 0
+    now: int = 0
+    matches: Matcher = no_engine
+    schema: Callable[[JSON], Mismatch | None] | None = None
+    refused: Mapping[str, Refusal] = field(default_factory=dict[str, "Refusal"])
+
+
+@dataclass(slots=True)
+class Tally:
+    """
+    What a run did so far, as its rules count it.
+
+    Attributes:
+        used: How many calls each rule allowed.
+
+        called: Each ``(server, tool)`` that was allowed, whatever came of it.
+
+        done: Those of them that answered, and did not say that they failed.
+
+        spent: What it took of each budget, by its key.
+    """
+
+    used: Counter[str] = field(default_factory=Counter[str])
+    called: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    done: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    spent: Counter[str] = field(default_factory=Counter[str])
+
+    def copy(self) -> Tally:
+        """Return what it says now."""
+        return Tally(
+            self.used.copy(), self.called.copy(), self.done.copy(), self.spent.copy()
+        )
+
+
+Stage: TypeAlias = Literal[
+    "expired", "order", "too_large", "params", "schema", "budget", "rate", "busy"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """
+    Why a rule that speaks of a tool does not decide about a call.
+
+    Attributes:
+        code: What of the rule refused. A rule asks in the order of `Stage`.
+
+        message: The same for the agent. It names nothing that it does not know.
+
+        path: The part of the parameters that it is about, as a JSON path.
+
+        failure: The same, with what was wanted: for the operator alone.
+    """
+
+    code: Stage
+    message: str
+    path: str = ""
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """
+    The call may be made, by this rule.
+
+    Attributes:
+        approves: What has to be approved first, by the id of the rule that says so.
+
+        today: The rule of today that allows it as well, where that was asked.
+    """
+
+    rule: Rule
+    approves: tuple[tuple[str, Approve], ...] = ()
+    today: Rule | None = None
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """All rules that allow it."""
+        return (self.rule, self.today) if self.today else (self.rule,)
+
+    def and_today(self, today: Allowed) -> Allowed:
+        """Return the same where today's grants allow the call as well."""
+        also = ((f"today.{rule}", approve) for rule, approve in today.approves)
+        return replace(self, approves=(*self.approves, *also), today=today.rule)
+
+
+@dataclass(frozen=True, slots=True)
+class Considered:
+    """
+    What one rule has to say of a call.
+
+    Attributes:
+        kind: ``deny`` or ``allow``.
+
+        speaks: Whether the rule speaks of the tool at all.
+
+        refusal: Of a rule that speaks: why it does not allow the call, or, if it is
+            a deny rule, why it does not apply. The first without one decides.
+    """
+
+    rule: Rule
+    kind: Literal["deny", "allow"]
+    speaks: bool
+    refusal: Refusal | None = None
+
+
+_Why: TypeAlias = str | Failure | Mismatch
+
+_NOTHING = Denied(
+    code="not_granted", rule=None, message="this agent has no grant for that tool"
+)
+
+
+def decide(grant: Grant, attempt: Attempt, tally: Tally) -> Allowed | Denied:
+    """
+    Return whether *grant* allows a call, and by which rule.
+
+    >>> from caxton_host.core.text.patterns import Pattern
+    >>> rule = Rule(id="allow[1]", tools=(Pattern.parse("demo/echo"),), calls=1)
+    >>> grant = Grant(allow=(rule,))
+    >>> echo = Attempt(route=Route(server="demo", tool="echo"))
+    >>> decide(grant, echo, Tally()) == Allowed(rule)
+    True
+    >>> decide(grant, echo, Tally(Counter({"allow[1]": 1}))).code
+    'budget'
+    """
+    route = attempt.route
+    if route is None:
+        return _NOTHING
+    deny, allow = grant.speaking(route.server, route.tool)
+    for rule in deny:
+        if _spared(rule, attempt) is None:
+            what = "call" if rule.params else "tool"
+            return Denied(
+                code="denied", rule=rule.id, message=f"a rule forbids that {what}"
+            )
+    furthest, found = -1, None
+    for rule in allow:
+        refused = _refused(rule, attempt, tally)
+        if refused is None:
+            return Allowed(rule, _approves(rule, attempt))
+        if _STAGES[refused[0]] > furthest:
+            furthest, found = _STAGES[refused[0]], (rule, *refused)
+    if found is None:
+        return _NOTHING
+    rule, code, why = found
+    return Denied(code=code, rule=rule.id, message=_told(code, why).message)
+
+
+def _approves(rule: Rule, attempt: Attempt) -> tuple[tuple[str, Approve], ...]:
+    wanted = rule.approve
+    if wanted is None or not wanted.concerns(attempt.params, attempt.matches):
+        return ()
+    return ((rule.id, wanted),)
+
+
+def considered(grant: Grant, attempt: Attempt, tally: Tally) -> Iterator[Considered]:
+    """Yield what each rule has to say of a call, in the order in which it is asked."""
+    route = attempt.route
+    for rule in grant.deny:
+        speaks = route is not None and rule.matches(route.server, route.tool)
+        spared = _spared(rule, attempt) if speaks else None
+        yield Considered(rule, "deny", speaks, spared)
+    for rule in grant.allow:
+        speaks = route is not None and rule.matches(route.server, route.tool)
+        refused = _refused(rule, attempt, tally) if speaks else None
+        yield Considered(rule, "allow", speaks, refused and _told(*refused))
+
+
+def may_ever(grant: Grant, route: Route) -> bool:
+    """Return whether some call of *route* could be allowed, with other parameters."""
+    target = route.server, route.tool
+    deny, allow = grant.speaking(*target)
+    if any(rule.params is None for rule in deny):
+        return False
+    return any(rule.calls != 0 for rule in allow)
+
+
+def may_again(grant: Grant, attempt: Attempt) -> bool:
+    """
+    Return whether a call that was sent before a crash may be sent once more.
+
+    What it spent then it does not spend again, and its order is what it was.
+    """
+    route = attempt.route
+    if route is None:
+        return False
+    deny, allow = grant.speaking(route.server, route.tool)
+    return all(_spared(rule, attempt) for rule in deny) and any(
+        not _expired(rule, attempt, _NONE) and not _params(rule, attempt, _NONE)
+        for rule in allow
+        if rule.calls != 0
+    )
+
+
+def _refused(rule: Rule, attempt: Attempt, tally: Tally) -> tuple[Stage, _Why] | None:
+    """Return why *rule*, which speaks of the tool, does not allow the call."""
+    for code, check in _CHECKS.items():
+        if found := check(rule, attempt, tally):
+            return code, found
+    stored = attempt.refused.get(rule.id)
+    return (stored.code, stored.message) if stored else None
+
+
+def _spared(rule: Rule, attempt: Attempt) -> Refusal | None:
+    """Return why a deny rule, which speaks of the tool, does not apply."""
+    if rule.params is None:
+        return None
+    found = rule.params.spared(attempt.params, attempt.matches)
+    return _told("params", found) if found else None
+
+
+def _told(code: Stage, found: _Why) -> Refusal:
+    if isinstance(found, Failure):
+        return Refusal(code, found.message, found.path, found)
+    if isinstance(found, Mismatch):
+        return Refusal(code, f"not as the tool wants it: {found}", found.path)
+    return Refusal(code, found)
+
+
+def _expired(rule: Rule, attempt: Attempt, _: Tally) -> str:
+    if rule.expires is None or attempt.now < rule.expires:
+        return ""
+    return "the grant for that tool has expired"
+
+
+def _order(rule: Rule, _: Attempt, tally: Tally) -> str:
+    for pattern in rule.only_after:
+        if not any(pattern.matches(*tool) for tool in tally.done):
+            return "another tool has to be called first"
+    for pattern in rule.unless_after:
+        if any(pattern.matches(*tool) for tool in tally.called):
+            return "that tool is closed, after what this run has called"
+    return ""
+
+
+def _too_large(rule: Rule, attempt: Attempt, _: Tally) -> str:
+    if rule.max_params is None or attempt.size <= rule.max_params:
+        return ""
+    return f"the parameters have {attempt.size} bytes, of {rule.max_params} allowed"
+
+
+def _params(rule: Rule, attempt: Attempt, _: Tally) -> Failure | None:
+    if rule.params is None:
+        return None
+    return rule.params.failure(
+        attempt.params, attempt.matches, others=rule.other_params
+    )
+
+
+def _schema(_: Rule, attempt: Attempt, __: Tally) -> Mismatch | None:
+    if attempt.schema is None:
+        return None
+    try:
+        return attempt.schema({**attempt.params})
+    except Exception:  # noqa: BLE001 -- law 4: a validator that fails denies
+        return Mismatch("$", "could not be judged")
+
+
+def _budget(rule: Rule, attempt: Attempt, tally: Tally) -> str:
+    if rule.calls is not None and tally.used[rule.id] >= rule.calls:
+        return f"all {rule.calls} calls of that grant are spent"
+    if not any(isinstance(budget, Sum) for budget in rule.budgets):
+        return ""  # The others only the store can judge.
+    for cost in rule.costs(attempt.params):
+        if message := cannot_bear(cost, tally.spent):
+            return message
+    return ""
+
+
+_NONE = Tally()
+_CHECKS: Mapping[Stage, Callable[[Rule, Attempt, Tally], _Why | None]] = {
+    "expired": _expired,
+    "order": _order,
+    "too_large": _too_large,
+    "params": _params,
+    "schema": _schema,
+    "budget": _budget,
+}
+#: The last ones only the store can tell: see `Attempt.refused`.
+_STAGES = {code: number for number, code in enumerate((*_CHECKS, "rate", "busy"))}

@@ -1,0 +1,210 @@
+"""
+Where a run can be forked, and what of it a fork begins with.
+
+A prefix ends behind an event that leaves no call open. Log lines behind its last
+call are not part of it: the fork, whose random numbers are others from that call on,
+writes its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ...errors import UsageError
+from ..calls import JSON
+from ..log.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    LogWritten,
+    Recorded,
+    RunStarted,
+    ToolInvoked,
+)
+from ..log.payloads import outcome_of
+from .decisions import Allowed, decide
+from .grants import Grant
+from .journal import Journal, Origin, attempt_of, spends_of
+
+__all__ = ["MAX_LINEAGE", "Inherited", "Point", "forking_point", "prefix"]
+
+#: How many runs a fork of a fork of a fork may come from.
+MAX_LINEAGE = 100
+
+_SHOWN = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """
+    Where a fork leaves its parent.
+
+    Attributes:
+        last: The last event of the parent that counts.
+
+        edited: The call whose outcome the fork replaces, or ``None``.
+    """
+
+    last: Recorded
+    edited: ToolInvoked | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inherited:
+    """
+    What a fork has from one run it comes from.
+
+    Attributes:
+        started: How that run was started.
+
+        events: What counts of it.
+
+        calls: How many calls are behind it, with those that it inherited itself.
+    """
+
+    run_id: str
+    started: RunStarted
+    events: Sequence[Recorded]
+    calls: int
+
+    def told(self, journal: Journal, heir: RunStarted, *, lines: bool) -> None:
+        """
+        Fold the events into the journal of the fork.
+
+        Its own grants count what was allowed: the rules of the parent are others,
+        whatever their names. Of another module only the calls are comparable. What
+        people said of a call of the parent is not said of one of the fork.
+        """
+        same = self.started.module_sha256 == heir.module_sha256
+        origin = Origin(self.run_id, same and self.started.engine == heir.engine)
+        grant = Grant.from_payload(heir.grants)
+        for recorded in self.events:
+            event = recorded.event
+            assert event is not None  # noqa: S101 -- see `Recording.load`
+            if isinstance(event, LogWritten) and not (lines and same):
+                continue
+            if isinstance(event, (ApprovalRequested, ApprovalDecided)):
+                continue
+            if isinstance(event, ToolInvoked) and event.rule is not None:
+                event = _judged_anew(event, recorded.recorded_at, grant, journal)
+            journal.apply(event, recorded.recorded_at, recorded.seq, origin)
+
+
+def forking_point(history: Sequence[Recorded], seq: int, *, edit: bool) -> Point:
+    """
+    Return where a run can be forked.
+
+    Args:
+        history: Its events, behind those that it inherited.
+
+        seq: The event that is asked for.
+
+        edit: The outcome of that event's call is to be replaced, so it may be open.
+
+    Raises:
+        UsageError: It cannot be forked there; the text says where it can.
+    """
+    asked = next((e for e in _own(history) if e.seq == seq), None)
+    if asked is None:
+        last = history[-1].seq
+        raise UsageError(f"the run has no event {seq}", fix=f"name one of 1 to {last}")
+    if edit:
+        return _edited(history, asked)
+    free = [recorded for recorded, doubts in _doubts(history) if not doubts]
+    if asked in free:
+        return Point(last=asked)
+    raise UsageError(
+        f"a call is open at event {seq}: it would be in doubt",
+        fix=f"{_others(free, seq)}; or say with --set-result what it answered",
+    )
+
+
+def _edited(history: Sequence[Recorded], asked: Recorded) -> Point:
+    calls = {e.event.call: e.event for e in history if isinstance(e.event, ToolInvoked)}
+    invoked = calls.get(getattr(asked.event, "call", 0))
+    if invoked is None:
+        own = [e for e in _own(history) if isinstance(e.event, ToolInvoked)]
+        raise UsageError(
+            f"event {asked.seq} is {asked.type}, not of a call",
+            fix=f"name a call: {_listed(own, asked.seq)}",
+        )
+    begun, places = False, list(_doubts(history))
+    for n, (recorded, doubts) in enumerate(places, 1):
+        is_open = invoked.call in doubts
+        begun = begun or is_open or recorded == asked
+        # What is invoked beside it is of one batch, and that stays whole.
+        in_batch = n < len(places) and isinstance(places[n][0].event, ToolInvoked)
+        if begun and doubts <= {invoked.call} and not (is_open and in_batch):
+            return Point(last=recorded, edited=invoked)
+    raise UsageError(
+        f"another call is in doubt beside the one of event {asked.seq}",
+        fix="fork earlier",
+    )
+
+
+def prefix(history: Sequence[Recorded], seq: int) -> tuple[list[Recorded], int]:
+    """
+    Return what a fork behind event *seq* begins with, and how many calls are in it.
+
+    Args:
+        history: The events of its parent, behind those that it inherited.
+
+        seq: The last event of the parent itself that counts.
+    """
+    parent = history[-1].stream
+    kept = [e for e in history if e.stream != parent or e.seq <= seq]
+    of_calls = [n for n, e in enumerate(kept) if _is_of_call(e)]
+    last = of_calls[-1] if of_calls else 0
+    kept = [
+        e
+        for n, e in enumerate(kept)
+        if n <= last or not isinstance(e.event, LogWritten)
+    ]
+    return kept, sum(isinstance(e.event, ToolInvoked) for e in kept)
+
+
+def _is_of_call(recorded: Recorded) -> bool:
+    event = recorded.event
+    return isinstance(event, ToolInvoked) or bool(event and outcome_of(event))
+
+
+def _own(history: Sequence[Recorded]) -> Iterator[Recorded]:
+    return (e for e in history if e.stream == history[-1].stream)
+
+
+def _doubts(
+    history: Sequence[Recorded],
+) -> Iterator[tuple[Recorded, frozenset[int]]]:
+    """Yield the run's own events, each with the calls that are open behind it."""
+    doubts: frozenset[int] = frozenset()
+    for recorded in history:
+        event = recorded.event
+        if isinstance(event, ToolInvoked):
+            doubts |= {event.call}
+        elif event is not None and (end := outcome_of(event)):
+            doubts -= {end[0]}
+        if recorded.stream == history[-1].stream:
+            yield recorded, doubts
+
+
+def _others(free: Sequence[Recorded], seq: int) -> str:
+    return f"fork at {_listed(free, seq)}" if free else "fork the run it comes from"
+
+
+def _listed(events: Sequence[Recorded], seq: int) -> str:
+    """Return the numbers of the events that are the nearest to *seq*."""
+    nearest = sorted(events, key=lambda e: abs(e.seq - seq))[:_SHOWN]
+    numbers = [str(e.seq) for e in sorted(nearest, key=lambda e: e.seq)]
+    *most, last = numbers or ["none"]
+    return f"event {', '.join(most)} or {last}" if most else f"event {last}"
+
+
+def _judged_anew(
+    event: ToolInvoked, at: int, grant: Grant, journal: Journal
+) -> ToolInvoked:
+    attempt = attempt_of(event, at, journal.matches)
+    verdict = decide(grant, attempt, journal.tally)
+    if not isinstance(verdict, Allowed):
+        return replace(event, rule=None, spends=None)
+    spends: dict[str, JSON] = {**spends_of(verdict.rule, attempt.params)}
+    return replace(event, rule=verdict.rule.id, spends=spends)

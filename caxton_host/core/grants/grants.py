@@ -1,0 +1,284 @@
+"""
+What an agent may do, as it is written down, and as its log keeps it.
+
+A grant is a list of rules. What they mean for a call is said in `decisions`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TypeAlias
+
+from ...errors import ConditionError, UsageError
+from ..calls import JSON
+from ..text.jsonpath import JsonPath
+from ..text.patterns import Pattern
+from .approvals import Approve
+from .budgets import Budget, Cost, budget_from_payload, budget_to_payload, costs
+from .conditions import Conditions
+
+__all__ = ["Grant", "Rule"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """
+    One ``allow`` or ``deny`` table of a configuration.
+
+    Attributes:
+        id: How events and messages name it: ``allow[1]``.
+
+        tools: What it speaks of.
+
+        calls: How many calls of a run it allows, or ``None`` for any number.
+
+        only_after: What the run must have called, each with success.
+
+        unless_after: What the run must not have called, whatever came of it.
+
+        expires: From when on it allows nothing: microseconds since 1970.
+
+        max_params: Bytes of the largest parameters that it allows.
+
+        timeout: Seconds that a send of a call takes, at most.
+
+        max_result: Bytes of the largest answer.
+
+        redact_result: What of an answer neither agent nor log get.
+
+        params: What parameters have to be; of a deny rule, which it is about.
+
+        other_params: Parameters that `params` does not name are allowed as well.
+
+        approve: What it wants of people first.
+
+        name: What its budgets are called, or ``""``. See `account`.
+
+        budgets: What its calls take of, besides *calls*.
+
+        source: The file and line it stands in, or ``""``.
+    """
+
+    id: str
+    tools: tuple[Pattern, ...]
+    calls: int | None = None
+    only_after: tuple[Pattern, ...] = ()
+    unless_after: tuple[Pattern, ...] = ()
+    expires: int | None = None
+    max_params: int | None = None
+    timeout: float | None = None
+    max_result: int | None = None
+    redact_result: tuple[JsonPath, ...] = ()
+    params: Conditions | None = None
+    other_params: bool = False
+    approve: Approve | None = None
+    name: str = ""
+    budgets: tuple[Budget, ...] = ()
+    source: str = ""
+
+    @property
+    def account(self) -> str:
+        """
+        What its budgets are kept under: its name, or what it speaks of.
+
+        So who raises a limit gives back nothing of what was spent.
+        """
+        if self.name:
+            return self.name
+        payload = self.to_payload()
+        about = {key: payload[key] for key in _ABOUT if key in payload}
+        text = json.dumps(about, sort_keys=True, separators=(",", ":"))
+        return f"~{sha256(text.encode()).hexdigest()[:16]}"
+
+    @property
+    def has_terms(self) -> bool:
+        """Whether it says how calls that it allows are carried out."""
+        return bool(
+            self.timeout is not None
+            or self.max_result is not None
+            or self.redact_result
+        )
+
+    def costs(self, params: Mapping[str, JSON]) -> Iterator[Cost]:
+        """Yield what a call that it allows takes of each of its budgets."""
+        return costs(self.budgets, self.account, params) if self.budgets else iter(())
+
+    def matches(self, server: str, tool: str) -> bool:
+        """Return whether the rule speaks of this tool."""
+        return any(pattern.matches(server, tool) for pattern in self.tools)
+
+    def to_payload(self) -> dict[str, JSON]:
+        """Return the rule as ``RunStarted.grants`` holds it."""
+        payload: dict[str, JSON] = {
+            "id": self.id,
+            "tools": _texts(self.tools),
+            "only_after": _texts(self.only_after),
+            "unless_after": _texts(self.unless_after),
+            "calls": self.calls,
+            "expires": self.expires,
+            "max_params": self.max_params,
+            "timeout": self.timeout,
+            "max_result": self.max_result,
+            "redact_result": [path.text for path in self.redact_result],
+            "params": self.params.to_payload() if self.params else None,
+            "other_params": "allow" if self.other_params else None,
+            "approve": self.approve.to_payload() if self.approve else None,
+            "name": self.name,
+            "budgets": [budget_to_payload(budget) for budget in self.budgets],
+            "source": self.source,
+        }
+        always = ("id", "tools")
+        return {
+            key: value
+            for key, value in payload.items()
+            if key in always or value not in (None, "", [])
+        }
+
+
+_Rules: TypeAlias = tuple[Rule, ...]
+_MAX_KNOWN = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """The tools one agent may call, and how. An empty grant allows nothing."""
+
+    allow: tuple[Rule, ...] = ()
+    deny: tuple[Rule, ...] = ()
+    _speaking: dict[tuple[str, str], tuple[_Rules, _Rules]] = field(
+        default_factory=dict[tuple[str, str], "tuple[_Rules, _Rules]"],
+        init=False,
+        repr=False,
+        compare=False,
+    )
+
+    def speaking(self, server: str, tool: str) -> tuple[_Rules, _Rules]:
+        """Return the deny rules and the allow rules that speak of a tool."""
+        known = self._speaking.get((server, tool))
+        if known is None:
+            # A run has few tools; a history that is judged again has those of many.
+            if len(self._speaking) >= _MAX_KNOWN:
+                self._speaking.clear()
+            known = self._speaking[server, tool] = (
+                tuple(rule for rule in self.deny if rule.matches(server, tool)),
+                tuple(rule for rule in self.allow if rule.matches(server, tool)),
+            )
+        return known
+
+    def to_payload(self) -> dict[str, JSON]:
+        """Return the grant as ``RunStarted.grants`` holds it."""
+        return {
+            "allow": [rule.to_payload() for rule in self.allow],
+            "deny": [rule.to_payload() for rule in self.deny],
+        }
+
+    @classmethod
+    def from_payload(cls, payload: Mapping[str, JSON]) -> Grant:
+        """
+        Return the grant that a ``RunStarted`` holds.
+
+        Raises:
+            UsageError: It has a key that this version does not know.
+        """
+        _known(payload, {"allow", "deny"})
+        return cls(
+            allow=tuple(_rule(item) for item in _list(payload.get("allow"))),
+            deny=tuple(_rule(item, deny=True) for item in _list(payload.get("deny"))),
+        )
+
+    def servers(self, known: Iterable[str]) -> list[str]:
+        """Return those of the *known* servers that an allow rule speaks of."""
+        return [
+            name
+            for name in known
+            if any(p.covers_server(name) for rule in self.allow for p in rule.tools)
+        ]
+
+    def literals(self) -> list[tuple[str, str]]:
+        """Return every ``(server, tool)`` that an allow rule names in full."""
+        named = (p.literal for rule in self.allow for p in rule.tools)
+        return [literal for literal in named if literal]
+
+
+def _rule(payload: JSON, *, deny: bool = False) -> Rule:
+    assert isinstance(payload, dict)  # noqa: S101 -- read from our own log
+    _known(payload, _KEYS)
+    return Rule(
+        id=str(payload["id"]),
+        tools=_patterns(payload["tools"]),
+        calls=_number(payload, "calls"),
+        only_after=_patterns(payload.get("only_after")),
+        unless_after=_patterns(payload.get("unless_after")),
+        expires=_number(payload, "expires"),
+        max_params=_number(payload, "max_params"),
+        timeout=_seconds(payload, "timeout"),
+        max_result=_number(payload, "max_result"),
+        redact_result=tuple(
+            JsonPath.parse(str(text)) for text in _list(payload.get("redact_result"))
+        ),
+        params=_conditions(payload.get("params"), deny=deny),
+        other_params=payload.get("other_params") == "allow",
+        approve=Approve.from_payload(payload["approve"])
+        if "approve" in payload
+        else None,
+        name=str(payload.get("name", "")),
+        budgets=tuple(map(_budget, _list(payload.get("budgets")))),
+        source=str(payload.get("source", "")),
+    )
+
+
+_KEYS = frozenset(Rule.__dataclass_fields__)
+#: What of a rule says what it speaks of.
+_ABOUT = ("tools", "params", "other_params")
+
+
+def _conditions(payload: JSON, *, deny: bool) -> Conditions | None:
+    if payload is None:
+        return None
+    try:
+        return Conditions.from_payload(payload, deny=deny)
+    except ConditionError as exc:
+        where = ".".join(("params", *exc.keys))
+        raise UsageError(
+            f"the recorded grant has {where}, which {exc}",
+            fix="use the version that recorded it, or a newer one",
+        ) from None
+
+
+def _known(payload: Mapping[str, JSON], keys: Iterable[str]) -> None:
+    # law 4: a condition that is not understood must not widen the grant
+    if unknown := sorted(payload.keys() - keys):
+        raise UsageError(
+            f"the recorded grant has the unknown key {unknown[0]!r}",
+            fix="use the version that recorded it, or a newer one",
+        )
+
+
+def _budget(payload: JSON) -> Budget:
+    assert isinstance(payload, dict)  # noqa: S101 -- read from our own log
+    return budget_from_payload(payload)
+
+
+def _texts(patterns: Iterable[Pattern]) -> list[JSON]:
+    return [pattern.text for pattern in patterns]
+
+
+def _patterns(value: JSON) -> tuple[Pattern, ...]:
+    return tuple(Pattern.parse(str(text)) for text in _list(value))
+
+
+def _number(payload: Mapping[str, JSON], key: str) -> int | None:
+    value = payload.get(key)
+    return value if isinstance(value, int) else None
+
+
+def _seconds(payload: Mapping[str, JSON], key: str) -> float | None:
+    value = payload.get(key)
+    return value if isinstance(value, float) else _number(payload, key)
+
+
+def _list(value: JSON) -> list[JSON]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,1 @@
+"""The facts a run leaves, and how they are proven."""

@@ -1,0 +1,259 @@
+"""
+A checkpoint: what the log was at some size, as a signed note.
+
+    origin
+    size, in decimals
+    root of the tree, in Base64
+
+    — name Base64(key id || signature)
+
+The text above the empty line is what is signed, its last line break included. The
+name of every key of ours is the origin of its log. Lines and bytes are as in
+https://c2sp.org/tlog-checkpoint and https://c2sp.org/signed-note.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+from ...errors import BadBytes
+
+__all__ = [
+    "Checkpoint",
+    "Note",
+    "Signature",
+    "fingerprint",
+    "key_id",
+    "origin_of",
+    "parse_key",
+    "parse_note",
+    "parse_notes",
+]
+
+MAX_NOTE = 16_384
+MAX_SIGNATURES = 16
+
+_ED25519 = b"\x01"
+_KEY_ID = 4
+_DASH = "— "
+_SIZE = re.compile(r"0|[1-9][0-9]{0,18}")
+_KEY = re.compile(r"[0-9a-fA-F]{64}")
+_NAME = re.compile(r"[^\s+]{1,255}")
+_MAX_LINES = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """
+    The first *size* events of a log.
+
+    Attributes:
+        origin: Names the log.
+
+        root: Of the tree over their hashes.
+    """
+
+    origin: str
+    size: int
+    root: bytes
+
+    def text(self) -> str:
+        r"""
+        Return what is signed.
+
+        >>> Checkpoint(origin="log", size=1, root=bytes(32)).text()
+        'log\n1\nAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n'
+        """
+        return f"{self.origin}\n{self.size}\n{b64encode(self.root).decode()}\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """
+    A line of a note.
+
+    Attributes:
+        name: Of the key.
+
+        key_id: 4 bytes that say which key of that name.
+
+        raw: The signature; of an Ed25519 key, 64 bytes.
+    """
+
+    name: str
+    key_id: bytes
+    raw: bytes
+
+    def line(self) -> str:
+        """Return the line, without its break."""
+        return f"{_DASH}{self.name} {b64encode(self.key_id + self.raw).decode()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """
+    A checkpoint and its signatures, of which none was looked at yet.
+
+    Attributes:
+        signed: The bytes that each of them signs.
+    """
+
+    checkpoint: Checkpoint
+    signed: bytes
+    signatures: tuple[Signature, ...]
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint, signatures: Sequence[Signature]) -> Note:
+        """Return the note of a checkpoint that was just signed."""
+        return cls(
+            checkpoint=checkpoint,
+            signed=checkpoint.text().encode(),
+            signatures=tuple(signatures),
+        )
+
+    def text(self) -> str:
+        """Return the note."""
+        lines = "".join(f"{signature.line()}\n" for signature in self.signatures)
+        return f"{self.signed.decode()}\n{lines}"
+
+    def by(self, public_key: bytes) -> list[Signature]:
+        """Return the signatures that say they are of that Ed25519 key."""
+        name = self.checkpoint.origin
+        expected = key_id(name, public_key)
+        return [
+            signature
+            for signature in self.signatures
+            if signature.name == name and signature.key_id == expected
+        ]
+
+
+def origin_of(first: bytes) -> str:
+    """
+    Return the name of the log that begins with an event of that hash.
+
+    Its salt is random, so no two logs begin alike.
+
+    >>> origin_of(bytes(32))
+    'caxton-host/log/00000000000000000000000000000000'
+    """
+    return f"caxton-host/log/{first[:16].hex()}"
+
+
+def key_id(name: str, public_key: bytes) -> bytes:
+    """Return what a signature says of its Ed25519 key."""
+    return sha256(name.encode() + b"\n" + _ED25519 + public_key).digest()[:_KEY_ID]
+
+
+def fingerprint(public_key: bytes) -> str:
+    """
+    Return what people compare instead of a key.
+
+    >>> fingerprint(bytes(32))
+    '66687aadf862bd776c8fc18b8e9f8e20'
+    """
+    return sha256(public_key).hexdigest()[:32]
+
+
+def parse_key(text: str) -> bytes | None:
+    """
+    Return the public key that 64 hex digits stand for, or ``None``.
+
+    >>> parse_key("00" * 32) == bytes(32), parse_key("00")
+    (True, None)
+    """
+    return bytes.fromhex(text) if _KEY.fullmatch(text) else None
+
+
+def parse_note(data: bytes) -> Note:
+    """
+    Return the note that *data* holds.
+
+    Raises:
+        BadBytes: It is longer than 16 KiB, or not a signed checkpoint.
+    """
+    if len(data) > MAX_NOTE:
+        raise BadBytes(f"a checkpoint of {len(data)} bytes, of {MAX_NOTE} allowed")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise BadBytes("a checkpoint that is not text") from None
+    body, _, rest = text.partition("\n\n")
+    if not rest.endswith("\n") or not _is_printable(text):
+        raise BadBytes("not a signed checkpoint")
+    lines = rest[:-1].split("\n")
+    if len(lines) > MAX_SIGNATURES:
+        raise BadBytes(f"{len(lines)} signatures, of {MAX_SIGNATURES} allowed")
+    return Note(
+        checkpoint=_checkpoint(body.split("\n")),
+        signed=f"{body}\n".encode(),
+        signatures=tuple(map(_signature, lines)),
+    )
+
+
+def parse_notes(data: bytes) -> list[Note]:
+    """
+    Return the notes that follow each other in *data*, as in the file of an anchor.
+
+    Empty lines between them do not count.
+
+    Raises:
+        BadBytes: There is none, or what stands there is not one.
+    """
+    found: list[Note] = []
+    rest = data.lstrip(b"\n")
+    while rest:
+        cut = _DASH.encode()
+        start = rest.find(b"\n\n" + cut)
+        end = start + 2
+        while start >= 0 and rest.startswith(cut, end):
+            end = rest.find(b"\n", end) + 1 or len(rest)
+        note, rest = (rest, b"") if start < 0 else (rest[:end], rest[end:])
+        found.append(parse_note(note))
+        rest = rest.lstrip(b"\n")
+    if not found:
+        raise BadBytes("there is no checkpoint")
+    return found
+
+
+def _is_printable(text: str) -> bool:
+    return all(char == "\n" or char >= " " for char in text)
+
+
+def _checkpoint(lines: Sequence[str]) -> Checkpoint:
+    if not 3 <= len(lines) <= _MAX_LINES or not all(lines):  # noqa: PLR2004 -- origin, size, root
+        raise BadBytes("a checkpoint has at least three lines, none of them empty")
+    origin, size, root = lines[:3]
+    if not _SIZE.fullmatch(size):
+        raise BadBytes("the size of a checkpoint is a number")
+    digest = _base64(root)
+    if len(digest) != sha256().digest_size:
+        raise BadBytes("the root of a checkpoint has 32 bytes")
+    return Checkpoint(origin=origin, size=int(size), root=digest)
+
+
+def _signature(line: str) -> Signature:
+    if not line.startswith(_DASH):
+        raise BadBytes("a signature begins with an em dash")
+    name, _, text = line.removeprefix(_DASH).partition(" ")
+    if not _NAME.fullmatch(name):
+        raise BadBytes("a signature without the name of a key")
+    raw = _base64(text)
+    if len(raw) <= _KEY_ID:
+        raise BadBytes("a signature of no bytes")
+    return Signature(name=name, key_id=raw[:_KEY_ID], raw=raw[_KEY_ID:])
+
+
+def _base64(text: str) -> bytes:
+    """Return the bytes that *text* alone stands for."""
+    try:
+        data = b64decode(text.encode(), validate=True)
+    except (binascii.Error, ValueError):
+        raise BadBytes("not Base64") from None
+    if b64encode(data).decode() != text:
+        raise BadBytes("not Base64 as it is written")
+    return data

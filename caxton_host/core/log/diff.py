@@ -1,0 +1,267 @@
+"""
+How two runs differ: their calls one by one, and how they ended.
+
+Calls are compared by their order. Times, ids, keys and fuel are never compared: two
+runs that did the same are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from ..calls import JSON, Completed, Denied, Failed, Outcome
+from ..names import run_of
+from .changes import Difference, first_difference
+from .events import (
+    ApprovalRequested,
+    Event,
+    Recorded,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunSuspended,
+    ToolInvoked,
+)
+from .payloads import outcome_of
+from .runs import ENDS
+
+__all__ = ["CallDifference", "Diff", "Place", "diff"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The event that records a call; of a fork, it may be its parent's."""
+
+    run: str
+    seq: int
+
+    def to_document(self) -> dict[str, JSON]:
+        """Return it as JSON."""
+        return {"run": self.run, "seq": self.seq}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallDifference:
+    """
+    A call that differs.
+
+    Attributes:
+        call: Its number.
+
+        name: Its name, of the run that made it.
+
+        a: Where the one run has it, or ``None`` if it has not.
+
+        b: The same of the other.
+    """
+
+    call: int
+    name: str
+    a: Place | None
+    b: Place | None
+    differences: Sequence[Difference]
+
+    def to_document(self) -> dict[str, JSON]:
+        """Return it as JSON."""
+        return {
+            "call": self.call,
+            "name": self.name,
+            "a": self.a.to_document() if self.a else None,
+            "b": self.b.to_document() if self.b else None,
+            "differences": [one.to_document() for one in self.differences],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diff:
+    """
+    What differs between two runs.
+
+    Attributes:
+        a: The id of the one run.
+
+        b: That of the other.
+
+        calls: Those that differ, in order.
+
+        end: What differs of their ends.
+    """
+
+    a: str
+    b: str
+    calls: Sequence[CallDifference]
+    end: Sequence[Difference]
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing differs."""
+        return not (self.calls or self.end)
+
+    def to_document(self) -> dict[str, JSON]:
+        """Return the ``caxton.diff/v1`` document."""
+        calls: list[JSON] = [one.to_document() for one in self.calls]
+        end: list[JSON] = [one.to_document() for one in self.end]
+        last: JSON = {"call": None, "differences": end} if end else None
+        return {
+            "$type": "caxton.diff/v1",
+            "a": self.a,
+            "b": self.b,
+            "same": self.same,
+            "first": calls[0] if calls else last,
+            "calls": calls,
+            "end": end,
+        }
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call, or the question whether it may be made."""
+
+    place: Place
+    invoked: ToolInvoked | ApprovalRequested
+    outcome: Outcome | None = None
+
+    def told(self) -> dict[str, JSON]:
+        call = self.invoked
+        return {
+            "name": call.name,
+            "server": call.server,
+            "tool": call.tool,
+            "params": call.params,
+            **(
+                {"outcome": "waits for an approval"}
+                if isinstance(call, ApprovalRequested)
+                else _told(self.outcome)
+            ),
+        }
+
+
+@dataclass(slots=True)
+class _Run:
+    calls: dict[int, _Call] = field(default_factory=dict[int, _Call])
+    end: dict[str, JSON] = field(default_factory=dict[str, JSON])
+    output_sha256: str | None = None
+
+
+def diff(a: Sequence[Recorded], b: Sequence[Recorded]) -> Diff:
+    """
+    Return what differs between two runs.
+
+    Args:
+        a: The events of the one, of a fork behind those that it inherited.
+
+        b: Those of the other.
+    """
+    one, other = _folded(a), _folded(b)
+    return Diff(
+        a=run_of(a[-1].stream),
+        b=run_of(b[-1].stream),
+        calls=[
+            found
+            for number in sorted(one.calls.keys() | other.calls.keys())
+            if (found := _call(number, one.calls.get(number), other.calls.get(number)))
+        ],
+        end=_differences(one.end, other.end)
+        or _by_digest("$.output_sha256", one.output_sha256, other.output_sha256),
+    )
+
+
+def _folded(history: Sequence[Recorded]) -> _Run:
+    run, own = _Run(), history[-1].stream
+    for recorded in history:
+        event = recorded.event
+        if isinstance(event, ApprovalRequested) and recorded.stream != own:
+            continue  # A fork asks anew.
+        if isinstance(event, (ToolInvoked, ApprovalRequested)):
+            place = Place(run_of(recorded.stream), recorded.seq)
+            run.calls[event.call] = _Call(place, event)
+        elif event is not None and (settled := outcome_of(event)):
+            if call := run.calls.get(settled[0]):
+                call.outcome = settled[1]
+        elif recorded.type in ENDS and recorded.stream == own:
+            run.end = {"state": ENDS[recorded.type], **_end(event)}
+        if isinstance(event, RunCompleted) and recorded.stream == own:
+            run.output_sha256 = event.output_sha256
+    return run
+
+
+def _end(event: Event | None) -> dict[str, JSON]:
+    match event:
+        case RunCompleted():
+            return {"output": event.output}
+        case RunFailed():
+            return {"kind": event.kind, "message": event.message}
+        case RunCancelled():
+            return {"message": event.reason}
+        case RunSuspended():
+            return {"reason": event.reason}
+        case _:
+            return {}
+
+
+def _call(number: int, a: _Call | None, b: _Call | None) -> CallDifference | None:
+    if a and b:
+        found = _differences(a.told(), b.told())
+        digests = a.invoked.params_sha256, b.invoked.params_sha256
+        if not any(one.path.startswith("$.params") for one in found):
+            found += _by_digest("$.params_sha256", *digests)
+        if not found:
+            return None
+    else:
+        names = (call.invoked.name if call else None for call in (a, b))
+        found = [Difference("$.name", *names)]
+    known = a or b
+    assert known is not None  # noqa: S101 -- one of them has that number
+    return CallDifference(
+        call=number,
+        name=known.invoked.name,
+        a=a.place if a else None,
+        b=b.place if b else None,
+        differences=found,
+    )
+
+
+def _told(outcome: Outcome | None) -> dict[str, JSON]:
+    match outcome:
+        case None:
+            return {"outcome": "in doubt"}
+        case Completed():
+            kind = "tool_error" if outcome.is_error else "ok"
+            return {"outcome": kind, "message": outcome.message, "data": outcome.data}
+        case Denied():
+            return {
+                "outcome": "denied",
+                "code": outcome.code,
+                "message": outcome.message,
+            }
+        case Failed():
+            code: dict[str, JSON] = (
+                {} if outcome.code is None else {"code": outcome.code}
+            )
+            return {
+                "outcome": "failed",
+                "kind": outcome.kind,
+                "sent": outcome.sent,
+                **code,
+                "message": outcome.message,
+            }
+        case _:
+            assert_never(outcome)
+
+
+def _differences(a: dict[str, JSON], b: dict[str, JSON]) -> list[Difference]:
+    """Return the first difference of each key."""
+    found = (
+        first_difference(
+            {key: a[key]} if key in a else {}, {key: b[key]} if key in b else {}
+        )
+        for key in a | b
+    )
+    return [Difference(*one) for one in found if one]
+
+
+def _by_digest(path: str, a: str | None, b: str | None) -> list[Difference]:
+    """Return how bytes differ that look alike: a secret, or another spelling."""
+    return [] if a == b else [Difference(path, a, b)]

@@ -1,0 +1,592 @@
+"""
+The facts that runs and hosts leave behind.
+
+Append fields with defaults; never rename or remove one: every log that was ever
+written replays for ever. A new meaning is a new schema version and an entry in
+`payloads.UPCASTERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+from ..calls import JSON
+
+__all__ = [
+    "EVENT_TYPES",
+    "Event",
+    "Payload",
+    "Recorded",
+]
+
+Payload: TypeAlias = dict[str, JSON]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Base of every event. The class name is the type in the log."""
+
+    schema: ClassVar[int] = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """
+    An event in its place in the log.
+
+    Attributes:
+        position: Storage order over all streams. Not a promise on PostgreSQL. 0 if it
+            is not told.
+
+        stream: ``run/<uuid7>`` or ``host/<uuid7>``.
+
+        seq: 1.. within the stream, without gaps.
+
+        recorded_at: Microseconds since 1970, UTC. Never goes back in a stream.
+
+        trace_id: 32 hex digits, or ``None``.
+
+        span_id: 16 hex digits, or ``None``.
+
+        hash: SHA-256 that binds the event to all before it in the stream.
+
+        event: What happened; ``None`` if its payload was erased.
+    """
+
+    position: int
+    stream: str
+    seq: int
+    type: str
+    schema_version: int
+    recorded_at: int
+    trace_id: str | None
+    span_id: str | None
+    hash: bytes
+    event: Event | None
+
+
+# -- a run ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted(Event):
+    """
+    Everything a run was given. What it sees later is in the events of its calls.
+
+    Attributes:
+        abi: ``core/1`` or ``component/1``.
+
+        entry: The exported function that was called.
+
+        input: The input, or ``None``.
+
+        seed: 32 bytes in hex; all randomness of the agent comes from it.
+
+        catalogue: Exposed name to ``{server, tool, definition_sha256, effect}``.
+
+        servers: Name to ``{transport, address, name, version, protocol}``; of one that
+            could not list its tools, ``problem`` says why.
+
+        host: The stream of the host process that started the run.
+
+        engine: Version and fingerprint of the sandbox; fuel is exact under it.
+
+        parent: The run that started this one, or ``None``.
+
+        forked_from: ``{run, seq, hash}`` of a fork, or ``None``.
+
+        resources: What was read for the context: name of a server to a list of
+            ``{key, uri, sha256, bytes}``, with ``error`` instead of the last two, or
+            ``replaced``. ``None`` if nothing was.
+
+        unlisted: Servers that could not list their tools: none of these is in the
+            catalogue, and names are compared with ``mcp__<server>__<tool>`` instead.
+    """
+
+    agent: str
+    actor: Payload
+    module_sha256: str
+    abi: str
+    entry: str
+    input: JSON
+    context: Payload
+    limits: Payload
+    seed: str
+    grants: Payload
+    grants_sha256: str
+    catalogue: Payload
+    servers: Payload
+    host: str | None
+    engine: str
+    parent: str | None = None
+    forked_from: Payload | None = None
+    resources: Payload | None = None
+    unlisted: tuple[JSON, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolInvoked(Event):
+    """
+    The agent attempted a call. Open until one of three events closes it.
+
+    Attributes:
+        name: The exposed name, as the agent wrote it.
+
+        server: Where it leads, or ``None`` if nowhere.
+
+        params: What was asked, redacted; ``None`` if the bytes were bad.
+
+        params_sha256: Digest of the agent's own bytes.
+
+        rule: The rule that allowed it, or ``None`` if none did.
+
+        fuel: What the agent had burnt when it called.
+
+        spends: What it takes of the budgets of its rule, and of that of today where a
+            run was resumed: account and budget to an amount; sums in millionths.
+    """
+
+    call: int
+    name: str
+    server: str | None
+    tool: str | None
+    params: Payload | None
+    params_sha256: str
+    effect: str
+    rule: str | None
+    idempotency_key: str
+    fuel: int
+    spends: Payload | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolRetried(Event):
+    """
+    An open call is about to be sent once more. It stays open.
+
+    Attributes:
+        attempt: 2 for the second send, and so on.
+
+        reason: ``transport``: the send before it failed, in a way that allows
+            another one; ``input``: the server answered that it needs another one;
+            ``resolved`` or ``resumed``.
+    """
+
+    call: int
+    attempt: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCompleted(Event):
+    """
+    The tool answered, and this is what the agent saw, unless it was cut.
+
+    Attributes:
+        cut: The operator wants only the digest of the answer kept. See `Completed`.
+
+        cached: It is the answer to an earlier call. Nothing was sent.
+
+        withheld: ``{"sha256", "bytes"}`` of the answer, if the agent saw its message
+            alone. See `withheld`.
+    """
+
+    call: int
+    is_error: bool
+    message: str
+    data: JSON
+    blobs: tuple[JSON, ...] = ()
+    duration_us: int = 0
+    attempts: int = 1
+    bytes: int = 0
+    cut: bool = False
+    cached: bool = False
+    withheld: Payload | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolDenied(Event):
+    """The agent asked for more than its grant allows. See `Denied`."""
+
+    call: int
+    code: str
+    rule: str | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFailed(Event):
+    """The call had no answer, and the agent saw this failure. See `Failed`."""
+
+    call: int
+    kind: str
+    sent: str
+    message: str
+    code: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolProgress(Event):
+    """The tool told how far it is."""
+
+    call: int
+    message: str
+    progress: float | None = None
+    total: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogWritten(Event):
+    """The agent wrote a log line. ``n`` counts from 1 within the run."""
+
+    n: int
+    level: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalRequested(Event):
+    """
+    A grant wants a person's word before the call is made.
+
+    Attributes:
+        params: What is asked, redacted.
+
+        params_sha256: Digest of the agent's own bytes: the word is for these.
+
+        rule: The rule that wants it.
+
+        by: The roles whose word counts; none: anybody's does.
+
+        until: When no word is a denial: microseconds since 1970, or ``None``.
+    """
+
+    call: int
+    name: str
+    server: str
+    tool: str
+    params: Payload
+    params_sha256: str
+    rule: str
+    fuel: int
+    by: tuple[JSON, ...]
+    until: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalDecided(Event):
+    """
+    A person, or the end of the waiting time, decided about a call.
+
+    Attributes:
+        verdict: ``approve`` or ``deny``.
+
+        role: The role in which the actor spoke, by their own word.
+    """
+
+    call: int
+    verdict: str
+    actor: Payload
+    reason: str
+    role: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallResolved(Event):
+    """A person said what became of a call in doubt."""
+
+    call: int
+    verdict: str
+    actor: Payload
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSuspended(Event):
+    """
+    The run waits.
+
+    Attributes:
+        reason: ``approval`` or ``in_doubt``: for a person; ``host_stopped``: for the
+            next host, which may take it over at once; ``restored``: the log is a copy,
+            and a person has to say that the run goes on.
+
+        call: The call that a person is to say something about, or ``None``.
+    """
+
+    reason: str
+    call: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResumed(Event):
+    """A host took the run over."""
+
+    actor: Payload
+    host: str | None
+    epoch: int
+    reason: str
+    grants_sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCompleted(Event):
+    """The agent returned 0."""
+
+    output: JSON
+    output_sha256: str
+    fuel: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFailed(Event):
+    """
+    The run ended otherwise.
+
+    Attributes:
+        kind: ``trap``, ``limit``, ``agent_error``, ``diverged``, ``worker`` or
+            ``host``.
+
+        message: What happened; of a limit, its name first.
+
+        fuel: What was burnt; ``None`` where a clock ended the run.
+    """
+
+    kind: str
+    message: str
+    fuel: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCancelled(Event):
+    """A person or a client ended the run."""
+
+    actor: Payload
+    reason: str
+
+
+# -- a host process ------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostStarted(Event):
+    """
+    A host process opened the log.
+
+    Attributes:
+        public_key: Its Ed25519 key, 32 bytes in hex.
+
+        guards: What confines its workers, by name.
+
+        actor: Who started it; ``None`` where that was not recorded yet.
+    """
+
+    version: str
+    engine: str
+    public_key: str
+    guards: tuple[JSON, ...] = ()
+    actor: Payload | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigLoaded(Event):
+    """
+    The host read its configuration. The digest is of the file's bytes.
+
+    Attributes:
+        actor: Who had it read; ``None`` where that was not recorded yet.
+    """
+
+    path: str
+    sha256: str
+    actor: Payload | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConnected(Event):
+    """A tool server answered and told its tools."""
+
+    server: str
+    name: str
+    version: str
+    protocol: str
+    tools: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLost(Event):
+    """A connected server went away."""
+
+    server: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFailed(Event):
+    """A server could not be started or connected to. Recorded once per outage."""
+
+    server: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerRestarted(Event):
+    """A lost server is started again."""
+
+    server: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerDisabled(Event):
+    """A server failed too often and is not started again."""
+
+    server: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerOpened(Event):
+    """A server did not answer so often that it is asked no more for a while."""
+
+    server: str
+    failures: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerClosed(Event):
+    """A server that was asked no more for a while answered again."""
+
+    server: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolsChanged(Event):
+    """
+    A server offers other tools than before, or a person accepts those that it offers.
+
+    Attributes:
+        actor: Who accepted them; ``None``: nobody yet, the server told so.
+    """
+
+    server: str
+    added: tuple[JSON, ...] = ()
+    removed: tuple[JSON, ...] = ()
+    changed: tuple[JSON, ...] = ()
+    actor: Payload | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantChanged(Event):
+    """
+    A host loaded a configuration in which the grants of an agent are others.
+
+    An agent that is not configured is granted nothing.
+
+    Attributes:
+        grants_sha256: Of those that hold from now on for new runs.
+
+        former_sha256: Of those that held until now.
+    """
+
+    agent: str
+    actor: Payload
+    grants_sha256: str
+    former_sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRotated(Event):
+    """
+    The log is signed with another key from here on. Both are public, 32 bytes in hex.
+
+    Attributes:
+        former: The key until now. It signed a checkpoint that holds this event.
+
+        public_key: The key from now on. It signed the same checkpoint.
+    """
+
+    former: str
+    public_key: str
+    actor: Payload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRestored(Event):
+    """
+    The log is a copy: what was recorded after the copy was made is not in it.
+
+    Attributes:
+        size: How many events it had.
+
+        root: The root of the tree over them, in hex.
+
+        had_size: How many events the log had that the machine signed last; ``None``:
+            that is not known here.
+
+        had_root: Their root.
+
+        runs: How many runs went on, and are suspended now.
+    """
+
+    size: int
+    root: str
+    actor: Payload
+    had_size: int | None = None
+    had_root: str | None = None
+    runs: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunErased(Event):
+    """
+    The payloads of a run were deleted; its hashes stay.
+
+    Attributes:
+        agent: What ran.
+
+        events: How many events the run had, and lost the payloads of.
+
+        bundle: Name and digest of the file that has them now, ``{name, sha256}``, if
+            the run was moved to an archive.
+    """
+
+    run: str
+    actor: Payload
+    reason: str
+    agent: str = ""
+    events: int = 0
+    bundle: Payload | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenCreated(Event):
+    """
+    Somebody may call the host with a token from now on. Its secret is nowhere.
+
+    Attributes:
+        id: Of the token, and of the principal that it makes of whoever has it.
+
+        expires_at: Microseconds since 1970, UTC; ``None``: it does not.
+    """
+
+    id: str
+    name: str
+    scopes: tuple[JSON, ...]
+    agents: tuple[JSON, ...]
+    roles: tuple[JSON, ...] = ()
+    expires_at: int | None = None
+    actor: Payload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRevoked(Event):
+    """A token is good for nothing any more."""
+
+    id: str
+    actor: Payload
+
+
+EVENT_TYPES: Mapping[str, type[Event]] = {c.__name__: c for c in Event.__subclasses__()}

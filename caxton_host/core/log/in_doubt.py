@@ -1,0 +1,108 @@
+"""What a person says of a call in doubt, and the events that record it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import TypeAlias, assert_never
+
+from ..calls import JSON, Completed, Failed
+from .events import CallResolved, Event, RunCancelled, RunSuspended
+from .payloads import settled
+
+__all__ = [
+    "Abort",
+    "Fail",
+    "GiveResult",
+    "Resolution",
+    "Retry",
+    "closing",
+    "recorded_as",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Send it once more."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveResult:
+    """This is what the tool answered."""
+
+    completed: Completed
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """The agent is to see a failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """The run is to end."""
+
+
+Resolution: TypeAlias = Retry | GiveResult | Fail | Abort
+
+
+def recorded_as(
+    call: int,
+    resolution: Resolution,
+    actor: dict[str, JSON],
+    reason: str,
+    doubts: Collection[int] = (),
+) -> tuple[Event, ...]:
+    """
+    Return the events that record a resolution. They are stored together.
+
+    Args:
+        call: The call.
+
+        resolution: What is said of it.
+
+        actor: By whom.
+
+        reason: Why.
+
+        doubts: Other calls of the run that are in doubt.
+
+    >>> who = {"kind": "local", "id": "ann", "authenticated": False}
+    >>> [type(event).__name__ for event in recorded_as(3, Fail(), who, "it is down")]
+    ['CallResolved', 'ToolFailed']
+    """
+
+    def resolved(verdict: str) -> CallResolved:
+        return CallResolved(call=call, verdict=verdict, actor=actor, reason=reason)
+
+    match resolution:
+        case Retry():
+            return (resolved("retry"),)
+        case GiveResult(completed):
+            return resolved("result"), settled(call, completed)
+        case Fail():
+            return resolved("fail"), settled(call, _unknown())
+        case Abort():
+            end = RunCancelled(actor=actor, reason=reason)
+            return resolved("abort"), *closing(sorted({call, *doubts}), end)
+        case _:
+            assert_never(resolution)
+
+
+def closing(doubts: Iterable[int], end: Event) -> tuple[Event, ...]:
+    """
+    Return *end*, after what closes the calls that nobody will ask about again.
+
+    A run that is suspended leaves its calls in doubt open: it is about them.
+    """
+    if isinstance(end, RunSuspended):
+        return (end,)
+    return *(settled(call, _unknown()) for call in doubts), end
+
+
+def _unknown() -> Failed:
+    return Failed(
+        kind="cancelled",
+        sent="unknown",
+        message="the call was given up; whether it happened is unknown",
+    )

@@ -1,0 +1,1 @@
+"""Texts and values: paths, patterns, templates, redaction."""

@@ -1,0 +1,178 @@
+"""
+Globs over texts: ``*`` stands for any characters of one segment.
+
+A segment is what stands between slashes. ``**`` alone stands for any number of whole
+segments. A text with a segment ``.`` or ``..``, or with a character that cannot be
+printed, is not judged: another reader may make another text of it. A backslash
+separates such segments too. Spaces around the dots, and ``;`` with what follows it, do
+not count: servers and file systems drop these.
+
+The value of a parameter may become part of an address or a path. So a star does not
+stand for what ends a path there (``?``, ``#``), nor for what may be read as a dot or as
+a slash: a backslash, an escape (``%2e``), or a look-alike such as U+FF0E. A text that
+fits only in its compatibility form (NFKC) is not judged either.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+
+from ...errors import UsageError
+
+__all__ = ["Glob", "dotted", "fits", "plain_form"]
+
+_MAX_STARS = 3
+_MAX_LENGTH = 1000
+_ENDS = "\\?#"
+_ESCAPE = re.compile(r"%(?:[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})")
+_DOTS = re.compile(r"/ *+\.\.?+ *+[;/]")
+_SPECIAL = "./%"
+#: They look like a slash, and NFKC leaves them.
+_FRACTION, _DIVISION = "\u2044", "\u2215"
+
+
+@dataclass(frozen=True, slots=True)
+class Glob:
+    """
+    A glob for values of parameters.
+
+    >>> glob = Glob.parse("acme/*")
+    >>> glob.matches("acme/site"), glob.matches("acme/site/x")
+    (True, False)
+    >>> glob.matches("acme/..")
+
+    Attributes:
+        head: Parts of each segment before ``**``, or of all.
+
+        tail: Those behind it, or ``None`` if there is no ``**``.
+    """
+
+    text: str
+    head: tuple[tuple[str, ...], ...]
+    tail: tuple[tuple[str, ...], ...] | None
+
+    @classmethod
+    def parse(cls, text: str) -> Glob:
+        """
+        Return the glob that *text* spells.
+
+        Raises:
+            UsageError: It is empty, too long, or has too many stars.
+        """
+        if not text or len(text) > _MAX_LENGTH or not text.isprintable():
+            raise UsageError(
+                "is no glob", fix=f"write 1 to {_MAX_LENGTH} printable characters"
+            )
+        if text.replace("**", "*").count("*") > _MAX_STARS:
+            raise UsageError(
+                f"has more than {_MAX_STARS} stars", fix="write several narrower rules"
+            )
+        segments = text.split("/")
+        deep = [n for n, segment in enumerate(segments) if "**" in segment]
+        if len(deep) > 1 or any(segments[n] != "**" for n in deep):
+            raise UsageError(
+                "has ** more than once, or beside other characters",
+                fix="let ** stand alone between slashes, once",
+            )
+        parts = tuple(tuple(segment.split("*")) for segment in segments)
+        if not deep:
+            return cls(text, parts, None)
+        return cls(text, parts[: deep[0]], parts[deep[0] + 1 :])
+
+    def matches(self, text: str) -> bool | None:
+        """Return whether *text* fits, in linear time; or ``None``: it is in doubt."""
+        if not text.isprintable() or dotted(text):
+            return None
+        if self.tail is None and len(self.head) == 1:
+            return "/" not in text and fits(self.head[0], text)
+        if self.tail is None:
+            count = len(self.head) - 1
+            return text.count("/") == count and _all(self.head, text.split("/"))
+        # No more is split than is compared.
+        first = text.split("/", len(self.head))
+        if len(first) <= len(self.head):
+            return False
+        last = first.pop().rsplit("/", len(self.tail))
+        behind = last[len(last) - len(self.tail) :]
+        return (
+            len(behind) == len(self.tail)
+            and _all(self.head, first)
+            and _all(self.tail, behind)
+        )
+
+    def holds(self, text: str) -> bool | None:
+        r"""
+        Return whether the value of a parameter fits; or ``None``: it is in doubt.
+
+        What a star must not stand for may be written in the glob itself.
+
+        >>> Glob.parse("acme/*").holds("acme/site"), Glob.parse("acme/*").holds("b/x")
+        (True, False)
+        >>> Glob.parse("acme/*").holds(r"acme/..\evil"), Glob.parse("*?").holds("so?")
+        (None, True)
+        >>> Glob.parse("acme/secret").holds("\uff41cme/secret")
+        """
+        fit, plain = self.matches(text), plain_form(text)
+        other = fit if plain == text else self.matches(plain)
+        if fit is None or other is None:
+            return None
+        odd = _odd(text, plain)
+        if fit and odd == _odd(self.text, plain_form(self.text)):
+            return True
+        return None if odd or other else False
+
+
+def plain_form(text: str) -> str:
+    """Return *text* as a reader sees it that folds characters that look alike."""
+    if text.isascii():
+        return text
+    slashed = text.replace(_FRACTION, "/").replace(_DIVISION, "/")
+    return unicodedata.normalize("NFKC", slashed)
+
+
+def _odd(text: str, plain: str) -> int:
+    """
+    Count what another reader may take for the end of a segment, or of the path.
+
+    A text that fits a glob has all that the glob has, and more only under a star.
+    """
+    hidden = 0
+    if plain != text:
+        hidden = sum(plain.count(char) - text.count(char) for char in _SPECIAL)
+    return sum(map(plain.count, _ENDS)) + len(_ESCAPE.findall(plain)) + hidden
+
+
+def dotted(text: str) -> bool:
+    r"""
+    Return whether another reader may take a segment of *text* for ``.`` or ``..``.
+
+    >>> dotted("a/..;x/b"), dotted(r"a\.. "), dotted("a/..b")
+    (True, True, False)
+    """
+    return "." in text and bool(_DOTS.search(f"/{text}/".replace("\\", "/")))
+
+
+def _all(patterns: tuple[tuple[str, ...], ...], segments: list[str]) -> bool:
+    return all(map(fits, patterns, segments))
+
+
+def fits(parts: tuple[str, ...], text: str) -> bool:
+    """
+    Return whether *text* is *parts*, with anything between them.
+
+    One pass: between stars, the leftmost fit is as good as any.
+    """
+    if len(parts) == 1:
+        return text == parts[0]
+    first, *middle, last = parts
+    at, end = len(first), len(text) - len(last)
+    if at > end or not text.startswith(first) or not text.endswith(last):
+        return False
+    for part in middle:
+        found = text.find(part, at, end)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True

@@ -1,0 +1,256 @@
+"""
+Secrets never leave the host: every form of each is replaced before anyone sees it.
+
+A secret is known in plain, JSON-escaped, URL-encoded, hex and base64 form. Shorter
+than eight bytes it would be found everywhere, so it is not looked for.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar, cast
+from urllib.parse import quote, quote_plus, unquote
+
+from ..calls import JSON
+
+__all__ = ["MASK", "MIN_LENGTH", "Redactor", "same_but_masked"]
+
+MASK = "[redacted]"
+MIN_LENGTH = 8
+
+_LINE = 24
+#: Those that are let go of are still looked for as long as they are so few.
+_LATE = 8
+_ROUNDS = 3
+# Of more rounds than that. Without a bound, many of them would take for ever.
+_SLASHES = r"\\{1,8}"
+_SHORT = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
+_SHORTENED = {char: letter for letter, char in _SHORT.items()}
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+
+_T = TypeVar("_T", bound=JSON)
+
+
+class Redactor:
+    """
+    Replaces the configured secrets in texts and values.
+
+    >>> redact = Redactor(["hunter2hunter2"])
+    >>> redact.text("password=hunter2hunter2")
+    'password=[redacted]'
+    >>> redact.value({"header": ["aHVudGVyMmh1bnRlcjI="]})
+    {'header': ['[redacted]']}
+    """
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._forms: frozenset[str] = frozenset()
+        self._passing: dict[str, frozenset[str]] = {}
+        self._late: list[str] = []
+        self._find: Callable[[str], str] | None = None
+        self.learn(secrets)
+
+    def learn(self, secrets: Iterable[str]) -> None:
+        """Replace these from now on as well. What was one once stays one."""
+        forms = _all_forms(secrets)
+        if not forms <= self._forms:
+            self._forms |= forms
+            self._build()
+
+    def hold(self, owner: str, secrets: Iterable[str]) -> None:
+        """Replace these as well, until *owner* names others: tokens come and go."""
+        self._passing.pop(owner, None)
+        if owner in self._late:
+            self._late.remove(owner)
+        if forms := _all_forms(secrets):
+            self._passing[owner] = forms
+        self._build()
+
+    def let_go(self, owner: str) -> None:
+        """Forget what was held for *owner*, once some others were let go of later."""
+        if owner in self._passing:
+            self._late.append(owner)
+        if len(self._late) > _LATE:
+            del self._passing[self._late.pop(0)]
+            self._build()
+
+    def _build(self) -> None:
+        forms = self._forms.union(*self._passing.values())
+        self._find = _Finder(forms) if forms else None
+
+    def as_now(self) -> Callable[[JSON], JSON]:
+        """Return what does as `value`, for ever with the secrets of this moment."""
+        find = self._find
+        return lambda value: _walk(value, find) if find else value
+
+    def text(self, text: str) -> str:
+        """Return *text* without a secret."""
+        return self._find(text) if self._find else text
+
+    def value(self, value: _T) -> _T:
+        """Return *value* without a secret in any key, text or number of it."""
+        return cast("_T", _walk(value, self._find)) if self._find else value
+
+
+def same_but_masked(redacted: str, plain: str, *, cut: bool = False) -> bool:
+    """
+    Return whether *plain* can be what was recorded as *redacted*.
+
+    Args:
+        redacted: A text with masks in the place of secrets that are not known now.
+
+        plain: The same without, or another one.
+
+        cut: *redacted* was cut after its secrets were taken out, so that only what
+            stands before the first of them is known.
+
+    >>> same_but_masked("key [redacted], sent", "key hunter2hunter2, sent")
+    True
+    >>> same_but_masked("key [redacted], sent", "key hunter2hunter2, kept")
+    False
+    """
+    first, *others = redacted.split(MASK)
+    if cut:
+        return plain.startswith(first if others else _without_half_a_mask(first))
+    if not others:
+        return plain == redacted
+    *middle, last = others
+    at, end = len(first), len(plain) - len(last)
+    if at > end or not (plain.startswith(first) and plain.endswith(last)):
+        return False
+    for part in middle:
+        found = plain.find(part, at, end)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True
+
+
+def _all_forms(secrets: Iterable[str]) -> frozenset[str]:
+    known = [s for s in secrets if len(s.encode()) >= MIN_LENGTH]
+    known += [line for secret in known for line in _lines(secret)]
+    return frozenset(form for secret in known for form in _forms(secret))
+
+
+def _without_half_a_mask(text: str) -> str:
+    halves = (MASK[:size] for size in range(len(MASK) - 1, 0, -1))
+    return text.removesuffix(next(filter(text.endswith, halves), ""))
+
+
+class _Finder:
+    r"""
+    Replaces what is found in a text: as it stands, or with some of it escaped.
+
+    Who escapes differs in what: one leaves ``~`` alone, the next writes ``\u003c``.
+    So a text with escapes is looked at without them too; only if that finds more, the
+    slow pattern looks for every character in every spelling.
+    """
+
+    def __init__(self, forms: Iterable[str]) -> None:
+        self._forms = [(form, form.lower()) for form in forms]
+        self._shortest = min(len(form) for form, _ in self._forms)
+
+    def __call__(self, text: str) -> str:
+        if len(text) < self._shortest:
+            return text
+        text = _without(text, self._in(text), re.escape)
+        for plain in _unescaped(text):
+            if found := self._in(plain):
+                text = _without(text, found, _spellings)
+        # What cannot be cut out is left out whole.
+        return MASK if any(map(self._in, _unescaped(text))) else text
+
+    def _in(self, text: str) -> list[str]:
+        # A search for each is five times as fast as one pattern of all.
+        lower = text.lower()
+        return [form for form, low in self._forms if low in lower or form in text]
+
+
+def _without(text: str, forms: Iterable[str], pattern_of: Callable[[str], str]) -> str:
+    longest_first = sorted(forms, key=lambda form: (-len(form), form))
+    if not longest_first:
+        return text
+    patterns = map(pattern_of, longest_first)
+    return re.sub("|".join(patterns), MASK, text, flags=re.IGNORECASE)
+
+
+def _unescaped(text: str) -> Iterator[str]:
+    """Yield *text* with less and less escaped, if anything is."""
+    for _ in range(_ROUNDS):
+        before = text
+        if "%" in text:
+            text = unquote(text)
+            yield text
+        if "\\" in text:
+            text = _ESCAPE.sub(_character, text)
+            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            yield text
+        if text == before:
+            return
+
+
+def _character(found: re.Match[str]) -> str:
+    if found[1]:
+        return chr(int(found[1], 16))
+    return _SHORT.get(found[2], found[2])
+
+
+def _spellings(form: str) -> str:
+    """Return a pattern of *form* with any of its characters escaped."""
+    return "".join(f"(?:{'|'.join(dict.fromkeys(_spelt(char)))})" for char in form)
+
+
+def _spelt(char: str) -> Iterator[str]:
+    yield re.escape(char)
+    units = char.encode("utf-16-be")
+    pairs = [units[at : at + 2].hex() for at in range(0, len(units), 2)]
+    yield "".join(rf"{_SLASHES}u{pair}" for pair in pairs)
+    yield "".join(f"%{byte:02x}" for byte in char.encode())
+    yield rf"{_SLASHES}{re.escape(_SHORTENED.get(char, char))}"
+    if char == " ":
+        yield r"\+"
+
+
+def _lines(secret: str) -> Iterator[str]:
+    """Yield the lines of a key that takes several: a server may print one of them."""
+    lines = secret.split("\n")
+    if len(lines) > 1:
+        for line in map(str.strip, lines):
+            if len(line) >= _LINE and not re.search(r"\s|^-----", line):
+                yield line
+
+
+def _walk(value: JSON, find: Callable[[str], str]) -> JSON:
+    if isinstance(value, str):
+        return find(value)
+    if isinstance(value, dict):
+        return {find(key): _walk(item, find) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_walk(item, find) for item in value]
+    if isinstance(value, (int, float)) and find(text := str(value)) != text:
+        return MASK
+    return value
+
+
+def _forms(secret: str) -> Iterator[str]:
+    raw = secret.encode()
+    yield secret
+    for ascii_only in (True, False):
+        escaped = json.dumps(secret, ensure_ascii=ascii_only)[1:-1]
+        yield from (escaped, escaped.replace("/", "\\/"))
+    for safe in ("", "/", "!'()*"):  # the last: what encodeURIComponent leaves alone
+        yield quote(secret, safe=safe)
+    yield quote_plus(secret)
+    yield quote_plus(secret, safe="*").replace("~", "%7E")  # what forms of HTML do
+    yield raw.hex()
+    # Inside a longer text, a secret starts at one of three places of a base64
+    # group; the characters it shares with its neighbours are left out.
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        yield encode(raw).decode()
+        for skip in range(3):
+            body = encode(bytes(skip) + raw).decode()
+            first = -(-skip * 8 // 6)
+            last = (skip + len(raw)) * 8 // 6
+            yield body[first:last]

@@ -1,0 +1,1 @@
+"""What an operator and a tool server say about tools."""

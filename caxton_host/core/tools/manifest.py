@@ -1,0 +1,220 @@
+"""
+What an agent says about itself, in a custom section of its module.
+
+Nothing here is believed: a manifest grants nothing, and what it says of tools is a
+wish. It is bounded, and read as a value of a stranger's. A core module and a component
+are both rows of sections with the same heads, so one reader finds it in either.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from ...errors import BadBytes
+from ..calls import JSON
+
+__all__ = [
+    "KEYS",
+    "LIMIT",
+    "SECTION",
+    "Manifest",
+    "Wanted",
+    "find",
+    "is_agent_name",
+    "section",
+]
+
+SECTION = "caxton:manifest"
+#: Bytes of JSON.
+LIMIT = 64 * 1024
+KEYS = (
+    "name",
+    "description",
+    "version",
+    "input_schema",
+    "output_schema",
+    "tools",
+)
+
+_NAME = SECTION.encode()
+_HEADER = 8
+#: A module of 32 MiB could otherwise be 16 million sections.
+_MAX_SECTIONS = 10_000
+_MAX_TOOLS = 100
+_AGENT = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+_TOOL = re.compile(r"(?:[A-Za-z0-9_.-]{1,64}/)?[A-Za-z0-9_.-]{1,128}")
+_LONGEST = {"description": 4_000, "version": 64, "reason": 1_000}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """
+    A tool that an agent would like to have.
+
+    Attributes:
+        name: ``server/tool`` as grants have it, or the agent's own name for one.
+
+        reason: For whom is to decide, maybe empty.
+    """
+
+    name: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """
+    What an agent says about itself.
+
+    Attributes:
+        input_schema: JSON Schema of what a run is started with, or ``None``.
+
+        output_schema: JSON Schema of its result, or ``None``.
+
+        tools: What it would like to call. Grants nothing.
+    """
+
+    name: str
+    description: str = ""
+    version: str = ""
+    input_schema: dict[str, JSON] | bool | None = None
+    output_schema: dict[str, JSON] | bool | None = None
+    tools: tuple[Wanted, ...] = field(default=())
+
+    @classmethod
+    def of(cls, value: JSON) -> Manifest:
+        """
+        Return the manifest that *value* is. Keys of later versions are passed over.
+
+        Args:
+            value: Bounded in size and depth already.
+
+        Raises:
+            BadBytes: A key is missing, or holds something else than it should.
+        """
+        if not isinstance(value, dict):
+            raise BadBytes("it is not a map")
+        name = value.get("name")
+        if not isinstance(name, str) or not is_agent_name(name):
+            raise BadBytes(
+                "name is not one: lower case letters, digits, - and _, "
+                "a letter first, at most 63"
+            )
+        tools = value.get("tools", [])
+        if not isinstance(tools, list):
+            raise BadBytes("tools is not an array")
+        if len(tools) > _MAX_TOOLS:
+            raise BadBytes(f"tools has {len(tools)} entries, of {_MAX_TOOLS} allowed")
+        return cls(
+            name=name,
+            description=_text(value, "description"),
+            version=_text(value, "version"),
+            input_schema=_schema(value, "input_schema"),
+            output_schema=_schema(value, "output_schema"),
+            tools=tuple(_wanted(at, tool) for at, tool in enumerate(tools)),
+        )
+
+    def to_payload(self) -> dict[str, JSON]:
+        """Return it as the JSON that the section holds, without what is absent."""
+        payload: dict[str, JSON] = {
+            "name": self.name,
+            "description": self.description,
+            "version": self.version,
+            "tools": [
+                {"name": tool.name, "reason": tool.reason} for tool in self.tools
+            ],
+        }
+        kept: dict[str, JSON] = {key: value for key, value in payload.items() if value}
+        if self.input_schema is not None:
+            kept["input_schema"] = self.input_schema
+        if self.output_schema is not None:
+            kept["output_schema"] = self.output_schema
+        return kept
+
+
+def is_agent_name(name: str) -> bool:
+    """
+    Return whether *name* may name an agent, its folder and its module.
+
+    >>> is_agent_name("no-tools"), is_agent_name("../up"), is_agent_name("")
+    (True, False, False)
+    """
+    return _AGENT.fullmatch(name) is not None
+
+
+def find(module: bytes) -> bytes | None:
+    """
+    Return what the section of *module* holds, or ``None`` without one.
+
+    Args:
+        module: A core module or a component, of any quality. Where it is cut off or
+            damaged, the search ends: that is for the gate to say.
+
+    Raises:
+        BadBytes: There is more than one, or one is larger than 64 KiB.
+    """
+    found: bytes | None = None
+    at = _HEADER
+    for _ in range(_MAX_SECTIONS):
+        if at >= len(module):
+            break
+        size, start = _number(module, at + 1)
+        end = start + size
+        if module[at] == 0 and end <= len(module):
+            length, name = _number(module, start)
+            if module[name : min(name + length, end)] == _NAME:
+                if found is not None:
+                    raise BadBytes("there are two of it")
+                if end - name - length > LIMIT:
+                    raise BadBytes(f"it is larger than {LIMIT:,} bytes")
+                found = module[name + length : end]
+        at = end
+    return found
+
+
+def section(content: bytes) -> bytes:
+    """Return the section that holds *content*, to be put at the end of a module."""
+    body = bytes([len(_NAME)]) + _NAME + content
+    size = bytearray()
+    left = len(body)
+    while left > 0x7F:  # noqa: PLR2004 -- seven bits a byte, as LEB128 has them
+        size.append(left & 0x7F | 0x80)
+        left >>= 7
+    return b"\0" + bytes(size) + bytes([left]) + body
+
+
+def _number(module: bytes, at: int) -> tuple[int, int]:
+    """Return the LEB128 number at *at*, and where it ends; past the end, none."""
+    value = 0
+    for index in range(5):
+        byte = module[at + index] if at + index < len(module) else 0
+        value |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:  # noqa: PLR2004 -- the continuation bit
+            return value, at + index + 1
+    return len(module), len(module)
+
+
+def _text(value: dict[str, JSON], key: str) -> str:
+    text = value.get(key, "")
+    if not isinstance(text, str):
+        raise BadBytes(f"{key} is not a text")
+    if len(text) > _LONGEST[key]:
+        raise BadBytes(f"{key} has {len(text)} characters, of {_LONGEST[key]} allowed")
+    return text
+
+
+def _schema(value: dict[str, JSON], key: str) -> dict[str, JSON] | bool | None:
+    schema = value.get(key)
+    if schema is None or isinstance(schema, (dict, bool)):
+        return schema
+    raise BadBytes(f"{key} is not a JSON Schema: neither a map nor true or false")
+
+
+def _wanted(at: int, tool: JSON) -> Wanted:
+    if not isinstance(tool, dict):
+        raise BadBytes(f"tools[{at}] is not a map")
+    name = tool.get("name")
+    if not isinstance(name, str) or not _TOOL.fullmatch(name):
+        raise BadBytes(f"tools[{at}].name is not SERVER/TOOL, nor a name")
+    return Wanted(name=name, reason=_text(tool, "reason"))

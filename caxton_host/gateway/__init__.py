@@ -1,0 +1,1 @@
+"""The only way from an agent to a tool."""

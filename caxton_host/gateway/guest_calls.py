@@ -1,0 +1,248 @@
+"""
+The host's side of a guest's host functions.
+
+Turns a guest's bytes into a `ToolCall`, however bad they are, and what the gateway
+says into the bytes that the guest gets. Live and replayed runs share this code,
+so a guest cannot tell them apart (law 5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+
+from ..core.calls import JSON, OK, Completed, Outcome, ToolCall, reply
+from ..core.grants.decisions import may_ever
+from ..core.limits import Limits
+from ..core.log.events import LogWritten
+from ..core.names import clean_name
+from ..errors import BadBytes, RunStopped
+from ..lib import codec
+from ..ports import Answer, RunSpan, Served
+from .batch import Batch, Watch
+from .gateway import Gateway
+
+__all__ = ["RunDoor"]
+
+LEVELS = ("debug", "info", "warning", "error")
+
+#: The name of a call that stands for a batch of which no item can be read. No tool
+#: can have it.
+BATCH = "mcp_call_many()"
+#: Bytes of all answers of a batch. What a worker takes at once is bounded.
+MAX_REPLIES = 32 * 1024 * 1024
+
+#: After so many bytes of a batch, other runs have their turn.
+_LONG = 4096
+
+_NAME = re.compile(rb"[a-zA-Z0-9_-]{1,64}")
+_LINE_COST = 16  # what an empty line counts towards the limit on logs
+
+
+@dataclass(slots=True, kw_only=True)
+class RunDoor:
+    """
+    The door of one execution of a guest.
+
+    Attributes:
+        gateway: Where its calls go.
+
+        limits: The bounds of the run.
+
+        span: Watches each call that is made now.
+
+        served: Calls that are watched as well, though the log answers them; and what
+            is known of calls that are made again.
+
+        compare_lines: Compare log lines with the recorded ones.
+
+        seeds: After so many calls, what ``random()`` grows from; see `Guest`.
+    """
+
+    gateway: Gateway
+    limits: Limits
+    span: RunSpan
+    served: Mapping[int, Served] = field(default_factory=dict[int, Served])
+    compare_lines: bool = False
+    seeds: Mapping[int, bytes] = field(default_factory=dict[int, bytes])
+    calls: int = 0
+    seeded: int = 0
+    lines: int = 0
+    recorded: int = 0
+    logged: int = 0
+
+    async def call(self, name: bytes, params: bytes, fuel: int) -> Answer:
+        """Carry out one tool call; see `ports.Door`."""
+        size, digest = _whole(params, self.limits.params)
+        return await self._carry_out(self._tool_call(name, params, size, digest, fuel))
+
+    async def call_many(self, batch: bytes, fuel: int) -> Answer:
+        """Carry out a batch of tool calls; see `ports.Door`."""
+        try:
+            items = codec.split_batch(batch)
+        except BadBytes as exc:
+            return await self._carry_out(self._bad_batch(batch, fuel, str(exc)))
+        calls = Batch(self.gateway)
+        for name, params in items:
+            digest = codec.sha256(params)
+            call = self._tool_call(name, params, len(params), digest, fuel)
+            calls.add(call, self._watch(call))
+            if len(params) > _LONG:
+                await asyncio.sleep(0)
+        known = await calls.carry_out()
+        self.recorded += sum(_apart(each.outcome) for each in known)
+        data = codec.encode([reply(each.outcome)[1] for each in known])
+        if len(data) > MAX_REPLIES:
+            text = f"the answers of a batch have {len(data)} bytes, of {MAX_REPLIES}"
+            raise RunStopped("result", f"{text} allowed")
+        return self._answer(OK, data, max((each.at for each in known), default=0))
+
+    async def _carry_out(self, call: ToolCall) -> Answer:
+        with self._watch(call) as span:
+            known = await self.gateway.call(call)
+            if span:
+                span.settled(known.outcome, self.gateway.routes.get(call.name))
+                span.stored(*self.gateway.log.head)
+        self.recorded += _apart(known.outcome)
+        status, body = reply(known.outcome)
+        data = codec.encode(body)
+        return self._answer(status, data, known.at)
+
+    def _answer(self, status: int, data: bytes, at: int) -> Answer:
+        self.recorded += len(data)
+        reached = [n for n in self.seeds if self.seeded < n <= self.calls]
+        self.seeded = self.calls
+        return Answer(status, data, at, self.seeds[max(reached)] if reached else b"")
+
+    def _watch(self, call: ToolCall) -> Watch:
+        served = self.served.get(call.number)
+        if served is None and self.gateway.journal.answers(call.number):
+            return nullcontext()
+        return self.span.call(call, self.gateway.routes.get(call.name), served)
+
+    def log(self, level: int, text: bytes) -> None:
+        """Record a log line, until the run has written its share."""
+        if self.logged > self.limits.log:
+            return
+        left = self.limits.log - self.logged
+        self.logged += max(len(text), _LINE_COST)
+        # Redacted before it is cut: half a secret would not be found.
+        line = self.gateway.redact.text(
+            text[: 2 * self.limits.log].decode(errors="replace")
+        )
+        name = LEVELS[min(max(level, 0), len(LEVELS) - 1)]
+        lines = [(name, line)]
+        if self.logged > self.limits.log:
+            # No line is cut but before that event: a replay has to know which one was.
+            end = f"the run reached its limit log: {self.limits.log}"
+            cut = line.encode()[:left].decode(errors="ignore")
+            lines = [(name, cut), ("truncated", end)]
+        self._write(lines)
+
+    def _write(self, lines: list[tuple[str, str]]) -> None:
+        journal, log = self.gateway.journal, self.gateway.log
+        events: list[LogWritten] = []
+        for level, text in lines:
+            self.lines += 1
+            if self.lines > journal.logged:
+                events.append(LogWritten(n=self.lines, level=level, text=text))
+            elif self.compare_lines:
+                journal.recall_line(self.lines, level, text)
+        if events:
+            log.queue(*events)
+        for event in events:
+            journal.apply(event, log.recorded_at)
+
+    def _tool_call(
+        self, name: bytes | None, params: bytes, size: int, digest: str, fuel: int
+    ) -> ToolCall:
+        self.calls += 1
+        self.recorded += len(params)
+        fault, decoded = "", None
+        if name is None:
+            fault = "an item of a batch is [name, params]"
+        elif not _NAME.fullmatch(name):
+            fault = "a tool name is 1 to 64 of a-z, A-Z, 0-9, _ and -"
+            if exposed := self._exposed(name):
+                fault += f"; that tool is called {exposed} here"
+        elif size > self.limits.params:
+            fault = f"params: {_beyond(size, self.limits.params)} by limits.params"
+        else:
+            try:
+                decoded = codec.decode_map(params, limit=self.limits.params)
+            except BadBytes as exc:
+                fault = f"params: {exc}"
+        return ToolCall(
+            number=self.calls,
+            name=clean_name(name or b""),
+            params=decoded,
+            digest=digest,
+            fuel=fuel,
+            size=size,
+            fault=fault,
+            over=self._over(),
+        )
+
+    def _exposed(self, name: bytes) -> str | None:
+        """Return what a tool is called that is named by its path, if it is granted."""
+        for exposed, route in self.gateway.routes.items():
+            path = f"{route.server}/{route.tool}"
+            if path.encode() == name and may_ever(self.gateway.grant, route):
+                return exposed
+        return None
+
+    def _bad_batch(self, batch: bytes, fuel: int, fault: str) -> ToolCall:
+        """Return the one attempt that a batch is of which no item can be read."""
+        self.calls += 1
+        self.recorded += len(batch)
+        size, digest = _whole(batch, codec.BATCH_BYTES)
+        if size > codec.BATCH_BYTES:
+            fault = _beyond(size, codec.BATCH_BYTES)
+        return ToolCall(
+            number=self.calls,
+            name=BATCH,
+            params=None,
+            digest=digest,
+            fuel=fuel,
+            fault=f"batch: {fault}",
+            over=self._over(),
+        )
+
+    def _over(self) -> str:
+        if self.calls > self.limits.total_calls:
+            return "total_calls"
+        return "recorded" if self.recorded > self.limits.recorded else ""
+
+
+def _apart(outcome: Outcome) -> int:
+    """Return how many bytes of an answer are kept apart from it."""
+    if not isinstance(outcome, Completed):
+        return 0
+    sizes = (blob.get("bytes") for blob in outcome.blobs)
+    return sum(size for size in sizes if isinstance(size, int))
+
+
+def _whole(data: bytes, limit: int) -> tuple[int, str]:
+    """Return size and digest of a guest's bytes; more than *limit* arrive cut."""
+    if len(data) <= limit:
+        return len(data), codec.sha256(data)
+    return int.from_bytes(data[-40:-32]), data[-32:].hex()
+
+
+def _beyond(size: int, limit: int) -> str:
+    return f"{size} bytes, of {limit} allowed"
+
+
+def output_value(raw: bytes | None, limits: Limits) -> tuple[JSON, str]:
+    """
+    Return the output of a guest and the digest of its bytes; none is nil.
+
+    Raises:
+        BadBytes: See `codec.decode`.
+    """
+    data = codec.encode(None) if raw is None else raw
+    value = codec.decode(data, limit=limits.output, nodes=codec.RESULT_NODES)
+    return value, codec.sha256(data)

@@ -1,0 +1,1 @@
+"""One owner for each vendor library or device that several packages need."""

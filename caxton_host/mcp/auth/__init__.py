@@ -1,0 +1,1 @@
+"""Tokens for tool servers: OAuth 2.1."""

@@ -1,0 +1,113 @@
+"""
+Requests for metadata and tokens: where they may go, and what is taken of an answer.
+
+To two origins only, that of the server, for its metadata, and that of the issuer, for
+metadata and tokens. So nothing that a server says can lead the host, or credentials,
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from ...core.tools.url_origin import in_the_clear, origin
+from ...errors import ToolError
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from ...lib.http import Client
+
+__all__ = ["SPEAKS", "STEPS", "Exchange", "Send", "presentable"]
+
+#: Sends one request of a flow, and returns its answer.
+Send: TypeAlias = "Callable[[httpx2.Request], Awaitable[httpx2.Response]]"
+
+#: Requests that one flow may make: each piece of metadata has a few places.
+STEPS: Final = 12
+
+#: What tells the SDK to say which server a token is for (RFC 8707).
+SPEAKS: Final = {"mcp-protocol-version": "2025-06-18"}
+
+_LONGEST_ANSWER = 64 * 1024
+_LONGEST_TOKEN = 8 * 1024
+
+
+class Exchange:
+    """
+    Sends what a flow wants sent.
+
+    Args:
+        server: The address of the server, which is the operator's word.
+
+        issuer: Returns the address of who gives the tokens, as far as known.
+
+        allow_private: The issuer may have an address that is not public.
+
+    Attributes:
+        deadline: On the clock of the event loop.
+
+        refusal: The status of the last request that was no question, if it says no.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        server: str,
+        issuer: Callable[[], str],
+        allow_private: bool,
+        deadline: float,
+    ) -> None:
+        self._client = client
+        self._server = origin(server)
+        self._issuer = issuer
+        self._allow_private = allow_private
+        self.deadline = deadline
+        self.refusal = 0
+
+    async def __call__(self, wanted: httpx2.Request) -> httpx2.Response:
+        """
+        Send *wanted*, if it goes where it may.
+
+        Raises:
+            ToolError: It does not, or there is no answer.
+        """
+        import httpx2  # noqa: PLC0415 -- loaded by whoever made the request
+
+        url = str(wanted.url)
+        ours = origin(url) == self._server
+        if origin(url) != origin(self._issuer()) and (
+            wanted.method != "GET" or not ours
+        ):
+            raise ToolError(
+                "protocol", "no", "it was to be got from a place not agreed on"
+            )
+        if in_the_clear(url):
+            raise ToolError("protocol", "no", "the address of its issuer is not https")
+        body = await wanted.aread()
+        said = await self._client.request(
+            wanted.method,
+            url,
+            timeout=max(self.deadline - asyncio.get_running_loop().time(), 0),
+            max_bytes=_LONGEST_ANSWER,
+            headers={
+                name: wanted.headers[name]
+                for name in ("accept", "authorization", "content-type")
+                if name in wanted.headers
+            },
+            content=body or None,
+            allow_private=self._allow_private or ours,
+        )
+        if wanted.method != "GET":
+            self.refusal = 0 if said.status in {200, 201} else said.status
+        return httpx2.Response(
+            said.status, headers=said.headers, content=said.body, request=wanted
+        )
+
+
+def presentable(token: str) -> bool:
+    """Return whether a header takes *token*."""
+    return len(token) <= _LONGEST_TOKEN and token.isascii() and token.isprintable()

@@ -1,0 +1,184 @@
+"""The SDK's provider of tokens, with those that a login left: it asks nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Final
+
+from mcp.client.auth import OAuthClientProvider
+from mcp.client.auth.utils import union_scopes
+from mcp.shared.auth import (
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthMetadata,
+    OAuthToken,
+    ProtectedResourceMetadata,
+)
+from pydantic import ValidationError
+
+from ...core.tools.servers import OAuth
+from ...errors import ToolError
+from .challenge import is_scope
+from .credentials import Memory, registered
+from .exchange import Send
+from .tokens import Login, TokenFile
+
+__all__ = ["KeptProvider"]
+
+#: The time of a token that is not to be used any more.
+_OVER: Final = 1.0
+
+
+class KeptProvider(OAuthClientProvider):
+    """
+    Uses and refreshes the tokens of a file, together with other hosts.
+
+    Every secret is shown to *learn* before anything is done with it.
+
+    Attributes:
+        issuer: Who gave them, and who alone is asked for others.
+    """
+
+    def __init__(
+        self,
+        config: OAuth,
+        url: str,
+        file: TokenFile,
+        learn: Callable[[OAuthToken, str | None], None],
+        fix: str,
+    ) -> None:
+        metadata = OAuthClientMetadata(redirect_uris=None)
+        super().__init__(url, metadata, Memory(self._replaced))
+        self._config = config
+        self._file = file
+        self._learn = learn
+        self._fix = fix
+        self._state: object = None
+        self._broken: str | None = None
+        self._login: Login | None = None
+        self._initialized = True
+        self.issuer = ""
+
+    @property
+    def due(self) -> bool:
+        """Whether there was a login, so that a token is shown unasked."""
+        return self._login is not None
+
+    @property
+    def token(self) -> str | None:
+        """The token that may be used now, if there is one."""
+        tokens = self.context.current_tokens
+        if tokens is None or not self.context.is_token_valid():
+            return None
+        return tokens.access_token
+
+    def look(self) -> None:
+        """
+        Take what the file has now: of another login, or refreshed by another host.
+
+        Raises:
+            ToolError: It cannot be used.
+        """
+        state = self._file.state()
+        if state != self._state:
+            self._state, self._broken, self._login = state, None, None
+            self.context.clear_tokens()
+            try:
+                self._login = login = self._file.read()
+                if login is not None:
+                    self._take(login)
+            except ToolError as exc:
+                self._broken = str(exc)
+            except ValidationError:  # It quotes what it was given.
+                self._broken = "the tokens of its login cannot be used"
+        if self._broken:
+            self.context.clear_tokens()
+            raise self._nobody(self._broken)
+
+    def _take(self, login: Login) -> None:
+        client = OAuthClientInformationFull.model_validate(login.client)
+        if self._config.client_id:
+            client = registered(self._config, client.redirect_uris)
+        tokens = OAuthToken(
+            access_token=login.access_token,
+            refresh_token=login.refresh_token,
+            scope=login.scope,
+        )
+        self._learn(tokens, client.client_secret)
+        self.issuer = login.issuer
+        context = self.context
+        context.client_info = client
+        context.oauth_metadata = OAuthMetadata.model_validate(login.metadata)
+        context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(
+            {"resource": login.resource, "authorization_servers": [login.issuer]}
+        )
+        context.current_tokens = tokens
+        context.token_expiry_time = login.expires_at
+
+    def forget(self) -> None:
+        """Use no token that was got before, until there is another in the file."""
+        self.context.token_expiry_time = _OVER
+
+    async def get(self, send: Send, challenge: str, used: str | None) -> None:
+        """
+        Get another token than the *used* one, from the file or the issuer.
+
+        Raises:
+            ToolError: Somebody has to log in, or the issuer cannot be asked.
+        """
+        del challenge
+        async with self._file.locked():
+            self.look()
+            if self.token is not None and self.token != used:
+                return
+            self.forget()
+            if self._login is None:
+                raise self._nobody("nobody has logged in")
+            if not self.context.can_refresh_token():
+                raise self._nobody("the login is over")
+            answer = await send(await self._refresh_token())
+            if (
+                answer.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR
+                or answer.status_code == HTTPStatus.TOO_MANY_REQUESTS
+            ):
+                raise ToolError(
+                    "transport", "no", f"its issuer answered {answer.status_code}"
+                )
+            if not await self._handle_refresh_response(answer):
+                raise self._nobody("the login is over")
+
+    def _nobody(self, why: str) -> ToolError:
+        return ToolError("transport", "no", why, fix=self._fix)
+
+    async def want(self, scope: str) -> bool:
+        """Remember for the next login what a token lacks; no: it is good for that."""
+        async with self._file.locked():
+            self.look()
+            login = self._login
+            if login is None or {*scope.split()} <= {*(login.scope or "").split()}:
+                return False
+            wanted = union_scopes(login.wanted, scope) or scope
+            if not is_scope(wanted):  # They are too many.
+                wanted = scope
+            if login.wanted != wanted:
+                self._write(replace(login, wanted=wanted))
+            return True
+
+    def _write(self, login: Login) -> None:
+        self._file.write(login)
+        self._state, self._login = self._file.state(), login
+
+    def _replaced(self, tokens: OAuthToken) -> None:
+        self._learn(tokens, None)
+        assert self._login is not None  # noqa: S101 -- it is what was refreshed
+        self._write(
+            replace(
+                self._login,
+                access_token=tokens.access_token,
+                refresh_token=tokens.refresh_token,
+                expires_at=self.context.token_expiry_time,
+                scope=tokens.scope,
+            )
+        )

@@ -1,0 +1,1 @@
+"""Ways to a tool server: stdio, streamable HTTP, SSE."""

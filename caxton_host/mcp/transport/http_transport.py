@@ -1,0 +1,442 @@
+"""
+Requests to one server over HTTP: what may be sent, and what is an answer at all.
+
+On httpcore2, which the SDK's own client (httpx2) stands on: it follows no redirect,
+unpacks nothing, keeps no cookie and reads no environment, because it cannot. No
+error text holds a header value, a query or a byte of an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections import deque
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    Callable,
+    Coroutine,
+    Generator,
+    Mapping,
+)
+from contextlib import contextmanager
+from functools import cache
+from http import HTTPStatus
+from typing import Any, cast
+
+import httpcore2
+import httpx2
+
+from ...core.tools.servers import ServerConfig
+from ...errors import ServerUnavailable, ToolError
+from ..auth.oauth import Access, another
+
+__all__ = ["Posts", "Reply", "UnreachableError", "opened", "status_text"]
+
+#: Below what servers allow an idle connection, which is 5 s at the least.
+_IDLE_SECONDS = 4.0
+
+#: What the rest of an answer may hold, for its connection to be used again.
+_REST = 64 * 1024
+_REST_SECONDS = 1.0
+
+_OURS = frozenset(
+    {
+        "accept",
+        "content-type",
+        "content-length",
+        "host",
+        "last-event-id",
+        "mcp-method",
+        "mcp-name",
+        "mcp-protocol-version",
+        "mcp-session-id",
+    }
+)
+
+# Both log addresses with their query, and header values, below this level (law 8).
+for _library in ("httpx2", "httpcore2"):
+    logging.getLogger(_library).setLevel(logging.WARNING)
+
+_Headers = list[tuple[bytes, bytes]]
+
+
+class Reply:
+    """
+    An answer, of which nothing but the head was read.
+
+    Attributes:
+        headers: By lower-case name.
+    """
+
+    def __init__(
+        self,
+        response: httpcore2.Response,
+        done: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
+        self._done = done
+        stream = cast("AsyncIterable[bytes]", response.stream)
+        self._chunks = cast("AsyncGenerator[bytes]", aiter(stream))
+        self.status = response.status
+        self.headers = {
+            name.decode("latin-1").lower(): text.decode("latin-1")
+            for name, text in response.headers
+        }
+
+    @property
+    def kind(self) -> str:
+        """The content type, without its parameters."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    async def chunk(self) -> bytes:
+        """Return the next bytes of the body; none at its end."""
+        return await anext(self._chunks, b"")
+
+    async def body(self, limit: int) -> bytes:
+        """
+        Return the whole body.
+
+        Raises:
+            ToolError: It is larger than allowed, or encoded.
+        """
+        self.refuse_encoding()
+        size = self.headers.get("content-length", "0")
+        # An absurd number is left to the count.
+        if size.isdecimal() and int(size[:18]) > limit:
+            raise _too_large(limit)
+        body = bytearray()
+        while chunk := await self.chunk():
+            body += chunk
+            if len(body) > limit:
+                raise _too_large(limit)
+        return bytes(body)
+
+    def refuse_encoding(self) -> None:
+        """
+        Make sure that what is read is what was sent.
+
+        Raises:
+            ToolError: The body is encoded, which it was not to be.
+        """
+        encoding = self.headers.get("content-encoding", "identity")
+        if encoding.strip().lower() not in {"identity", ""}:
+            raise ToolError("protocol", "yes", "the answer is encoded, unasked")
+
+    async def rest(self) -> None:
+        """Read what is left, if it is little and comes soon, and close."""
+        size = 0
+        try:
+            async with asyncio.timeout(_REST_SECONDS):
+                while size < _REST and (chunk := await self.chunk()):
+                    size += len(chunk)
+        except Exception:  # noqa: BLE001, S110 -- the answer was complete before
+            pass
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Take nothing more. If there is more, the connection ends."""
+        try:
+            await self._chunks.aclose()
+        finally:
+            await self._done()
+
+
+class Posts:
+    """
+    Connections to one server, kept for the next request.
+
+    One is made within *connect* seconds, and *idle* of them are kept.
+
+    Attributes:
+        host: Where they lead, for people.
+    """
+
+    def __init__(  # noqa: PLR0913 -- an address, and how it is reached
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        *,
+        idle: int,
+        proxy: str | None,
+        connect: float = 10.0,
+        access: Access | None = None,
+    ) -> None:
+        address = httpx2.URL(url)
+        self._address = address
+        self._connect = connect
+        self._access = access
+        self.host = address.host
+        self._target = _target(address)
+        given = {name.lower(): text for name, text in headers.items()}
+        self._base: _Headers = _encoded(
+            {
+                "host": address.netloc.decode("ascii"),
+                "user-agent": "caxton-host",
+                **{name: text for name, text in given.items() if name not in _OURS},
+                # Nothing is unpacked, so 200 KB cannot become 200 MB.
+                "accept-encoding": "identity",
+            }
+        )
+        # Makes connections, and keeps none: with each request it would probe the
+        # sockets of all that are idle, a third of a call's time with 64 at once.
+        self._maker = httpcore2.AsyncConnectionPool(
+            ssl_context=_tls() if address.scheme == "https" else None,
+            proxy=_proxy(proxy) if proxy else None,
+            keepalive_expiry=_IDLE_SECONDS,
+        )
+        self._most = idle
+        self._idle: deque[httpcore2.AsyncConnectionInterface] = deque()
+        self._busy: set[httpcore2.AsyncConnectionInterface] = set()
+
+    async def send(  # noqa: PLR0913 -- the parts of a request, and its bounds
+        self,
+        method: str,
+        headers: Mapping[str, str],
+        content: bytes | None,
+        deadline: float,
+        target: httpcore2.URL | None = None,
+        *,
+        again: bool = True,
+    ) -> Reply:
+        """
+        Send one request, and return its answer whatever the status.
+
+        It goes to the address of the server, or to a *target* beside it. If the
+        server wants another token, one is got, and the request is sent *again*,
+        once: unless it is a call, whose second send is for the log to hold.
+
+        Raises:
+            ToolError: It cannot be sent, or there is no answer.
+        """
+        if self._access is None:
+            return await self._send_once(method, headers, content, deadline, target)
+        shown = await self._access.header(deadline)
+        reply = await self._send_once(
+            method, {**headers, **shown}, content, deadline, target
+        )
+        challenge = reply.headers.get("www-authenticate", "")
+        if reply.status == HTTPStatus.FORBIDDEN:
+            if lacking := await self._access.lacking(challenge, shown):
+                await reply.close()
+                raise lacking
+            return reply
+        if reply.status != HTTPStatus.UNAUTHORIZED:
+            return reply
+        await reply.close()
+        await self._access.renew(challenge, shown, deadline)
+        if not again:
+            raise another()
+        shown = await self._access.header(deadline)
+        return await self._send_once(
+            method, {**headers, **shown}, content, deadline, target
+        )
+
+    async def _send_once(
+        self,
+        method: str,
+        headers: Mapping[str, str],
+        content: bytes | None,
+        deadline: float,
+        target: httpcore2.URL | None,
+    ) -> Reply:
+        left = deadline - asyncio.get_running_loop().time()
+        found = self._base + _encoded(headers)
+        if content is not None:
+            found.append((b"content-length", str(len(content)).encode()))
+        request = httpcore2.Request(
+            method,
+            target or self._target,
+            headers=found,
+            content=content,
+            # Earlier than the deadline, which does not tell that nothing was sent.
+            extensions={"timeout": {"connect": min(self._connect, left * 0.9)}},
+        )
+        connection = await self._connection()
+        self._busy.add(connection)
+        try:
+            response = await connection.handle_async_request(request)
+        except BaseException:
+            await self._drop(connection)
+            raise
+
+        async def done() -> None:
+            await self._take_back(connection, response)
+
+        return Reply(response, done)
+
+    def beside(self, reference: str) -> httpcore2.URL:
+        """
+        Return what *reference* means at the address of the server.
+
+        Raises:
+            ToolError: It is no address, or leads to another server.
+        """
+        try:
+            found = self._address.join(reference)
+        except (httpx2.InvalidURL, ValueError):
+            found = None
+        if found is None or _origin(found) != _origin(self._address):
+            raise ToolError(
+                "protocol", "no", f"{self.host} names an address that is not its own"
+            )
+        return _target(found)
+
+    async def _connection(self) -> httpcore2.AsyncConnectionInterface:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.has_expired():
+                return connection
+            await connection.aclose()
+        return self._maker.create_connection(self._target.origin)
+
+    async def _take_back(
+        self,
+        connection: httpcore2.AsyncConnectionInterface,
+        response: httpcore2.Response,
+    ) -> None:
+        try:
+            await response.aclose()
+        finally:
+            if connection.is_idle() and connection in self._busy:
+                self._busy.discard(connection)
+                self._idle.append(connection)
+            else:
+                await self._drop(connection)
+            await self._trim()
+
+    async def _trim(self) -> None:
+        """Close the connection that was idle for the longest time, if it is due."""
+        if self._idle and (len(self._idle) > self._most or self._idle[0].has_expired()):
+            await self._idle.popleft().aclose()
+
+    async def _drop(self, connection: httpcore2.AsyncConnectionInterface) -> None:
+        self._busy.discard(connection)
+        await connection.aclose()
+
+    @contextmanager
+    def failures(self) -> Generator[None]:
+        """Make a `ToolError` of what goes wrong below."""
+        try:
+            yield
+        except (httpcore2.ConnectError, httpcore2.ProxyError):
+            raise UnreachableError(
+                "transport", "no", f"cannot connect to {self.host}"
+            ) from None
+        except httpcore2.ConnectTimeout:
+            raise ToolError(
+                "timeout", "no", f"cannot connect to {self.host} in time"
+            ) from None
+        except httpcore2.LocalProtocolError:
+            raise ToolError("protocol", "no", "the request cannot be sent") from None
+        except httpcore2.RemoteProtocolError as exc:
+            if "closed connection" in str(exc) or "disconnected" in str(exc):
+                raise _broke(self.host) from None
+            raise ToolError(
+                "protocol", "unknown", f"{self.host} does not speak HTTP as it must"
+            ) from None
+        except (httpcore2.NetworkError, httpcore2.TimeoutException, OSError):
+            raise _broke(self.host) from None
+
+    async def close(self) -> None:
+        """Close every connection."""
+        connections = [*self._idle, *self._busy]
+        self._idle.clear()
+        self._busy.clear()
+        for connection in connections:
+            await connection.aclose()
+
+
+async def opened(
+    config: ServerConfig, url: str, proxy: str | None, access: Access | None
+) -> Posts:
+    """
+    Return the way to a server. Nothing is sent yet.
+
+    Raises:
+        ServerUnavailable: Its address or a header cannot be used.
+    """
+    try:
+        return await asyncio.to_thread(
+            Posts,
+            url,
+            config.headers,
+            idle=config.concurrency,
+            proxy=proxy,
+            connect=config.connect_timeout,
+            access=access,
+        )
+    except ValueError:  # What it says quotes the header.
+        raise ServerUnavailable(
+            "its address or a header cannot be sent",
+            fix=f"check url and headers of [servers.{config.name}]",
+        ) from None
+
+
+class UnreachableError(ToolError):
+    """There is nobody at the address of the server."""
+
+
+def _target(address: httpx2.URL) -> httpcore2.URL:
+    return httpcore2.URL(
+        scheme=address.raw_scheme,
+        host=address.raw_host,
+        port=address.port,
+        target=address.raw_path,
+    )
+
+
+def _origin(address: httpx2.URL) -> tuple[str, bytes, bytes, int | None]:
+    usual = {"http": 80, "https": 443}.get(address.scheme)
+    return (
+        address.scheme,
+        address.userinfo,
+        address.raw_host,
+        address.port or usual,
+    )
+
+
+def _broke(host: str) -> ToolError:
+    return ToolError("transport", "unknown", f"the connection to {host} broke")
+
+
+def _too_large(limit: int) -> ToolError:
+    return ToolError("too_large", "yes", f"the answer has over {limit} bytes")
+
+
+def status_text(status: int) -> str:
+    """Return a status in words of our own, never the server's."""
+    try:
+        return f"{status} ({HTTPStatus(status).phrase})"
+    except ValueError:
+        return str(status)
+
+
+def _encoded(headers: Mapping[str, str]) -> _Headers:
+    return [
+        (name.encode("ascii"), text.encode("ascii")) for name, text in headers.items()
+    ]
+
+
+def _proxy(address: str) -> httpcore2.Proxy:
+    found = httpx2.Proxy(address)
+    where = found.url
+    return httpcore2.Proxy(
+        httpcore2.URL(
+            scheme=where.raw_scheme,
+            host=where.raw_host,
+            port=where.port,
+            target=b"/",
+        ),
+        auth=found.raw_auth,
+        ssl_context=_tls() if where.scheme == "https" else None,
+    )
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    # 25 ms to build, so once. The system's store adds an operator's own authority.
+    context = httpx2.create_ssl_context(trust_env=False)
+    context.load_default_certs()
+    return context

@@ -1,0 +1,446 @@
+"""
+JSON-RPC over a stream of lines: who answers what, and which line is none.
+
+Stands in for the SDK's own dispatcher below its session (the SDK's `Dispatcher`
+protocol), because that one gets to see only what was parsed: a line that is not a
+message leaves its caller waiting for the deadline. Here every byte is judged as it
+arrives. No I/O: bytes come in by `Peer.feed` and leave by the function it is given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from anyio import TASK_STATUS_IGNORED
+
+from ...core.calls import JSON, FailureKind
+from ...core.tools.servers import Elicitation
+from ...errors import BadBytes, ToolError
+from ...lib.codec import load_json
+from .elicitation import answered
+from .lines import Lines, Overlong
+from .reports import Heard, progress_of, tokened
+from .timers import Alarms
+from .wire import Answer, Strays, Tap
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskStatus
+    from mcp.shared.dispatcher import (
+        CallOptions,
+        OnNotify,
+        OnNotifyIntercept,
+        OnRequest,
+    )
+    from mcp.shared.exceptions import MCPError
+
+__all__ = ["METHOD_NOT_FOUND", "Peer", "encode", "refusal"]
+
+#: Lines that are no message: before the handshake, and later while nothing waits.
+_JUNK_AT_START = 50
+_JUNK_IN_IDLE = 1000
+
+#: Late answers to calls that were given up are no offence; so many are known.
+_REMEMBERED = 1000
+
+METHOD_NOT_FOUND = -32601
+
+encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+class Peer:
+    """
+    The other end of a connection.
+
+    Attributes:
+        lost: Why nothing can be asked any more, or ``None``.
+
+        broken: The bytes have ended; why, follows.
+
+        strict: The handshake is over: from now on a line that is no message ends
+            the connection if a request waits.
+
+        changes: How often the server said that its tools are others now.
+
+        unsolicited: Messages that answered nothing. Whoever feeds takes them off.
+
+        junk: Lines so far that were no message.
+
+        late: Answers so far to requests that had been given up.
+
+        tap: Is told every message.
+
+        strays: Answers so far that belong to no waiting call.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[bytes], None],
+        *,
+        limit: int,
+        on_lost: Callable[[ToolError], None],
+    ) -> None:
+        self._write = write
+        self._limit = limit
+        self._on_lost = on_lost
+        self._loop = asyncio.get_running_loop()
+        self._alarms = Alarms()
+        self._last_id = 0
+        self._pending: dict[int, asyncio.Future[Answer]] = {}
+        self._heard: dict[int, Heard] = {}
+        self._standing = 0
+        self._given_up: dict[int, None] = {}
+        self._lines = Lines(limit)
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._over = asyncio.Event()
+        self.lost: ToolError | None = None
+        self.broken = False
+        self.strict = False
+        self.changes = 0
+        self.elicitation: Elicitation = "refuse"
+        self.unsolicited = 0
+        self.junk = 0
+        self.late = 0
+        self.tap = Tap()
+        self.strays = Strays()
+
+    # -- asking ----------------------------------------------------------------
+
+    async def request(  # noqa: PLR0913 -- as the protocol has it
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        deadline: float,
+        *,
+        cancellable: bool = True,
+        headers: Mapping[str, str] | None = None,
+        on_progress: Heard | None = None,
+        standing: bool = False,
+    ) -> Answer:
+        """
+        Ask, and return the answer that comes before *deadline*.
+
+        The deadline is on the clock of the event loop. If nobody waits any more
+        and the request is *cancellable*, the server is told. Junk is not taken for a
+        broken answer to one that is *standing*.
+
+        Raises:
+            ToolError: The connection ended, or the answer is none.
+
+            MCPError: The server refused.
+        """
+        del headers  # A line has none.
+        if self.lost or self.broken:
+            why = await self.ended()
+            raise ToolError(why.kind, "no", str(why))
+        self._last_id = number = self._last_id + 1
+        message: dict[str, Any] = {"jsonrpc": "2.0", "id": number, "method": method}
+        if on_progress:
+            params = tokened(params, number)
+        if params is not None:
+            message["params"] = params
+        line = _line_of(message)
+        self.tap.sent(line)
+        future: asyncio.Future[Answer] = self._loop.create_future()
+        self._pending[number] = future
+        if on_progress:
+            self._heard[number] = on_progress
+        self._standing += standing
+        self._ask(number, line, deadline)
+        alarm = self._alarms.at(deadline, partial(self._expire, number))
+        try:
+            return await future
+        finally:
+            self._alarms.off(alarm)
+            self._heard.pop(number, None)
+            self._standing -= standing
+            if self._pending.pop(number, None):
+                self._give_up(number)
+                if cancellable:
+                    self._cancel(number)
+
+    def _ask(self, number: int, line: bytes, deadline: float) -> None:
+        del number, deadline  # For ways on which each request goes by itself.
+        self._write(line)
+
+    @property
+    def _awaiting(self) -> bool:
+        return len(self._pending) > self._standing
+
+    async def overhear(self) -> bool:
+        """Return at once: whatever is said is heard."""
+        return False
+
+    def _expire(self, number: int) -> None:
+        why = "the server did not answer in time"
+        self._spoil(number, ToolError("timeout", "unknown", why))
+
+    def _spoil(self, number: int, error: ToolError) -> None:
+        # Stays pending: the caller, once it wakes, takes it off and tells the server.
+        future = self._pending.get(number)
+        if future is not None and not future.done():
+            future.set_exception(error)
+
+    def _give_up(self, number: int) -> None:
+        self._given_up[number] = None
+        if len(self._given_up) > _REMEMBERED:
+            del self._given_up[next(iter(self._given_up))]
+
+    def _cancel(self, number: int) -> None:
+        if self.lost is None and self._writable.is_set():
+            params = {"requestId": number, "reason": "nobody waits for it any more"}
+            self._send(
+                {
+                    "jsonrpc": "2.0",
+                    "method": "notifications/cancelled",
+                    "params": params,
+                }
+            )
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        line = _line_of(message)
+        self.tap.sent(line)
+        self._write(line)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the server has read what was sent before."""
+        return self._writable.is_set()
+
+    async def writable(self) -> None:
+        """Wait until the server has read what was sent before."""
+        await self._writable.wait()
+
+    def settled(self, protocol: str, *, legacy: bool) -> None:
+        """Take note that the handshake is over."""
+        del protocol, legacy  # Every message says it, or none does.
+        self.strict = True
+
+    def pause_writing(self) -> None:
+        """Take note that the server does not read."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """Take note that the server reads again."""
+        self._writable.set()
+
+    # -- the SDK's side --------------------------------------------------------
+
+    async def send_raw_request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        opts: CallOptions | None = None,
+    ) -> dict[str, Any]:
+        """Ask on behalf of the SDK's session, which others bound. See `request`."""
+        options: CallOptions = opts or {}
+        answer = await self.request(
+            method,
+            params,
+            # Not the ten seconds of the session: a server that takes longer to start
+            # still answers the newest handshake, and then refuses the old one.
+            self._loop.time() + 3600.0,
+            cancellable=options.get("cancel_on_abandon", True),
+        )
+        return answer.result
+
+    async def notify(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        opts: CallOptions | None = None,
+    ) -> None:
+        """Tell, on behalf of the SDK's session."""
+        del opts  # Meant for other transports.
+        message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+        if params is not None:
+            message["params"] = params
+        if self.lost is None:
+            self._send(message)
+
+    async def run(
+        self,
+        on_request: OnRequest,
+        on_notify: OnNotify,
+        on_notify_intercept: OnNotifyIntercept | None = None,
+        *,
+        task_status: TaskStatus[None] = TASK_STATUS_IGNORED,
+    ) -> None:
+        """Stay until the connection ends. Requests of the server are refused here."""
+        del on_request, on_notify, on_notify_intercept
+        task_status.started()
+        await self._over.wait()
+
+    # -- listening -------------------------------------------------------------
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes from the server."""
+        for line in self._lines.feed(data):
+            self.take(line)
+
+    def take(self, line: bytes | Overlong) -> None:
+        """Take one line from the server."""
+        if self.lost:
+            return
+        if isinstance(line, Overlong):
+            self._overlong(line)
+        else:
+            self._line(line)
+
+    def _overlong(self, line: Overlong) -> None:
+        what = f"a line of over {self._limit} bytes"
+        error = ToolError("too_large", "yes", f"the server answered with {what}")
+        if self._fail(line.number, error):
+            return
+        if line.number is not None and not line.endless:
+            self._unclaimed(line.number)
+        elif line.endless or self._awaiting:
+            self.lose("too_large", f"the server wrote {what}")
+        else:
+            self._junk(what)
+
+    def _line(self, raw: bytes) -> None:
+        if not raw:
+            self.unsolicited += 1
+            return
+        self.tap.heard(raw)
+        try:
+            message = load_json(raw.decode(), limit=self._limit)
+        except UnicodeDecodeError:
+            self._junk("a line that is not UTF-8")
+        except BadBytes as exc:
+            self._bad(raw, str(exc))
+        else:
+            if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
+                self._junk("a line that is not a JSON-RPC message")
+            elif "method" in message:
+                self._unasked(message)
+            else:
+                self._answered(message, len(raw))
+
+    def _bad(self, raw: bytes, reason: str) -> None:
+        """Blame the call that the line answers; without one, the connection."""
+        try:
+            message: JSON = json.loads(raw)
+        except (ValueError, RecursionError):
+            message = None
+        number = _id_of(message) if isinstance(message, dict) else None
+        error = ToolError("protocol", "yes", f"the answer was refused: {reason}")
+        if self._fail(number, error):
+            return
+        if isinstance(message, dict) and "id" in message and "method" not in message:
+            self._unclaimed(number)
+        else:
+            self._junk(f"a line that was refused: {reason}")
+
+    def _answered(self, message: dict[str, JSON], size: int) -> None:
+        number = _id_of(message)
+        future = self._pending.pop(number, None) if type(number) is int else None
+        if future is None:
+            self._unclaimed(number)
+            return
+        if future.done():
+            self.late += 1
+            return
+        result, error = message.get("result"), message.get("error")
+        if isinstance(result, dict) and error is None:
+            future.set_result(Answer(result, size))
+        elif isinstance(error, dict) and result is None:
+            future.set_exception(refusal(error))
+        else:
+            future.set_exception(
+                ToolError("protocol", "yes", "the answer is neither result nor error")
+            )
+
+    def _unasked(self, message: dict[str, JSON]) -> None:
+        self.unsolicited += 1
+        method = message["method"]
+        if "id" not in message:
+            if method == "notifications/tools/list_changed":
+                self.changes += 1
+            elif told := progress_of(message):
+                number, params = told
+                if heard := self._heard.get(number):
+                    heard(params)
+            return
+        reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
+        if method == "ping":
+            reply["result"] = {}
+        elif said := answered(method, message.get("params"), self.elicitation):
+            reply["result"] = said
+        else:
+            # No sampling, no roots; and elicitation where the operator wants it.
+            reply["error"] = {"code": METHOD_NOT_FOUND, "message": "not supported"}
+        if self._writable.is_set():
+            self._send(reply)
+
+    def _unclaimed(self, number: JSON) -> None:
+        """Drop an answer that belongs to no waiting call: no call fails for it."""
+        self.unsolicited += 1
+        if type(number) is int and number in self._given_up:
+            del self._given_up[number]
+            self.late += 1
+        elif self.strays.drop() and not self._awaiting:
+            self.lose("protocol", self.strays.reason)
+
+    def _junk(self, what: str) -> None:
+        self.junk += 1
+        self.unsolicited += 1
+        allowed = _JUNK_IN_IDLE if self.strict else _JUNK_AT_START
+        if (self.strict and self._awaiting) or self.junk > allowed:
+            self.lose("protocol", f"the server wrote {what}")
+
+    # -- the end ---------------------------------------------------------------
+
+    def _fail(self, number: object, error: ToolError) -> bool:
+        future = self._pending.pop(number, None) if type(number) is int else None
+        if future is None:
+            return False
+        if not future.done():
+            future.set_exception(error)
+        return True
+
+    async def ended(self) -> ToolError:
+        """Wait until the connection ends, and return why."""
+        await self._over.wait()
+        return self.lost or ToolError("transport", "no", "")
+
+    def lose(self, kind: FailureKind, why: str) -> None:
+        """End the connection: whoever waits gets a failure of that kind."""
+        if self.lost is not None:
+            return
+        self.lost = ToolError(kind, "unknown", why)
+        for number in list(self._pending):
+            self._fail(number, ToolError(kind, "unknown", why))
+        self._alarms.end()
+        self._writable.set()
+        self._over.set()
+        self._on_lost(self.lost)
+
+
+def _id_of(message: dict[str, JSON]) -> JSON:
+    """Return what a message answers. Some servers make a text of the number."""
+    number = message.get("id")
+    if isinstance(number, str) and number.isascii() and number.isdecimal():
+        return int(number[:18])
+    return number
+
+
+def _line_of(message: Mapping[str, Any]) -> bytes:
+    return encode(message).encode() + b"\n"
+
+
+def refusal(error: dict[str, JSON]) -> MCPError:
+    """Return what to raise for the error that a server answered with."""
+    from mcp.shared.exceptions import MCPError  # noqa: PLC0415 -- half a second
+
+    code, message = error.get("code"), error.get("message")
+    return MCPError(
+        code=code if type(code) is int else 0,
+        message=message if isinstance(message, str) else "",
+        data=error.get("data"),
+    )

@@ -1,0 +1,258 @@
+"""
+A server over the first transport of MCP on HTTP, of 2024, deprecated since 2025.
+
+One GET is a stream of events that never ends. Its first event names the address that
+requests are posted to; their answers come as events. So it is a connection of lines,
+and `jsonrpc.Peer` keeps the books: a POST that fails, fails its own call; the end of
+the stream ends them all. A lost stream is not asked for again from here: the next
+call makes a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, suppress
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from ...core.tools.servers import ServerConfig
+from ...errors import ToolError
+from ..auth.oauth import Access
+from .http_transport import Posts, Reply, opened, status_text
+from .jsonrpc import Peer, encode
+from .lines import DISCARD
+from .sse import Event, Events
+from .wire import Link, longest
+
+if TYPE_CHECKING:
+    import httpcore2
+    from mcp.shared.dispatcher import CallOptions
+
+__all__ = ["SsePeer", "connect"]
+
+_JSON, _EVENTS = "application/json", "text/event-stream"
+
+#: Answers to a POST that say that nothing was done with it.
+_TURNED_AWAY = frozenset({401, 403, 404, 407, 429})
+
+#: What a server may say before it says where it takes requests.
+_EVENTS_AT_START = 50
+_LONGEST_ADDRESS = 4096
+
+#: Messages that nobody waits for: how long, and how many.
+_CHORE_SECONDS = 5.0
+_CHORES = 64
+
+_UNSOLICITED_A_SECOND = 1000
+_LINES_A_MESSAGE = 200
+
+
+class SsePeer(Peer):
+    """The other end of a connection. See `Wire`."""
+
+    def __init__(self, posts: Posts, *, limit: int, start_timeout: float) -> None:
+        super().__init__(self._tell, limit=limit, on_lost=_nothing)
+        self._posts = posts
+        self._patience = start_timeout
+        self._events = Events(limit, discard=DISCARD)
+        self._address: asyncio.Future[httpcore2.URL] = self._loop.create_future()
+        self._protocol: str | None = None
+        self._chores: set[asyncio.Task[None]] = set()
+        self._since = 0.0
+        self._weight = 0.0
+        self._reading = asyncio.create_task(self._read())
+
+    # -- the stream ------------------------------------------------------------
+
+    async def _read(self) -> None:
+        try:
+            with self._posts.failures():
+                await self._stream()
+        except ToolError as exc:
+            self.lose(exc.kind, str(exc))
+        finally:
+            self.lose("transport", "the server ended the stream of its answers")
+
+    async def _stream(self) -> None:
+        deadline = self._loop.time() + self._patience
+        # Only the head has a deadline; whoever waits for the stream has one, too.
+        reply = await self._posts.send("GET", {"accept": _EVENTS}, None, deadline)
+        try:
+            _check(reply)
+            while self.lost is None and (chunk := await reply.chunk()):
+                before = self._events.lines
+                for event in self._events.feed(chunk):
+                    self._event(event)
+                weight = (self._events.lines - before) / _LINES_A_MESSAGE
+                await self._throttle(weight + self.unsolicited)
+        finally:
+            await reply.close()
+
+    def _event(self, event: Event) -> None:
+        if not self._address.done():
+            self._learn_address(event)
+        elif event.overlong:
+            self.take(event.overlong)
+        elif event.name == b"message" and event.data:
+            self.take(event.data)
+        else:
+            self.unsolicited += 1
+
+    def _learn_address(self, event: Event) -> None:
+        if event.name != b"endpoint":
+            self.junk += 1
+            if event.overlong or self.junk > _EVENTS_AT_START:
+                raise ToolError(
+                    "protocol", "no", "the server does not say where it takes requests"
+                )
+            return
+        if len(event.data) > _LONGEST_ADDRESS or not event.data.isascii():
+            raise ToolError("protocol", "no", "the address for requests is none")
+        self._address.set_result(self._posts.beside(event.data.decode()))
+
+    async def _throttle(self, weight: float) -> None:
+        """Let so much through in a second, and make the server wait."""
+        self.unsolicited = 0
+        now = self._loop.time()
+        if now - self._since >= 1:
+            self._since, self._weight = now, 0.0
+        self._weight += weight
+        if self._weight > _UNSOLICITED_A_SECOND:
+            await asyncio.sleep(self._since + 1 - now)
+
+    # -- requests --------------------------------------------------------------
+
+    def settled(self, protocol: str, *, legacy: bool) -> None:
+        """Take note of what every request says from now on."""
+        super().settled(protocol, legacy=legacy)
+        self._protocol = protocol
+
+    async def notify(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        opts: CallOptions | None = None,
+    ) -> None:
+        """Tell, on behalf of the SDK's session, before what follows is asked."""
+        del opts
+        message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+        if params is not None:
+            message["params"] = params
+        line = encode(message).encode()
+        self.tap.sent(line)
+        await self._send_chore(line)
+
+    def _ask(self, number: int, line: bytes, deadline: float) -> None:
+        task = asyncio.create_task(self._send_request(number, line, deadline))
+        # Answered or given up: what the server still says to the POST is nothing.
+        self._pending[number].add_done_callback(lambda _: self._linger(task))
+
+    async def _send_request(self, number: int, line: bytes, deadline: float) -> None:
+        try:
+            status = await self._post(line, deadline)
+        except ToolError as exc:
+            self._spoil(number, exc)
+            return
+        if refused := _refusal(status):
+            self._spoil(number, refused)
+        if status == HTTPStatus.NOT_FOUND:
+            self.lose("transport", "the server has forgotten the session")
+
+    def _linger(self, task: asyncio.Task[None]) -> None:
+        self._watch(task)
+        timer = self._loop.call_later(_CHORE_SECONDS, task.cancel)
+        task.add_done_callback(lambda _: timer.cancel())
+
+    def _tell(self, line: bytes) -> None:
+        # What cannot be sent now is not sent: nothing depends on it.
+        self._watch(asyncio.create_task(self._send_chore(line)))
+
+    async def _send_chore(self, line: bytes) -> None:
+        """Send what has no answer. Whatever comes of it, the next request shows."""
+        deadline = self._loop.time() + _CHORE_SECONDS
+        with suppress(ToolError, TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                await self._post(line, deadline)
+
+    async def _post(self, line: bytes, deadline: float) -> int:
+        address = await asyncio.shield(self._address)
+        headers = {"content-type": _JSON}
+        if self._protocol:
+            headers["mcp-protocol-version"] = self._protocol
+        with self._posts.failures():
+            # After the handshake it may be a call, which is not for us to repeat.
+            again = self._protocol is None
+            reply = await self._posts.send(
+                "POST", headers, line, deadline, address, again=again
+            )
+            await reply.rest()
+        return reply.status
+
+    def _watch(self, task: asyncio.Task[None]) -> None:
+        """Keep a task that nobody waits for, if there are not too many already."""
+        if len(self._chores) >= _CHORES:
+            task.cancel()
+        self._chores.add(task)
+        task.add_done_callback(self._chores.discard)
+
+    # -- the end ---------------------------------------------------------------
+
+    async def close(self) -> None:
+        """End the stream, and every request."""
+        self.lose("transport", "the host ends")
+        # One turn, in which the requests that failed become chores.
+        await asyncio.sleep(0)
+        ending = [self._reading, *self._chores]
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+        await self._posts.close()
+
+
+@asynccontextmanager
+async def connect(
+    config: ServerConfig, url: str, proxy: str | None, access: Access | None = None
+) -> AsyncGenerator[Link]:
+    """
+    Open the stream of a server, and keep it for as long as the block lasts.
+
+    Raises:
+        ServerUnavailable: Its address or a header cannot be used.
+    """
+    posts = await opened(config, url, proxy, access)
+    peer = SsePeer(posts, limit=longest(config), start_timeout=config.start_timeout)
+    try:
+        yield Link(peer, str)
+    finally:
+        await peer.close()
+
+
+def _check(reply: Reply) -> None:
+    """Refuse what is no stream of events."""
+    if reply.status != HTTPStatus.OK:
+        said = status_text(reply.status)
+        raise ToolError("transport", "no", f"the server answered {said}")
+    if reply.kind != _EVENTS:
+        raise ToolError("protocol", "no", "the answer is no stream of events")
+    reply.refuse_encoding()
+
+
+def _refusal(status: int) -> ToolError | None:
+    """Return what an answer to a POST means for its request."""
+    said = status_text(status)
+    if status < HTTPStatus.MULTIPLE_CHOICES:
+        return None
+    if status in _TURNED_AWAY:
+        return ToolError("transport", "no", f"the server answered {said}")
+    if status < HTTPStatus.BAD_REQUEST:
+        return ToolError("protocol", "yes", f"a redirect, {said}, is not followed")
+    return ToolError(
+        "protocol",
+        "unknown" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "yes",
+        f"the server answered {said}",
+    )
+
+
+def _nothing(_why: ToolError) -> None:
+    """Do nothing: whoever waits for the end closes the connection."""

@@ -1,0 +1,141 @@
+"""Bytes become server-sent events here, none larger than allowed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ...errors import ToolError
+from .lines import Overlong, number_at
+
+__all__ = ["Event", "Events"]
+
+_LONGEST_RETRY = 9
+_KEPT = 256
+
+
+class Event(NamedTuple):
+    """
+    What one event says.
+
+    Attributes:
+        name: Its type.
+
+        id: What to name to get what follows it, if anything.
+
+        retry: Milliseconds to wait before asking for that, if it says so.
+
+        overlong: What is known of it if it was thrown away.
+    """
+
+    data: bytes
+    name: bytes = b"message"
+    id: bytes = b""
+    retry: int | None = None
+    overlong: Overlong | None = None
+
+
+class Events:
+    r"""
+    Splits a stream of bytes into events, as the HTML standard has it.
+
+    One that is larger than *limit* is thrown away if it says all in one line of less
+    than *discard* bytes, and otherwise ends the stream.
+
+    >>> events = Events(limit=100)
+    >>> [event.data for event in events.feed(b"data: one\r\n\r\ndata: t")]
+    [b'one']
+    >>> [event.data for event in events.feed(b"wo\n: no comment\n\n")]
+    [b'two']
+
+    Attributes:
+        lines: How many there were.
+    """
+
+    def __init__(self, limit: int, *, discard: int = 0) -> None:
+        self._limit = limit
+        self._discard = discard
+        self._held = bytearray()
+        self._after_return = False
+        self._start()
+        self.lines = 0
+
+    def _start(self) -> None:
+        self._data: list[bytes] = []
+        self._size = 0
+        self._name = self._id = b""
+        self._retry: int | None = None
+        self._thrown = 0
+        self._number: int | None = None
+
+    def feed(self, data: bytes) -> Iterator[Event]:
+        """
+        Take bytes, and yield the events that they complete.
+
+        Raises:
+            ToolError: A line or an event is larger than allowed.
+        """
+        if self._after_return and data.startswith(b"\n"):
+            data = data[1:]
+        self._after_return = data.endswith(b"\r")
+        if b"\r" in data:
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *whole, rest = data.split(b"\n")
+        for piece in whole:
+            self._hold(piece)
+            line = bytes(self._held)
+            self._held.clear()
+            self.lines += 1
+            if line:
+                self._field(line)
+            else:
+                if self._thrown:
+                    yield Event(b"", overlong=Overlong(self._number))
+                elif self._data or self._id or self._retry is not None:
+                    yield Event(
+                        b"\n".join(self._data),
+                        self._name or b"message",
+                        self._id,
+                        self._retry,
+                    )
+                self._start()
+        self._hold(rest)
+
+    def _hold(self, piece: bytes) -> None:
+        size = self._size + len(self._held)
+        if size + len(piece) > self._limit and not self._throw(size):
+            raise ToolError(
+                "too_large",
+                "yes",
+                f"the server sent an event of over {self._limit} bytes",
+            )
+        self._held += piece
+
+    def _throw(self, size: int) -> bool:
+        """Throw away what the event has said so far, if it may go on."""
+        if self._data or self._thrown + size >= self._discard:
+            return False
+        if not self._thrown:
+            self._number = number_at(head=self._held.removeprefix(b"data:"))
+        self._thrown += max(1, size - _KEPT)
+        self._size = 0
+        del self._held[:-_KEPT]
+        return True
+
+    def _field(self, line: bytes) -> None:
+        # Counted even if not kept, so that an event has an end.
+        self._size += len(line) + 1
+        if self._thrown:
+            if self._number is None:
+                self._number = number_at(tail=line)
+            return
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"data":
+            self._data.append(value)
+        elif name == b"event":
+            self._name = value
+        elif name == b"id" and b"\0" not in value:
+            self._id = value
+        elif name == b"retry" and value.isdigit() and len(value) <= _LONGEST_RETRY:
+            self._retry = int(value)

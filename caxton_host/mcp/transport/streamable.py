@@ -1,0 +1,511 @@
+"""
+A server over streamable HTTP: each request a POST, and its answer the reply to it.
+
+Like `jsonrpc.Peer`, it takes the place of the SDK's dispatcher, in which one failed
+POST ends the session of all. Here a POST fails for its own caller. What outlives it
+is little: a session id, in the protocols of before 2026, and idle connections.
+
+A changed list of tools is noticed when an answer says so or a stream that is opened for
+it (`listening`), and looked for after a failure and from time to time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from anyio import TASK_STATUS_IGNORED
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import encode_header_value
+from mcp_types.jsonrpc import HEADER_MISMATCH, UNSUPPORTED_PROTOCOL_VERSION
+
+from ...core.calls import JSON, FailureKind
+from ...core.tools.servers import Elicitation, ServerConfig
+from ...errors import ToolError
+from ..auth.oauth import Access
+from .elicitation import answered
+from .http_transport import Posts, Reply, UnreachableError, opened, status_text
+from .jsonrpc import METHOD_NOT_FOUND, encode
+from .reports import Heard, progress_of, tokened
+from .response_check import Mark, answers, message_of, outcome, refusal_of
+from .sse import Events
+from .wire import Answer, Link, Strays, Tap, longest
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskStatus
+    from mcp.shared.dispatcher import (
+        CallOptions,
+        OnNotify,
+        OnNotifyIntercept,
+        OnRequest,
+    )
+
+__all__ = ["HttpPeer", "connect"]
+
+_JSON, _EVENTS = "application/json", "text/event-stream"
+
+#: Answers that say that nothing was done.
+_TURNED_AWAY = frozenset({401, 403, 407, 429})
+
+_LONGEST_REFUSAL = 64 * 1024
+_LONGEST_ID = 1024
+
+#: Messages to the server that nobody waits for: how long, and how many.
+_CHORE_SECONDS = 5.0
+_CHORES = 64
+_FAREWELL_SECONDS = 1.0
+
+_UNSOLICITED_A_SECOND = 1000
+_LINES_A_MESSAGE = 200
+
+#: How often in a row a broken answer is asked for again in vain; how soon.
+_RESUMPTIONS = 2
+_SOONEST = 0.1
+
+
+class HttpPeer:
+    """
+    The other end of a connection. See `Wire`.
+
+    Attributes:
+        changes: How often the tools may have become others.
+
+        tap: Is told every message, and the status of what is none.
+
+        strays: Answers so far to another request than that of their stream.
+    """
+
+    def __init__(self, posts: Posts, *, limit: int) -> None:
+        self._posts = posts
+        self._limit = limit
+        self._loop = asyncio.get_running_loop()
+        self._last_id = 0
+        self._asking = 0
+        self._closing = False
+        self._session: str | None = None
+        self._protocol: str | None = None
+        self._legacy = True
+        self._heard: dict[int, Heard] = {}
+        self._chores: set[asyncio.Task[None]] = set()
+        self._over = asyncio.Event()
+        self._since = 0.0
+        self._unsolicited = 0.0
+        self.lost: ToolError | None = None
+        self.broken = False
+        self.ready = True
+        self.changes = 0
+        self.elicitation: Elicitation = "refuse"
+        self.tap = Tap()
+        self.strays = Strays()
+
+    # -- asking ----------------------------------------------------------------
+
+    async def request(  # noqa: PLR0913 -- as the protocol has it
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        deadline: float,
+        *,
+        cancellable: bool = True,
+        headers: Mapping[str, str] | None = None,
+        on_progress: Heard | None = None,
+        standing: bool = False,
+    ) -> Answer:
+        """
+        Ask, and return the answer that comes before *deadline*.
+
+        The deadline is on the clock of the event loop. If nobody waits any more,
+        the connection is closed, and before 2026 the server is told as well.
+
+        Raises:
+            ToolError: There is no answer, or it is none.
+
+            MCPError: The server refused.
+        """
+        del standing  # Each has a connection of its own.
+        if self.lost:
+            raise ToolError(self.lost.kind, "no", str(self.lost))
+        self._last_id = number = self._last_id + 1
+        message: dict[str, Any] = {"jsonrpc": "2.0", "id": number, "method": method}
+        if on_progress:
+            params = tokened(params, number)
+            self._heard[number] = on_progress
+        if params is not None:
+            message["params"] = params
+        named = self._named(method, params) | dict(headers or {})
+        self._asking += 1
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._ask(
+                    number,
+                    encode(message).encode(),
+                    named,
+                    deadline,
+                    again=method != "tools/call",
+                )
+        except (TimeoutError, asyncio.CancelledError) as exc:
+            if cancellable and self._legacy:  # Later, the closed connection says it.
+                self._cancel(number)
+            if isinstance(exc, TimeoutError):
+                raise ToolError(
+                    "timeout", "unknown", "the server did not answer in time"
+                ) from None
+            raise
+        except (ToolError, MCPError) as exc:
+            self._note(exc)
+            raise
+        finally:
+            self._asking -= 1
+            self._heard.pop(number, None)
+            await self._let_go()
+
+    def _named(self, method: str, params: Mapping[str, Any] | None) -> dict[str, str]:
+        if self._legacy:
+            return {}
+        if method == "tools/call" and params is not None:
+            return {"mcp-method": method, "mcp-name": params["name"]}
+        if method == "resources/read" and params is not None:
+            name = encode_header_value(params["uri"])
+            return {"mcp-method": method, "mcp-name": name}
+        return {"mcp-method": method}
+
+    def _note(self, exc: ToolError | MCPError) -> None:
+        """Learn from a failure what else is no longer so."""
+        if isinstance(exc, MCPError):
+            if exc.error.code == HEADER_MISMATCH:
+                self.changes += 1
+            elif exc.error.code == UNSUPPORTED_PROTOCOL_VERSION and self._protocol:
+                self.lose("protocol", "the server speaks another protocol now")
+        elif isinstance(exc, UnreachableError):
+            self.lose(exc.kind, str(exc))
+        elif exc.kind == "transport":
+            # Perhaps it was started anew, with other tools.
+            self.changes += 1
+
+    def _cancel(self, number: int) -> None:
+        params = {"requestId": number, "reason": "nobody waits for it any more"}
+        method = "notifications/cancelled"
+        self._tell({"jsonrpc": "2.0", "method": method, "params": params})
+
+    async def _ask(
+        self,
+        number: int,
+        body: bytes,
+        named: Mapping[str, str],
+        deadline: float,
+        *,
+        again: bool,
+    ) -> Answer:
+        self.tap.sent(body)
+        with self._posts.failures():
+            reply = await self._posts.send(
+                "POST", self._headers(named), body, deadline, again=again
+            )
+            kept = False
+            try:
+                if reply.status != HTTPStatus.OK:
+                    raise await self._turned_down(reply)
+                self._learn_session(reply)
+                if reply.kind == _JSON:
+                    data = await reply.body(self._limit)
+                    self.tap.answered(data)
+                    return outcome(message_of(data, self._limit), number, len(data))
+                if reply.kind != _EVENTS:
+                    raise ToolError(
+                        "protocol", "yes", "the answer is neither JSON nor events"
+                    )
+                reply.refuse_encoding()
+                mark = Mark()
+                answer = await self._follow(reply, number, mark)
+                if answer is not None:
+                    kept = self._chore(reply.rest())
+                    return answer
+            finally:
+                if not kept:
+                    await reply.close()
+            return await self._resume(number, mark, deadline)
+
+    def _headers(self, more: Mapping[str, str]) -> dict[str, str]:
+        found = {"accept": f"{_JSON}, {_EVENTS}", "content-type": _JSON}
+        if self._protocol:
+            found["mcp-protocol-version"] = self._protocol
+        if self._session:
+            found["mcp-session-id"] = self._session
+        return found | dict(more)
+
+    def _learn_session(self, reply: Reply) -> None:
+        session = reply.headers.get("mcp-session-id")
+        if self._session is None and self._protocol is None and session:
+            if len(session) > _LONGEST_ID or not session.isascii():
+                raise ToolError("protocol", "yes", "the id of the session is none")
+            self._session = session
+
+    # -- judging ---------------------------------------------------------------
+
+    async def _turned_down(self, reply: Reply) -> Exception:
+        """Return what an answer means that does not say 200."""
+        status, said = reply.status, status_text(reply.status)
+        self.tap.answered(b"HTTP " + said.encode())
+        if status in _TURNED_AWAY:
+            return ToolError("transport", "no", f"the server answered {said}")
+        if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+            return ToolError("protocol", "yes", f"a redirect, {said}, is not followed")
+        if status == HTTPStatus.NOT_FOUND and self._session:
+            return self._forgotten()
+        message: dict[str, JSON] = {}
+        if status >= HTTPStatus.BAD_REQUEST and reply.kind == _JSON:
+            with suppress(ToolError):
+                data = await reply.body(_LONGEST_REFUSAL)
+                self.tap.answered(data)
+                message = message_of(data, self._limit)
+        if status == HTTPStatus.BAD_REQUEST and self._session and not message.get("id"):
+            # What some servers say of a session that they do not know.
+            self.lose("transport", "the server refuses the session")
+        return refusal_of(message) or ToolError(
+            "protocol",
+            "unknown" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "yes",
+            f"the server answered {said}",
+        )
+
+    def _forgotten(self) -> ToolError:
+        # Not sent again from here: a second send is for the log to hold (law 2).
+        self._session = None
+        why = "the server has forgotten the session"
+        self.lose("transport", why)
+        return ToolError("transport", "no", why)
+
+    # -- events ----------------------------------------------------------------
+
+    async def _follow(
+        self, reply: Reply, number: int | None, mark: Mark
+    ) -> Answer | None:
+        """
+        Return the answer among the events, or ``None`` if they end without it.
+
+        Without a *number* no request waits for one.
+        """
+        events = Events(self._limit)
+        while chunk := await reply.chunk():
+            weight = -events.lines / _LINES_A_MESSAGE
+            for event in events.feed(chunk):
+                mark.pass_by(event)
+                weight += 1
+                if event.name == b"message" and event.data:
+                    self.tap.heard(event.data)
+                    message = message_of(event.data, self._limit)
+                    if "method" in message:
+                        self._unasked(message)
+                    elif number is not None and answers(message, number):
+                        return outcome(message, number, len(event.data))
+                    elif self.strays.drop():
+                        self.lose("protocol", self.strays.reason)
+            await self._throttle(weight + events.lines / _LINES_A_MESSAGE)
+        return None
+
+    async def overhear(self) -> bool:
+        """Hear what a server of before 2026 says unasked, until it stops."""
+        headers = self._headers({"accept": _EVENTS})
+        with self._posts.failures():
+            reply = await self._posts.send("GET", headers, None, math.inf)
+            try:
+                if reply.status != HTTPStatus.OK or reply.kind != _EVENTS:
+                    return False
+                reply.refuse_encoding()
+                await self._follow(reply, None, Mark())
+            finally:
+                await reply.close()
+        return True
+
+    async def _resume(self, number: int, mark: Mark, deadline: float) -> Answer:
+        """Ask for the rest of an answer that was to be asked for, before 2026."""
+        tries = 0
+        while self._legacy and mark.id and tries < _RESUMPTIONS:
+            await asyncio.sleep(max(mark.wait, _SOONEST))
+            seen, tries = mark.id, tries + 1
+            headers = self._headers({"accept": _EVENTS, "last-event-id": seen})
+            reply = await self._posts.send("GET", headers, None, deadline)
+            try:
+                if reply.status != HTTPStatus.OK or reply.kind != _EVENTS:
+                    break
+                reply.refuse_encoding()
+                answer = await self._follow(reply, number, mark)
+            finally:
+                await reply.close()
+            if answer is not None:
+                return answer
+            if mark.id != seen:
+                tries = 0
+        raise ToolError("transport", "unknown", "the answer broke off")
+
+    def _unasked(self, message: dict[str, JSON]) -> None:
+        method = message["method"]
+        if "id" not in message:
+            if method == "notifications/tools/list_changed":
+                self.changes += 1
+            elif told := progress_of(message):
+                number, params = told
+                if heard := self._heard.get(number):
+                    heard(params)
+            return
+        if not self._legacy:
+            raise ToolError("protocol", "yes", "the server asks instead of answering")
+        reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
+        if method == "ping":
+            reply["result"] = {}
+        elif said := answered(method, message.get("params"), self.elicitation):
+            reply["result"] = said
+        else:
+            # No sampling, no roots; and elicitation where the operator wants it.
+            reply["error"] = {"code": METHOD_NOT_FOUND, "message": "not supported"}
+        self._tell(reply)
+
+    async def _throttle(self, weight: float) -> None:
+        """Let so much through in a second, and make the server wait."""
+        now = self._loop.time()
+        if now - self._since >= 1:
+            self._since, self._unsolicited = now, 0.0
+        self._unsolicited += weight
+        if self._unsolicited > _UNSOLICITED_A_SECOND:
+            await asyncio.sleep(self._since + 1 - now)
+
+    # -- telling ---------------------------------------------------------------
+
+    def _tell(self, message: Mapping[str, Any]) -> None:
+        self._chore(self._send(message))
+
+    async def _send(
+        self,
+        message: Mapping[str, Any] | None,
+        headers: Mapping[str, str] | None = None,
+        method: str = "POST",
+    ) -> None:
+        """Send what has no answer. Whatever comes of it, the next request shows."""
+        body = None if message is None else encode(message).encode()
+        deadline = self._loop.time() + _CHORE_SECONDS
+        self.tap.sent(body or method.encode())
+        with suppress(ToolError, TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                with self._posts.failures():
+                    named = self._headers(headers or {})
+                    reply = await self._posts.send(method, named, body, deadline)
+                    await reply.rest()
+
+    def _chore(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Do something in the background, if there is not too much of it already."""
+        if self._closing or len(self._chores) >= _CHORES:
+            work.close()
+            return False
+        task = asyncio.create_task(work)
+        self._chores.add(task)
+        task.add_done_callback(self._chores.discard)
+        return True
+
+    # -- the SDK's side --------------------------------------------------------
+
+    async def send_raw_request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        opts: CallOptions | None = None,
+    ) -> dict[str, Any]:
+        """Ask on behalf of the SDK's session. See `request`."""
+        options: CallOptions = opts or {}
+        answer = await self.request(
+            method,
+            params,
+            self._loop.time() + options.get("timeout", 3600.0),
+            cancellable=options.get("cancel_on_abandon", True),
+            headers=options.get("headers"),
+        )
+        return answer.result
+
+    async def notify(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        opts: CallOptions | None = None,
+    ) -> None:
+        """Tell, on behalf of the SDK's session."""
+        message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+        if params is not None:
+            message["params"] = params
+        await self._send(message, (opts or {}).get("headers"))
+
+    async def run(
+        self,
+        on_request: OnRequest,
+        on_notify: OnNotify,
+        on_notify_intercept: OnNotifyIntercept | None = None,
+        *,
+        task_status: TaskStatus[None] = TASK_STATUS_IGNORED,
+    ) -> None:
+        """Stay until the connection ends. Requests of the server are refused here."""
+        del on_request, on_notify, on_notify_intercept
+        task_status.started()
+        await self._over.wait()
+
+    def settled(self, protocol: str, *, legacy: bool) -> None:
+        """Take note of what every request says from now on."""
+        self._protocol, self._legacy = protocol, legacy
+        if not legacy:
+            self._session = None
+
+    async def writable(self) -> None:
+        """Return at once: every request has a connection of its own."""
+
+    # -- the end ---------------------------------------------------------------
+
+    async def ended(self) -> ToolError:
+        """Wait until the connection ends, and return why."""
+        await self._over.wait()
+        return self.lost or ToolError("transport", "no", "")
+
+    def lose(self, kind: FailureKind, why: str) -> None:
+        """Ask nothing more. Whoever waits for an answer may still get it."""
+        if self.lost is None:
+            self.lost = ToolError(kind, "unknown", why)
+            self._over.set()
+
+    async def close(self, *, now: bool) -> None:
+        """End the session, and the connections: *now*, or after the last answer."""
+        if self._session and self.lost is None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_FAREWELL_SECONDS):
+                    await self._send(None, method="DELETE")
+        self.lose("transport", "the host ends")
+        self._closing = True
+        chores = [*self._chores]
+        for chore in chores:
+            chore.cancel()
+        await asyncio.gather(*chores, return_exceptions=True)
+        if now:
+            self._asking = 0
+        await self._let_go()
+
+    async def _let_go(self) -> None:
+        if self._closing and self._asking <= 0:
+            await self._posts.close()
+
+
+@asynccontextmanager
+async def connect(
+    config: ServerConfig, url: str, proxy: str | None, access: Access | None = None
+) -> AsyncGenerator[Link]:
+    """
+    Reach a server for as long as the block lasts. Nothing is sent yet.
+
+    Raises:
+        ServerUnavailable: Its address or a header cannot be used.
+    """
+    posts = await opened(config, url, proxy, access)
+    peer = HttpPeer(posts, limit=longest(config))
+    try:
+        yield Link(peer, str)
+    except BaseException:
+        await peer.close(now=True)
+        raise
+    await peer.close(now=False)

@@ -1,0 +1,1 @@
+"""The life of a run: start, drive, resume, fork, replay, cancel, explain."""

@@ -1,0 +1,199 @@
+"""
+What a person says of a call that waits for an approval.
+
+The run is suspended: no host drives it. So whoever has the word takes its lease for
+the one event that records it, from wherever they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..core.calls import JSON
+from ..core.grants.approvals import Asked, Unapproved, Verdict
+from ..core.log.events import ApprovalDecided, ApprovalRequested
+from ..core.names import stream_of
+from ..errors import UsageError
+from ..ports import Store
+from .recording import Recording
+
+__all__ = [
+    "Waiting",
+    "Word",
+    "meant",
+    "open_questions",
+    "say",
+    "still_waiting",
+    "waiting_in",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """
+    What a person says.
+
+    Attributes:
+        actor: Who.
+
+        role: In which role, by their own word; or ``""``.
+    """
+
+    verdict: Verdict
+    actor: dict[str, JSON]
+    reason: str
+    role: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """
+    A call that waits, and its run.
+
+    Attributes:
+        asked_at: When the question was recorded.
+
+        is_over: The time is over in which somebody could say a word.
+    """
+
+    run_id: str
+    agent: str
+    asked: Asked
+    asked_at: int
+    is_over: bool
+
+    @property
+    def call(self) -> ApprovalRequested:
+        """What is asked."""
+        return self.asked.requested
+
+    def to_document(self) -> dict[str, JSON]:
+        """Return the ``caxton.approval/v1`` document."""
+        call = self.call
+        return {
+            "$type": "caxton.approval/v1",
+            "run_id": self.run_id,
+            "agent": self.agent,
+            "seq": self.asked.seq,
+            "call": call.call,
+            "name": call.name,
+            "server": call.server,
+            "tool": call.tool,
+            "params": call.params,
+            "params_sha256": call.params_sha256,
+            "rule": call.rule,
+            "by": list(call.by),
+            "asked_at": self.asked_at,
+            "until": call.until,
+            "expired": self.is_over,
+        }
+
+
+def waiting_in(recording: Recording, now: int) -> list[Waiting]:
+    """Return the calls that a run waits for, if it is suspended."""
+    if recording.state != "suspended":
+        return []
+    times = {item.seq: item.recorded_at for item in recording.own}
+    return [
+        Waiting(
+            run_id=recording.run_id,
+            agent=recording.started.agent,
+            asked=asked,
+            asked_at=times.get(asked.seq or 0, 0),
+            is_over=asked.is_over(now),
+        )
+        for asked in recording.journal().waiting
+    ]
+
+
+async def say(
+    store: Store, run_id: str, seq: int | None, word: Word, *, now: int
+) -> ApprovalRequested:
+    """
+    Record what a person says of a call, and return what was asked.
+
+    Args:
+        store: Where the run is.
+
+        run_id: The run.
+
+        seq: The number of the call's `ApprovalRequested`; ``None``: of the only one
+            that waits.
+
+        word: What is said.
+
+        now: The time, in microseconds since 1970.
+
+    Raises:
+        NotFoundError: There is no such run.
+
+        UsageError: It has ended, no such call waits, or it is not for this role.
+
+        BusyError: A living host drives it, or it has gone on meanwhile.
+
+        StoreError: It could not be recorded.
+    """
+    recording = await Recording.load(run_id, store)
+    recording.check_unended()
+    asked = meant(run_id, seq, recording.journal().waiting)
+    if asked.is_over(now):
+        raise UsageError(
+            f"nobody decided about event {asked.seq} of run {run_id} in time: it is "
+            "denied",
+            fix=f"caxton runs resume {run_id}; the agent is told so",
+        )
+    by = asked.requested.by
+    if by and word.role not in by:
+        known = " or ".join(f"--as {role}" for role in by)
+        raise UsageError(
+            f"event {asked.seq} of run {run_id} is to be decided by others: "
+            f"{', '.join(map(str, by))}",
+            fix=f"if you are one of them, say {known}; it is recorded",
+        )
+    decided = ApprovalDecided(
+        call=asked.requested.call,
+        verdict=word.verdict,
+        actor=word.actor,
+        reason=word.reason,
+        role=word.role,
+    )
+    await store.claim(stream_of(run_id), decided, after=recording.history[-1].seq)
+    return asked.requested
+
+
+def meant(run_id: str, seq: int | None, waiting: Sequence[Asked]) -> Asked:
+    """
+    Return the one of those that wait which event *seq* asked, or the only one.
+
+    Raises:
+        UsageError: There is none, or more than one.
+    """
+    if seq is None and len(waiting) == 1:
+        return waiting[0]
+    for one in waiting:
+        if one.seq == seq:
+            return one
+    known = ", ".join(str(one.seq) for one in waiting) or "none"
+    what = f"event {seq} of run {run_id} does not wait" if seq else f"run {run_id}"
+    raise UsageError(
+        f"{what}: the events that wait for an approval are: {known}",
+        fix="name one of them; caxton approval list shows what waits",
+    )
+
+
+def open_questions(recording: Recording, now: int) -> list[Asked]:
+    """Return what a suspended run waits for that can still be decided, in order."""
+    if recording.state != "suspended":
+        return []
+    return [one for one in recording.journal().waiting if not one.is_over(now)]
+
+
+def still_waiting(run_id: str, waiting: Sequence[Asked], now: int) -> Unapproved:
+    """Return what is raised where a run is to go on that waits for people."""
+    first = next(one for one in waiting if not one.is_over(now))
+    return Unapproved(
+        first.requested.call,
+        where=f"run {run_id}, event {first.seq}: ",
+        fix=f"caxton approval show {run_id} {first.seq}",
+    )

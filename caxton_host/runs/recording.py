@@ -1,0 +1,350 @@
+"""
+What the log of a run says, read back: enough to execute the run once more.
+
+Replay and resume begin here, so a guest is given the same in both (law 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from ..core.calls import JSON
+from ..core.grants.forks import MAX_LINEAGE, Inherited, prefix
+from ..core.grants.grants import Grant
+from ..core.grants.journal import Journal
+from ..core.grants.tool_catalog import listing
+from ..core.limits import Limits
+from ..core.log.events import (
+    ApprovalDecided,
+    CallResolved,
+    LogWritten,
+    Recorded,
+    RunResumed,
+    RunStarted,
+    RunSuspended,
+)
+from ..core.log.runs import ENDS, GOING_ON, RESTORED
+from ..core.names import run_of, stream_of
+from ..errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
+from ..lib import codec, json_schema
+from ..ports import Guest, Streams
+
+__all__ = ["Recording", "guest_for", "lacking", "schemas_of"]
+
+#: What comes while no host drives the run: before it, the run did not age.
+_FROM_OUTSIDE = (RunResumed, ApprovalDecided, CallResolved)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """
+    A run, as its log holds it.
+
+    Attributes:
+        history: Its events, in order, behind those that it inherited. None of them
+            was erased.
+
+        own: Those of its own stream.
+
+        started: The first of these.
+
+        lineage: The runs that it was forked from, the oldest first.
+
+        limits: The bounds that it was started with.
+    """
+
+    run_id: str
+    history: Sequence[Recorded]
+    own: Sequence[Recorded]
+    started: RunStarted
+    lineage: Sequence[Inherited] = ()
+    limits: Limits
+
+    @classmethod
+    async def load(cls, run_id: str, store: Streams) -> Recording:
+        """
+        Return the recording of a run.
+
+        Raises:
+            NotFoundError: There is no such run.
+
+            NotKeptError: It was erased.
+
+            LogBrokenError: Its log lacks what an execution needs.
+        """
+        chain = await _chain(run_id, store)
+        inherited: list[Recorded] = []
+        calls: list[int] = []
+        for parent, child in pairwise(chain):
+            inherited, count = prefix([*inherited, *parent.events], child.forked_at)
+            calls.append(count)
+        for recorded in (*inherited, *chain[-1].events):
+            if recorded.event is None:
+                raise _erased(recorded)
+        own, started = chain[-1].events, chain[-1].started
+        return cls(
+            run_id=run_id,
+            history=[*inherited, *own],
+            own=own,
+            started=started,
+            lineage=[
+                Inherited(
+                    run_id=parent.run_id,
+                    started=parent.started,
+                    events=[
+                        e for e in inherited if e.stream == stream_of(parent.run_id)
+                    ],
+                    calls=count,
+                )
+                for parent, count in zip(chain, calls, strict=False)
+            ],
+            limits=Limits.from_payload(started.limits),
+        )
+
+    @property
+    def latest(self) -> Recorded:
+        """The event that its state comes from."""
+        return next(item for item in reversed(self.own) if item.type in ENDS)
+
+    @property
+    def state(self) -> str:
+        """``running``, ``suspended``, or how it ended."""
+        return ENDS[self.latest.type]
+
+    @property
+    def end(self) -> Recorded | None:
+        """The event that ended the run, if it has ended."""
+        return None if self.state in GOING_ON else self.latest
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether it waits for a person since its log was restored from a copy."""
+        last = self.latest.event
+        return isinstance(last, RunSuspended) and last.reason == RESTORED
+
+    def check_unended(self) -> None:
+        """
+        Return if the run may go on.
+
+        Raises:
+            UsageError: It has ended.
+        """
+        if self.end is None:
+            return
+        state = "been cancelled" if self.state == "cancelled" else self.state
+        raise UsageError(
+            f"run {self.run_id} has {state} already",
+            fix=f"look at it with caxton runs show {self.run_id}; an end is never "
+            "changed",
+        )
+
+    def check_forkable(self) -> None:
+        """
+        Return if the run may be forked.
+
+        Raises:
+            UsageError: It is the fork of too many others.
+        """
+        if len(self.lineage) >= MAX_LINEAGE:
+            raise UsageError(
+                f"run {self.run_id} comes from {MAX_LINEAGE} others already",
+                fix="fork one of those",
+            )
+
+    @property
+    def epoch(self) -> int:
+        """How many hosts have driven the run."""
+        return 1 + sum(isinstance(item.event, RunResumed) for item in self.own)
+
+    @property
+    def driven(self) -> float:
+        """Seconds in which a host drove the run. A suspended run does not age."""
+        total = sum(
+            after.recorded_at - before.recorded_at
+            for before, after in pairwise(self.own)
+            if not isinstance(after.event, _FROM_OUTSIDE)
+        )
+        return total / 1e6
+
+    def journal(
+        self,
+        *,
+        compare_fuel: bool = False,
+        today: Grant | None = None,
+        lines: bool = True,
+    ) -> Journal:
+        """
+        Return the journal of what is recorded; see `Journal`.
+
+        Args:
+            compare_fuel: As there.
+
+            today: As there.
+
+            lines: With the log lines. Another module may write others.
+        """
+        journal = Journal(
+            compare_fuel=compare_fuel, today=today, matches=json_schema.fits
+        )
+        for inherited in self.lineage:
+            inherited.told(journal, self.started, lines=lines)
+        for recorded in self.own:
+            if not lines and isinstance(recorded.event, LogWritten):
+                continue
+            assert recorded.event is not None  # noqa: S101 -- see `load`
+            journal.apply(recorded.event, recorded.recorded_at, recorded.seq)
+        return journal
+
+    async def guest(self, domain: str, store: Streams) -> Guest:
+        """
+        Return what the guest is given once more.
+
+        Raises:
+            NotFoundError: A definition that it saw was not kept.
+        """
+        definitions = {
+            digest: await store.blob(digest)
+            for entry in self.started.catalogue.values()
+            if isinstance(entry, dict) and entry.get("visible")
+            for digest in [str(entry["definition_sha256"])]
+        }
+        guest = guest_for(
+            domain, self.started, definitions, self.history[0].recorded_at
+        )
+        if not self.lineage:
+            return guest
+        runs = [*(inherited.started for inherited in self.lineage), self.started]
+        seeds = {0: runs[0].seed}
+        for inherited, after in zip(self.lineage, runs[1:], strict=True):
+            seeds[inherited.calls] = after.seed
+        known = {number: bytes.fromhex(seed) for number, seed in seeds.items()}
+        return replace(guest, seed=known.pop(0), seeds=known)
+
+    def until(self, seq: int) -> Recording:
+        """
+        Return the same, as it was when event *seq* was the last.
+
+        Raises:
+            UsageError: There is no such event.
+        """
+        if not 1 <= seq <= len(self.own):
+            raise UsageError(
+                f"run {self.run_id} has no event {seq}",
+                fix=f"name one of 1 to {len(self.own)}",
+            )
+        behind = len(self.own) - seq
+        return replace(
+            self,
+            own=self.own[:seq],
+            history=self.history[: len(self.history) - behind],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stream:
+    run_id: str
+    events: Sequence[Recorded]
+    started: RunStarted
+
+    @property
+    def forked_at(self) -> int:
+        assert self.started.forked_from is not None  # noqa: S101 -- it has a parent
+        return int(str(self.started.forked_from["seq"]))
+
+
+async def _chain(run_id: str, store: Streams) -> list[_Stream]:
+    """Return the run and those that it was forked from, the oldest first."""
+    last = await _stream(run_id, store)
+    if last is None:
+        raise NotFoundError(f"no run {run_id}", fix="caxton runs list shows them")
+    chain = [last]
+    while fork := chain[0].started.forked_from:
+        child, parent_id = chain[0].run_id, str(fork["run"])
+        if len(chain) > MAX_LINEAGE or parent_id in {one.run_id for one in chain}:
+            raise LogBrokenError(f"run {run_id} has no end of runs that it comes from")
+        parent = await _stream(parent_id, store)
+        if parent is None:
+            raise LogBrokenError(
+                f"run {child} was forked from run {parent_id}, and that is not here",
+                fix="use the database that has both",
+            )
+        if str(fork["hash"]) not in {
+            e.hash.hex() for e in parent.events if e.seq == fork["seq"]
+        }:
+            raise LogBrokenError(
+                f"event {fork['seq']} of run {parent_id} is not the one that run "
+                f"{child} was forked at"
+            )
+        chain.insert(0, parent)
+    return chain
+
+
+async def _stream(run_id: str, store: Streams) -> _Stream | None:
+    events = await store.read(stream_of(run_id))
+    if not events:
+        return None
+    started = events[0].event
+    if events[0].type == "RunStarted" and started is None:
+        raise _erased(events[0])
+    if not isinstance(started, RunStarted):
+        raise LogBrokenError(f"run {run_id} does not begin with RunStarted")
+    return _Stream(run_id=run_id, events=events, started=started)
+
+
+def _erased(recorded: Recorded) -> NotKeptError:
+    run_id = run_of(recorded.stream)
+    return NotKeptError(
+        f"event {recorded.seq} of run {run_id} was erased",
+        fix="an erased run can be verified, not executed again",
+    )
+
+
+async def lacking(run_id: str, store: Streams) -> NotKeptError | None:
+    """
+    Return why a run cannot be executed again to its end, if the log was not to keep it.
+
+    Raises:
+        NotFoundError: There is no such run.
+
+        LogBrokenError: Its log lacks what was to be kept.
+    """
+    try:
+        return (await Recording.load(run_id, store)).journal().not_kept
+    except NotKeptError as exc:
+        return exc
+
+
+def schemas_of(guest: Guest) -> dict[str, dict[str, JSON]]:
+    """Return the schema of the parameters of each tool that a guest may see."""
+    listed = codec.decode_trusted(guest.tools)
+    return {tool["name"]: tool["input_schema"] or {} for tool in listed}
+
+
+def guest_for(
+    domain: str, started: RunStarted, definitions: Mapping[str, bytes], at: int
+) -> Guest:
+    """
+    Return what the guest of a run is given: what its log holds, and nothing else.
+
+    Args:
+        domain: The trust domain.
+
+        started: The first event of the run.
+
+        definitions: Digest to the bytes of every definition that the run may see.
+
+        at: When *started* was recorded.
+    """
+    known = {key: codec.decode_trusted(data) for key, data in definitions.items()}
+    return Guest(
+        domain=domain,
+        entry=started.entry,
+        limits=Limits.from_payload(started.limits),
+        input=codec.encode(started.input),
+        context={key: codec.encode(value) for key, value in started.context.items()},
+        tools=codec.encode(listing(started.catalogue, known)),
+        seed=bytes.fromhex(started.seed),
+        now=at,
+    )

@@ -1,0 +1,425 @@
+"""
+Replay: execute a recorded run again, and touch nothing (law 6).
+
+The same door and the same gateway as of a live run, over a full journal. The log
+it is given takes nothing, the tool client calls nothing, and no other is at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Literal, NoReturn, TypeAlias
+
+from ..core.calls import JSON, Completed
+from ..core.grants.approvals import Unapproved
+from ..core.grants.grants import Grant
+from ..core.grants.tool_catalog import Offered, routes_from_payload
+from ..core.log.changes import first_difference
+from ..core.log.events import (
+    Event,
+    LogWritten,
+    RunCompleted,
+    RunFailed,
+    ToolInvoked,
+    ToolRetried,
+)
+from ..core.log.payloads import to_payload
+from ..core.text.redact import Redactor
+from ..core.tools.contexts import ServerResource
+from ..errors import (
+    Divergence,
+    NondeterminismError,
+    NotKeptError,
+    RunStopped,
+    Suspend,
+    ToolError,
+)
+from ..gateway.gateway import Gateway
+from ..gateway.guest_calls import RunDoor
+from ..ports import (
+    Answer,
+    Guest,
+    Prepared,
+    Refused,
+    Reservation,
+    RunScope,
+    Sandbox,
+    Streams,
+    Telemetry,
+    ToolRequest,
+)
+from .driver import end_of
+from .execution_info import recorded_calls, replay_of
+from .recording import Recording
+
+__all__ = ["Halt", "Options", "Pause", "Replayed", "replay"]
+
+#: Awaited at each call before the guest gets what the log answers, with its number and
+#: that of the log lines so far.
+Pause: TypeAlias = Callable[[int, int], Awaitable[None]]
+
+#: How the message begins of an end that every engine comes to in the same place.
+_COUNTED = ("host_calls", "total_calls", "recorded", "result", "output")
+#: The same, of one that only the recorded engine does.
+_BY_ENGINE = ("fuel", "memory", "stack overflow")
+_FOREVER = 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """
+    How a replay is to be.
+
+    Attributes:
+        until: Stop after that event.
+
+        against: Execute this module instead. Its fuel and its log lines may be
+            others; its calls, its end and its output may not.
+
+        pause: Awaited at each call; it may raise `Halt`.
+    """
+
+    until: int | None = None
+    against: bytes | None = None
+    pause: Pause | None = None
+
+
+_WHOLE = Options()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """
+    What a replay found.
+
+    Attributes:
+        calls: How many calls the log holds, as far as it was followed.
+
+        divergence: The first difference, or ``None``.
+
+        until: The event after which it was stopped, or ``None``: it was not.
+
+        state: Of the run, as far as it was read. One that is ``running`` has no
+            end to compare.
+
+        not_kept: The call where the replay had to end: the log keeps a digest of its
+            answer. Up to there the agent did what the log holds.
+    """
+
+    run_id: str
+    calls: int
+    divergence: Divergence | None
+    until: int | None = None
+    state: str = "completed"
+    not_kept: NotKeptError | None = None
+
+    @property
+    def verdict(self) -> Literal["identical", "diverged", "incomplete"]:
+        """Whether the agent did what the log holds, as far as that can be told."""
+        if self.not_kept:
+            return "incomplete"
+        return "diverged" if self.divergence else "identical"
+
+    def to_document(self) -> dict[str, JSON]:
+        """Return the ``caxton.replay/v1`` document."""
+        return {
+            "$type": "caxton.replay/v1",
+            "run_id": self.run_id,
+            "verdict": self.verdict,
+            "calls": self.calls,
+            "until": self.until,
+            "state": self.state,
+            "divergence": asdict(self.divergence) if self.divergence else None,
+            "not_kept": self.not_kept.call if self.not_kept else None,
+        }
+
+
+class Halt(Exception):  # noqa: N818 -- a wish, not a fault
+    """Raised by a pause: the replay is to go no further."""
+
+
+class _EndReached(Exception):  # noqa: N818 -- how a replay of a clock's end ends
+    """The last recorded event is behind us, and a clock ended the run there."""
+
+
+@dataclass(frozen=True, slots=True)
+class _FullLog:
+    """
+    An event log that takes nothing: what would be new is the divergence.
+
+    Attributes:
+        deaf: Log lines are none.
+
+        asked: The calls that people were asked about, and that were not made.
+    """
+
+    deaf: bool = False
+    asked: Collection[int] = ()
+    recorded_at: int = 0
+    head: tuple[int, bytes] = (0, b"")
+
+    def holds(self) -> bool:
+        """Return true: nothing is sent, so no lease is needed."""
+        return True
+
+    def queue(self, *events: Event, blobs: Mapping[str, bytes] | None = None) -> None:
+        """Refuse."""
+        del blobs
+        if not (self.deaf and isinstance(events[0], LogWritten)):
+            self._refuse(events)
+
+    async def append(
+        self,
+        *events: Event,
+        blobs: Mapping[str, bytes] | None = None,
+        reserve: Sequence[Reservation] = (),
+    ) -> Refused | None:
+        """Refuse."""
+        del blobs, reserve
+        self._refuse(events)
+
+    def _refuse(self, events: tuple[Event, ...]) -> NoReturn:
+        event = events[0]
+        for one in events:
+            if isinstance(one, ToolInvoked) and one.call in self.asked:
+                raise Unapproved(one.call)
+        if isinstance(event, ToolInvoked):
+            raise NondeterminismError(Divergence(None, "$.name", None, event.name))
+        if isinstance(event, ToolRetried):
+            raise Suspend(event.call, f"call {event.call} is in doubt")
+        name = type(event).__name__
+        raise NondeterminismError(Divergence(None, "$.type", None, name))
+
+
+class _NoTools:
+    """A tool client that reaches nothing."""
+
+    async def offered(self, servers: Collection[str]) -> Offered:
+        """Offer nothing."""
+        del servers
+        return Offered()
+
+    async def resources(
+        self, servers: Collection[str], scope: RunScope
+    ) -> Sequence[ServerResource]:
+        """Read nothing: the log holds what was read."""
+        del servers, scope
+        return ()
+
+    async def call_tool(self, request: ToolRequest) -> Completed:
+        """Refuse."""
+        raise ToolError("transport", "no", f"a replay does not call {request.tool}")
+
+
+async def replay(
+    run_id: str,
+    *,
+    store: Streams,
+    sandbox: Sandbox,
+    telemetry: Telemetry,
+    options: Options = _WHOLE,
+) -> Replayed:
+    """
+    Execute the run again over its own log, and return the first divergence.
+
+    A run that a clock, a person or a crash ended is executed up to its last
+    recorded event. Fuel, and an end for lack of fuel or room, are compared where
+    the engine is the one of the recording.
+
+    Args:
+        run_id: The run.
+
+        store: Where its log is.
+
+        sandbox: Where it is executed.
+
+        telemetry: Watches it.
+
+        options: How far, and what.
+
+    Raises:
+        NotFoundError: There is no such run.
+
+        NotKeptError: It was erased.
+
+        UsageError: There is no such event, or the module is refused.
+
+        LogBrokenError: Its log lacks what a replay needs.
+    """
+    recording = await Recording.load(run_id, store)
+    until, against = options.until, options.against
+    if until is not None:
+        recording = recording.until(until)
+    started, limits = recording.started, recording.limits
+    module = await store.blob(started.module_sha256) if against is None else against
+    prepared = await sandbox.prepare(module, limits, started.entry)
+    exact = prepared.engine == started.engine
+    guest = replace(
+        await recording.guest(f"replay/{started.agent}", store),
+        limits=replace(
+            limits,
+            compute=_FOREVER,
+            fuel=limits.fuel if exact else limits.fuel * 2,  # it may charge more
+        ),
+    )
+    same = against is None
+    journal = recording.journal(compare_fuel=exact and same, lines=same)
+    gateway = Gateway(
+        run_id=run_id,
+        grant=Grant(),
+        routes=routes_from_payload(started.catalogue),
+        journal=journal,
+        log=_FullLog(deaf=not same, asked=journal.asked),
+        tools=_NoTools(),
+        now=lambda: recording.latest.recorded_at,
+    )
+    with telemetry.run(replay_of(recording, prepared.sha256)) as span:
+        door = RunDoor(
+            gateway=gateway,
+            limits=guest.limits,
+            span=span,
+            served=recorded_calls(recording),
+            compare_lines=True,
+            seeds=guest.seeds,
+        )
+        follower = _Follower(
+            recording=recording,
+            door=door,
+            pause=options.pause,
+            is_open=_is_open(recording, exact=exact),
+        )
+        calls, divergence, not_kept = journal.calls, None, None
+        try:
+            divergence = await follower.follow(sandbox, prepared, guest)
+        except NotKeptError as exc:
+            not_kept = exc
+        except Halt:
+            calls = door.calls
+            until = _behind(recording, calls)
+        found = Replayed(
+            run_id=run_id,
+            calls=calls,
+            divergence=divergence,
+            until=until,
+            state=recording.state,
+            not_kept=not_kept,
+        )
+        span.ended(found.state, None)
+        span.replayed(found.verdict)
+    return found
+
+
+def _behind(recording: Recording, calls: int) -> int:
+    """Return the last of the run's own events that is of its first *calls* calls."""
+    seqs = [e.seq for e in recording.own if 0 < getattr(e.event, "call", 0) <= calls]
+    return max(seqs, default=1)
+
+
+def _is_open(recording: Recording, *, exact: bool) -> bool:
+    """
+    Return whether the run ended where a replay cannot be expected to.
+
+    A clock, a person, a crash or, unless the engine is *exact*ly the recorded
+    one, the engine made it end there.
+    """
+    match recording.end.event if recording.end else None:
+        case RunCompleted():
+            return False
+        case RunFailed(kind="limit" | "trap", message=text) if text.startswith(
+            _BY_ENGINE
+        ):
+            return not exact
+        case RunFailed(kind="limit", message=text):
+            return not text.startswith(_COUNTED)
+        case RunFailed(kind="trap" | "agent_error"):
+            return False
+        case _:
+            return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Follower:
+    """
+    The door of a guest that follows a recording.
+
+    Attributes:
+        is_open: The log has no end that the guest would come to by itself: it is
+            stopped behind the last that is recorded.
+    """
+
+    recording: Recording
+    door: RunDoor
+    pause: Pause | None
+    is_open: bool
+
+    async def follow(
+        self, sandbox: Sandbox, prepared: Prepared, guest: Guest
+    ) -> Divergence | None:
+        """Execute the guest, and return the first divergence."""
+        journal = self.door.gateway.journal
+        try:
+            self._stop()
+            ending = await sandbox.run(prepared, guest, self)
+            now = end_of(ending, self.recording.limits, Redactor())
+        except (_EndReached, Suspend):
+            return None
+        except NondeterminismError as exc:
+            return exc.divergence
+        except RunStopped as exc:
+            if self.is_open and self._at_end():  # the crash came before it was recorded
+                return None
+            now = RunFailed(kind="limit", message=f"{exc.limit}: {exc}", fuel=None)
+        return journal.unmade(self.door.calls, self.door.lines) or _compare(
+            self.recording, now, compare_fuel=journal.compare_fuel
+        )
+
+    async def call(self, name: bytes, params: bytes, fuel: int) -> Answer:
+        """Answer from the log, and wait for a word of whoever looks on."""
+        return await self._asked(self.door.call(name, params, fuel))
+
+    async def call_many(self, batch: bytes, fuel: int) -> Answer:
+        """Do the same for each call of a batch."""
+        return await self._asked(self.door.call_many(batch, fuel))
+
+    async def _asked(self, asked: Awaitable[Answer]) -> Answer:
+        before = self.door.calls
+        answer = await asked
+        if self.pause:
+            for number in range(before + 1, self.door.calls + 1):
+                await self.pause(number, self.door.lines)
+        self._stop()
+        return answer
+
+    def log(self, level: int, text: bytes) -> None:
+        """Compare a log line."""
+        self.door.log(level, text)
+        self._stop()
+
+    def _at_end(self) -> bool:
+        journal = self.door.gateway.journal
+        return self.door.calls >= journal.reached and self.door.lines >= journal.logged
+
+    def _stop(self) -> None:
+        if self.is_open and self._at_end():
+            raise _EndReached
+
+
+def _compare(
+    recording: Recording, now: Event, *, compare_fuel: bool
+) -> Divergence | None:
+    """Return how the end now differs from the recorded one."""
+    then = recording.end.event if recording.end else None
+    seq = recording.end.seq if recording.end else None
+    if type(then) is not type(now):
+        recorded = type(then).__name__ if then else None
+        return Divergence(seq, "$.type", recorded, type(now).__name__)
+    assert then is not None  # noqa: S101 -- for the type checker
+    old, new = to_payload(then), to_payload(now)
+    if not compare_fuel:
+        old["fuel"] = new["fuel"] = None
+    if isinstance(then, RunCompleted) and old["output_sha256"] == new["output_sha256"]:
+        old["output"] = new["output"] = None  # one may be redacted
+    if found := first_difference(old, new):
+        return Divergence(seq, *found)
+    return None

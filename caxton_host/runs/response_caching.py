@@ -1,0 +1,159 @@
+"""
+Answers of tools that only read, kept for a while where the operator wants that.
+
+What is decided, counted and recorded of a call comes before: here nothing is left but
+to send it. An answer is for the same agent with the same grants, that sends the same
+bytes to the same definition. It is held in memory, for one configuration: a reload
+begins anew, and so does a server whose tools have changed. Nothing is fetched unasked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from ..core.calls import JSON, Completed
+from ..core.grants.tool_catalog import Offered
+from ..core.text.redact import Redactor
+from ..core.tools.contexts import ServerResource
+from ..lib.codec import canonical, sha256
+from ..ports import RunScope, ToolClient, ToolRequest, ToolService
+
+__all__ = ["Answers", "Cached"]
+
+_ENTRIES = 1_000
+_BYTES = 16 * 1024 * 1024
+
+
+class _Key(NamedTuple):
+    server: str
+    tool: str
+    definition_sha256: str | None
+    asked: str
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Answers:
+    """
+    Answers that are kept, the one that was used least recently first.
+
+    Attributes:
+        ttls: For how many seconds, by server and tool; others are not kept.
+
+        redact: Takes out of an answer what has become a secret since.
+
+        entries: How many there are at most.
+
+        bytes: How large all are at most, as they came.
+    """
+
+    ttls: Mapping[tuple[str, str], float]
+    redact: Redactor
+    monotonic: Callable[[], float] = time.monotonic
+    entries: int = _ENTRIES
+    bytes: int = _BYTES
+    _kept: OrderedDict[_Key, tuple[float, Completed]] = field(
+        default_factory=OrderedDict["_Key", tuple[float, Completed]], init=False
+    )
+    _size: int = field(default=0, init=False)
+    _changes: int = field(default=0, init=False)
+
+    async def get(self, tools: ToolClient, request: ToolRequest) -> Completed:
+        """
+        Return the answer to *request*: one that is kept, or else what *tools* say.
+
+        Raises:
+            ToolError: See `ToolClient`.
+        """
+        ttl, asker = self.ttls.get((request.server, request.tool)), request.asker
+        if ttl is None or asker is None:
+            return await tools.call_tool(request)
+        grants: list[JSON] = [grant.to_payload() for grant in asker.grants]
+        key = _Key(
+            request.server,
+            request.tool,
+            request.definition_sha256,
+            sha256(canonical([asker.agent, grants, asker.params_sha256])),
+        )
+        if found := self._find(key):
+            return found
+        changes = self._changes
+        done = await tools.call_tool(request)
+        if changes == self._changes and not done.is_error:
+            self._keep(key, ttl, done)
+        return done
+
+    def forget(self, server: str) -> None:
+        """Forget the answers of a server, those that are still to come as well."""
+        self._changes += 1
+        for key in [key for key in self._kept if key.server == server]:
+            self._drop(key)
+
+    def _find(self, key: _Key) -> Completed | None:
+        until, done = self._kept.get(key, (0.0, None))
+        if done is None:
+            return None
+        if until <= self.monotonic():
+            self._drop(key)
+            return None
+        self._kept.move_to_end(key)
+        return replace(
+            done,
+            data=self.redact.value(done.data),
+            message=self.redact.text(done.message),
+            duration_us=0,
+            attempts=1,
+            cached=True,
+        )
+
+    def _keep(self, key: _Key, ttl: float, done: Completed) -> None:
+        if done.bytes > self.bytes:
+            return
+        if key in self._kept:
+            self._drop(key)
+        self._kept[key] = self.monotonic() + ttl, done
+        self._size += done.bytes
+        while len(self._kept) > self.entries or self._size > self.bytes:
+            self._drop(next(iter(self._kept)))
+
+    def _drop(self, key: _Key) -> None:
+        self._size -= self._kept.pop(key)[1].bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Tools:
+    """The tools of one run, some of whose answers are kept."""
+
+    tools: ToolClient
+    answers: Answers
+
+    async def offered(self, servers: Collection[str]) -> Offered:
+        """Return what the servers offer."""
+        return await self.tools.offered(servers)
+
+    async def resources(
+        self, servers: Collection[str], scope: RunScope
+    ) -> Sequence[ServerResource]:
+        """Read the resources of *servers*."""
+        return await self.tools.resources(servers, scope)
+
+    async def call_tool(self, request: ToolRequest) -> Completed:
+        """Return a kept answer, or send *request*."""
+        return await self.answers.get(self.tools, request)
+
+
+@dataclass(frozen=True, slots=True)
+class Cached(_Tools):
+    """Tools some of whose answers are kept for a while."""
+
+    tools: ToolService
+
+    @contextlib.asynccontextmanager
+    async def open(self, scope: RunScope) -> AsyncGenerator[ToolClient]:
+        """Return the tools of one run, with the answers that all of them keep."""
+        async with self.tools.open(scope) as tools:
+            yield _Tools(tools, self.answers)

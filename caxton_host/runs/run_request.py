@@ -1,0 +1,266 @@
+"""
+What a run is to be, and the events that its log begins with.
+
+Everything that the guest is given is in them, and nothing else is given to it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from ..core.calls import JSON, Completed
+from ..core.grants.call_terms import Terms
+from ..core.grants.forks import Point
+from ..core.grants.grants import Grant
+from ..core.grants.tool_catalog import Catalogue, shown
+from ..core.limits import Limits
+from ..core.log.events import Event, RunStarted
+from ..core.log.payloads import settled
+from ..core.text.redact import Redactor
+from ..core.tools.contexts import BUILT_IN, prompted
+from ..errors import BadBytes, UsageError
+from ..lib import codec
+from ..ports import Prepared
+from .manifests import check_input
+
+__all__ = [
+    "ForkRequest",
+    "RunRequest",
+    "Setting",
+    "check_request",
+    "forked_as",
+    "grants_digest",
+    "started_as",
+    "with_prompt",
+]
+
+
+_log = logging.getLogger("caxton_host")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """
+    What a run is to be.
+
+    Attributes:
+        agent: Its name, also its trust domain.
+
+        module: The bytes of the module.
+
+        names: The agent's own names for tools, to ``(server, tool)``.
+
+        actor: Who asks: ``{kind, id, authenticated}``.
+
+        trigger: What began it; see `RunScope`.
+
+        prompt: A text that becomes its variable ``prompt``, filled in.
+
+        private: Variables that only servers get to see, never the agent or the log.
+
+        trace: The W3C trace context of who asks: ``traceparent`` and, where there is
+            one, ``tracestate``. Nothing else of it is taken.
+    """
+
+    agent: str
+    module: bytes
+    actor: dict[str, JSON]
+    entry: str = "run"
+    input: JSON = None
+    context: dict[str, JSON] = field(default_factory=dict[str, JSON])
+    limits: Limits = field(default_factory=Limits)
+    grant: Grant = field(default_factory=Grant)
+    names: Mapping[str, tuple[str, str]] = field(
+        default_factory=dict[str, tuple[str, str]]
+    )
+    trigger: str = "cli"
+    prompt: str | None = None
+    private: Mapping[str, JSON] = field(default_factory=dict[str, JSON], repr=False)
+    trace: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkRequest:
+    """
+    What a fork is to be.
+
+    Attributes:
+        run_id: The run that it leaves.
+
+        seq: Behind which event of that.
+
+        actor: Who asks: ``{kind, id, authenticated}``.
+
+        grant: What it may do. The grants of its parent count no longer.
+
+        module: What it runs, or ``None``: the module of its parent.
+
+        edited: Instead of what the call of that event answered.
+
+        private: Variables that only servers get to see, once more.
+    """
+
+    run_id: str
+    seq: int
+    actor: dict[str, JSON]
+    grant: Grant
+    module: bytes | None = None
+    edited: Completed | None = None
+    private: Mapping[str, JSON] = field(default_factory=dict[str, JSON], repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """
+    What a host adds to what was asked for.
+
+    Attributes:
+        prepared: The module.
+
+        servers: What is known of the servers behind the tools.
+
+        host: The stream of the host.
+
+        seed: 32 random bytes. A fork draws from them behind the point of the fork.
+
+        resources: What was read for the context, or ``None``.
+
+        unlisted: Servers that could not list their tools.
+    """
+
+    prepared: Prepared
+    servers: Mapping[str, dict[str, JSON]]
+    host: str | None
+    seed: bytes
+    resources: dict[str, JSON] | None = None
+    unlisted: tuple[str, ...] = ()
+
+
+def with_prompt(
+    request: RunRequest, context: Mapping[str, JSON], run_id: str
+) -> dict[str, JSON]:
+    """Return the variables of a run with its prompt, if its agent has one."""
+    if request.prompt is None:
+        return {**context}
+    built_in = zip(BUILT_IN, (run_id, request.agent, request.trigger), strict=True)
+    filled = prompted(
+        request.prompt, context, dict(built_in), longest=request.limits.input
+    )
+    if filled.problem:
+        _log.warning(
+            "the prompt of %s stays as it is: %s", request.agent, filled.problem
+        )
+    elif filled.unknown:
+        names = ", ".join(f"{{{name}}}" for name in filled.unknown)
+        _log.warning("the prompt of %s keeps %s", request.agent, names)
+    return {**context, "prompt": filled.text}
+
+
+def check_request(request: RunRequest, redact: Redactor) -> None:
+    """
+    Judge the input of a run. Do this before a server is started for it.
+
+    Args:
+        request: What was asked for.
+
+        redact: Takes secrets out of the input: the agent gets what is left.
+
+    Raises:
+        UsageError: The input cannot be recorded, is too large, or does not match the
+            ``input_schema`` of the agent.
+    """
+    value = redact.value(request.input)
+    try:
+        size = len(codec.encode(value))
+    except BadBytes as exc:
+        raise UsageError(f"the input is {exc}", fix="pass what JSON can say") from None
+    if size > request.limits.input:
+        raise UsageError(
+            f"the input has {size} bytes, of {request.limits.input} allowed",
+            fix="pass less, or raise limits.input of the agent",
+        )
+    check_input(request.module, value)
+
+
+def started_as(
+    request: RunRequest, setting: Setting, catalogue: Catalogue, redact: Redactor
+) -> RunStarted:
+    """
+    Return the event that a new run begins with.
+
+    Args:
+        request: What was asked for.
+
+        setting: Where it is to run.
+
+        catalogue: The names it has for tools.
+
+        redact: Takes secrets out of input and context.
+    """
+    return RunStarted(
+        agent=request.agent,
+        actor=request.actor,
+        module_sha256=setting.prepared.sha256,
+        abi=setting.prepared.abi,
+        entry=request.entry,
+        input=redact.value(request.input),
+        context=redact.value(request.context),
+        limits=request.limits.to_payload(),
+        seed=setting.seed.hex(),
+        grants=request.grant.to_payload(),
+        grants_sha256=grants_digest(request.grant),
+        catalogue=catalogue.to_payload(),
+        servers=dict(setting.servers),
+        host=setting.host,
+        engine=setting.prepared.engine,
+        resources=setting.resources,
+        unlisted=setting.unlisted,
+    )
+
+
+def forked_as(
+    request: ForkRequest, setting: Setting, before: RunStarted, point: Point
+) -> list[Event]:
+    """
+    Return the events that a fork begins with.
+
+    Args:
+        request: What was asked for.
+
+        setting: Where it is to run.
+
+        before: How its parent began.
+
+        point: Where it leaves that.
+    """
+    started = replace(
+        before,
+        actor=request.actor,
+        module_sha256=setting.prepared.sha256,
+        abi=setting.prepared.abi,
+        seed=setting.seed.hex(),
+        grants=request.grant.to_payload(),
+        grants_sha256=grants_digest(request.grant),
+        servers=dict(setting.servers),
+        host=setting.host,
+        engine=setting.prepared.engine,
+        parent=None,
+        forked_from={
+            "run": request.run_id,
+            "seq": point.last.seq,
+            "hash": point.last.hash.hex(),
+        },
+    )
+    invoked = point.edited
+    if invoked is None or request.edited is None:
+        return [started]
+    terms = Terms.of_call(invoked, Grant.from_payload(before.grants), request.grant)
+    given = shown(before.catalogue, invoked.name, terms.conceal(request.edited))
+    return [started, settled(invoked.call, given)]
+
+
+def grants_digest(grant: Grant) -> str:
+    """Return the digest that events name a grant by, in hex."""
+    return codec.sha256(codec.canonical(grant.to_payload()))

@@ -1,0 +1,144 @@
+"""
+A tool is what was accepted: at first sight, or by a person.
+
+A server may describe a tool otherwise one day, to have agents do something else with
+it. Runs that go on have the definition of their start. Runs that begin then do not see
+the tool, until a person has looked at what changed; unless the operator trusts the
+server to change its tools.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from ..core.calls import JSON, Completed
+from ..core.grants.tool_catalog import Offer, Offered
+from ..core.log.events import Event, ToolsChanged
+from ..core.tools.contexts import ServerResource
+from ..ports import Definitions, RunScope, ToolClient, ToolRequest, ToolSource
+
+__all__ = ["Accepting", "unaccepted"]
+
+_log = logging.getLogger("caxton_host")
+
+Target: TypeAlias = tuple[str, str]
+
+
+@dataclass(slots=True, kw_only=True)
+class Accepting:
+    """
+    A source of tools that are what was accepted.
+
+    Attributes:
+        source: Of whatever servers offer.
+
+        definitions: What was accepted. It is asked about what is not known yet, and
+            about what differs: a person may have accepted it meanwhile.
+
+        actor: In whose name a tool is accepted at first sight.
+
+        on_event: Is told of tools that have changed, once of each change.
+    """
+
+    source: ToolSource
+    definitions: Definitions
+    actor: dict[str, JSON]
+    on_event: Callable[[Event], None]
+    _known: dict[Target, str] = field(default_factory=dict[Target, str], init=False)
+    _told: set[tuple[Target, str]] = field(
+        default_factory=set[tuple[Target, str]], init=False
+    )
+
+    @asynccontextmanager
+    async def open(self, scope: RunScope) -> AsyncGenerator[ToolClient]:
+        """Return the tools of one run, of which only the accepted ones are offered."""
+        async with self.source.open(scope) as tools:
+            yield _Accepted(tools, self)
+
+    async def judged(self, offered: Offered, servers: Collection[str]) -> Offered:
+        """Return *offered* of *servers* without what is not accepted."""
+        if others := self._others(offered.offers):
+            named = {offer.server for offer in others}
+            self._known |= await self.definitions.accepted(named)
+            await self._accept(self._others(others))
+        if offered.unlisted:
+            self._known |= await self.definitions.accepted(offered.unlisted)
+        refused = {_target(offer) for offer in self._others(offered.offers)}
+        there = {_target(offer) for offer in offered.offers} - refused
+        return replace(
+            offered,
+            offers=tuple(o for o in offered.offers if _target(o) not in refused),
+            accepted={
+                target: digest
+                for target, digest in self._known.items()
+                if target[0] in servers and target not in there
+            },
+        )
+
+    def _others(self, offers: Iterable[Offer]) -> list[Offer]:
+        """Return those of *offers* that are not known to be what was accepted."""
+        return [
+            offer
+            for offer in offers
+            if offer.on_change is not None
+            and self._known.get(_target(offer)) != offer.definition_sha256
+        ]
+
+    async def _accept(self, others: Collection[Offer]) -> None:
+        new = [offer for offer in others if _target(offer) not in self._known]
+        trusted = [o for o in others if o.on_change == "accept" and o not in new]
+        for offers, anew in ((new, False), (trusted, True)):
+            if offers:
+                known = {_target(offer): offer.definition for offer in offers}
+                await self.definitions.accept(known, self.actor, anew=anew)
+        # Another host may have been the first to see one of them.
+        named = {offer.server for offer in (*new, *trusted)}
+        self._known |= await self.definitions.accepted(named) if named else {}
+        for server in {offer.server for offer in others}:
+            self._tell(server, [o for o in self._others(others) if o.server == server])
+
+    def _tell(self, server: str, changed: Iterable[Offer]) -> None:
+        seen = {(_target(offer), offer.definition_sha256) for offer in changed}
+        if new := sorted(tool for (_, tool), _ in seen - self._told):
+            self._told |= seen
+            self.on_event(ToolsChanged(server=server, changed=tuple(new)))
+            for tool in new:
+                _log.warning("%s", unaccepted(server, tool))
+
+
+@dataclass(frozen=True, slots=True)
+class _Accepted:
+    """The tools of one run. See `Accepting`."""
+
+    tools: ToolClient
+    accepting: Accepting
+
+    async def offered(self, servers: Collection[str]) -> Offered:
+        """Return what of the tools of *servers* is accepted."""
+        return await self.accepting.judged(await self.tools.offered(servers), servers)
+
+    async def resources(
+        self, servers: Collection[str], scope: RunScope
+    ) -> Sequence[ServerResource]:
+        """Read the resources of *servers*."""
+        return await self.tools.resources(servers, scope)
+
+    async def call_tool(self, request: ToolRequest) -> Completed:
+        """Send *request*: the definition in it is one that was accepted."""
+        return await self.tools.call_tool(request)
+
+
+def unaccepted(server: str, tool: str) -> str:
+    """Return what to say of a tool that is another one than was accepted."""
+    return (
+        f"MCP: {server}/{tool} is not the tool that was accepted; runs that begin "
+        f"now do not see it. To fix: caxton tool accept {server}/{tool}"
+    )
+
+
+def _target(offer: Offer) -> Target:
+    return offer.server, offer.tool

@@ -1,0 +1,1 @@
+"""Runs that go on in the background of a host that serves."""

@@ -1,0 +1,142 @@
+"""
+Has runs go on that no host drives, when what they wait for has come.
+
+    this host comes up      -> a look at all of them
+    a word, said here       -> `Service.decided`
+    a word, said elsewhere  -> a request to this host
+    nobody in time          -> the earliest such time
+    another host has stopped, or died -> a look at all of them, now and then
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass, field
+
+from ..core.log.runs import Request
+from ..errors import BusyError, CaxtonError, StoreError, UsageError
+from ..runs.recording import Recording
+from .run_service import Service
+
+__all__ = ["Waker"]
+
+logger = logging.getLogger("caxton_host")
+
+#: Seconds between two looks at all of them, and how many suspended ones there may be.
+_EVERY = 60.0
+_MOST = 10_000
+
+#: Runs that are looked at side by side.
+_AT_ONCE = 16
+
+_SECOND = 1_000_000
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Waker:
+    """
+    Looks after the runs of a service that are suspended, or whose host is gone.
+
+    Attributes:
+        every: Seconds between two looks at all of them.
+    """
+
+    service: Service
+    every: float = _EVERY
+    _fresh: set[str] = field(default_factory=set[str], init=False)
+    _due: dict[str, int] = field(default_factory=dict[str, int], init=False)
+    _seen: dict[str, int] = field(default_factory=dict[str, int], init=False)
+    _some: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+
+    def look(self, run_id: str) -> None:
+        """Look at a run soon: something was said of it, or it was suspended."""
+        self._fresh.add(run_id)
+        self._some.set()
+
+    async def asked(self, request: Request) -> str:
+        """Do what a request asks for: look at the run that it names."""
+        self.look(request.subject or "")
+        return "looks at it"
+
+    async def watch(self) -> None:
+        """Take over the runs that no host drives, and go on for ever."""
+        loop = asyncio.get_running_loop()
+        await self.take_over()
+        next_look = loop.time() + self.every
+        while True:
+            await self._pause(next_look - loop.time())
+            if loop.time() >= next_look:
+                await self._find_all()
+                next_look = loop.time() + self.every
+            await self._look_at_some()
+
+    async def take_over(self) -> None:
+        """Have the runs go on that no host drives, but those that wait."""
+        await self._find_all()
+        await self._look_at_some("host_started")
+
+    async def _pause(self, longest: float) -> None:
+        now = self.service.host.clock.now()
+        soonest = min(self._due.values(), default=None)
+        left = longest if soonest is None else (soonest - now) / _SECOND
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(min(left, longest), 0.0)):
+                await self._some.wait()
+
+    async def _find_all(self) -> None:
+        try:
+            rows = await self.service.store.runs(_MOST, state="suspended")
+            rows += await self.service.store.idle()
+        except StoreError as exc:
+            logger.warning("runs that wait cannot be read: %s", exc)
+            return
+        # Who was driven anew since, waits for something else.
+        self._fresh |= {
+            row.run_id
+            for row in rows
+            if self._seen.get(row.run_id) != row.epoch
+            and not self.service.background.drives(row.run_id)
+        }
+        self._seen = {row.run_id: row.epoch for row in rows}
+
+    async def _look_at_some(self, reason: str | None = None) -> None:
+        self._some.clear()
+        fresh, self._fresh = self._fresh, set()
+        now = self.service.host.clock.now()
+        late = {run for run, until in self._due.items() if until <= now}
+        places = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(run_id: str) -> None:
+            async with places:
+                await self._look_at(run_id, reason)
+
+        await asyncio.gather(*map(one, sorted(fresh | late)))
+
+    async def _look_at(self, run_id: str, reason: str | None) -> None:
+        self._due.pop(run_id, None)
+        try:
+            recording = await Recording.load(run_id, self.service.store)
+            if recording.end is None and not recording.is_restored:
+                await self._go_on(recording, reason)
+        except BusyError:
+            pass  # Another was faster.
+        except UsageError as exc:
+            logger.warning("run %s does not go on: %s", run_id, exc)
+        except CaxtonError as exc:
+            logger.warning("run %s does not go on: %s", run_id, exc)
+            self._seen.pop(run_id, None)  # It is tried again with the next look.
+
+    async def _go_on(self, recording: Recording, reason: str | None) -> None:
+        """Have a run go on, or note until when people may say a word."""
+        now = self.service.host.clock.now()
+        suspended = recording.state == "suspended"
+        waiting = recording.journal().waiting if suspended else []
+        ends = [asked.requested.until or 0 for asked in waiting]
+        if all(asked.is_over(now) for asked in waiting):
+            why = "decided" if suspended else "host_lost"
+            agent = recording.started.agent
+            await self.service.go_on(recording.run_id, agent, reason or why)
+        elif all(ends):  # Or else one waits for ever.
+            self._due[recording.run_id] = max(ends)

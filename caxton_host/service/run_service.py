@@ -1,0 +1,471 @@
+"""
+A host that serves: runs that others ask for, in the background, each for its principal.
+
+    submit -> ticket -> turn -> Host.start -> ... -> recorded end
+    drain  -> nobody is let in -> runs end, or are suspended for the next host
+
+Whoever asks is let do what its scopes say, with the agents that are its own. A run that
+it may not see does not exist for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ..config import Agent, Config, private_variables, run_variables
+from ..core.calls import JSON, Completed
+from ..core.grants.approvals import Verdict
+from ..core.grants.principals import Principal, Scope
+from ..core.log.events import RunCancelled
+from ..core.log.in_doubt import Resolution
+from ..core.log.runs import RunRow
+from ..core.names import nearest
+from ..errors import BusyError, ForbiddenError, NotFoundError, Suspend, UsageError
+from ..lib.json_schema import input_check
+from ..ports import ServingStore
+from ..runs.admission import Line, Ticket
+from ..runs.approvals import Word, say
+from ..runs.cancellation import cancel_idle
+from ..runs.host import ForkRequest, Host, RunRequest
+from ..runs.module_library import Card, Library
+from ..runs.recording import Recording
+from .run_tasks import Background, Driving, Watchers
+from .submission import Submission
+
+__all__ = ["Service"]
+
+logger = logging.getLogger("caxton_host")
+
+_HOST: Mapping[str, JSON] = {"kind": "service", "id": "host", "authenticated": False}
+
+
+def _ignore(_run: str) -> None:
+    """Do nothing with a run."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Service:
+    """
+    Serves the runs of a host to principals.
+
+    Attributes:
+        host: Drives the runs.
+
+        store: Where they are recorded.
+
+        config: Returns what is configured now.
+
+        background: Where they are driven.
+
+        watchers: Who is told of calls while they last; `Host.watch` tells it.
+
+        decided: Called with a run that somebody had a word on.
+    """
+
+    host: Host
+    store: ServingStore
+    config: Callable[[], Config]
+    background: Background
+    watchers: Watchers = field(default_factory=Watchers)
+    library: Library = field(default_factory=Library)
+    decided: Callable[[str], None] = _ignore
+
+    @property
+    def line(self) -> Line:
+        """Who is let in, and when."""
+        return self.background.line
+
+    # -- agents ----------------------------------------------------------------
+
+    def agents(self, who: Principal) -> list[Card]:
+        """Return the agents that *who* may start, by name. Broken ones are left out."""
+        found: list[Card] = []
+        for name, agent in sorted(self.config().agents.items()):
+            if who.may("run", name):
+                try:
+                    found.append(self.library.card(agent))
+                except UsageError as exc:
+                    logger.warning("agent %s cannot be served: %s", name, exc)
+        return found
+
+    def agent(self, who: Principal, name: str) -> Agent:
+        """
+        Return an agent that *who* may start.
+
+        Raises:
+            NotFoundError: There is none of that name for it.
+        """
+        known = self.config().agents
+        if name in known and who.may("run", name):
+            return known[name]
+        meant = nearest(name, [one for one in known if who.may("run", one)])
+        raise NotFoundError(
+            f"no agent {name!r}",
+            fix=f"did you mean {meant}?" if meant else "ask for the list of agents",
+        )
+
+    # -- runs ------------------------------------------------------------------
+
+    async def submit(
+        self, who: Principal, wanted: Submission, ticket: Ticket | None = None
+    ) -> str:
+        """
+        Start a run, and return its id once its start is durable, or runs `ahead`.
+
+        It goes on in the background. If the caller is cancelled before it has begun,
+        it does not begin.
+
+        Args:
+            who: Asks for it, and is recorded as the one who did.
+
+            wanted: What is to run.
+
+            ticket: Its place in the line, if it was taken before.
+
+        Raises:
+            NotFoundError: There is no such agent for it.
+
+            UsageError: The input, a variable or the module is refused, or the key was
+                used for something else.
+
+            OverloadedError: There is no room.
+
+            ServerUnavailable: A required server is down.
+
+            StoreError: It could not be recorded.
+        """
+        agent = self.agent(who, wanted.agent)
+        request = self._request(who, agent, wanted)
+        run_id = self.host.new_id()
+        if wanted.key is not None:
+            digest, known = await self.store.submitted(
+                who.key, wanted.slot, wanted.digest, run_id
+            )
+            if digest != wanted.digest:
+                raise UsageError(
+                    "the idempotency key was used for another request",
+                    fix="make up a new key for each request",
+                )
+            if await self._has_begun(known):
+                return known
+            run_id = known
+
+        async def driving(begun: Callable[[str], None]) -> None:
+            await self.host.start(
+                request, run_id=run_id, on_started=begun, ahead=wanted.ahead
+            )
+
+        await self.background.begin(run_id, ticket or self.line.take(who.key), driving)
+        return run_id
+
+    async def _has_begun(self, run_id: str) -> bool:
+        while True:
+            if await self.background.begun(run_id):
+                return True
+            if await self.store.row(run_id) is not None:
+                return True
+            if not self.background.drives(run_id):
+                return False
+
+    def _request(self, who: Principal, agent: Agent, wanted: Submission) -> RunRequest:
+        context, private = run_variables(self.config(), wanted.variables)
+        schema = agent.expose.input_schema
+        # What the module itself wants is compared when the run begins.
+        if schema and (wrong := input_check(schema)(wanted.input)):
+            raise UsageError(
+                f"the input is not what the agent takes: {wrong}",
+                fix="pass what its input_schema asks for",
+            )
+        return RunRequest(
+            agent=agent.name,
+            module=self.library.module(agent),
+            entry=agent.entry,
+            input=wanted.input,
+            context=context,
+            private=private,
+            prompt=agent.prompt,
+            limits=agent.limits,
+            grant=agent.grant,
+            names=agent.names,
+            actor=who.actor,
+            trigger=wanted.trigger,
+            trace=wanted.trace,
+        )
+
+    async def row(self, who: Principal, run_id: str) -> RunRow:
+        """
+        Return a run that *who* may see.
+
+        Raises:
+            NotFoundError: There is none for it.
+        """
+        row = await self.store.row(run_id)
+        if row is None:
+            await self.host.under_way.recorded(run_id)
+            row = await self.store.row(run_id)
+        if row is None or not who.sees(row.agent, json.loads(row.actor)):
+            raise NotFoundError(f"no run {run_id}", fix="ask for the list of runs")
+        return row
+
+    async def recording(self, who: Principal, run_id: str) -> Recording:
+        """
+        Return what a run did that *who* may see.
+
+        Raises:
+            NotFoundError: There is none for it.
+
+            NotKeptError: It was erased.
+        """
+        await self.row(who, run_id)
+        return await Recording.load(run_id, self.store)
+
+    # -- what is done to runs --------------------------------------------------
+
+    async def cancel(self, who: Principal, run_id: str, reason: str) -> str:
+        """
+        End a run, and return the state that it came to.
+
+        Raises:
+            NotFoundError, ForbiddenError: It is not to be ended by *who*.
+
+            UsageError: It has ended.
+
+            BusyError: Another host drives it: that one is asked to end it.
+        """
+        await self._own(who, run_id)
+        end = RunCancelled(actor=who.actor, reason=self.host.redact.text(reason))
+        if await self.host.under_way.stop(run_id, end) is None:
+            if await self.store.owner(run_id):
+                await self.store.request(run_id, "cancel", who.actor, end.reason)
+                raise BusyError(
+                    f"another host drives run {run_id}, and is asked to cancel it",
+                    fix="look at the run again in a moment",
+                )
+            await cancel_idle(self.store, run_id, who.actor, end.reason)
+        return (await self.row(who, run_id)).state
+
+    async def resume(
+        self,
+        who: Principal,
+        run_id: str,
+        ticket: Ticket | None = None,
+        *,
+        restored: bool = False,
+    ) -> None:
+        """
+        Let a run go on in the background; return once it does.
+
+        Args:
+            who: Asks for it, and is recorded as the one who did.
+
+            run_id: The run.
+
+            ticket: Its place in the line, if it was taken before.
+
+            restored: *who* may decide, and wants it to go on although its log is a
+                copy.
+
+        Raises:
+            NotFoundError, ForbiddenError: It is not to be resumed by *who*.
+
+            UsageError: It has ended, or its agent is not configured any more.
+
+            RestoredError: Its log is a copy, and *restored* is not said.
+
+            Suspend: It waits for a person.
+
+            BusyError: A host drives it, or there is no room.
+        """
+        row = await self._own(who, run_id)
+        if not who.reaches(row.agent):
+            raise _forbidden("the agent of this run is not one of yours")
+        if restored:
+            await self._allowed(who, "decide", run_id)
+        driving = self._resuming(
+            row.run_id, row.agent, who.actor, "requested", restored=restored
+        )
+        ticket = ticket or self.line.take(who.key)
+        await self.background.begin(run_id, ticket, driving)
+
+    async def fork(
+        self,
+        who: Principal,
+        run_id: str,
+        seq: int,
+        edited: Completed | None = None,
+    ) -> str:
+        """
+        Start a run that begins with what another did, up to event *seq*.
+
+        Raises:
+            NotFoundError, ForbiddenError: It is not to be forked by *who*, or not with
+                an answer that no tool gave.
+
+            UsageError: It cannot be forked there.
+
+            OverloadedError: There is no room.
+        """
+        row = await self._own(who, run_id)
+        if edited is not None:
+            # It stands for what a tool said.
+            await self._allowed(who, "decide", run_id)
+        agent = self.agent(who, row.agent)
+        new = self.host.new_id()
+        request = ForkRequest(
+            run_id=run_id,
+            seq=seq,
+            actor=who.actor,
+            grant=agent.grant,
+            edited=edited,
+            private=private_variables(self.config()),
+        )
+
+        async def driving(begun: Callable[[str], None]) -> None:
+            await self.host.fork(request, run_id=new, on_started=begun)
+
+        await self.background.begin(new, self.line.take(who.key), driving)
+        return new
+
+    async def resolve(
+        self,
+        who: Principal,
+        run_id: str,
+        seq: int,
+        resolution: Resolution,
+        reason: str,
+    ) -> None:
+        """
+        Record what *who* says of a call in doubt.
+
+        Raises:
+            NotFoundError, ForbiddenError: That is not for *who* to say.
+
+            UsageError: The run has ended, or that call is not in doubt.
+
+            BusyError: A host drives the run.
+        """
+        await self._allowed(who, "decide", run_id)
+        await self.host.resolve(
+            run_id,
+            seq,
+            resolution,
+            actor=who.actor,
+            reason=self.host.redact.text(reason),
+        )
+        self.decided(run_id)
+
+    async def decide(
+        self,
+        who: Principal,
+        run_id: str,
+        seq: int | None,
+        verdict: Verdict,
+        reason: str,
+    ) -> None:
+        """
+        Record what *who* says of a call that waits for an approval.
+
+        The role is one of its own that the rule asks for.
+
+        Raises:
+            NotFoundError, ForbiddenError: That is not for *who* to say.
+
+            UsageError: The run has ended, or no such call waits.
+
+            BusyError: A host drives the run.
+        """
+        await self._allowed(who, "decide", run_id)
+        recording = await Recording.load(run_id, self.store)
+        wanted = {
+            str(role)
+            for asked in recording.journal().waiting
+            if seq in {None, asked.seq}
+            for role in asked.requested.by
+        }
+        roles = [role for role in who.roles if role in wanted]
+        if wanted and not roles:
+            raise ForbiddenError(
+                f"this is to be decided by: {', '.join(sorted(wanted))}",
+                fix="ask somebody in that role",
+            )
+        word = Word(
+            verdict=verdict,
+            actor=who.actor,
+            reason=self.host.redact.text(reason),
+            role=roles[0] if roles else "",
+        )
+        await say(self.store, run_id, seq, word, now=self.host.clock.now())
+        self.decided(run_id)
+
+    async def _own(self, who: Principal, run_id: str) -> RunRow:
+        """Return a run that *who* may do something with, as one that it started."""
+        row = await self.row(who, run_id)
+        if who.owns(json.loads(row.actor)) or who.may("admin", row.agent):
+            return row
+        raise _forbidden("somebody else started this run")
+
+    async def _allowed(self, who: Principal, scope: Scope, run_id: str) -> RunRow:
+        row = await self.row(who, run_id)
+        if who.may(scope, row.agent):
+            return row
+        raise _forbidden(f"this needs the scope {scope}")
+
+    # -- the life of the service -----------------------------------------------
+
+    async def go_on(self, run_id: str, agent: str, reason: str) -> None:
+        """
+        Go on with a run that no host drives; return once it does.
+
+        Args:
+            run_id: The run. One that waits for a person goes on waiting.
+
+            agent: What runs.
+
+            reason: Recorded with it.
+
+        Raises:
+            CaxtonError: It cannot go on now.
+        """
+        driving = self._resuming(run_id, agent, {**_HOST}, reason)
+        with contextlib.suppress(Suspend):
+            await self.background.begin(
+                run_id, self.line.admit(f"host/{agent}"), driving
+            )
+
+    def _resuming(
+        self,
+        run_id: str,
+        name: str,
+        actor: dict[str, JSON],
+        reason: str,
+        *,
+        restored: bool = False,
+    ) -> Driving:
+        agent = self.config().agents.get(name)
+        if agent is None:
+            raise UsageError(
+                f"no agent {name!r} in the configuration: nothing is granted to it now",
+                fix="configure it again, or resume the run where it was started",
+            )
+        private = private_variables(self.config())
+
+        async def driving(begun: Callable[[str], None]) -> None:
+            await self.host.resume(
+                run_id,
+                actor=actor,
+                grant=agent.grant,
+                reason=reason,
+                private=private,
+                on_started=begun,
+                restored=restored,
+            )
+
+        return driving
+
+
+def _forbidden(message: str) -> ForbiddenError:
+    return ForbiddenError(message, fix="use a token that may")

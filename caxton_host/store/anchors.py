@@ -1,0 +1,176 @@
+"""
+Where checkpoints go that whoever can write the database cannot change.
+
+Each holds all before it, so only the newest is sent. No run waits for it: what fails is
+tried again, later each time, and told once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ..core.log.checkpoint import Note
+from ..errors import CaxtonError, ToolError
+from ..lib.http import Client
+
+__all__ = ["Anchor", "FileAnchor", "HttpAnchor", "anchor"]
+
+_log = logging.getLogger(__name__)
+
+_FILE = "file:"
+_TIMEOUT = 10.0
+_MAX_ANSWER = 65_536
+_LONGEST_PAUSE = 60.0
+_GRACE = 2.0
+
+
+class FileAnchor:
+    """A file that only grows. Put it on another machine's disk, or a medium of once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def send(self, note: Note) -> None:
+        """
+        Add *note* to the file.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        await asyncio.to_thread(self._write, f"{note.text()}\n".encode())
+
+    def _write(self, data: bytes) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+        handle = os.open(self._path, flags, 0o644)
+        try:
+            os.write(handle, data)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    async def aclose(self) -> None:
+        """Do nothing."""
+
+
+class HttpAnchor:
+    """An address that takes a checkpoint in the body of a POST, and keeps it."""
+
+    def __init__(self, url: str, proxy: str | None) -> None:
+        self._url = url
+        self._client = Client(proxy=proxy)
+
+    async def send(self, note: Note) -> None:
+        """
+        Post *note*.
+
+        Raises:
+            ToolError: It was not taken.
+        """
+        answer = await self._client.request(
+            "POST",
+            self._url,
+            timeout=_TIMEOUT,
+            max_bytes=_MAX_ANSWER,
+            headers={"content-type": "text/plain; charset=utf-8"},
+            content=note.text().encode(),
+            allow_private=True,  # the operator's own word
+        )
+        if answer.status // 100 != 2:  # noqa: PLR2004 -- success
+            raise ToolError("protocol", "yes", f"it answered {answer.status}")
+
+    async def aclose(self) -> None:
+        """Close its connections."""
+        await self._client.aclose()
+
+
+def anchor(
+    target: str, on_failure: Callable[[], None], *, proxy: str | None = None
+) -> Anchor:
+    """Return the anchor that a configuration names."""
+    if target.startswith(_FILE):
+        return Anchor(FileAnchor(Path(target.removeprefix(_FILE))), on_failure)
+    return Anchor(HttpAnchor(target, proxy), on_failure)
+
+
+class Anchor:
+    """
+    Sends the newest checkpoint, until it was taken or a newer one is there.
+
+    Args:
+        place: Where to.
+
+        on_failure: Called after each try that failed.
+
+        pause: Seconds before the second try; the third waits twice as long.
+    """
+
+    def __init__(
+        self,
+        place: FileAnchor | HttpAnchor,
+        on_failure: Callable[[], None],
+        *,
+        pause: float = 1.0,
+    ) -> None:
+        self._place = place
+        self._on_failure = on_failure
+        self._pause = pause
+        self._newest: Note | None = None
+        self._changed = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._task: asyncio.Task[None] | None = None
+
+    def tell(self, note: Note) -> None:
+        """Have *note* sent, in the place of those that were not sent yet."""
+        self._newest = note
+        self._idle.clear()
+        self._changed.set()
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        """Give what is left a moment, and end."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), _GRACE)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._newest is not None:
+            _log.warning(
+                "the newest checkpoint was not anchored; the next one holds it"
+            )
+        await self._place.aclose()
+
+    async def _run(self) -> None:
+        pause = self._pause
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            while (note := self._newest) is not None:
+                try:
+                    await self._place.send(note)
+                except (CaxtonError, OSError) as exc:
+                    if pause == self._pause:
+                        _log.warning("a checkpoint is not anchored: %s", exc)
+                    self._on_failure()
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LONGEST_PAUSE)
+                    continue
+                pause = self._pause
+                if self._newest is note:
+                    self._newest = None
+            self._idle.set()

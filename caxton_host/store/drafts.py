@@ -1,0 +1,211 @@
+"""
+What every store does alike: stamp events, seal payloads, list runs.
+
+No database here, so the store in memory cannot drift from the one in SQL.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import repeat
+from typing import NamedTuple, TypeAlias
+
+from ..core.log.chain import SALT_SIZE, envelope, event_hash, payload_digest
+from ..core.log.events import Event, RunResumed, RunStarted
+from ..core.log.payloads import to_payload
+from ..core.log.runs import ENDS, GOING_ON, RunRow
+from ..errors import BadBytes, NotFoundError, StoreError
+from ..lib.codec import encode
+from ..ports import Clock, Trace
+
+__all__ = [
+    "CONFLICT",
+    "CONFLICT_FIX",
+    "Change",
+    "Draft",
+    "Drafter",
+    "Entropy",
+    "RunRow",
+    "change",
+    "chosen",
+    "salts",
+    "started",
+]
+
+#: Gives that many random bytes: `os.urandom`.
+Entropy: TypeAlias = Callable[[int], bytes]
+
+CONFLICT = "another host drives this run now"
+CONFLICT_FIX = "see what it does with `caxton events tail RUN`"
+
+_AT_ONCE = 256
+_UNTRACED = (None, None)
+_LONGEST_NAME = 255
+_SHOWN = 5
+
+
+class Draft(NamedTuple):
+    """An event that is stamped and sealed, but has no place in its stream yet."""
+
+    type: str
+    schema_version: int
+    recorded_at: int
+    trace_id: str | None
+    span_id: str | None
+    digest: bytes
+    salt: bytes
+    payload: bytes
+    event: Event
+
+    def hash(self, previous: bytes, stream: str, seq: int) -> bytes:
+        """Return the hash it has as number *seq*, after *previous*."""
+        return event_hash(previous, envelope(stream, seq, *self[:5]), self.digest)
+
+
+class Drafter:
+    """
+    Stamps and seals the events of one stream.
+
+    Attributes:
+        stream: Its name.
+
+        recorded_at: The newest stamp given. Never goes back.
+
+        seq: What the newest event is numbered, once all that was drafted is stored.
+    """
+
+    def __init__(
+        self, stream: str, clock: Clock, salts: Iterator[bytes], trace: Trace | None
+    ) -> None:
+        if not 0 < len(stream.encode()) <= _LONGEST_NAME:
+            raise StoreError("the name of a stream has 1 to 255 bytes")
+        self.stream = stream
+        self.recorded_at = 0
+        self.seq = 0
+        self._clock = clock
+        self._salts = salts
+        self._trace = trace
+
+    def draft(self, events: Sequence[Event]) -> list[Draft]:
+        """
+        Return *events* as they will be stored.
+
+        Raises:
+            StoreError: One of them has no stored form; none was stamped.
+        """
+        if not events:
+            return []
+        try:
+            payloads = [encode(to_payload(event)) for event in events]
+        except BadBytes as exc:
+            raise StoreError(f"an event cannot be stored: {exc}") from None
+        at = self.recorded_at = max(self._clock.now(), self.recorded_at)
+        traced = self._trace(self.seq + 1, events) if self._trace else repeat(_UNTRACED)
+        self.seq += len(events)
+        drafts: list[Draft] = []
+        for event, payload, (trace_id, span_id) in zip(
+            events, payloads, traced, strict=False
+        ):
+            salt = next(self._salts)
+            digest = payload_digest(salt, payload)
+            name, version = type(event).__name__, event.schema
+            drafts.append(
+                Draft(
+                    name, version, at, trace_id, span_id, digest, salt, payload, event
+                )
+            )
+        return drafts
+
+
+def salts(entropy: Entropy) -> Iterator[bytes]:
+    """
+    Yield salts without end, each used once.
+
+    They are drawn many at a time: a system call for each would take a twentieth of
+    the time that an event takes.
+    """
+    while True:
+        drawn = entropy(SALT_SIZE * _AT_ONCE)
+        for start in range(0, len(drawn), SALT_SIZE):
+            yield drawn[start : start + SALT_SIZE]
+
+
+class Change(NamedTuple):
+    """
+    What an event makes of the row of its run.
+
+    Attributes:
+        epoch: ``None`` for the one that it has.
+    """
+
+    state: str
+    ended_at: int | None
+    owner: str | None
+    epoch: int | None
+
+    def of(self, row: RunRow) -> RunRow:
+        """Return *row* after it."""
+        epoch = row.epoch if self.epoch is None else self.epoch
+        return replace(
+            row,
+            state=self.state,
+            ended_at=self.ended_at,
+            owner=self.owner,
+            epoch=epoch,
+        )
+
+
+def started(run_id: str, draft: Draft, event: RunStarted) -> RunRow:
+    """Return the row of a run that begins with *event*."""
+    return RunRow(
+        run_id=run_id,
+        agent=event.agent,
+        actor=json.dumps(event.actor, ensure_ascii=False, sort_keys=True),
+        module_sha256=event.module_sha256,
+        state=ENDS[draft.type],
+        started_at=draft.recorded_at,
+        ended_at=None,
+        host=event.host,
+        trace_id=draft.trace_id,
+        owner=event.host,
+        epoch=1,
+    )
+
+
+def change(draft: Draft) -> Change:
+    """Return what *draft*, one of `ENDS` but not the first, makes of its run."""
+    state, event = ENDS[draft.type], draft.event
+    resumed = event if isinstance(event, RunResumed) else None
+    return Change(
+        state=state,
+        ended_at=None if state in GOING_ON else draft.recorded_at,
+        owner=resumed.host if resumed else None,
+        epoch=resumed.epoch if resumed else None,
+    )
+
+
+def chosen(name: str, matches: Sequence[str]) -> str:
+    """
+    Return the one run that *name* means.
+
+    Args:
+        name: What the operator wrote.
+
+        matches: Run ids that begin so; a few are enough.
+
+    Raises:
+        NotFoundError: It means none, or more than one.
+    """
+    if name in matches or len(matches) == 1:
+        return name if name in matches else matches[0]
+    see = "list the runs with `caxton runs list`"
+    if not matches:
+        raise NotFoundError(f"there is no run {name!r}", fix=see)
+    shown = ", ".join(matches[:_SHOWN])
+    more = ", ..." if len(matches) > _SHOWN else ""
+    raise NotFoundError(
+        f"{name!r} is the beginning of more than one run: {shown}{more}",
+        fix="write more of the run id",
+    )

@@ -1,0 +1,133 @@
+"""
+A Merkle tree that grows in a process of its own, beside the check of the chains.
+
+    python -I -m caxton_host.store.merkle_process
+
+Both are bound by the interpreter, and neither needs the other. What comes in stands
+behind its length: a frontier, to go on from, and lists of hashes; an empty one is
+answered by the root. Until the process is surely there, the tree grows here.
+"""
+
+from __future__ import annotations
+
+import marshal
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import IO, Any, Self, cast
+
+from ..core.log.tree import Frontier
+from ..errors import StoreError
+
+__all__ = ["Apart"]
+
+_LENGTH = struct.Struct(">I")
+_ROOT = 32
+#: Leaves that are added here first: as many as are checked while a process starts.
+_FIRST = 30_000
+
+
+class Apart:
+    """
+    What a `Frontier` is to those who only let it grow. To be closed.
+
+    Attributes:
+        size: How many leaves it has.
+    """
+
+    def __init__(self) -> None:
+        self._here: Frontier | None = Frontier()
+        self.size = 0
+        self._process = subprocess.Popen(  # noqa: S603 -- this very module
+            [sys.executable, "-I", "-m", __name__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for us; it ends when we do
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()
+
+    def extend(self, hashes: Sequence[object]) -> None:
+        """
+        Add a leaf for each of *hashes*.
+
+        Raises:
+            TypeError: One of them is no bytes; none was added.
+
+            StoreError: The process is gone.
+        """
+        if not {*map(type, hashes)} <= {bytes}:
+            raise TypeError("a hash is bytes")
+        self.size += len(hashes)
+        if self._here is not None:
+            self._here.extend(cast("Sequence[bytes]", hashes))
+            if self.size >= _FIRST:
+                self._send((self.size, self._here.peaks))
+                self._here = None
+        elif hashes:
+            self._send([*hashes])
+
+    def ask(self) -> Callable[[], bytes]:
+        """Ask for the hash of the whole tree as it is now, to be called for later."""
+        if self._here is not None:
+            root = self._here.root()
+            return lambda: root
+        self._send([])
+        return self._answer
+
+    def _answer(self) -> bytes:
+        found = _opened(self._process.stdout).read(_ROOT)
+        if len(found) != _ROOT:
+            raise _gone()
+        return found
+
+    def _send(self, what: list[object] | tuple[int, list[bytes]]) -> None:
+        pipe, data = _opened(self._process.stdin), marshal.dumps(what)
+        try:
+            pipe.write(_LENGTH.pack(len(data)) + data)
+            pipe.flush()
+        except (BrokenPipeError, ValueError):  # closed by the process, or by us
+            raise _gone() from None
+
+
+def _opened(pipe: IO[bytes] | None) -> IO[bytes]:
+    assert pipe is not None  # noqa: S101 -- as it was started
+    return pipe
+
+
+def _gone() -> StoreError:
+    return StoreError("the process that grows the tree is gone", fix="try again")
+
+
+def _messages(source: IO[bytes]) -> Iterator[Any]:
+    while head := source.read(_LENGTH.size):
+        (length,) = _LENGTH.unpack(head)
+        yield marshal.loads(source.read(length))  # noqa: S302 -- from our parent
+
+
+def main() -> None:
+    """Grow a tree from what stdin holds."""
+    answers, tree = sys.stdout.buffer, Frontier()
+    messages = _messages(sys.stdin.buffer)
+    for size, peaks in islice(messages, 1):
+        tree = Frontier(size, peaks)
+    for hashes in messages:
+        tree.extend(hashes)
+        if not hashes:
+            answers.write(tree.root())
+            answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""Agents, and what their grants would say of a call."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from ...config import Agent
+from ...core.calls import JSON
+from ...errors import NotFoundError, UsageError
+from ...lib.codec import decode_trusted
+from ...lib.json_schema import input_check
+from ...runs.explain import as_sent, judge
+from ...runs.module_library import Card
+from ..edge.problems import Refusal
+from .operations import Answer, Asked, Operation, answer
+
+__all__ = ["OPERATIONS"]
+
+
+async def list_(asked: Asked) -> Response:
+    """Return the agents that who asks has to do with."""
+    found: list[JSON] = [_document(asked, agent) for agent in _agents(asked).values()]
+    return answer({"$type": "caxton.agents/v1", "agents": found})
+
+
+async def show(asked: Asked) -> Response:
+    """Return an agent, and what its module says of itself."""
+    agent = _agent(asked, asked.path["name"])
+    try:
+        card = asked.service.library.card(agent)
+    except UsageError:
+        card = None
+    document = _document(asked, agent)
+    document["card"] = _card(card) if card else None
+    return answer(document)
+
+
+def _agents(asked: Asked) -> dict[str, Agent]:
+    config = asked.service.config()
+    return {
+        name: agent
+        for name, agent in sorted(config.agents.items())
+        if asked.who.reaches(name)
+    }
+
+
+def _agent(asked: Asked, name: str) -> Agent:
+    found = _agents(asked)
+    if name not in found:
+        raise NotFoundError(f"no agent {name!r}", fix="ask for the list of agents")
+    return found[name]
+
+
+def _document(asked: Asked, agent: Agent) -> dict[str, JSON]:
+    """Return its ``caxton.agent/v1`` document; where its file is, for admin only."""
+    module = str(agent.module) if agent.module and asked.who.may("admin") else None
+    return {
+        "$type": "caxton.agent/v1",
+        "name": agent.name,
+        "module": module,
+        "grants": agent.grant.to_payload(),
+    }
+
+
+def _card(card: Card) -> dict[str, JSON]:
+    return {
+        "tool": card.tool,
+        "description": card.description,
+        "version": card.version,
+        "input_schema": {**card.input_schema} if card.input_schema else None,
+        "output_schema": {**card.output_schema} if card.output_schema else None,
+    }
+
+
+async def judgement(asked: Asked) -> Response:
+    """Return what the grants of an agent say of a call that nobody made."""
+    agent = _agent(asked, str(asked.body["agent"]))
+    target = _split(asked.body["tool"])
+    params, before = asked.body.get("params", {}), asked.body.get("after", [])
+    assert isinstance(params, dict)  # noqa: S101 -- its schema says so
+    assert isinstance(before, list)  # noqa: S101 -- its schema says so
+    config = asked.service.config()
+    schema = await _schema(asked, target)
+    return answer(
+        judge(
+            agent,
+            target,
+            params,
+            after=map(_split, before),
+            schema=as_sent(config, *target, input_check(schema))
+            if isinstance(schema, dict)
+            else None,
+            now=asked.service.host.clock.now(),
+        ).to_document()
+    )
+
+
+async def _schema(asked: Asked, target: tuple[str, str]) -> JSON:
+    """Return the schema of a tool, if it is known without asking its server."""
+    config, store = asked.service.config(), asked.service.store
+    server, tool = target
+    if hook := config.webhooks.get(tool) if server == "webhook" else None:
+        return {**hook.params}
+    if server not in config.servers:
+        return None
+    own = config.servers[server].options(tool).input_schema
+    digest = (await store.accepted([server])).get(target)
+    if own is not None or digest is None:
+        return own
+    found: JSON = decode_trusted(await store.blob(digest)).get("inputSchema")
+    return found
+
+
+def _split(tool: JSON) -> tuple[str, str]:
+    server, slash, name = str(tool).partition("/")
+    if not slash:
+        raise Refusal("bad-request", "a tool is named SERVER/TOOL")
+    return server, name
+
+
+_TOOL: dict[str, JSON] = {"type": "string", "pattern": "^[^/]+/.+$", "maxLength": 400}
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        id="listAgents",
+        method="GET",
+        path="/agents",
+        about="The agents that are yours to deal with.",
+        scopes=("run", "read", "decide"),
+        handler=list_,
+        answers={200: Answer(about="The agents.", schema="Agents")},
+    ),
+    Operation(
+        id="showAgent",
+        method="GET",
+        path="/agents/{name}",
+        about="An agent, and what its module says of itself.",
+        scopes=("run", "read", "decide"),
+        handler=show,
+        answers={200: Answer(about="The agent.", schema="Agent")},
+        problems=("not-found",),
+    ),
+    Operation(
+        id="explainGrant",
+        method="POST",
+        path="/grants/explain",
+        about="Whether an agent may call a tool, and why. Nothing is called.",
+        scopes=("run", "read", "decide"),
+        handler=judgement,
+        body={
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["agent", "tool"],
+            "properties": {
+                "agent": {"type": "string", "minLength": 1, "maxLength": 200},
+                "tool": _TOOL,
+                "params": {"type": "object"},
+                "after": {"type": "array", "items": _TOOL, "maxItems": 100},
+            },
+        },
+        answers={200: Answer(about="The judgement.", schema="Judgement")},
+        problems=("not-found",),
+    ),
+)

@@ -1,0 +1,134 @@
+"""Calls that wait for a person, and the person's word."""
+
+from __future__ import annotations
+
+import json
+import logging
+from functools import partial
+
+from starlette.responses import Response
+
+from ...core.grants.approvals import VERDICTS, Verdict
+from ...errors import CaxtonError
+from ...runs.approvals import Waiting, waiting_in
+from ...runs.recording import Recording
+from ..edge.problems import Refusal
+from .operations import Answer, Asked, Operation, Parameter, answer
+from .run_actions import REASON
+from .runs import STARTED, WAIT, going_on
+
+__all__ = ["OPERATIONS"]
+
+logger = logging.getLogger("caxton_host")
+
+#: Suspended runs that are looked at for one list.
+_LOOKED_AT = 1_000
+
+
+async def list_(asked: Asked) -> Response:
+    """Return the calls that wait, of runs that who asks may see."""
+    store = asked.service.store
+    rows = await store.runs(_LOOKED_AT, asked.text("agent"), "suspended")
+    found: list[Waiting] = []
+    for row in reversed(rows):
+        if asked.who.sees(row.agent, json.loads(row.actor)):
+            try:
+                found += _waiting(asked, await Recording.load(row.run_id, store))
+            except CaxtonError as exc:
+                # The others wait nevertheless.
+                logger.warning("run %s cannot be read: %s", row.run_id, exc)
+    return answer(
+        {
+            "$type": "caxton.approvals/v1",
+            "approvals": [one.to_document() for one in found],
+            "more": len(rows) == _LOOKED_AT,
+        }
+    )
+
+
+def _waiting(asked: Asked, recording: Recording) -> list[Waiting]:
+    return waiting_in(recording, asked.service.host.clock.now())
+
+
+async def show(asked: Asked) -> Response:
+    """Return what is asked about a call."""
+    recording = await asked.service.recording(asked.who, asked.path["run"])
+    for one in _waiting(asked, recording):
+        if one.asked.seq == int(asked.path["seq"]):
+            return answer(one.to_document())
+    raise Refusal(
+        "not-found",
+        "that event does not wait for an approval",
+        fix="ask for the list of approvals",
+    )
+
+
+async def decide(verdict: Verdict, asked: Asked) -> Response:
+    """Record what who asks says of a call."""
+    run_id, seq = asked.path["run"], int(asked.path["seq"])
+    reason = str(asked.body.get("reason", ""))
+    row = await asked.service.row(asked.who, run_id)
+    await asked.service.decide(asked.who, run_id, seq, verdict, reason)
+    return await going_on(asked, run_id, behind=row.epoch)
+
+
+def _deciding(verdict: Verdict, about: str) -> Operation:
+    return Operation(
+        id=f"{verdict}Call",
+        method="POST",
+        path=f"/approvals/{{run}}/{{seq}}/{verdict}",
+        about=about,
+        scopes=("decide",),
+        handler=partial(decide, verdict),
+        parameters=(WAIT,),
+        body={
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {"reason": REASON},
+        },
+        answers=STARTED,
+        problems=("not-found", "conflict", "refused"),
+    )
+
+
+_ABOUT = (
+    "Let a call be made: with these parameters, byte by byte.",
+    "Refuse a call. The agent is told that it was not approved.",
+)
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        id="listApprovals",
+        reads=True,
+        method="GET",
+        path="/approvals",
+        about="The calls that wait for a person, the oldest first: of the newest "
+        "runs that are suspended. `more` says that others may wait.",
+        scopes=("run", "read", "decide"),
+        handler=list_,
+        parameters=(
+            Parameter(
+                name="agent",
+                about="Only runs of this agent.",
+                schema={"type": "string", "maxLength": 200},
+            ),
+        ),
+        answers={200: Answer(about="They are these.", schema="Approvals")},
+    ),
+    Operation(
+        id="showApproval",
+        reads=True,
+        method="GET",
+        path="/approvals/{run}/{seq}",
+        about="What is asked: all that would be sent. `seq` is the event of the "
+        "question.",
+        scopes=("run", "read", "decide"),
+        handler=show,
+        answers={200: Answer(about="The question.", schema="Approval")},
+        problems=("not-found", "erased"),
+    ),
+    *(
+        _deciding(verdict, f"{about} The run goes on by itself.")
+        for verdict, about in zip(VERDICTS, _ABOUT, strict=True)
+    ),
+)

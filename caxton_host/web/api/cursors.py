@@ -1,0 +1,96 @@
+"""
+Cursors of the whole log, for those who may not see all of it.
+
+A place in the log says how many events there are, of everybody. Its cursor is sealed
+with a key that every host of the log can derive, and no caller: the hash of the first
+event of a host. Only `admin` sees events of hosts; what is sent of them elsewhere is a
+hash of that hash.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from ...core.grants.principals import Principal
+from ...core.names import RUN
+from ...lib.signing import opened, sealed
+from ...ports import Readings
+from ..edge.problems import NO_CURSOR, Refusal
+
+__all__ = ["Cursors", "Plain", "Sealed"]
+
+#: Every place has as many bytes, so that a cursor does not tell how long its number is.
+_SIZE = 40
+_PREFIX = "o-"
+
+
+class Plain:
+    """Cursors as the store has them."""
+
+    def write(self, place: str) -> str:
+        """Return the cursor of a place."""
+        return place
+
+    def read(self, cursor: str) -> str:
+        """Return the place that a cursor means."""
+        return cursor
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed(Plain):
+    """Cursors that say nothing but to a host of the log."""
+
+    key: bytes = field(repr=False)
+
+    def write(self, place: str) -> str:
+        """Return the cursor of a place; another one each time."""
+        box = sealed(self.key, place.encode().ljust(_SIZE))
+        return _PREFIX + base64.urlsafe_b64encode(box).decode()
+
+    def read(self, cursor: str) -> str:
+        """
+        Return the place that a cursor means.
+
+        Raises:
+            Refusal: No host of this log made it.
+        """
+        try:
+            box = base64.urlsafe_b64decode(cursor.removeprefix(_PREFIX))
+        except ValueError:
+            box = b""
+        place = opened(self.key, box)
+        if place is None:
+            raise Refusal(
+                "bad-request",
+                "no host of this log gave that cursor to a token like yours",
+                fix=NO_CURSOR,
+            )
+        return place.decode().rstrip()
+
+
+@dataclass(slots=True)
+class Cursors:
+    """Says which cursors a principal is given."""
+
+    _key: bytes | None = field(default=None, init=False)
+
+    async def of(self, who: Principal, store: Readings) -> Plain:
+        """Return those for *who*, of everything in *store*."""
+        if who.may("admin"):
+            return Plain()
+        if self._key is None:
+            self._key = await _derived(store)
+        return Sealed(self._key)
+
+
+async def _derived(store: Readings) -> bytes:
+    async with aclosing(store.tail(None, follow=False)) as events:
+        async for recorded, _ in events:
+            if not recorded.stream.startswith(RUN):
+                return sha256(b"caxton.cursors/v1" + recorded.hash).digest()
+    # No host has written yet: nobody has a cursor to come back with.
+    return secrets.token_bytes(32)

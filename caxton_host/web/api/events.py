@@ -1,0 +1,220 @@
+"""Events: page by page, or as they come."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from starlette.responses import Response
+
+from ...core.grants.documents import event_document
+from ...core.grants.principals import Principal
+from ...core.log.events import Recorded
+from ...core.log.runs import ENDS, GOING_ON
+from ...core.names import RUN, run_of, stream_of
+from ...ports import Readings
+from .cursors import Plain
+from .operations import Answer, Asked, Operation, Parameter
+from .pages import Page
+from .streams import EventStream
+
+__all__ = ["OPERATIONS"]
+
+Found: TypeAlias = AsyncGenerator[tuple[Recorded, str]]
+
+#: Seconds that the log may be away from whoever follows it.
+_PATIENCE = 60.0
+_LAST = {kind for kind, state in ENDS.items() if state not in GOING_ON}
+_STREAM = "text/event-stream"
+#: Events that are looked at for one page, whoever they are for.
+_LOOKED_AT = 5_000
+#: Agents of so many runs are remembered by who follows all.
+_REMEMBERED = 1_000
+
+
+async def of_run(asked: Asked) -> Response:
+    """Return events of a run."""
+    row = await asked.service.row(asked.who, asked.path["run"])
+    store, stream = asked.service.store, stream_of(row.run_id)
+    # They count the events of this run alone.
+    cursors = Plain()
+    after = await _after(asked, cursors, stream)
+    if not _wants_stream(asked):
+        found = store.tail(after, stream=stream, follow=False)
+        return await _page(asked, cursors, after, found)
+    goes_on = row.state in GOING_ON
+    is_done = after is not None and await _nothing_behind(store, stream, after)
+    if is_done and not goes_on:
+        return Response(status_code=204)
+    found = store.tail(after, stream=stream, follow=goes_on, patience=_PATIENCE)
+    return _follow(asked, cursors, after, _to_its_end(found))
+
+
+async def of_all(asked: Asked) -> Response:
+    """Return events of all streams that who asks may see."""
+    store = asked.service.store
+    cursors = await asked.desk.cursors.of(asked.who, store)
+    after = await _after(asked, cursors)
+    seen = _Seen(asked.who, store)
+    if not _wants_stream(asked):
+        found = store.tail(after, follow=False)
+        return await _page(asked, cursors, after, found, seen)
+    if after is not None:
+        await _nothing_behind(store, None, after)
+    found = store.tail(after, follow=True, patience=_PATIENCE)
+    return _follow(asked, cursors, after, seen.of(found))
+
+
+def _wants_stream(asked: Asked) -> bool:
+    request = asked.request
+    # Whoever wants to know the head alone would wait for ever.
+    return request.method == "GET" and _STREAM in request.headers.get("accept", "")
+
+
+async def _after(asked: Asked, cursors: Plain, stream: str | None = None) -> str | None:
+    """Return the place to go on behind; the end is one, or else it would move."""
+    after = asked.text("last-event-id") or asked.text("after")
+    if after == "end":
+        return await asked.service.store.end(stream)
+    return after and cursors.read(after)
+
+
+async def _page(
+    asked: Asked,
+    cursors: Plain,
+    place: str | None,
+    found: Found,
+    seen: _Seen | None = None,
+) -> Response:
+    events = Page()
+    limit, more, left = asked.number("limit"), False, _LOOKED_AT
+    async with aclosing(found) as coming:
+        async for recorded, behind in coming:
+            if len(events) == limit or events.is_full or not left:
+                more = True
+                break
+            place, left = behind, left - 1
+            if seen is None or await seen.may(recorded.stream):
+                document = event_document(asked.who.shown(recorded))
+                events.add(document | {"cursor": cursors.write(place)})
+    cursor = place and cursors.write(place)
+    about = {"$type": "caxton.events/v1", "cursor": cursor, "more": more}
+    return events.answer(about, "events")
+
+
+def _follow(asked: Asked, cursors: Plain, after: str | None, found: Found) -> Response:
+    who, line = asked.who, asked.service.line
+
+    async def told() -> Found:
+        async with aclosing(found) as events:
+            async for recorded, place in events:
+                yield who.shown(recorded), cursors.write(place)
+
+    return EventStream(
+        told(),
+        after and cursors.write(after),
+        stops=lambda: line.closed,
+        place=asked.desk.streams.one(who.key),
+    )
+
+
+async def _nothing_behind(store: Readings, stream: str | None, after: str) -> bool:
+    """Return whether a cursor is at the end; it is refused if it is none."""
+    async with aclosing(store.tail(after, stream=stream, follow=False)) as found:
+        async for _ in found:
+            return False
+    return True
+
+
+async def _to_its_end(found: Found) -> Found:
+    async with aclosing(found) as events:
+        async for recorded, cursor in events:
+            yield recorded, cursor
+            if recorded.type in _LAST:
+                return
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Leaves out the events that are not for a principal."""
+
+    who: Principal
+    store: Readings
+    _runs: OrderedDict[str, bool] = field(
+        default_factory=OrderedDict[str, bool], init=False
+    )
+
+    async def of(self, found: Found) -> Found:
+        """Yield those that are for it."""
+        async with aclosing(found) as events:
+            async for recorded, cursor in events:
+                if await self.may(recorded.stream):
+                    yield recorded, cursor
+
+    async def may(self, stream: str) -> bool:
+        """Return whether its events are for that principal."""
+        if not stream.startswith(RUN):
+            return self.who.may("admin")
+        if stream not in self._runs:
+            row = await self.store.row(run_of(stream))
+            self._runs[stream] = row is not None and self.who.sees(
+                row.agent, json.loads(row.actor)
+            )
+            if len(self._runs) > _REMEMBERED:
+                self._runs.popitem(last=False)
+        return self._runs[stream]
+
+
+_PARAMETERS = (
+    Parameter(
+        name="after",
+        about='Only events behind this cursor; "end": only those to come.',
+        schema={"type": "string", "maxLength": 100},
+    ),
+    Parameter(
+        name="limit",
+        about="How many at most, on one page.",
+        schema={"type": "integer", "minimum": 1, "maximum": 1000, "default": 200},
+    ),
+    Parameter(
+        name="last-event-id",
+        about="The same as `after`, as browsers send it.",
+        schema={"type": "string", "maxLength": 100},
+        place="header",
+    ),
+)
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        id="runEvents",
+        reads=True,
+        method="GET",
+        path="/runs/{run}/events",
+        about="Events of a run, in order. With `Accept: text/event-stream` they are "
+        "sent as they come, and the stream ends with the run.",
+        scopes=("run", "read", "decide"),
+        handler=of_run,
+        parameters=_PARAMETERS,
+        answers={
+            200: Answer(about="Events.", schema="Events", stream=True),
+            204: Answer(about="The run has ended, and nothing is behind the cursor."),
+        },
+        problems=("not-found", "refused"),
+    ),
+    Operation(
+        id="allEvents",
+        reads=True,
+        method="GET",
+        path="/events",
+        about="Events of all runs that you may see, and of hosts for admin.",
+        scopes=("read",),
+        handler=of_all,
+        parameters=_PARAMETERS,
+        answers={200: Answer(about="Events.", schema="Events", stream=True)},
+        problems=("refused",),
+    ),
+)

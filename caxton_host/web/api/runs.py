@@ -1,0 +1,296 @@
+"""Runs: start one, look at it, and do something with it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import re
+
+from starlette.responses import Response
+
+from ...core.calls import JSON
+from ...core.log.payloads import to_payload
+from ...core.log.runs import GOING_ON, RunRow
+from ...core.log.summary import RunSummary
+from ...core.names import stream_of
+from ...errors import UsageError
+from ...runs.execution_info import trace_of
+from ...runs.run_summaries import summary_of
+from ...service.submission import Submission
+from ..edge.problems import Refusal
+from .operations import PREFIX, Answer, Asked, Operation, Parameter, answer
+from .pages import Page
+
+__all__ = ["OPERATIONS", "STARTED", "WAIT", "going_on", "seen"]
+
+logger = logging.getLogger("caxton_host")
+
+_PAGE = 100
+#: Runs that are looked at for one page, whoever they are of.
+_LOOKED_AT = 2_000
+_LONGEST_WAIT = 60
+_PAUSE = 0.05
+#: No id of a run stands behind this one.
+_BEHIND = "f" * 64
+_CURSOR = re.compile(r"([0-9]{1,18})-([0-9a-f-]{1,64})", re.ASCII)
+
+_TEXT: dict[str, JSON] = {"type": "string", "maxLength": 200}
+_KEY: dict[str, JSON] = {"type": "string", "pattern": "^[!-~]{1,200}$"}
+
+WAIT = Parameter(
+    name="wait",
+    about="Seconds to wait for the run to end, or to be suspended.",
+    schema={"type": "integer", "minimum": 0, "maximum": _LONGEST_WAIT, "default": 0},
+)
+STARTED = {
+    200: Answer(
+        about="The run has ended.",
+        schema="Run",
+        headers={"Location": "Where the run is."},
+    ),
+    202: Answer(
+        about="The run goes on.",
+        schema="Run",
+        headers={"Location": "Where the run is."},
+    ),
+}
+
+
+async def seen(asked: Asked) -> RunSummary:
+    """Return what became of the run that the path names."""
+    row = await asked.service.row(asked.who, asked.path["run"])
+    return await summary_of(asked.service.store, row)
+
+
+async def going_on(asked: Asked, run_id: str, behind: int = 0) -> Response:
+    """
+    Return what became of a run, once the request has waited for it.
+
+    Args:
+        asked: Says how long.
+
+        run_id: The run.
+
+        behind: How often it was driven before; it is to be driven once more.
+    """
+    service = asked.service
+    if seconds := asked.number("wait"):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while (await service.row(asked.who, run_id)).epoch <= behind:  # noqa: ASYNC110 -- driven by any host
+                    await asyncio.sleep(_PAUSE)
+                await service.background.over(run_id)
+    run = await summary_of(service.store, await service.row(asked.who, run_id))
+    status = 202 if run.state in GOING_ON else 200
+    where = {"location": f"{PREFIX}/runs/{run_id}"}
+    return answer(run.to_document(), status, where)
+
+
+async def start(asked: Asked) -> Response:
+    """Start a run."""
+    variables = asked.body.get("variables") or {}
+    assert isinstance(variables, dict)  # noqa: S101 -- its schema says so
+    _check_module(asked, str(asked.body["agent"]))
+    wanted = Submission(
+        agent=str(asked.body["agent"]),
+        input=asked.body.get("input"),
+        variables=variables,
+        key=asked.text("idempotency-key"),
+        trace=trace_of(asked.request.headers),
+    )
+    return await going_on(asked, await asked.service.submit(asked.who, wanted))
+
+
+def _check_module(asked: Asked, name: str) -> None:
+    agent = asked.service.agent(asked.who, name)
+    try:
+        asked.service.library.module(agent)
+    except UsageError as exc:
+        # It names files of the host.
+        logger.warning("agent %s cannot be run: %s", name, exc)
+        raise Refusal(
+            "unusable", "the host has no module for it", fix="ask who runs the host"
+        ) from None
+
+
+async def list_(asked: Asked) -> Response:
+    """Return a page of runs."""
+    limit = asked.number("limit")
+    found, after = await _visible(asked, limit)
+    runs = Page()
+    for row in found:
+        run = await summary_of(asked.service.store, row)
+        runs.add(run.to_document())
+        if runs.is_full:
+            after = _cursor((row.started_at, row.run_id))
+            break
+    return runs.answer({"$type": "caxton.runs/v1", "next": after}, "runs")
+
+
+async def _visible(asked: Asked, limit: int) -> tuple[list[RunRow], str | None]:
+    """Return runs that who asks may see, and where the next ones begin."""
+    before = _place(asked.text("cursor"))
+    found: list[RunRow] = []
+    for _ in range(0, _LOOKED_AT, _PAGE):
+        rows = await asked.service.store.runs(
+            _PAGE,
+            asked.text("agent"),
+            asked.text("state"),
+            prefix=asked.text("prefix") or "",
+            before=before,
+        )
+        for row in rows:
+            before = row.started_at, row.run_id
+            if asked.who.sees(row.agent, json.loads(row.actor)):
+                found.append(row)
+                if len(found) == limit:
+                    return found, _cursor(before)
+        if len(rows) < _PAGE:
+            return found, None
+    assert before is not None  # noqa: S101 -- some were looked at
+    # The last one may be of somebody else, whose ids are not told: those of its very
+    # moment are looked at again.
+    last = before[0]
+    return [row for row in found if row.started_at != last], _cursor((last, _BEHIND))
+
+
+def _cursor(place: tuple[int, str] | None) -> str | None:
+    return f"{place[0]}-{place[1]}" if place else None
+
+
+def _place(cursor: str | None) -> tuple[int, str] | None:
+    if cursor is None:
+        return None
+    match = _CURSOR.fullmatch(cursor)
+    if match is None:
+        raise Refusal(
+            "bad-request",
+            "cursor: it is none of a list of runs",
+            fix="send what a page has as next",
+        )
+    return int(match[1]), match[2]
+
+
+async def show(asked: Asked) -> Response:
+    """Return what became of a run; of an erased one also who erased it, and why."""
+    run = await seen(asked)
+    document = run.to_document()
+    if run.erased:
+        erased = (await asked.service.store.erased()).get(stream_of(run.run_id))
+        document["erasure"] = to_payload(erased) if erased else None
+    return answer(document)
+
+
+async def result(asked: Asked) -> Response:
+    """Return what a run came to."""
+    run = await seen(asked)
+    goes_on = run.state in GOING_ON
+    return answer(
+        {
+            "$type": "caxton.run-result/v1",
+            "run_id": run.run_id,
+            "state": run.state,
+            "output": run.output,
+            "error": run.error,
+        },
+        202 if goes_on else 200,
+        {"retry-after": "1"} if goes_on else None,
+    )
+
+
+_LIST = (
+    Parameter(name="agent", about="Only runs of this agent.", schema=_TEXT),
+    Parameter(
+        name="state",
+        about="Only runs in this state.",
+        schema={
+            "type": "string",
+            "enum": ["running", "suspended", "completed", "failed", "cancelled"],
+        },
+    ),
+    Parameter(
+        name="prefix",
+        about="Only runs whose ids begin so.",
+        schema={"type": "string", "pattern": "^[0-9a-f-]{1,64}$"},
+    ),
+    Parameter(
+        name="limit",
+        about="How many at most.",
+        schema={"type": "integer", "minimum": 1, "maximum": _PAGE, "default": 20},
+    ),
+    Parameter(
+        name="cursor",
+        about="Go on here: `next` of an earlier answer.",
+        schema={"type": "string", "maxLength": 100},
+    ),
+)
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        id="startRun",
+        method="POST",
+        path="/runs",
+        about="Start a run of an agent. It goes on in the background.",
+        scopes=("run",),
+        handler=start,
+        parameters=(
+            WAIT,
+            Parameter(
+                name="idempotency-key",
+                about="Made up by you: asked again with it, it is the same run.",
+                schema=_KEY,
+                place="header",
+            ),
+        ),
+        body={
+            "type": "object",
+            "required": ["agent"],
+            "additionalProperties": False,
+            "properties": {
+                "agent": {"type": "string", "minLength": 1, "maxLength": 200},
+                "input": {"description": "What the agent is given."},
+                "variables": {"type": "object"},
+            },
+        },
+        answers=STARTED,
+        problems=("not-found", "conflict", "refused", "server-unavailable", "unusable"),
+    ),
+    Operation(
+        id="listRuns",
+        reads=True,
+        method="GET",
+        path="/runs",
+        about="The newest runs first: those that you may see.",
+        scopes=("run", "read", "decide"),
+        handler=list_,
+        parameters=_LIST,
+        answers={200: Answer(about="A page of runs.", schema="Runs")},
+    ),
+    Operation(
+        id="showRun",
+        reads=True,
+        method="GET",
+        path="/runs/{run}",
+        about="What became of a run.",
+        scopes=("run", "read", "decide"),
+        handler=show,
+        answers={200: Answer(about="The run.", schema="Run")},
+        problems=("not-found",),
+    ),
+    Operation(
+        id="runResult",
+        reads=True,
+        method="GET",
+        path="/runs/{run}/result",
+        about="The output of a run that has ended.",
+        scopes=("run", "read", "decide"),
+        handler=result,
+        answers={
+            200: Answer(about="The run has ended.", schema="RunResult"),
+            202: Answer(about="The run goes on.", schema="RunResult"),
+        },
+        problems=("not-found",),
+    ),
+)

@@ -1,0 +1,1 @@
+"""The outermost ring: every request is bounded and authenticated here."""

@@ -1,0 +1,290 @@
+"""
+Where a host listens: a socket, uvicorn, bounds on those who come, and signals.
+
+    bound -> listening -> (stopping: the first signal) -> nobody new -> closed
+
+Clients have so long to say what they want; what they say after that is bounded by
+`edge`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import ssl
+from collections.abc import AsyncGenerator, Callable, Generator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from uvicorn import Config, Server
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+from ...errors import UsageError
+from ...lib.fair_loop import Pace, paced
+from .room import HEALTH, Room, crowded, shedding
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+__all__ = ["Certificate", "bind", "listening", "stopping"]
+
+#: Connections that may wait to be taken.
+_BACKLOG = 2048
+#: Connections taken, and requests that go on, in one turn of the event loop.
+_AT_ONCE = 8
+
+#: Seconds in which the head of a request must be there, and between two requests.
+_HEAD = 10.0
+_IDLE = 75
+#: Seconds that an answer may be stuck in a connection; `sending` gives up before.
+_STUCK = 75.0
+
+_STOPS = (signal.SIGTERM, signal.SIGINT)
+
+#: Seconds for answers that are under way when everything else is over.
+_LAST = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """
+    What a host shows of itself over TLS.
+
+    Attributes:
+        chain: A PEM file: its certificate, and those above it.
+
+        key: A PEM file: the key of that.
+    """
+
+    chain: str
+    key: str | None = None
+
+    def check(self) -> None:
+        """
+        Try it.
+
+        Raises:
+            UsageError: It cannot be used.
+        """
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+                self.chain, self.key
+            )
+        except (OSError, ssl.SSLError) as exc:
+            raise UsageError(
+                f"the certificate {self.chain} cannot be used: {exc.strerror or exc}",
+                fix="give a PEM file with --tls-cert, and its key with --tls-key",
+            ) from None
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """
+    Return a socket that listens.
+
+    Raises:
+        UsageError: It cannot be.
+    """
+    try:
+        found = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, kind, proto, _, where = found[0]
+        # With the protocol named, or asyncio leaves Nagle's algorithm on.
+        listener = socket.socket(family, kind, proto)
+    except OSError as exc:
+        raise UsageError(
+            f"{host!r} is no address to listen on: {exc.strerror}",
+            fix="name one of this machine, as 127.0.0.1",
+        ) from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(where)
+        # Whoever reads the address may come at once.
+        listener.listen(_BACKLOG)
+    except OSError as exc:
+        listener.close()
+        raise UsageError(
+            f"cannot listen on port {port} of {host}: {exc.strerror}",
+            fix="choose another with --port; 0 takes one that is free",
+        ) from None
+    return listener
+
+
+@contextlib.asynccontextmanager
+async def listening(
+    app: ASGIApp, listener: socket.socket, certificate: Certificate | None = None
+) -> AsyncGenerator[None]:
+    """Serve *app* to whoever comes; in the end, see answers under way out."""
+    room = Room()
+    server = _Server(
+        Config(
+            _Paced(app),
+            http=partial(_Bounded, room),  # type: ignore[arg-type]  # it is called
+            ws="none",
+            lifespan="off",
+            # Who asks is known by a token, and never by a header of a proxy.
+            proxy_headers=False,
+            server_header=False,
+            access_log=False,
+            log_config=None,
+            # What is no HTTP is answered, and not worth a line.
+            log_level="error",
+            # asyncio takes in as many before it does anything else.
+            backlog=_AT_ONCE,
+            timeout_keep_alive=_IDLE,
+            timeout_graceful_shutdown=_LAST,
+            ssl_certfile=certificate.chain if certificate else None,
+            ssl_keyfile=certificate.key if certificate else None,
+        )
+    )
+    with shedding(room):
+        serving = asyncio.create_task(server.serve([listener]))
+        try:
+            await server.up.wait()
+            yield
+        finally:
+            server.should_exit = True
+            await serving
+
+
+class _Server(Server):
+    """
+    Leaves signals to `stopping`.
+
+    Attributes:
+        up: Set when it takes requests.
+    """
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(_BACKLOG)
+        self.up.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+class _Bounded(H11Protocol):
+    """Lets so many in, and who says nothing, or reads nothing, does not stay."""
+
+    _late: asyncio.TimerHandle | None = None
+    _stuck: asyncio.TimerHandle | None = None
+
+    def __init__(self, room: Room, **given: Any) -> None:  # noqa: ANN401 -- uvicorn's
+        super().__init__(**given)
+        self._room = room
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        present = len(self.connections)
+        if not self._room.is_for_all(present):
+            if not self._room.is_for_health(present):
+                transport.abort()
+                return
+            self.app = cast("Any", crowded(self.app))
+        self._await_head()
+        self._room.rests(transport)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._is_idle():
+            self._await_head()
+        else:
+            self._has_come()
+            self._room.works(self.transport)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._is_idle():
+            self._room.rests(self.transport)
+
+    def _is_idle(self) -> bool:
+        # There is none before the first request.
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        return cycle is None or cycle.response_complete
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._has_come()
+        self._is_taken()
+        self._room.works(self.transport)
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        # To close it would wait until all is taken.
+        self._stuck = self.loop.call_later(_STUCK, self.transport.abort)
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._is_taken()
+        super().resume_writing()
+
+    def _is_taken(self) -> None:
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
+
+    def _await_head(self) -> None:
+        if self._late is None:
+            self._late = self.loop.call_later(_HEAD, self.transport.abort)
+
+    def _has_come(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+
+class _Paced:
+    """
+    Lets a few requests go on in each turn of the loop.
+
+    When a thousand come at once, none of the others waits for all of them.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._pace = Pace(_AT_ONCE)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        work = self._app(scope, receive, send)
+        # Whether the host is well is answered at once.
+        await (work if scope["path"] in HEALTH else paced(work, self._pace))
+
+
+@contextlib.contextmanager
+def stopping(told: Callable[[], None]) -> Generator[asyncio.Event]:
+    """
+    Give an event that the first SIGTERM or SIGINT sets; a second one ends at once.
+
+    Args:
+        told: Called with the first.
+    """
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def stop(number: int) -> None:
+        if asked.is_set():
+            os._exit(128 + number)
+        asked.set()
+        told()
+
+    before = {number: signal.getsignal(number) for number in _STOPS}
+    if before[signal.SIGINT] == signal.SIG_IGN:  # As in the background of a script.
+        del before[signal.SIGINT]
+    for number in before:
+        loop.add_signal_handler(number, stop, number)
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)

@@ -1,0 +1,1 @@
+"""Agents as MCP tools: the server half of the protocol."""

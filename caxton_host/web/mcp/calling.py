@@ -1,0 +1,306 @@
+"""
+A call of an agent: a run that is waited for, told of while it lasts, and cancelled.
+
+Whoever hangs up cancels its run. A call that names a run, or has an idempotency key,
+can be made again: its run goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import anyio
+import mcp_types as types
+from anyio.streams.memory import MemoryObjectReceiveStream
+from mcp.shared.exceptions import MCPError
+
+from ...core.calls import JSON
+from ...core.grants.principals import Principal
+from ...core.log.events import Event, RunSuspended, ToolProgress
+from ...core.log.runs import ENDS
+from ...core.names import stream_of
+from ...errors import (
+    BusyError,
+    CaxtonError,
+    ForbiddenError,
+    NotFoundError,
+    OverloadedError,
+    ServerUnavailable,
+    StoreError,
+    Suspend,
+    UsageError,
+)
+from ...runs.admission import Ticket
+from ...runs.execution_info import trace_of
+from ...runs.recording import Recording
+from ...service.run_service import Service
+from ...service.submission import Submission
+from .agent_tools import IDEMPOTENCY_KEY, RUN_ID, AgentTool, ended, refused, told
+
+__all__ = ["Call", "Calls", "Held", "Tell"]
+
+logger = logging.getLogger("caxton_host")
+
+#: Takes how many reports there were, and the last.
+Tell = Callable[[float, str], Awaitable[None]]
+
+#: Seconds between two looks at a run that another host drives.
+_EVERY = 0.5
+#: Reports that wait for a slow client; what comes on top is dropped.
+_REPORTS = 100
+_LONGEST_KEY = 256
+_OVERLOADED = -32000
+_HUNG_UP = "the client hung up"
+
+
+@dataclass(slots=True)
+class Held:
+    """
+    A call under way.
+
+    Attributes:
+        run_id: Its run, once that has begun.
+
+        reason: Why it is to end, if it is.
+    """
+
+    run_id: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """
+    One call.
+
+    Attributes:
+        who: Makes it.
+
+        tool: The agent that is called.
+
+        meta: What the client says besides.
+
+        ticket: Its place in the line, if it was taken before.
+
+        tell: Is told how far the run is, or ``None``: nobody wants to know.
+
+        held: What others need to end it.
+    """
+
+    who: Principal
+    tool: AgentTool
+    arguments: Mapping[str, JSON]
+    meta: Mapping[str, object]
+    ticket: Ticket | None
+    tell: Tell | None
+    held: Held = field(default_factory=Held)
+
+
+@dataclass(slots=True)
+class Calls:
+    """Makes calls."""
+
+    service: Service
+    _ends: set[asyncio.Task[None]] = field(
+        default_factory=set[asyncio.Task[None]], init=False
+    )
+
+    async def make(self, call: Call) -> types.CallToolResult:
+        """
+        Run an agent, and return what came of it.
+
+        Raises:
+            MCPError: There is no room, or no such run.
+
+            StoreError: It could not be recorded.
+        """
+        try:
+            run_id = await self._begun(call)
+        except OverloadedError as exc:
+            raise MCPError(
+                _OVERLOADED, str(exc), {"retryAfter": round(exc.retry_after, 3)}
+            ) from None
+        except NotFoundError as exc:
+            raise MCPError(types.INVALID_PARAMS, str(exc)) from None
+        except (UsageError, ForbiddenError, BusyError) as exc:
+            return refused(f"The agent was not started: {exc}")
+        except ServerUnavailable:
+            return refused("The agent was not started: a tool that it needs is down.")
+        call.held.run_id = run_id
+        if call.held.reason:
+            self._end(call.who, run_id, call.held.reason)
+        async with self._told(call, run_id), self._cancelling(call, run_id):
+            end = await self._over(run_id)
+        if isinstance(end, RunSuspended):
+            return await self._suspended(call.tool, run_id)
+        return ended(call.tool, run_id, end)
+
+    async def _begun(self, call: Call) -> str:
+        run_id, key = _text(call.meta, RUN_ID), _text(call.meta, IDEMPOTENCY_KEY)
+        if run_id is not None:
+            return await self._again(call, run_id)
+        if wrong := call.tool.mismatch(call.arguments):
+            raise UsageError(f"the arguments are not what it takes: {wrong}")
+        wanted = Submission(
+            agent=call.tool.card.name,
+            input=call.tool.input(call.arguments),
+            key=key,
+            trigger="mcp",
+            trace=trace_of(call.meta),
+            ahead=key is None,
+        )
+        return await self.service.submit(call.who, wanted, call.ticket)
+
+    async def _again(self, call: Call, run_id: str) -> str:
+        """Have a run go on that is suspended; one that is not is waited for."""
+        row = await self.service.row(call.who, run_id)
+        if row.agent != call.tool.card.name:
+            raise NotFoundError(f"no run {run_id} of this agent")
+        if row.state == "suspended":
+            try:
+                await self.service.resume(call.who, run_id, call.ticket)
+            except OverloadedError:
+                raise
+            except (Suspend, BusyError):
+                pass  # It waits on, or goes on already.
+        return run_id
+
+    async def _over(self, run_id: str) -> Event | None:
+        """
+        Return how the run ended, or ``None`` if that was erased.
+
+        Raises:
+            StoreError: Nothing more is recorded of it now.
+        """
+        while True:
+            if end := await self.service.background.over(run_id):
+                return end
+            store = self.service.store
+            history = await store.read(stream_of(run_id))
+            last = next((one for one in reversed(history) if one.type in ENDS), None)
+            if last is None:
+                raise StoreError(f"the start of run {run_id} could not be stored")
+            if ENDS[last.type] != "running":
+                return last.event
+            if any(row.run_id == run_id for row in await store.idle()):
+                raise StoreError(f"no host drives run {run_id}: its log failed")
+            await asyncio.sleep(_EVERY)
+
+    # -- while it lasts --------------------------------------------------------
+
+    @asynccontextmanager
+    async def _told(self, call: Call, run_id: str) -> AsyncGenerator[None]:
+        """Tell the client how far the run is."""
+        if call.tell is None:
+            yield
+            return
+        reports, rest = anyio.create_memory_object_stream[str](_REPORTS)
+        telling = asyncio.create_task(_tell(rest, call.tell))
+
+        def watch(event: ToolProgress) -> None:
+            # Who is slow, or cannot be told any more, holds up no run.
+            with contextlib.suppress(anyio.WouldBlock, anyio.BrokenResourceError):
+                reports.send_nowait(_said(event))
+
+        unwatch = self.service.watchers.add(run_id, watch)
+        try:
+            yield
+            reports.close()
+            await telling
+        finally:
+            unwatch()
+            reports.close()
+            telling.cancel()
+
+    @asynccontextmanager
+    async def _cancelling(self, call: Call, run_id: str) -> AsyncGenerator[None]:
+        """Cancel the run if the client hangs up, unless it may come back for it."""
+        try:
+            yield
+        except asyncio.CancelledError:
+            if RUN_ID not in call.meta and IDEMPOTENCY_KEY not in call.meta:
+                # The task itself is cancelled, so somebody else has to.
+                self._end(call.who, run_id, _HUNG_UP)
+            raise
+
+    def _end(self, who: Principal, run_id: str, reason: str) -> None:
+        end = asyncio.create_task(self.cancel(who, run_id, reason))
+        self._ends.add(end)
+        end.add_done_callback(self._ends.discard)
+
+    async def cancel(self, who: Principal, run_id: str, reason: str) -> None:
+        """Cancel a run in the name of *who*, if it goes on."""
+        try:
+            await self.service.cancel(who, run_id, reason)
+        except CaxtonError as exc:
+            logger.info("run %s is not cancelled: %s", run_id, exc)
+
+    async def settled(self) -> None:
+        """Return once the runs of those who hung up are cancelled."""
+        while self._ends:
+            await asyncio.wait(self._ends)
+
+    # -- when it is over -------------------------------------------------------
+
+    async def _suspended(self, tool: AgentTool, run_id: str) -> types.CallToolResult:
+        recording = await Recording.load(run_id, self.service.store)
+        # A tool that promises a structured result would break its word.
+        error = tool.output_schema is not None
+        return told(run_id, "suspended", _suspension(recording), error=error)
+
+
+async def _tell(reports: MemoryObjectReceiveStream[str], tell: Tell) -> None:
+    number = 0
+    with reports:
+        async for said in reports:
+            number += 1
+            try:
+                await tell(number, said)
+            except Exception:
+                logger.debug("a client is not told how far a run is", exc_info=True)
+                return
+
+
+def _said(event: ToolProgress) -> str:
+    words = [f"call {event.call}:", event.message]
+    if event.progress is not None:
+        of = "" if event.total is None else f" of {event.total:g}"
+        words.append(f"({event.progress:g}{of})")
+    return " ".join(filter(None, words))
+
+
+def _suspension(recording: Recording) -> str:
+    """Return what a suspended run waits for, and how it goes on."""
+    run_id, journal = recording.run_id, recording.journal()
+    lines = [f"Run {run_id} is suspended. Do not call the tool again for the same."]
+    for doubt in journal.in_doubt:
+        call = doubt.invoked
+        lines.append(
+            f"Call {call.call} ({call.name}) was sent, and whether it happened is "
+            "unknown: a person has to find out and say so."
+        )
+    for asked in journal.waiting:
+        wanted = asked.requested
+        by = " or ".join(map(str, wanted.by)) or "anybody who may decide"
+        lines.append(
+            f"Call {wanted.call} ({wanted.server}/{wanted.tool}) waits for the "
+            f"approval of {by}."
+        )
+    if len(lines) == 1:
+        lines.append("It goes on when the host does.")
+    lines.append(f'Then a call with {{"{RUN_ID}": "{run_id}"}} in _meta goes on.')
+    return "\n".join(lines)
+
+
+def _text(meta: Mapping[str, object], key: str) -> str | None:
+    value = meta.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_KEY:
+        raise UsageError(f"{key} is a text of at most {_LONGEST_KEY} characters")
+    return value

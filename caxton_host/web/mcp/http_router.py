@@ -1,0 +1,191 @@
+"""
+What stands between HTTP and the SDK: which way of answering a request gets.
+
+* JSON where the client takes nothing else, and where one answer is all there is;
+* a stream, with reports before the answer, for a call if the client takes one;
+* nothing is sent unasked, and no session is kept: no ``GET``, no ``DELETE``.
+
+Who closes the connection of a call hangs up. Clients of protocols before 2026-07-28
+send a notification instead, on a connection of its own: so they are given a session
+id, which stands for nothing but the client.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import anyio
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types import DEFAULT_NEGOTIATED_VERSION
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+from ...core.grants.principals import Principal
+
+if TYPE_CHECKING:
+    from .server import AgentServer
+
+__all__ = ["ASKING", "Front"]
+
+_Message: TypeAlias = MutableMapping[str, Any]
+_Scope: TypeAlias = MutableMapping[str, Any]
+_Receive: TypeAlias = Callable[[], Awaitable[_Message]]
+_Send: TypeAlias = Callable[[_Message], Awaitable[None]]
+
+#: Who makes the request that is being answered.
+ASKING: ContextVar[Principal] = ContextVar("asking")
+
+_SESSION = b"mcp-session-id"
+_VERSION = b"mcp-protocol-version"
+_STREAM = b"text/event-stream"
+_OLDER = {b"", *(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)}
+_HELLO: dict[str, Any] = {
+    "protocolVersion": DEFAULT_NEGOTIATED_VERSION,
+    "capabilities": {},
+    "clientInfo": {"name": "", "version": ""},
+}
+_CANCELLED = "the client cancelled the call"
+_LONGEST = 500
+
+
+class Front:
+    """The ASGI application of an `AgentServer`."""
+
+    def __init__(self, agents: AgentServer, body: int) -> None:
+        self._agents = agents
+        self._most = body
+        self._plain, self._streaming = (
+            StreamableHTTPSessionManager(
+                agents.server,
+                json_response=plain,
+                stateless=True,
+                max_request_body_size=body,
+            )
+            for plain in (True, False)
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Serve while this is entered."""
+        async with (
+            self._agents.running(),
+            self._plain.run(),
+            self._streaming.run(),
+        ):
+            yield
+
+    async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
+        """Answer a request."""
+        if scope["method"] != "POST":
+            await _refused(send, 405, (b"allow", b"POST"))
+            return
+        ASKING.set(scope["caxton.principal"])
+        headers = dict(scope["headers"])
+        body = await _body(receive, self._most)
+        if body is None:
+            await _refused(send, 413)
+            return
+        streaming = _STREAM in headers.get(b"accept", b"")
+        if headers.get(_VERSION, b"") in _OLDER:
+            message = _decoded(body)
+            streaming = streaming and message.get("method") == "tools/call"
+            await self._of_session(scope, headers.get(_SESSION), message)
+            if message.get("method") == "initialize":
+                send, body = _with_session(send), _complete(message)
+        again = _replayed(body, receive)
+        if streaming:
+            await self._streaming.handle_request(scope, again, send)
+        else:
+            await self._answer(scope, again, receive, send)
+
+    async def _answer(
+        self, scope: _Scope, again: _Receive, receive: _Receive, send: _Send
+    ) -> None:
+        """Answer with JSON; stop if the client hangs up."""
+
+        async def watch() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch)
+            await self._plain.handle_request(scope, again, send)
+            tasks.cancel_scope.cancel()
+
+    async def _of_session(
+        self, scope: _Scope, session: bytes | None, message: dict[str, Any]
+    ) -> None:
+        """Let a call be cancelled by whoever makes it, and cancel it."""
+        if session is None:
+            return
+        who: Principal = scope["caxton.principal"]
+
+        def key(request: object) -> tuple[str, ...]:
+            return who.kind, who.id, session.decode("latin-1"), repr(request)
+
+        if message.get("method") == "tools/call":
+            scope["caxton.call"] = key(message.get("id"))
+        elif message.get("method") == "notifications/cancelled":
+            params = _object(message.get("params"))
+            reason = str(params.get("reason") or _CANCELLED)[:_LONGEST]
+            await self._agents.stop(key(params.get("requestId")), who, reason)
+
+
+async def _body(receive: _Receive, most: int) -> bytes | None:
+    """Return the body of a request, as far as it comes; ``None`` if it is too long."""
+    body = bytearray()
+    while len(body) <= most:
+        message = await receive()
+        body += message.get("body", b"")
+        if not message.get("more_body", False):
+            return bytes(body)
+    return None
+
+
+def _replayed(body: bytes, receive: _Receive) -> _Receive:
+    left = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> _Message:
+        return left.pop() if left else await receive()
+
+    return replay
+
+
+def _decoded(body: bytes) -> dict[str, Any]:
+    """Return the message that is *body*, or nothing: the SDK says what is wrong."""
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return _object(message)
+
+
+def _object(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _complete(message: dict[str, Any]) -> bytes:
+    """Return a first message with all that it has to say. Some clients say nothing."""
+    said = _HELLO | _object(message.get("params"))
+    return json.dumps({**message, "params": said}).encode()
+
+
+def _with_session(send: _Send) -> _Send:
+    async def sending(message: _Message) -> None:
+        if message["type"] == "http.response.start" and message["status"] == 200:  # noqa: PLR2004 -- OK
+            session = secrets.token_hex(16).encode()
+            message["headers"] = [*message["headers"], (_SESSION, session)]
+        await send(message)
+
+    return sending
+
+
+async def _refused(send: _Send, status: int, *more: tuple[bytes, bytes]) -> None:
+    headers = [*more, (b"content-length", b"0")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})

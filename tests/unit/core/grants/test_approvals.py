@@ -1,0 +1,144 @@
+"""What a rule wants of people, as data, and whose yes is enough: law 4."""
+
+from __future__ import annotations
+
+import pytest
+
+from caxton_host.core.calls import JSON, Route, ToolCall
+from caxton_host.core.grants.approvals import Approve
+from caxton_host.core.grants.conditions import Conditions
+from caxton_host.core.grants.decisions import Allowed, Attempt, Tally, decide
+from caxton_host.core.grants.grants import Grant, Rule
+from caxton_host.core.grants.journal import Fresh, Journal
+from caxton_host.core.log.events import ApprovalDecided, ApprovalRequested, Event
+from caxton_host.core.text.patterns import Pattern
+from caxton_host.errors import LogBrokenError, NondeterminismError, UsageError
+
+OPS = Approve(by=("ops", "board"), within=900.0)
+LARGE = Approve(when=Conditions.parse({"amount": {"min": 10000}}, deny=True))
+
+
+def rule(approve: Approve | None, name: str = "allow[1]") -> Rule:
+    return Rule(id=name, tools=(Pattern.parse("demo/*"),), approve=approve)
+
+
+def asked(call: int = 1) -> ApprovalRequested:
+    return ApprovalRequested(
+        call=call,
+        name="x",
+        server="demo",
+        tool="x",
+        params={},
+        params_sha256="",
+        rule="allow[1]",
+        fuel=7,
+        by=(),
+        until=None,
+    )
+
+
+def decided(verdict: str, role: str = "") -> ApprovalDecided:
+    return ApprovalDecided(call=1, verdict=verdict, actor={}, reason="", role=role)
+
+
+def called(fuel: int = 7) -> ToolCall:
+    return ToolCall(number=1, name="x", params={}, digest="", fuel=fuel)
+
+
+@pytest.mark.parametrize("approve", [None, Approve(), OPS, LARGE])
+def test_grant_comes_back_from_the_log_with_its_people(approve: Approve | None) -> None:
+    grant = Grant(allow=(rule(approve),))
+    assert Grant.from_payload(grant.to_payload()) == grant
+    assert ("approve" in rule(approve).to_payload()) == (approve is not None)
+
+
+@pytest.mark.parametrize("approve", [{"twice": True}, {"when": {"n": {"odd": True}}}])
+def test_condition_of_a_later_version_is_refused(approve: dict[str, JSON]) -> None:
+    payload: dict[str, JSON] = {"id": "a", "tools": ["a/b"], "approve": approve}
+    with pytest.raises(UsageError):  # law 4
+        Grant.from_payload({"allow": [payload]})
+
+
+@pytest.mark.parametrize(
+    ("params", "wanted"),
+    [
+        ({"amount": 9999}, False),
+        ({"amount": 10000}, True),
+        ({"amount": "9999"}, True),
+        ({"amount": True}, True),
+        ({}, True),
+        ({"amount": 1, "more": 10**6}, False),
+    ],
+)
+def test_what_cannot_be_judged_has_to_be_approved(
+    params: dict[str, JSON], *, wanted: bool
+) -> None:  # law 4
+    attempt = Attempt(route=Route(server="demo", tool="x"), params=params)
+    verdict = decide(Grant(allow=(rule(LARGE),)), attempt, Tally())
+    assert isinstance(verdict, Allowed)
+    assert bool(verdict.approves) is wanted
+
+
+def test_first_rule_that_allows_a_call_says_who_has_to_approve_it() -> None:
+    grant = Grant(allow=(rule(OPS), rule(None, "allow[2]")))
+    attempt = Attempt(route=Route(server="demo", tool="x"))
+    verdict = decide(grant, attempt, Tally())
+    assert verdict == Allowed(rule(OPS), (("allow[1]", OPS),))
+
+
+@pytest.mark.parametrize(
+    ("approve", "roles", "met"),
+    [
+        (Approve(), (), False),
+        (Approve(), ("",), True),
+        (Approve(), ("ops",), True),
+        (OPS, ("",), False),
+        (OPS, ("sales",), False),
+        (OPS, ("sales", "board"), True),
+    ],
+)
+def test_yes_of_one_of_those_is_enough(
+    approve: Approve, roles: tuple[str, ...], *, met: bool
+) -> None:
+    assert approve.met_by(roles) is met
+
+
+def told(*events: Event) -> Journal:
+    journal = Journal(compare_fuel=True)
+    for seq, event in enumerate(events, 2):
+        journal.apply(event, 100, seq)
+    return journal
+
+
+def test_yes_of_several_roles_adds_up_and_a_question_opens_again() -> None:
+    journal = told(
+        *(asked(), decided("approve", "ops")), *(asked(), decided("approve", "board"))
+    )
+    question = journal.question(1)
+    assert question is not None
+    assert question.roles == frozenset({"ops", "board"})
+    assert not question.waits
+    assert journal.waiting == []
+    journal.apply(asked(), 100, 6)
+    assert [one.seq for one in journal.waiting] == [6]
+
+
+def test_call_that_was_asked_about_is_fresh_if_it_is_the_same() -> None:
+    journal = told(asked())
+    assert journal.recall(called()) == Fresh()
+    with pytest.raises(NondeterminismError, match=r"\$\.fuel"):
+        journal.recall(called(fuel=8))
+    assert journal.reached == 1
+    assert journal.calls == 0
+
+
+def test_question_behind_the_end_of_the_agent_is_a_difference() -> None:
+    found = told(asked(3)).unmade(1, 0)
+    assert found is not None
+    assert (found.seq, found.recorded) == (2, "x")
+    assert told(asked(3)).unmade(3, 0) is None
+
+
+def test_word_without_a_question_is_a_broken_log() -> None:
+    with pytest.raises(LogBrokenError, match="nobody was asked"):
+        told(decided("approve"))

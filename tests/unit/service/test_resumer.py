@@ -1,0 +1,309 @@
+"""Suspended runs go on when what they wait for has come, and not before."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from caxton_host.app.serve_app import Serving
+from caxton_host.core.calls import JSON
+from caxton_host.core.grants.approvals import Approve
+from caxton_host.core.grants.grants import Grant
+from caxton_host.core.log.events import RunResumed, RunSuspended
+from caxton_host.core.log.in_doubt import Retry
+from caxton_host.core.log.runs import RESTORED, Request, RunRow
+from caxton_host.errors import ForbiddenError, RestoredError, StoreError
+from caxton_host.runs.approvals import Word, say
+from caxton_host.service.resumer import Waker
+from tests.office import ANN, BOSS, Office, Slow, who
+from tests.scene import DEMO
+
+if TYPE_CHECKING:
+    from caxton_host.app.bootstrap import Running
+    from caxton_host.ports import ServingStore
+
+BOB: dict[str, JSON] = {"kind": "local", "id": "bob", "authenticated": False}
+NEVER = 3600.0
+
+
+def asks(within: float | None = None, *, places: int = 8, folder: Path) -> Office:
+    rule = replace(DEMO.allow[0], approve=Approve(within=within))
+    return Office(folder, grant=Grant(allow=(rule,)), places=places)
+
+
+@asynccontextmanager
+async def waking(office: Office, every: float = NEVER) -> AsyncGenerator[Waker]:
+    waker = Waker(service=office.service, every=every)
+    office.service.decided = waker.look
+    office.service.background.suspended = waker.look
+    watch = asyncio.create_task(waker.watch())
+    await asyncio.sleep(0)
+    try:
+        yield waker
+    finally:
+        watch.cancel()
+        await asyncio.wait([watch])
+
+
+async def until(office: Office, run_id: str, state: str) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            row = await office.scene.store.row(run_id)
+            if row and row.state == state:
+                return
+            await asyncio.sleep(0.001)
+
+
+async def said(office: Office, run_id: str) -> None:
+    word = Word(verdict="approve", actor=BOB, reason="fine")
+    now = office.scene.clock.now()
+    await say(office.scene.store, run_id, None, word, now=now)
+
+
+async def test_a_run_goes_on_with_a_word_that_is_said_here(tmp_path: Path) -> None:
+    office = asks(folder=tmp_path)
+    async with waking(office):
+        run_id = await office.start()
+        assert await office.done(run_id) == "suspended"
+
+        decides = who("ops", "decide")
+        await office.service.decide(decides, run_id, None, "approve", "fine")
+
+        await until(office, run_id, "completed")
+
+
+async def test_a_run_goes_on_with_a_word_that_is_said_elsewhere(tmp_path: Path) -> None:
+    office = asks(folder=tmp_path)
+    async with waking(office) as waker:
+        run_id = await office.start()
+        await office.done(run_id)
+        await said(office, run_id)
+
+        asked = Request(
+            id=1, run_id=None, kind="go_on", actor=BOB, reason="", subject=run_id
+        )
+        assert await waker.asked(asked) == "looks at it"
+
+        await until(office, run_id, "completed")
+
+
+async def test_a_run_goes_on_when_nobody_said_a_word_in_time(tmp_path: Path) -> None:
+    # law 4: no word is never a yes
+    office = asks(within=60, folder=tmp_path)
+    async with waking(office, every=0.005):
+        run_id = await office.start()
+        await office.done(run_id)
+        await asyncio.sleep(0.05)
+        assert await office.done(run_id) == "suspended"
+
+        office.scene.clock.time += 60_000_000
+
+        await until(office, run_id, "completed")
+    types = await office.types(run_id)
+    assert types[types.index("ApprovalDecided") :][:2] == [
+        "ApprovalDecided",
+        "RunResumed",
+    ]
+    assert "ToolDenied" in types
+
+
+async def test_the_time_of_a_word_needs_no_look_at_all_runs(tmp_path: Path) -> None:
+    office = asks(within=0.05, folder=tmp_path)
+    async with waking(office):
+        run_id = await office.start()
+        await office.done(run_id)
+        office.scene.clock.time += 49_999
+
+        await asyncio.sleep(0.02)
+        office.scene.clock.time += 1
+
+        await until(office, run_id, "completed")
+
+
+async def test_one_that_waits_for_ever_is_left_alone(tmp_path: Path) -> None:
+    office = asks(folder=tmp_path)
+    async with waking(office, every=0.005):
+        run_id = await office.start()
+        await office.done(run_id)
+        office.scene.clock.time += 10**15
+        await asyncio.sleep(0.05)
+
+        assert await office.done(run_id) == "suspended"
+
+
+async def test_a_run_of_a_restored_log_is_not_taken_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:  # law 7
+    office = asks(folder=tmp_path)
+    run_id = await office.start()
+    await office.done(run_id)
+    await said(office, run_id)
+    log = await office.scene.store.resume_log(f"run/{run_id}")
+    await log.append(RunSuspended(reason=RESTORED))
+    async with waking(office, every=0.005) as waker:
+        waker.look(run_id)
+        await asyncio.sleep(0.05)
+
+        assert (await office.types(run_id))[-1] == "RunSuspended"
+        assert not caplog.messages
+        # Who may not decide about effects cannot say that it goes on.
+        with pytest.raises(ForbiddenError):
+            await office.service.resume(ANN, run_id, restored=True)
+        with pytest.raises(RestoredError):
+            await office.service.resume(BOSS, run_id)
+        await office.service.resume(BOSS, run_id, restored=True)
+
+        await until(office, run_id, "completed")
+
+
+async def test_what_another_host_let_go_of_goes_on(tmp_path: Path) -> None:
+    # law 10
+    tools = Slow()
+    office = Office(tmp_path, tools=tools)
+    run_id = await office.start()
+    await tools.reached.wait()
+    await office.service.background.drain(0)
+    office.service.line.closed = False
+    async with waking(office, every=0.005):
+        await until(office, run_id, "suspended")
+        tools.let.set()
+        (doubt,) = [
+            e
+            for e in await office.scene.store.read(f"run/{run_id}")
+            if e.type == "ToolInvoked"
+        ]
+
+        await office.service.resolve(BOSS, run_id, doubt.seq, Retry(), "try")
+
+        await until(office, run_id, "completed")
+
+
+async def test_a_run_of_a_host_that_died_goes_on(tmp_path: Path) -> None:
+    # law 10
+    tools = Slow()
+    dead, other = Office(tmp_path, tools=tools), Office(tmp_path)
+    run_id = await dead.start()
+    await tools.reached.wait()
+    other.service.store = dead.scene.store
+    other.service.host = replace(other.scene.host, store=dead.scene.store)
+
+    async with waking(other, every=0.005):
+        await until(dead, run_id, "suspended")
+
+    # law 7: its call is unsafe, and may have happened
+    assert (await dead.types(run_id))[-2:] == ["RunResumed", "RunSuspended"]
+    tools.let.set()
+    await dead.service.background.over(run_id)
+
+
+async def test_a_store_that_cannot_be_read_is_asked_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    office = asks(folder=tmp_path)
+    run_id = await office.start()
+    await office.done(run_id)
+    await said(office, run_id)
+    office.service.store = cast(
+        "ServingStore", Broken(office.scene.store, "runs", "read")
+    )
+
+    with caplog.at_level(logging.WARNING):
+        async with waking(office, every=0.005):
+            await until(office, run_id, "completed")
+
+    assert "runs that wait cannot be read" in caplog.text
+    assert f"run {run_id} does not go on: the disk is away" in caplog.text
+
+
+async def test_a_run_that_has_ended_is_not_looked_after(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    run_id = await office.start()
+    await office.done(run_id)
+    before = await office.types(run_id)
+    async with waking(office) as waker:
+        waker.look(run_id)
+        await asyncio.sleep(0.02)
+
+    assert await office.types(run_id) == before
+    assert (await office.service.row(ANN, run_id)).state == "completed"
+
+
+class Broken:
+    """A store that cannot be read once, in each of some ways."""
+
+    def __init__(self, store: object, *ways: str) -> None:
+        self._store = store
+        self._left = {*ways}
+
+    def __getattr__(self, name: str) -> object:
+        if name in self._left:
+            self._left.remove(name)
+            return self._fails
+        return getattr(self._store, name)
+
+    async def _fails(self, *_: object, **__: object) -> list[RunRow]:
+        raise StoreError("the disk is away")
+
+
+async def test_a_run_whose_host_is_gone_goes_on_in_one_that_is_up(
+    tmp_path: Path,
+) -> None:
+    # law 10
+    office = Office(tmp_path)
+    store, driven = office.scene.store, await office.start()
+    await office.done(driven)
+    started = (await store.read(f"run/{driven}"))[0].event
+    assert started is not None
+    async with waking(office, every=0.01):
+        lost = office.scene.host.new_id()
+        await store.create(f"run/{lost}").append(started)
+
+        await until(office, lost, "completed")
+
+    assert (await office.types(lost))[:2] == ["RunStarted", "RunResumed"]
+
+
+async def test_a_host_whose_store_is_away_when_it_starts_takes_over_later(
+    tmp_path: Path,
+) -> None:
+    # law 10
+    office = asks(folder=tmp_path)
+    run_id = await office.start()
+    await office.done(run_id)
+    await said(office, run_id)
+    broken = Broken(office.scene.store, "idle")
+    office.service.store = cast("ServingStore", broken)
+    waker = Waker(service=office.service, every=0.01)
+    it = Serving(up=cast("Running", None), service=office.service, waker=waker)
+
+    it.begin()
+
+    await until(office, run_id, "completed")
+    await it.drain(0)
+
+
+async def test_a_run_whose_host_died_as_it_asked_people_is_suspended(
+    tmp_path: Path,
+) -> None:
+    # law 10
+    office = asks(folder=tmp_path)
+    store, asked = office.scene.store, await office.start()
+    await office.done(asked)
+    *before, _ = [recorded.event for recorded in await store.read(f"run/{asked}")]
+    lost = office.scene.host.new_id()
+    await store.create(f"run/{lost}").append(*filter(None, before))
+
+    await Waker(service=office.service).take_over()
+    await office.done(lost)
+
+    *_, resumed, suspended = [e.event for e in await store.read(f"run/{lost}")]
+    assert isinstance(resumed, RunResumed)
+    assert resumed.reason == "host_started"
+    assert isinstance(suspended, RunSuspended)

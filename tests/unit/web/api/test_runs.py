@@ -1,0 +1,209 @@
+"""Runs over the control API."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from caxton_host.core.calls import JSON
+from caxton_host.core.grants.principals import Principal
+from caxton_host.web.api import runs
+from tests.office import ANN, Office, Slow, calling
+from tests.office import BOB as BOB_HIMSELF
+
+BOB = {"authorization": "Bearer bob"}
+BOSS = {"authorization": "Bearer boss"}
+
+
+async def test_a_run_is_started_and_looked_at(tmp_path: Path) -> None:
+    tools = Slow()
+    office = Office(tmp_path, tools=tools)
+    async with calling(office) as client:
+        begun = await client.post("/api/v1/runs", json={"agent": "weather"})
+        assert begun.status_code == 202
+        where = begun.headers["location"]
+        run_id = begun.json()["run_id"]
+        assert where == f"/api/v1/runs/{run_id}"
+        tools.let.set()
+        await office.done(run_id)
+
+        run = (await client.get(where)).json()
+        result = await client.get(f"{where}/result")
+
+    assert run["$type"] == "caxton.run/v1"
+    assert (run["state"], run["output"]) == ("completed", {"sky": "clear"})
+    assert run["actor"] == {"kind": "token", "id": "ann", "authenticated": True}
+    assert result.status_code == 200
+    assert result.json()["output"] == {"sky": "clear"}
+
+
+async def test_who_asks_may_wait_for_the_end(tmp_path: Path) -> None:
+    async with calling(Office(tmp_path)) as client:
+        ended = await client.post("/api/v1/runs?wait=20", json={"agent": "weather"})
+
+    assert ended.status_code == 200
+    assert ended.json()["state"] == "completed"
+
+
+async def test_a_run_that_takes_longer_is_told_as_it_is(tmp_path: Path) -> None:
+    tools = Slow()
+    async with calling(Office(tmp_path, tools=tools)) as client:
+        begun = await client.post("/api/v1/runs?wait=0", json={"agent": "weather"})
+        going_on = await client.get(f"{begun.headers['location']}/result")
+        tools.let.set()
+
+    assert begun.status_code == going_on.status_code == 202
+    assert going_on.headers["retry-after"] == "1"
+    assert going_on.json()["state"] == "running"
+
+
+async def test_the_same_key_is_the_same_run(tmp_path: Path) -> None:
+    key = {"idempotency-key": "k1"}
+    async with calling(Office(tmp_path)) as client:
+        asked = {"agent": "weather", "input": {"city": "Oslo"}}
+        one = await client.post("/api/v1/runs?wait=20", json=asked, headers=key)
+        same = await client.post("/api/v1/runs", json=asked, headers=key)
+        other = await client.post(
+            "/api/v1/runs", json={"agent": "weather"}, headers=key
+        )
+
+    assert one.headers["location"] == same.headers["location"]
+    assert (one.status_code, same.status_code) == (200, 200)
+    assert other.status_code == 422
+    assert other.json()["type"] == "/problems/refused"
+
+
+async def test_a_run_of_somebody_else_is_not_found(tmp_path: Path) -> None:
+    # a foreign id and one that nobody has look the same
+    office = Office(tmp_path)
+    run_id = await office.start()
+    async with calling(office) as client:
+        foreign = await client.get(f"/api/v1/runs/{run_id}", headers=BOB)
+        guessed = await client.get(f"/api/v1/runs/{run_id[:-1]}f", headers=BOB)
+        listed = (await client.get("/api/v1/runs", headers=BOB)).json()
+        all_of_them = (await client.get("/api/v1/runs", headers=BOSS)).json()
+
+    assert foreign.status_code == guessed.status_code == 404
+    assert foreign.json()["detail"].startswith("no run ")
+    assert listed["runs"] == []
+    assert [run["run_id"] for run in all_of_them["runs"]] == [run_id]
+
+
+async def test_runs_come_page_by_page(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    known = [await office.start() for _ in range(5)]
+    for run_id in known:
+        await office.done(run_id)
+
+    found: list[str] = []
+    params: dict[str, str] = {"limit": "2"}
+    async with calling(office) as client:
+        while True:
+            page = (await client.get("/api/v1/runs", params=params)).json()
+            found += [run["run_id"] for run in page["runs"]]
+            if page["next"] is None:
+                break
+            params["cursor"] = page["next"]
+        one = (await client.get("/api/v1/runs", params={"prefix": known[2]})).json()
+        none = (await client.get("/api/v1/runs?state=failed")).json()
+
+    assert sorted(found) == sorted(known)
+    assert len(found) == 5
+    assert [run["run_id"] for run in one["runs"]] == [known[2]]
+    assert none["runs"] == []
+
+
+async def test_what_is_not_as_it_has_to_be_is_refused(tmp_path: Path) -> None:
+    async with calling(Office(tmp_path)) as client:
+        for address in ("?limit=0", "?limit=x", "?limit=1&limit=2", "?color=red"):
+            refused = await client.get(f"/api/v1/runs{address}")
+            assert refused.status_code == 400, address
+            assert refused.headers["content-type"] == "application/problem+json"
+        bodies: tuple[JSON, ...] = ({}, {"agent": 1}, {"agent": "weather", "x": 1}, [])
+        for body in bodies:
+            refused = await client.post("/api/v1/runs", json=body)
+            assert refused.status_code == 400, body
+        nobody = await client.post("/api/v1/runs", json={"agent": "../weather"})
+
+    assert nobody.status_code == 404
+
+
+async def test_every_refusal_says_what_to_do_about_it(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    run = f"/api/v1/runs/{await office.start()}"
+    json, text = ({"content-type": kind} for kind in ("application/json", "text/x"))
+    async with calling(office) as client:
+        refused = [
+            await client.get("/api/v1/nothing"),
+            await client.delete("/api/v1/runs"),
+            await client.get("/api/v1/runs/x"),
+            await client.get("/api/v1/runs?cursor=x"),
+            await client.get("/api/v1/checkpoints/latest", headers=BOSS),
+            await client.get(f"/api/v1/approvals/{run[13:]}/1", headers=BOSS),
+            await client.post("/api/v1/runs", content=b"{}", headers=text),
+            await client.post("/api/v1/runs", content=b"{", headers=json),
+            await client.post("/api/v1/runs", content=b" " * 2**23, headers=json),
+            await client.get(f"/api/v1/runs?{'x' * 9000}"),
+            await client.get("/api/v1/runs", headers=[("x", "x")] * 101),
+            await client.options("/api/v1/runs", headers={"origin": "https://a.b"}),
+        ]
+
+    found = [(one.json()["status"], one.json()["fix"]) for one in refused]
+    statuses = [404, 405, 404, 400, 404, 404, 415, 400, 413, 414, 431, 403]
+    assert [status for status, _ in found] == statuses
+    assert all(fix for _, fix in found), found
+
+
+async def test_a_module_that_is_gone_is_the_fault_of_the_host(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    (tmp_path / "weather.wasm").unlink()
+    async with calling(office) as client:
+        for name in ("weather", "broken"):
+            failed = await client.post("/api/v1/runs", json={"agent": name})
+            assert failed.status_code == 503
+            assert str(tmp_path) not in failed.text
+            assert ".wasm" not in failed.text
+
+
+async def test_who_may_only_look_starts_nothing(tmp_path: Path) -> None:
+    async with calling(Office(tmp_path)) as client:
+        refused = await client.post(
+            "/api/v1/runs",
+            json={"agent": "weather"},
+            headers={"authorization": "Bearer eve"},
+        )
+
+    assert refused.status_code == 403
+    assert "scope run" in refused.json()["detail"]
+
+
+async def test_a_cursor_says_nothing_of_the_runs_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # law 9
+    monkeypatch.setattr(runs, "_PAGE", 2)
+    monkeypatch.setattr(runs, "_LOOKED_AT", 2)
+    office = Office(tmp_path)
+    own, theirs = set[str](), set[str]()
+    for n in range(9):
+        theirs.add(await begun_later(office, ANN))
+        if n % 3 == 0:
+            own.add(await begun_later(office, BOB_HIMSELF))
+    found, cursors, cursor = list[str](), list[str](), "9" * 18 + "-f"
+    async with calling(office) as client:
+        while cursor:
+            params = {"cursor": cursor}
+            page = (await client.get("/api/v1/runs", params=params, headers=BOB)).json()
+            found += [run["run_id"] for run in page["runs"]]
+            cursors.append(cursor := page["next"] or "")
+
+    assert (len(found), {*found}) == (len(own), own)
+    assert not [one for one in theirs for said in cursors if one in said]
+
+
+async def begun_later(office: Office, principal: Principal) -> str:
+    office.scene.clock.time += 1
+    run_id = await office.start(principal)
+    await office.done(run_id)
+    return run_id

@@ -1,0 +1,238 @@
+"""Who asks, by a token of this host, or by nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from caxton_host.config import OAuth, Serve
+from caxton_host.core.calls import JSON
+from caxton_host.core.log.events import TokenCreated, TokenRevoked
+from caxton_host.core.tokens import Token
+from caxton_host.errors import StoreError, UsageError
+from caxton_host.ports import TokenRow
+from caxton_host.store.memory import MemoryStore
+from caxton_host.web.edge.identity import (
+    Identity,
+    LocalIdentity,
+    TokenIdentity,
+    Unauthenticated,
+    identity_of,
+    metadata,
+)
+from tests.unit.store.fakes import FakeClock, FakeEntropy
+
+ANN: dict[str, JSON] = {"kind": "local", "id": "ann", "authenticated": False}
+TOKEN, OTHER = (Token.new(random) for random in [FakeEntropy()] * 2)
+ROW = TokenRow(
+    id=TOKEN.id,
+    name="ci",
+    digest=TOKEN.digest,
+    scopes=("run", "read"),
+    agents=("weather", "bank*"),
+    roles=("finance",),
+    created_at=1,
+)
+CLOCK = FakeClock(now=1_000)
+
+
+class Lost:
+    """Tokens that cannot be read."""
+
+    async def token(self, token_id: str) -> TokenRow | None:
+        raise StoreError(f"no database to look up {token_id}")
+
+
+async def known(*rows: TokenRow) -> MemoryStore:
+    store = MemoryStore(clock=CLOCK, entropy=FakeEntropy())
+    for row in rows:
+        created = TokenCreated(id=row.id, name="", scopes=(), agents=(), actor=ANN)
+        await store.add_token(row, f"host/{row.id}", created)
+    return store
+
+
+async def refused(identity: Identity, authorization: str | None) -> Unauthenticated:
+    with pytest.raises(Unauthenticated) as refusal:
+        await identity.principal(authorization)
+    return refusal.value
+
+
+async def test_whoever_has_a_token_is_what_it_says() -> None:
+    identity = TokenIdentity(await known(ROW), CLOCK)
+
+    who = await identity.principal(f"Bearer {TOKEN.text}")
+
+    assert (who.kind, who.id, who.authenticated) == ("token", TOKEN.id, True)
+    assert who.scopes == {"run", "read"}
+    assert (who.agents, who.roles) == (("weather", "bank*"), ("finance",))
+    assert await identity.principal(f"bearer {TOKEN.text}") == who
+
+
+async def test_nobody_is_let_in_without_a_token() -> None:
+    identity = TokenIdentity(await known(ROW), CLOCK)
+
+    refusal = await refused(identity, None)
+
+    assert refusal.challenge == 'Bearer realm="caxton"'
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        "",
+        "Bearer",
+        "Bearer ",
+        TOKEN.text,
+        f"Basic {TOKEN.text}",
+        f"Bearer  {TOKEN.text}",
+        f"Bearer {TOKEN.text} ",
+        f"Bearer {TOKEN.text}, Bearer {TOKEN.text}",
+        f"Bearer {TOKEN.text}\r\nX: 1",
+        "Bearer " + 17_000 * "a",
+        "Bearer " + 100_000_000 * "a",
+        "Bearer caxton_",
+        "Bearer eyJhbGciOiJub25lIn0.e30.",
+    ],
+)
+async def test_what_is_no_token_is_refused(authorization: str) -> None:
+    identity = TokenIdentity(await known(ROW), CLOCK)
+
+    refusal = await refused(identity, authorization)
+
+    assert 'error="invalid_token"' in refusal.challenge
+    assert "\n" not in refusal.challenge
+
+
+async def test_token_of_another_is_not_known_and_the_secret_decides() -> None:
+    identity = TokenIdentity(await known(ROW), CLOCK)
+    forged = Token(id=TOKEN.id, secret=OTHER.secret)
+
+    stranger = await refused(identity, f"Bearer {OTHER.text}")
+    thief = await refused(identity, f"Bearer {forged.text}")
+
+    assert stranger.challenge == thief.challenge  # Which ids there are is not told.
+
+
+async def test_token_is_refused_as_soon_as_it_is_revoked() -> None:
+    store = await known(ROW)
+    identity = TokenIdentity(store, CLOCK)
+    await identity.principal(f"Bearer {TOKEN.text}")
+
+    await store.revoke_token(ROW.id, 2, "host/9", TokenRevoked(id=ROW.id, actor=ANN))
+
+    assert "revoked" in (await refused(identity, f"Bearer {TOKEN.text}")).challenge
+
+
+async def test_token_expires_by_the_clock_of_the_host() -> None:
+    clock = FakeClock(now=9)
+    identity = TokenIdentity(await known(replace(ROW, expires_at=10)), clock)
+    await identity.principal(f"Bearer {TOKEN.text}")
+
+    clock.time = 10
+
+    assert "expired" in (await refused(identity, f"Bearer {TOKEN.text}")).challenge
+
+
+async def test_who_cannot_be_looked_up_is_not_let_in() -> None:
+    identity = TokenIdentity(Lost(), CLOCK)
+
+    with pytest.raises(StoreError) as refusal:
+        await identity.principal(f"Bearer {TOKEN.text}")
+
+    assert TOKEN.secret not in str(refusal.value)
+
+
+async def test_no_refusal_says_the_token(caplog: pytest.LogCaptureFixture) -> None:
+    identity = TokenIdentity(await known(replace(ROW, expires_at=1)), CLOCK)
+
+    for text in (TOKEN.text, OTHER.text, f"{TOKEN.text}="):  # law 8
+        refusal = await refused(identity, f"Bearer {text}")
+        said = f"{refusal!r} {refusal.challenge} {caplog.text}"
+        assert text.split("_", 2)[-1].rstrip("=") not in said
+
+
+# -- nobody's token ------------------------------------------------------------
+
+
+async def test_without_tokens_whoever_calls_is_the_user_of_the_machine() -> None:
+    serve = Serve(allow_unauthenticated=True)
+    identity = identity_of(serve, await known(ROW), CLOCK)
+
+    who = await identity.principal(None)
+
+    assert (who.kind, who.authenticated) == ("local", False)
+    assert who.may("admin", "anything")
+
+
+async def test_bad_token_is_refused_where_none_is_needed() -> None:
+    identity = LocalIdentity(TokenIdentity(await known(ROW), CLOCK))
+
+    assert (await identity.principal(f"Bearer {TOKEN.text}")).kind == "token"
+    await refused(identity, f"Bearer {OTHER.text}")
+    await refused(identity, "")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "127.0.0.1.test", ""])  # noqa: S104 -- refused
+async def test_only_this_machine_can_do_without_tokens(host: str) -> None:
+    serve = Serve(allow_unauthenticated=True, host=host)
+
+    with pytest.raises(UsageError, match="from other machines") as refusal:
+        identity_of(serve, await known(), CLOCK)
+
+    assert "--allow-unauthenticated" in refusal.value.fix
+
+
+async def test_tokens_are_needed_unless_it_is_said_otherwise() -> None:
+    await refused(identity_of(Serve(), await known(), CLOCK), None)
+
+
+# -- where to get one ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("audience", "place"),
+    [
+        ("https://a.test", "https://a.test/.well-known/oauth-protected-resource"),
+        ("https://a.test/", "https://a.test/.well-known/oauth-protected-resource"),
+        (
+            "https://a.test:8/mcp",
+            "https://a.test:8/.well-known/oauth-protected-resource/mcp",
+        ),
+    ],
+)
+async def test_refusal_says_where_to_read_whose_tokens_are_taken(
+    audience: str, place: str
+) -> None:
+    oauth = OAuth(issuer="https://id.test", audience=audience)
+    identity = identity_of(Serve(oauth=oauth), await known(), CLOCK)
+
+    refusal = await refused(identity, None)
+
+    assert f'resource_metadata="{place}"' in refusal.challenge
+
+
+def test_document_says_whose_tokens_are_taken_and_for_what() -> None:
+    found = metadata(OAuth(issuer="https://id.test", audience="https://a.test/mcp"))
+
+    assert found == {
+        "resource": "https://a.test/mcp",
+        "authorization_servers": ["https://id.test"],
+        "scopes_supported": [
+            "caxton:run",
+            "caxton:read",
+            "caxton:decide",
+            "caxton:admin",
+        ],
+        "bearer_methods_supported": ["header"],
+        "resource_name": "Caxton Host",
+    }
+
+
+async def test_audience_that_is_no_address_has_no_document() -> None:
+    oauth = OAuth(issuer="https://id.test", audience="api://caxton")
+
+    assert metadata(oauth) is None
+    assert metadata(None) is None
+    refusal = await refused(identity_of(Serve(oauth=oauth), await known(), CLOCK), None)
+    assert "resource_metadata" not in refusal.challenge

@@ -22,7 +22,7 @@ from mcp import Client
 
 from caxton_host.app.bootstrap import Running
 from caxton_host.core.log.events import ToolCompleted, ToolInvoked
-from caxton_host.runs.host import RunRequest
+from caxton_host.runs.run_request import RunRequest
 from caxton_host.store.engine import open_engine
 
 from .contestants import TEXT, contestants

@@ -15,7 +15,7 @@ from mcp.client.sse import sse_client
 from caxton_host.app.bootstrap import Running, running
 from caxton_host.building import find_shared
 from caxton_host.config import Paths, load
-from caxton_host.runs.host import RunRequest
+from caxton_host.runs.run_request import RunRequest
 
 __all__ = ["AT_ONCE", "TEXT", "contestants"]
 

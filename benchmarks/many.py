@@ -21,7 +21,7 @@ from mcp import Client
 
 from caxton_host.app.bootstrap import Running
 from caxton_host.core.log.events import ToolCompleted
-from caxton_host.runs.host import RunRequest
+from caxton_host.runs.run_request import RunRequest
 
 from .contestants import AT_ONCE, TEXT, contestants
 from .page import Figure, Section

@@ -29,8 +29,8 @@ from caxton_host.core.grants.grants import Grant
 from caxton_host.core.log.events import RunCompleted, ToolCompleted
 from caxton_host.core.log.payloads import outcome_of
 from caxton_host.lib import codec
-from caxton_host.runs.host import RunRequest
 from caxton_host.runs.replay import replay
+from caxton_host.runs.run_request import RunRequest
 
 from .page import Figure, Section
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.types import Receive, Scope, Send
 
-__all__ = ["demo_server", "main", "sse_app"]
 
 _WEATHER = {
     "berlin": ("Berlin", 7, "overcast"),

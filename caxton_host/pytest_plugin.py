@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from .testing import AgentRun, Answer, Harness
     from .testing.task import Given, Module
 
-__all__ = ["CaxtonAgent", "CaxtonCassette"]
 
 _ODD = re.compile(r"[^A-Za-z0-9_.=-]+")
 _MAX_NAME = 100

@@ -30,7 +30,6 @@ from .ports import RunScope, ToolRequest
 if TYPE_CHECKING:
     from .lib.http import Client, Response
 
-__all__ = ["WebhookTools"]
 
 _ERROR = 400
 

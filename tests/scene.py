@@ -18,8 +18,9 @@ from caxton_host.core.text.redact import Redactor
 from caxton_host.errors import ToolError
 from caxton_host.lib import codec
 from caxton_host.ports import Answer, Door, Ending, Guest, Telemetry, ToolSource
-from caxton_host.runs.host import Host, RunRequest
+from caxton_host.runs.host import Host
 from caxton_host.runs.replay import Replayed, replay
+from caxton_host.runs.run_request import RunRequest
 from caxton_host.store.memory import MemoryStore
 from caxton_host.telemetry import NoTelemetry
 from caxton_host.testing import FakeClock, FakeEntropy, FakeSandbox, FakeTools, Script

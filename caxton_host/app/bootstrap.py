@@ -35,7 +35,8 @@ from ..lib.signing import Keyring, Signer, secret
 from ..ports import Sandbox
 from ..runs.admission import Admission
 from ..runs.cancellation import OfHost, watching
-from ..runs.host import Host, unwatched
+from ..runs.executor import unwatched
+from ..runs.host import Host
 from ..runs.host_stream import HostLog
 from ..runs.tool_pinning import Accepting
 from ..telemetry import NoTelemetry, Observed, observe
@@ -48,17 +49,6 @@ if TYPE_CHECKING:
     from ..store.sql import SqlStore
     from ..store.writer import OnCommit
 
-__all__ = [
-    "Running",
-    "announced",
-    "host_started",
-    "new_stream",
-    "open_sandbox",
-    "open_signed",
-    "open_store",
-    "running",
-    "usable_store",
-]
 
 _log = logging.getLogger("caxton_host")
 

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from ..store.archive import BundleWriter
     from ..store.sql import SqlStore
 
-__all__ = ["Keeper", "keeping", "record_rotation"]
 
 _log = logging.getLogger(__name__)
 

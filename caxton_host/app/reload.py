@@ -29,8 +29,6 @@ from ..lib.local_user import local_actor
 from ..runs.run_request import grants_digest
 from .tool_generations import Generations
 
-__all__ = ["EVERY", "Reloader"]
-
 #: Seconds between two looks at files that are watched.
 EVERY = 1.0
 

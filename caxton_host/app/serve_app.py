@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from ..store.sql import SqlStore
     from ..web.edge.listen import Certificate
 
-__all__ = ["Serving", "Web", "notify", "serve_http", "serve_stdio", "serving"]
 
 #: Descriptors that a host may want: connections, servers, workers, the database.
 _FILES = 16_384

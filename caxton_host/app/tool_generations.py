@@ -18,8 +18,6 @@ from typing import Self, TypeAlias
 from ..config import Config
 from ..ports import RunScope, ToolClient, ToolSource
 
-__all__ = ["Generations"]
-
 _log = logging.getLogger(__name__)
 
 Opening: TypeAlias = Callable[[Config], AbstractAsyncContextManager[ToolSource]]

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from ..mcp import McpTools, Pool
     from ..mcp.status import ServerStatus
 
-__all__ = ["LateEras", "Routed", "Tooling", "open_tools", "server_names"]
-
 
 @dataclass(frozen=True, slots=True)
 class Routed:

@@ -16,8 +16,6 @@ from . import c, javascript, python, rust
 from .describe import described_by
 from .tools import Progress, listening
 
-__all__ = ["Built", "Language", "build_agent"]
-
 
 class Language(Protocol):
     """

@@ -10,8 +10,6 @@ from ..errors import UsageError
 from .shipped import find_shared
 from .tools import call
 
-__all__ = ["SOURCES", "compile"]
-
 SOURCES: tuple[str, ...] = ("agent.c",)
 
 # The order and the set of flags are part of what makes a build reproducible.

@@ -12,8 +12,6 @@ from ..core.tools.manifest import KEYS, LIMIT, is_agent_name
 from ..errors import BadBytes, ConfigError
 from ..runs.manifests import parse
 
-__all__ = ["FILE", "described_by"]
-
 FILE = "agent.toml"
 _FIX = "correct it; docs/reference/manifest.md has every key"
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from ..errors import UsageError
 from .tools import call
 
-__all__ = ["frozen"]
-
 _SOURCE = Path(__file__).with_name("frozen.c")
 
 

@@ -22,8 +22,6 @@ from .frozen import frozen
 from .shipped import find_shared
 from .tools import call
 
-__all__ = ["SOURCES", "compile"]
-
 SOURCES: tuple[str, ...] = ("agent.js",)
 
 _TOOL = "componentize-qjs"

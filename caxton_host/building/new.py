@@ -8,8 +8,6 @@ from ..core.tools.manifest import is_agent_name
 from ..errors import UsageError
 from .shipped import find_shared, languages
 
-__all__ = ["new_agent"]
-
 _PLACE = "{{name}}"
 
 

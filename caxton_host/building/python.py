@@ -19,8 +19,6 @@ from ..errors import UsageError
 from .shipped import find_shared
 from .tools import call
 
-__all__ = ["SOURCES", "compile"]
-
 SOURCES: tuple[str, ...] = ("agent.py",)
 
 _HERE = Path(__file__).parent

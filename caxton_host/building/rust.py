@@ -11,8 +11,6 @@ from ..errors import UsageError
 from .shipped import find_shared
 from .tools import call
 
-__all__ = ["SOURCES", "compile"]
-
 SOURCES: tuple[str, ...] = ("agent.rs",)
 
 _TARGET = "wasm32-unknown-unknown"

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from ..errors import NotFoundError
 
-__all__ = ["find_shared", "languages"]
-
 
 def find_shared(path: str) -> Path:
     """

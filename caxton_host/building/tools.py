@@ -20,8 +20,6 @@ from typing import IO, TypeAlias
 
 from ..errors import UsageError
 
-__all__ = ["SAID", "Progress", "call", "listening"]
-
 #: Told how many seconds a tool has run, about once a second, after the first two.
 Progress: TypeAlias = Callable[[float], None]
 

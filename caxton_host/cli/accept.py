@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..core.log.changes import Difference
     from ..store.sql import SqlStore
 
-__all__ = ["command"]
-
 
 @click.command("accept")
 @click.argument("tool", metavar="SERVER/TOOL", shell_complete=completion.tools)

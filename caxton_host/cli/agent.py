@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ..config import Config
     from .host_option import There
 
-__all__ = ["command"]
 
 #: Seconds between two lines in a log; on a terminal there is a clock.
 _EVERY = 10.0

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..core.text.redact import Redactor
 
-__all__ = ["Answers", "read_answer"]
 
 _EXAMPLE = '{"content": [{"type": "text", "text": "done"}]}'
 

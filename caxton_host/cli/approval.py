@@ -14,9 +14,10 @@ from ..core.log.events import ApprovalRequested
 from ..core.log.summary import summarise
 from ..core.text.redact import Redactor
 from ..errors import StoreError, UsageError
+from ..lib.local_user import local_actor
 from ..runs.approvals import Waiting, waiting_in
 from . import completion, remote_runs
-from .context import Frame, as_json, local_actor, wait
+from .context import Frame, as_json, wait
 from .interrupt import drive
 from .output import clipped, note, plain, say, show, table, to_json
 from .overrides import Overrides, check_text, overrides
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from ..store.sql import SqlStore
     from .host_option import There
 
-__all__ = ["command"]
 
 _MOST = 10_000
 _WIDTH = 60

@@ -15,8 +15,8 @@ import click
 from ..core.grants.approvals import Asked
 from ..core.names import stream_of
 from ..errors import BusyError, UsageError
+from ..lib.local_user import local_actor
 from . import interrupt
-from .context import local_actor
 from .output import note
 from .resume import go_on
 from .run_report import described
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ..runs.recording import Recording
     from .run_report import Told
 
-__all__ = ["ask_here", "see_through"]
 
 #: Seconds between two looks for a word that is said elsewhere.
 _EVERY = 0.3

@@ -12,8 +12,9 @@ from ..core.calls import JSON
 from ..core.grants.documents import checkpoint_document
 from ..core.names import stream_of
 from ..errors import UsageError
+from ..lib.local_user import local_actor
 from . import erase
-from .context import SIGNED, Frame, as_json, local_actor, wait
+from .context import SIGNED, Frame, as_json, wait
 from .exits import AUDIT
 from .output import note, patience, say, show
 from .verdict import (
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from ..core.log.checkpoint import Note
     from ..errors import NotKeptError
     from .host_option import There
-
-__all__ = ["command"]
 
 
 @click.group("audit")

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from ..core.grants.decisions import Allowed, Refusal
     from ..core.log.events import Event, ToolInvoked
 
-__all__ = ["Spending"]
-
 
 class Spending:
     """

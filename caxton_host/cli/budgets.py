@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..core.grants.grants import Rule
     from ..store.budget_reads import Spent
 
-__all__ = ["budgets"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:

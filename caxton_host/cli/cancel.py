@@ -13,8 +13,9 @@ from ..core.log.summary import summarise
 from ..core.names import stream_of
 from ..core.text.redact import Redactor
 from ..errors import BusyError, CaxtonError, UsageError
+from ..lib.local_user import local_actor
 from . import remote_runs
-from .context import Frame, as_json, local_actor, wait
+from .context import Frame, as_json, wait
 from .exits import FAILED
 from .output import complain, note, patience, show
 from .overrides import check_text
@@ -22,7 +23,6 @@ from .overrides import check_text
 if TYPE_CHECKING:
     from ..store.sql import SqlStore
 
-__all__ = ["command"]
 
 _PAUSE = 0.1
 

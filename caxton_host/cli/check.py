@@ -13,8 +13,6 @@ from .judgement import agent_of
 from .offered import known, tell_unasked
 from .output import counted, note, plain, say, show
 
-__all__ = ["command"]
-
 
 @click.command("check")
 @click.argument("agent", required=False)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..store.sql import SqlStore
 
-__all__ = ["command", "servers", "suspended", "tokens", "tools"]
 
 _MOST = 100
 

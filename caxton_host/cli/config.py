@@ -12,8 +12,6 @@ from . import config_check, reload
 from .context import Frame, as_json
 from .output import counted, note, say, show, to_json
 
-__all__ = ["command"]
-
 _OPTIONS = {"config": "--config", "store.url": "--db"}
 
 

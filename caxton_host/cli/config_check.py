@@ -18,7 +18,6 @@ from .output import counted, note, plain, say, show
 if TYPE_CHECKING:
     from ..config import Agent, Config
 
-__all__ = ["command", "without_type"]
 
 _NAMED = 10
 

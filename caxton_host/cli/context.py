@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ..errors import UsageError
-from ..lib.local_user import local_actor
 from . import interrupt
 from .output import note
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from ..store.sql import SqlStore
     from .host_option import There
 
-__all__ = ["SIGNED", "Frame", "as_json", "local_actor", "wait"]
 
 #: Sections of the configuration that a command needs to write a signed log.
 SIGNED = ("audit", "http")

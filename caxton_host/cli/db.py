@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ..core.log.events import LogRestored
     from ..store.archive import Old
 
-__all__ = ["command"]
-
 
 @click.group("db")
 def command() -> None:

@@ -20,7 +20,8 @@ from ..core.calls import JSON
 from ..core.log.events import Recorded, ToolDenied
 from ..core.log.summary import RunSummary, summarise
 from ..core.names import stream_of
-from .context import Frame, as_json, local_actor, wait
+from ..lib.local_user import local_actor
+from .context import Frame, as_json, wait
 from .exits import FAILED
 from .output import counted, note, patience, say, show, to_json
 from .run_outcome import call_lines, failure
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from ..core.log.audit import Verdict
     from ..runs.replay import Replayed
 
-__all__ = ["command"]
 
 _REMARK_WIDTH = 56
 
@@ -154,8 +154,8 @@ def _config(frame: Frame, folder: Path, port: int) -> Config:
 
 async def _demo(frame: Frame, config: Config) -> _Shown:
     from ..app.bootstrap import running
-    from ..runs.host import RunRequest
     from ..runs.replay import replay
+    from ..runs.run_request import RunRequest
     from ..store.verify import verify
     from ..telemetry import NoTelemetry
 

@@ -15,7 +15,6 @@ from .output import clipped, note, on_terminal, plain, say, show, table, to_json
 if TYPE_CHECKING:
     from ..core.log.diff import CallDifference, Diff
 
-__all__ = ["command"]
 
 _DIFFERENT = 1
 _WIDTH = 200

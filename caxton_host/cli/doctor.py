@@ -12,8 +12,6 @@ from .context import Frame, as_json
 from .exits import FAILED
 from .output import complain, say, show
 
-__all__ = ["command"]
-
 
 @click.command("doctor")
 @as_json

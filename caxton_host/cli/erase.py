@@ -14,8 +14,6 @@ from .overrides import check_text
 if TYPE_CHECKING:
     from ..core.log.events import RunErased
 
-__all__ = ["command"]
-
 
 @click.command("erase")
 @click.argument("run")

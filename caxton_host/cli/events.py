@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import click
 
+from ..core.grants.documents import event_document
 from ..core.log.attribution import OUTCOMES, Wanted
 from ..core.log.events import Recorded
 from ..core.names import stream_of
@@ -14,12 +15,10 @@ from ..errors import UsageError
 from ..runs.run_summaries import events_of
 from .context import Frame, as_json, wait
 from .output import show, table, to_json
-from .show import event_document, line_document, rows
+from .show import line_document, rows
 from .tail import tail
 from .times import Moment
 from .tracing import send_trace
-
-__all__ = ["command", "history_of"]
 
 
 @click.group("events")

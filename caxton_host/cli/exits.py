@@ -13,16 +13,6 @@ from ..errors import (
     UsageError,
 )
 
-__all__ = [
-    "AUDIT",
-    "DIVERGED",
-    "FAILED",
-    "SUSPENDED",
-    "USAGE",
-    "exit_code",
-    "remedy",
-]
-
 FAILED, USAGE, SUSPENDED, DIVERGED, AUDIT, UNAVAILABLE = range(1, 7)
 
 #: The first that fits counts, so a kind stands before what it is a kind of.

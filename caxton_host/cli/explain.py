@@ -19,7 +19,6 @@ from .output import note, plain, say, show
 if TYPE_CHECKING:
     from ..config import Config
 
-__all__ = ["of_run"]
 
 _PLACE = re.compile(r"(?:(call|event) )?([1-9][0-9]{0,17})")
 _NOWHERE = "no tool of this run"

@@ -12,10 +12,11 @@ from ..core.calls import JSON
 from ..core.grants.forks import forking_point
 from ..core.limits import Limits
 from ..errors import ModuleRefused
+from ..lib.local_user import local_actor
 from ..runs.modules import read_module
 from . import remote_runs
 from .answers import Answers, read_answer
-from .context import Frame, as_json, local_actor
+from .context import Frame, as_json
 from .interrupt import began, drive
 from .output import note, patience
 from .overrides import Overrides, overrides
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from ..app.bootstrap import Running
     from ..core.calls import Completed
     from ..runs.recording import Recording
-
-__all__ = ["command"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +122,8 @@ def command(
 
 async def _fork(told: Told, wanted: _Wanted) -> Recording:
     from ..app.bootstrap import running
-    from ..runs.host import ForkRequest
     from ..runs.recording import Recording
+    from ..runs.run_request import ForkRequest
 
     async with running(
         told.config, told.frame.paths(), watch=told.watch, load=told.again

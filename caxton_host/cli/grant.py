@@ -6,8 +6,6 @@ import click
 
 from . import budgets, check, grant_explain, matrix, suggest, what_if
 
-__all__ = ["command"]
-
 
 @click.group("grant")
 def command() -> None:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ..core.analysis.checking import Known
     from .host_option import There
 
-__all__ = ["command"]
-
 
 @click.command("explain")
 @click.argument("agent")

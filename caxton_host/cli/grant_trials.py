@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ..core.grants.grants import Rule
     from ..store.sql import SqlStore
 
-__all__ = ["ENDS", "TYPES", "Changed", "Trials", "inherited", "leads"]
 
 ENDS = frozenset({"RunCompleted", "RunFailed", "RunCancelled"})
 TYPES = (

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ..remote.client import Remote
     from ..remote.log import RemoteLog
 
-__all__ = ["There", "unreadable"]
 
 #: What can be typed with ``--host``. The names that other texts give to it are these.
 _COMMAND = re.compile(

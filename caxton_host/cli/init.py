@@ -13,8 +13,6 @@ from ..errors import UsageError
 from .context import as_json
 from .output import note, say, show
 
-__all__ = ["command"]
-
 _MCP = ".mcp.json"
 
 

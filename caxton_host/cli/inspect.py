@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ..core.tools.manifest import Manifest
     from ..sandbox.binary import ModuleInfo
 
-__all__ = ["command"]
 
 _CORE = b"\0asm\1\0\0\0"
 _MIB = 1024 * 1024

@@ -14,16 +14,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
-__all__ = [
-    "asking",
-    "began",
-    "code",
-    "drive",
-    "interruptible",
-    "run",
-    "terminate",
-    "unhandled",
-]
 
 _T = TypeVar("_T")
 

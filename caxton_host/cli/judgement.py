@@ -13,13 +13,6 @@ from .tools import check_known
 if TYPE_CHECKING:
     from ..config import Agent, Config
 
-__all__ = [
-    "agent_of",
-    "tell_remedy",
-    "tell_verdict",
-    "told_astray",
-]
-
 
 def agent_of(config: Config, name: str) -> Agent:
     """

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ..mcp.auth.tokens import Login, TokenFile
     from ..mcp.login import Asked
 
-__all__ = ["login", "logout"]
-
 
 class _Duration(click.ParamType[float]):
     """A time to wait, as people write it."""

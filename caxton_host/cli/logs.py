@@ -14,8 +14,6 @@ from . import completion
 from .context import Frame, as_json
 from .output import say, show
 
-__all__ = ["logs"]
-
 #: Seconds between two looks at a file that is followed.
 _PAUSE = 0.2
 

@@ -17,8 +17,6 @@ from .output import note, on_terminal, show, table
 if TYPE_CHECKING:
     from ..core.grants.grants import Grant
 
-__all__ = ["command"]
-
 
 @click.command("matrix")
 @click.argument("agent", required=False)

@@ -13,8 +13,6 @@ from ..errors import UsageError
 from .context import Frame, as_json
 from .output import note, say, show, to_json
 
-__all__ = ["command"]
-
 
 @click.group("mcp")
 def command() -> None:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..core.analysis.checking import Known
 
-__all__ = ["known", "tell_unasked"]
-
 
 def known(config: Config, *, start: bool) -> Known:
     """

@@ -23,25 +23,6 @@ import click
 from ..core.calls import JSON
 from ..lib.logs import Behind, Lines, Style, fields_of
 
-__all__ = [
-    "Doing",
-    "Notes",
-    "clipped",
-    "complain",
-    "counted",
-    "logged",
-    "note",
-    "on_terminal",
-    "patience",
-    "plain",
-    "pour",
-    "progress",
-    "say",
-    "show",
-    "table",
-    "to_json",
-]
-
 #: Seconds after which a person wonders whether anything happens.
 PATIENCE = 2.0
 _LOOK = 0.1

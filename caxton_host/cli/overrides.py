@@ -24,7 +24,6 @@ from .output import note
 if TYPE_CHECKING:
     from ..config import Config
 
-__all__ = ["Overrides", "check_text", "overrides", "parse_server", "tapped", "wire_log"]
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _ADDRESS = re.compile(r"(sse\+)?(https?://[^\s/?#].*)")

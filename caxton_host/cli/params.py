@@ -11,8 +11,6 @@ from ..core.names import nearest
 from ..errors import BadBytes, UsageError
 from ..lib.codec import load_json
 
-__all__ = ["Words", "types_of"]
-
 _LIMIT = 1024 * 1024
 _DEPTH = 8
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.text.redact import Redactor
+from ..lib.local_user import local_actor
 from ..runs.host_requests import Answer, ask_hosts, asked_of, reload_document
-from .context import Frame, as_json, local_actor, wait
+from .context import Frame, as_json, wait
 from .exits import FAILED
 from .output import complain, note, patience, plain, say, show
 from .overrides import check_text
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
     from ..config import Config
     from .host_option import There
-
-__all__ = ["ask", "ask_there", "command"]
 
 
 @click.command("reload")

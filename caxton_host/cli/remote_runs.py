@@ -26,16 +26,6 @@ if TYPE_CHECKING:
     from .context import Frame
     from .host_option import There
 
-__all__ = [
-    "cancel",
-    "decide",
-    "fork",
-    "refuse_options",
-    "resolve",
-    "resume",
-    "start",
-    "told_there",
-]
 
 _KEY_BYTES = 16
 #: Seconds that a start which nobody wants any more has to say what it started.

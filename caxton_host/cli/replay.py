@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ..ports import Streams
     from ..runs.replay import Replayed
 
-__all__ = ["command"]
 
 #: Sections of the configuration that a replay uses.
 _OF_REPLAY = ("sandbox", "telemetry")

@@ -14,10 +14,11 @@ from ..core.log.events import ToolInvoked
 from ..core.log.in_doubt import Abort, Fail, GiveResult, Resolution, Retry
 from ..core.log.summary import summarise
 from ..errors import UsageError
+from ..lib.local_user import local_actor
 from . import remote_runs
 from .answers import Answers, read_answer
 from .approval_prompt import see_through
-from .context import Frame, as_json, local_actor
+from .context import Frame, as_json
 from .interrupt import drive
 from .output import note, show
 from .overrides import Overrides, check_text, overrides
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from ..core.text.redact import Redactor
     from ..runs.recording import Recording
     from .host_option import There
-
-__all__ = ["command"]
 
 
 @click.command("resolve")

@@ -12,8 +12,6 @@ from .output import complain, note, patience, plain, say, show
 from .overrides import check_text
 from .reload import ask, ask_there
 
-__all__ = ["restart"]
-
 
 @click.command("restart")
 @click.argument("name", shell_complete=completion.servers)

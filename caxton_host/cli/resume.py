@@ -12,7 +12,8 @@ from ..core.grants.approvals import Unapproved
 from ..core.grants.grants import Grant
 from ..core.log.summary import RunSummary, summarise
 from ..errors import CaxtonError, RestoredError, Suspend, UsageError
-from .context import Frame, as_json, local_actor
+from ..lib.local_user import local_actor
+from .context import Frame, as_json
 from .exits import exit_code, remedy
 from .interrupt import began, drive
 from .output import complain, counted, note, patience, show, table
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from ..app.bootstrap import Running
     from ..runs.recording import Recording
 
-__all__ = ["command", "go_on"]
 
 #: How many runs go on at a time.
 _AT_ONCE = 16

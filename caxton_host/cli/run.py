@@ -18,8 +18,9 @@ from ..core.log.events import RunCompleted
 from ..core.log.summary import summarise
 from ..core.names import is_server_name, nearest
 from ..errors import BadBytes, ModuleRefused, NotFoundError, UsageError
+from ..lib.local_user import local_actor
 from ..runs.modules import located, read_module, shown
-from .context import Frame, as_json, local_actor
+from .context import Frame, as_json
 from .exits import FAILED
 from .interrupt import began, drive
 from .output import note, patience
@@ -30,11 +31,10 @@ from .variables import option, typed, variables_of
 
 if TYPE_CHECKING:
     from ..config import Agent, Config
-    from ..runs.host import RunRequest
     from ..runs.recording import Recording
+    from ..runs.run_request import RunRequest
     from .host_option import There
 
-__all__ = ["command"]
 
 _MAX_INPUT = 64 * 1024 * 1024
 
@@ -187,7 +187,7 @@ def _warn_of_output(module: bytes, recording: Recording) -> None:
 
 
 def _request(config: Config, wanted: _Wanted) -> tuple[Config, RunRequest]:
-    from ..runs.host import RunRequest
+    from ..runs.run_request import RunRequest
 
     config = wanted.given.servers_in(config)
     agent = _agent(config, wanted.target)

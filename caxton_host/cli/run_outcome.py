@@ -29,8 +29,6 @@ from ..core.text.templates import unfilled
 from ..core.tools.contexts import BUILT_IN
 from .output import clipped, complain, counted, note, plain, to_json
 
-__all__ = ["call_lines", "error_lines", "failure", "report"]
-
 _PARAMS_WIDTH, _WIDTH, _LINES = 60, 200, 12
 
 #: What languages say where memory is refused to a guest.

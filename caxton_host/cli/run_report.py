@@ -25,16 +25,6 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..runs.recording import Recording
 
-__all__ = [
-    "Told",
-    "code_of",
-    "deciding",
-    "described",
-    "named",
-    "progressed",
-    "resolving",
-    "stopped",
-]
 
 _WIDTH, _SHORT = 200, 60
 
@@ -67,7 +57,7 @@ class Told:
     @property
     def watch(self) -> Callable[[str, ToolProgress], None]:
         """What tells of a call while it lasts."""
-        from ..runs.host import unwatched
+        from ..runs.executor import unwatched
 
         return unwatched if self.quiet or self.as_json else progressed
 

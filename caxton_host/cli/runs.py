@@ -22,8 +22,6 @@ from .run_outcome import call_lines, error_lines
 from .run_report import deciding, resolving, stopped
 from .show import moment
 
-__all__ = ["command", "shortened"]
-
 _MOST = 10_000
 _TO_THE_SECOND = len("2026-01-31 23:59:59")
 _TIME_LENGTH = len("018bcfe5-6800")

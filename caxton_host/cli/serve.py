@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ..app.serve_app import Serving
     from ..config import Config
 
-__all__ = ["command"]
 
 #: Objects of which the garbage collector looks through the new ones.
 _YOUNG = 10_000

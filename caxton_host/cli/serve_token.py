@@ -32,7 +32,6 @@ from .show import moment
 if TYPE_CHECKING:
     from ..config import Config
 
-__all__ = ["command"]
 
 _LONGEST_NAME = 64
 _MOST_YEARS = 100

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from ..ports import RunScope
     from .host_option import There
 
-__all__ = ["check", "command"]
 
 #: Columns of a list, and where they stand in a document.
 _STATE = {

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ..ports import Era, ToolClient
     from ..store.sql import SqlStore
 
-__all__ = ["Reached", "offers", "reached"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Recalled:

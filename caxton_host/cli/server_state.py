@@ -14,8 +14,6 @@ from .context import wait
 if TYPE_CHECKING:
     from ..config import Config
 
-__all__ = ["seen"]
-
 
 def seen(config: Config) -> dict[str, Seen]:
     """Return how each server of *config* did; no log, no knowledge."""

@@ -28,7 +28,6 @@ from .output import clipped, plain
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["event_document", "line_document", "moment", "remark", "rows", "told"]
 
 _WIDTH = 100
 

@@ -29,7 +29,6 @@ from .show import remark
 if TYPE_CHECKING:
     from ..runs.recording import Recording
 
-__all__ = ["command"]
 
 _NEXT = {
     "said": "is sent again: a person said so",

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..core.grants.documents import event_document
 from ..core.log.attribution import call_of
 from ..core.log.events import LogWritten, ToolInvoked
 from .output import note, plain, say, to_json
-from .show import event_document, remark
+from .show import remark
 
 if TYPE_CHECKING:
     from ..core.log.events import Recorded
 
-__all__ = ["Stepper"]
 
 HELP = """\
 next [N]   go on to the next call, or N calls on; an empty line does the same

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from ..store.sql import SqlStore
     from .grant_trials import Changed, Trials
 
-__all__ = ["command"]
 
 _SHOWN = 20
 

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..core.grants.documents import event_document
 from ..core.log.events import Recorded
 from ..core.log.runs import ENDS, GOING_ON
 from ..core.names import RUN, stream_of
 from . import interrupt
 from .context import Frame, as_json, wait
 from .output import clipped, plain, to_json
-from .show import event_document, moment, remark
+from .show import moment, remark
 
 if TYPE_CHECKING:
     from ..ports import History
 
-__all__ = ["PATIENCE", "tail"]
 
 #: How many seconds a database may be away from whoever follows it.
 PATIENCE = 60.0

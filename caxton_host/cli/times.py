@@ -7,9 +7,6 @@ from typing import Any
 
 import click
 
-__all__ = ["Moment", "ago"]
-
-
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 

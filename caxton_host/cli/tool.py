@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..ports import RunScope
 
-__all__ = ["command"]
-
 
 @click.group("tool")
 def command() -> None:

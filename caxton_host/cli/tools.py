@@ -22,17 +22,6 @@ if TYPE_CHECKING:
     from ..config import Config
     from .host_option import There
 
-__all__ = [
-    "check_known",
-    "headline",
-    "here",
-    "of_server",
-    "split",
-    "tell",
-    "tell_changed",
-    "there",
-    "tool_show",
-]
 
 #: The ``caxton.tool/v1`` document of a tool.
 Document: TypeAlias = Mapping[str, JSON]

@@ -9,8 +9,6 @@ from ..errors import UsageError
 from .context import Frame
 from .output import counted, note, patience, show
 
-__all__ = ["send_trace"]
-
 
 async def send_trace(
     frame: Frame, run: str, endpoint: str | None, *, as_json: bool

@@ -18,7 +18,6 @@ from .overrides import check_text
 if TYPE_CHECKING:
     from ..config import Config
 
-__all__ = ["by_hand", "option", "private_of", "typed", "variables_of"]
 
 Variables: TypeAlias = "dict[str, JSON]"
 

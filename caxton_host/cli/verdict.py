@@ -18,16 +18,6 @@ if TYPE_CHECKING:
     from ..core.log.checkpoint import Note
     from ..lib.signing import Keyring
 
-__all__ = [
-    "CHECKED",
-    "audit_document",
-    "audit_line",
-    "keyring",
-    "of_bundle",
-    "refuse",
-    "say_signed",
-    "trusted",
-]
 
 _NAMED = 5
 CHECKED = ("chain", "tree", "checkpoints")

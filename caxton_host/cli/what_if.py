@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ..config import Config
     from .grant_trials import Changed
 
-__all__ = ["command", "line"]
 
 _WIDTH = 100
 _WORDS = {ALLOWED: "allowed", ASKS: "asks people"}

@@ -26,8 +26,6 @@ from .serve import expose
 from .servers import exposed_name
 from .source import At, Complaints
 
-__all__ = ["DEFS", "agent", "agent_name"]
-
 _REFERENCE = re.compile(r"\$\{(?:env|file):")
 _MOST_PATHS = 32
 #: By whether a rule denies.

@@ -8,8 +8,6 @@ from . import fields as f
 from .schema import STRING, array, shaped
 from .source import At
 
-__all__ = ["approve"]
-
 _PARAMS = "params"
 
 

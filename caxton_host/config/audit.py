@@ -10,8 +10,6 @@ from .model import Audit
 from .schema import STRING, shaped
 from .source import At
 
-__all__ = ["AUDIT"]
-
 _FILE = "file:"
 _HERE = {"localhost", "127.0.0.1", "::1"}
 

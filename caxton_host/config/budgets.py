@@ -16,8 +16,6 @@ from . import fields as f
 from .schema import INTEGER, STRING, array, either, object_, one_of, shaped
 from .source import At
 
-__all__ = ["FIELDS", "check_accounts", "of_rule"]
-
 _CALLS = re.compile(r"([0-9]{1,9}) ?/ ?([a-z]+)")
 _EXAMPLE = 'calls = "5/run", or calls = ["5/run", "20/day"]'
 _PERS = ("run", *PERIODS)

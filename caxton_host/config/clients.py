@@ -18,8 +18,6 @@ from ..errors import UsageError
 from .files import replace_file
 from .paths import home_folder
 
-__all__ = ["CLIENTS", "Client", "entry", "install", "installed"]
-
 _MOST = 16 * 1024 * 1024
 
 

@@ -23,15 +23,6 @@ from .secrets import Secrets, is_reference, sounds_secret
 from .sections import passwords
 from .source import At, Source, parse_toml, read_bytes
 
-__all__ = [
-    "add_server",
-    "append_servers",
-    "change_server",
-    "check_references",
-    "init_text",
-    "remove_server",
-]
-
 _NEW_FILE = "version = 1\n"
 _SPOKEN = frozenset({"transport", "type"})
 _PLACE = frozenset({"command", "args", "url"}) | _SPOKEN

@@ -35,36 +35,6 @@ from .schema import (
 )
 from .source import At, Complaints
 
-__all__ = [
-    "Fields",
-    "Reader",
-    "check_url",
-    "choice",
-    "collect",
-    "duration",
-    "flag",
-    "header_map",
-    "items",
-    "json_value",
-    "listed",
-    "mapped",
-    "milliseconds",
-    "moment",
-    "number",
-    "path",
-    "rate",
-    "read",
-    "resolved",
-    "single",
-    "size",
-    "some",
-    "table",
-    "tables",
-    "text",
-    "url",
-    "wrong",
-]
-
 Reader: TypeAlias = Callable[[Any, At], Any]
 Fields: TypeAlias = Mapping[str, tuple[str, Reader]]
 

@@ -7,8 +7,6 @@ import os
 import tempfile
 from pathlib import Path
 
-__all__ = ["replace_file"]
-
 
 def replace_file(path: Path, data: bytes, mode: int | None = None) -> None:
     """

@@ -5,8 +5,6 @@ from __future__ import annotations
 import tomllib
 from typing import Any, cast
 
-__all__ = ["header"]
-
 
 def header(line: str) -> tuple[str, ...] | None:
     """

@@ -25,8 +25,6 @@ from .servers import server_keys, tool_keys
 from .source import At, Source, parse_json, read_bytes
 from .yaml_files import parse_yaml
 
-__all__ = ["FORMATS", "Foreign", "import_foreign"]
-
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}|\$\{")
 _OUR_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::?[-=](.*))?", re.DOTALL)

@@ -21,8 +21,6 @@ from . import servers
 from .key_lines import Lines
 from .source import At, Complaints, Source, parse_json, plain_json
 
-__all__ = ["import_servers"]
-
 
 def import_servers(
     path: Path, data: bytes, source: Source, taken: Container[str]

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-__all__ = ["Lines", "Path"]
-
 Path = tuple[str, ...]
 
 _TOML = re.compile(

@@ -25,8 +25,6 @@ from .serve import check_exposed, from_environment
 from .servers import tools_alone
 from .source import At, Complaints, Source, parse_toml, read_bytes, text_of
 
-__all__ = ["load", "load_bytes", "load_parts"]
-
 _DATABASE = "caxton.db"
 #: Comes before ``[store] url``, and after ``--db``.
 STORE_VARIABLE = "CAXTON_STORE_URL"

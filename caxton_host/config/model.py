@@ -14,8 +14,6 @@ from ..core.limits import Limits
 from ..core.tools.servers import ServerConfig, ToolOptions
 from ..core.tools.webhooks import SERVER, Webhook
 
-__all__ = ["Agent", "Audit", "Config", "ContextVar", "Expose", "OAuth", "Serve"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextVar:

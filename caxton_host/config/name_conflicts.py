@@ -7,8 +7,6 @@ from ..core.tools.webhooks import SERVER
 from .model import Config
 from .source import At
 
-__all__ = ["refuse_twins"]
-
 
 def refuse_twins(config: Config, at: At) -> None:
     """

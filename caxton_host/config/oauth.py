@@ -11,8 +11,6 @@ from . import fields as f
 from .schema import object_, shaped
 from .source import At
 
-__all__ = ["check_oauth", "oauth"]
-
 _OAUTH: f.Fields = {
     "flow": ("flow", f.choice("credentials", "code")),
     "client_id": ("client_id", f.text),

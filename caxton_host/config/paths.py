@@ -9,8 +9,6 @@ from pathlib import Path
 
 from ..errors import ConfigError
 
-__all__ = ["CONFIG_VARIABLE", "STATE_VARIABLE", "Paths", "find"]
-
 CONFIG_VARIABLE = "CAXTON_CONFIG"
 #: Names the state folder itself, and comes before ``XDG_STATE_HOME``.
 STATE_VARIABLE = "CAXTON_STATE_DIR"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["DURATION", "RATE", "SIZE", "duration", "rate", "size"]
-
 #: What they look like, for JSON Schema.
 _FIGURE = r"[0-9]{1,15}(?:\.[0-9]{1,6})? ?"
 DURATION = rf"\s*{_FIGURE}(?:ms|s|m|min|h|d)\s*"

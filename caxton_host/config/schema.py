@@ -13,22 +13,6 @@ from typing import Any, TypeAlias, TypeVar, cast
 from ..core.calls import JSON
 from . import quantities
 
-__all__ = [
-    "DURATION",
-    "INTEGER",
-    "RATE",
-    "SIZE",
-    "STRING",
-    "Shape",
-    "array",
-    "either",
-    "mapping",
-    "object_",
-    "one_of",
-    "shape_of",
-    "shaped",
-]
-
 Shape: TypeAlias = dict[str, JSON]
 _Reader = TypeVar("_Reader", bound=Callable[..., Any])
 

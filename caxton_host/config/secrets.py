@@ -24,7 +24,6 @@ from ..core.text.redact import MIN_LENGTH
 if TYPE_CHECKING:
     from .source import At
 
-__all__ = ["Secrets", "input_variable", "is_reference", "sounds_secret"]
 
 _MAX_FILE = 64 * 1024
 _REFERENCE = re.compile(r"\$?\$\{([^{}]*\}?)")

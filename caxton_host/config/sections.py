@@ -20,15 +20,6 @@ from .serve import serve
 from .servers import disabled, server, server_name, webhook, webhook_name
 from .source import At
 
-__all__ = [
-    "FIXED",
-    "TOP",
-    "json_schema",
-    "passwords",
-    "restart_sections",
-    "store_mistake",
-]
-
 #: What takes effect with the next host: these are opened when a host comes up.
 FIXED = ("store_url", "places", "audit", "telemetry_endpoint", "serve")
 

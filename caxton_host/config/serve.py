@@ -20,15 +20,6 @@ from .schema import RATE, STRING, array, object_, one_of, shaped
 from .servers import SCHEMA_OF_OBJECT, exposed_name
 from .source import At, Complaints
 
-__all__ = [
-    "VARIABLES",
-    "check_exposed",
-    "expose",
-    "from_environment",
-    "serve",
-    "variable",
-]
-
 _LAST_PORT = 65535
 _MINUTE = 60
 _ADDRESS = re.compile(r"[A-Za-z0-9._:%-]{1,255}")

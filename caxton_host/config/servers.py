@@ -40,19 +40,6 @@ from .schema import (
 from .secrets import sounds_secret
 from .source import At, Complaints
 
-__all__ = [
-    "SCHEMA_OF_OBJECT",
-    "disabled",
-    "exposed_name",
-    "server",
-    "server_keys",
-    "server_name",
-    "tool_keys",
-    "tools_alone",
-    "webhook",
-    "webhook_name",
-]
-
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _EXPOSED_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _RESERVED = "caxton__"

@@ -10,8 +10,6 @@ from .model import Config
 from .paths import CONFIG_VARIABLE, STATE_VARIABLE
 from .serve import VARIABLES, variable
 
-__all__ = ["SETTINGS", "origins"]
-
 #: Settings by their dotted keys, with their variables. ``config`` and ``state`` have no
 #: key: these are the file itself, and the folder of keys and tokens.
 SETTINGS: Mapping[str, str] = {

@@ -12,8 +12,6 @@ from ..core.tools.webhooks import Webhook
 from .model import Agent, Config, Serve
 from .secrets import sounds_secret
 
-__all__ = ["describe"]
-
 _HIDDEN = "***"
 _SECRET = frozenset({"client_secret"})
 

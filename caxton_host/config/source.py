@@ -20,18 +20,6 @@ from ..errors import ConfigError, UnsetError
 from .key_lines import Lines
 from .secrets import Secrets
 
-__all__ = [
-    "At",
-    "Complaints",
-    "Source",
-    "bounded",
-    "parse_json",
-    "parse_toml",
-    "plain_json",
-    "read_bytes",
-    "text_of",
-]
-
 MAX_FILE = 1024 * 1024
 _MAX_DEPTH = 32
 #: In a line. tomllib takes time and memory by the square of a key's parts.

@@ -11,8 +11,6 @@ from ..core.tools.contexts import RESERVED
 from ..errors import UsageError
 from .model import Config
 
-__all__ = ["known_variables", "private_variables", "run_variables"]
-
 _NONE: Mapping[str, JSON] = {}
 
 

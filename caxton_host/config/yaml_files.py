@@ -11,7 +11,6 @@ from .source import At, bounded, text_of
 if TYPE_CHECKING:
     import yaml
 
-__all__ = ["parse_yaml"]
 
 _MAX_NODES = 20_000
 _LONGEST_NUMBER = 40

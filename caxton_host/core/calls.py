@@ -11,29 +11,6 @@ from typing import Literal, TypeAlias
 
 from ..errors import FailureKind, Sent
 
-__all__ = [
-    "JSON",
-    "REPEATABLE",
-    "Completed",
-    "Denied",
-    "Effect",
-    "Failed",
-    "FailureKind",
-    "Outcome",
-    "OverLimit",
-    "Record",
-    "Reply",
-    "Retry",
-    "Route",
-    "Sent",
-    "ToolCall",
-    "cut",
-    "likelier",
-    "reply",
-    "shortened",
-    "withheld",
-]
-
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 
 Effect: TypeAlias = Literal["read", "idempotent", "keyed", "unsafe"]

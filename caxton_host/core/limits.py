@@ -8,8 +8,6 @@ from typing import Any
 
 from .calls import JSON
 
-__all__ = ["COMPONENT", "COMPONENT_MEMORY", "CORE_MEMORY", "Limits", "is_component"]
-
 _MIB = 1024 * 1024
 CORE_MEMORY = 64 * _MIB
 COMPONENT_MEMORY = 256 * _MIB

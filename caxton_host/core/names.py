@@ -6,20 +6,6 @@ import hashlib
 import re
 from collections.abc import Iterable
 
-__all__ = [
-    "RUN",
-    "clean_name",
-    "exposed_name",
-    "idempotency_key",
-    "is_server_name",
-    "is_tool_name",
-    "meant_tool",
-    "nearest",
-    "run_of",
-    "stream_of",
-    "uuid7",
-]
-
 #: Streams of runs are named so; what follows is the run id.
 RUN = "run/"
 

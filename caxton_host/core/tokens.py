@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
-__all__ = ["PREFIX", "SIGNATURES", "Token", "is_agent_pattern"]
-
 #: So that programs that look for secrets in files know one.
 PREFIX = "caxton_"
 

@@ -28,8 +28,6 @@ from ..ports import Refused, Reservation, Span
 from .call_budgets import Judged, Out, Want
 from .gateway import Gateway, checked, stopped
 
-__all__ = ["Batch", "Watch"]
-
 #: Watches a call, or does nothing.
 Watch: TypeAlias = AbstractContextManager[Span | None]
 

@@ -21,8 +21,6 @@ from ..core.grants.periods import Period
 from ..core.log.events import ApprovalRequested, ToolInvoked
 from ..ports import Refused, Reservation
 
-__all__ = ["Judged", "Out", "Want", "wants"]
-
 #: Seconds: clocks are not so exact that less makes sense.
 _SHORTEST = 0.01
 

@@ -36,10 +36,8 @@ from ..core.calls import (
     Completed,
     Denied,
     Failed,
-    FailureKind,
     Outcome,
     Route,
-    Sent,
     ToolCall,
     cut,
     likelier,
@@ -51,13 +49,11 @@ from ..core.limits import Limits
 from ..core.log.events import Event, ToolProgress, ToolRetried
 from ..core.log.payloads import settled
 from ..core.names import idempotency_key
-from ..errors import LeaseLost, RunStopped, StoreError, ToolError
+from ..errors import FailureKind, LeaseLost, RunStopped, Sent, StoreError, ToolError
 from ..ports import Asker, EventLog, ToolClient, ToolRequest
 from .call_budgets import Judged, Out
 from .judge import NOWHERE, Judge
 from .progress import Reports, unwatched
-
-__all__ = ["Gateway", "checked", "stopped"]
 
 #: Failures in whose words may be some of the answer, and what is said instead.
 _UNTOLD: Mapping[FailureKind, str] = {

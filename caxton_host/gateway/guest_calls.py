@@ -25,8 +25,6 @@ from ..ports import Answer, RunSpan, Served
 from .batch import Batch, Watch
 from .gateway import Gateway
 
-__all__ = ["RunDoor"]
-
 LEVELS = ("debug", "info", "warning", "error")
 
 #: The name of a call that stands for a batch of which no item can be read. No tool

@@ -25,8 +25,6 @@ from ..errors import Suspend
 from ..lib.json_schema import fits
 from .call_budgets import Judged, Out, wants
 
-__all__ = ["NOWHERE", "Judge"]
-
 NOWHERE = Route(server="", tool="")
 
 

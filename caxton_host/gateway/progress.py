@@ -10,8 +10,6 @@ from ..core.text.redact import Redactor
 from ..errors import StoreError
 from ..ports import EventLog, Progress
 
-__all__ = ["Reports", "unwatched"]
-
 #: Of one send; what a tool says beyond is dropped.
 _MOST = 100
 _LONGEST = 500

@@ -12,8 +12,6 @@ from ..core.tools.servers import ToolOptions
 from ..errors import BadBytes, ToolError
 from ..lib.codec import load_json
 
-__all__ = ["answered", "completed"]
-
 #: Not the tool's: they belong to the protocol, or have a place of their own.
 _ENVELOPE = frozenset({"isError", "resultType", "_meta"})
 

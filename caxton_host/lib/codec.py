@@ -18,22 +18,6 @@ import msgpack  # noqa: TID251 -- this is its owner
 from ..core.calls import JSON
 from ..errors import BadBytes
 
-__all__ = [
-    "BATCH_BYTES",
-    "BATCH_ITEMS",
-    "batch_from_json",
-    "canonical",
-    "decode",
-    "decode_map",
-    "decode_trusted",
-    "encode",
-    "from_json",
-    "load_json",
-    "sha256",
-    "split_batch",
-    "to_json",
-]
-
 DEPTH = 64
 NODES = 10_000
 RESULT_NODES = 200_000

@@ -14,8 +14,6 @@ from collections import deque
 from collections.abc import Awaitable, Generator
 from typing import Any, TypeVar
 
-__all__ = ["Pace", "paced"]
-
 T = TypeVar("T")
 
 

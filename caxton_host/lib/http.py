@@ -27,10 +27,7 @@ import anyio
 import httpcore
 import httpx
 
-from ..core.calls import Sent
-from ..errors import ToolError
-
-__all__ = ["Client", "Lost", "NoTls", "Response", "Stream", "is_public"]
+from ..errors import Sent, ToolError
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")

@@ -20,7 +20,6 @@ from ..errors import BadBytes
 if TYPE_CHECKING:
     import jsonschema_rs
 
-__all__ = ["Mismatch", "check", "check_pattern", "fits", "input_check", "mismatch"]
 
 #: Bytes of one compiled regular expression.
 _PATTERN = 256 * 1024

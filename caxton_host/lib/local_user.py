@@ -6,8 +6,6 @@ import os
 
 from ..core.calls import JSON
 
-__all__ = ["local_actor"]
-
 
 def local_actor() -> dict[str, JSON]:
     """Return the actor of this process: a user of the operating system."""

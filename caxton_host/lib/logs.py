@@ -26,7 +26,6 @@ from ..core.calls import JSON
 if TYPE_CHECKING:
     from ..core.text.redact import Redactor
 
-__all__ = ["FIELDS", "Behind", "Ids", "Lines", "Style", "about", "fields_of", "of_host"]
 
 Style: TypeAlias = Literal["text", "json"]
 

@@ -25,17 +25,6 @@ from ..errors import ConfigError
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-__all__ = [
-    "Judged",
-    "Keyring",
-    "Rotation",
-    "Signer",
-    "judge",
-    "opened",
-    "sealed",
-    "secret",
-    "verifies",
-]
 
 _SIZE = 32
 _NONCE = 12

@@ -14,8 +14,6 @@ from ..errors import ToolError
 from .breaker import Breaker, Outcome
 from .transport.bucket import Bucket
 
-__all__ = ["Gate", "by"]
-
 _TROUBLE = frozenset({"transport", "timeout"})
 _T = TypeVar("_T")
 

@@ -10,8 +10,6 @@ from ..core.text.redact import Redactor
 from ..core.text.sanitize import plain
 from ..lib.codec import sha256
 
-__all__ = ["set_apart"]
-
 _LONGEST_TYPE = 128
 _UNKNOWN = "application/octet-stream"
 

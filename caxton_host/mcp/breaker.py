@@ -13,8 +13,6 @@ from typing import Literal, TypeAlias
 
 from ..core.tools.servers import BreakerOptions
 
-__all__ = ["Breaker", "Change", "Outcome", "State"]
-
 State: TypeAlias = Literal["closed", "open", "half_open"]
 
 #: Of a call that passed: the server answered, whatever it said; it did not; or nobody

@@ -14,8 +14,6 @@ from ..core.tools.servers import ServerConfig
 from ..errors import BadBytes, ConfigError
 from ..lib.codec import canonical, sha256
 
-__all__ = ["check_names", "offers_of"]
-
 _LONGEST_DESCRIPTION = 16 * 1024
 _LARGEST_DEFINITION = 256 * 1024
 

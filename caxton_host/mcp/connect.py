@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from mcp.client.session import ClientSession
     from mcp_types import Implementation
 
-__all__ = ["connect"]
 
 #: A server that has not answered the newest handshake by now is offered the old one
 #: as well. Nothing is lost if it is only slow to start: the first yes counts.

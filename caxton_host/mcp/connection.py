@@ -38,7 +38,6 @@ from .transport.wire import Answer, Wire
 if TYPE_CHECKING:
     from mcp.client.session import ClientSession
 
-__all__ = ["Connection"]
 
 logger = logging.getLogger(__name__)
 

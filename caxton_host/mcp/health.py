@@ -8,8 +8,6 @@ from contextlib import suppress
 
 from .connection import Connection
 
-__all__ = ["watch"]
-
 #: How often in a row it does not answer before it is given up.
 _MISSES = 2
 _PATIENCE = 10.0

@@ -40,8 +40,6 @@ from .auth.exchange import SPEAKS, STEPS, Exchange, presentable
 from .auth.tokens import Login, TokenFile
 from .scoped import is_open
 
-__all__ = ["Asked", "Person", "log_in"]
-
 _PROBE: Final[dict[str, JSON]] = {
     "jsonrpc": "2.0",
     "id": 1,

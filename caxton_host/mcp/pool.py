@@ -37,8 +37,6 @@ from .status import ServerStatus
 from .supervisor import Server
 from .transport.serverlog import LogFile
 
-__all__ = ["McpTools", "Pool"]
-
 T = TypeVar("T")
 
 _TRUST_DOMAIN = "default"

@@ -11,8 +11,6 @@ from ..errors import CaxtonError
 from ..lib.codec import canonical, sha256
 from ..ports import Era, Eras
 
-__all__ = ["Memory"]
-
 logger = logging.getLogger(__name__)
 
 #: To ask costs a second, so much and no more is spent on not having to.

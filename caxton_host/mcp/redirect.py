@@ -14,8 +14,6 @@ from mcp.shared.auth import AuthorizationCodeResult
 from ..errors import ToolError, UsageError
 from .login import Asked
 
-__all__ = ["Browser", "browser"]
-
 _HOST: Final = "127.0.0.1"
 _PATH: Final = "/callback"
 _LONGEST_HEAD = 16 * 1024

@@ -26,8 +26,6 @@ from ..lib.codec import load_json, sha256
 from ..ports import RunScope
 from .transport.wire import Answer
 
-__all__ = ["Ask", "read_resources"]
-
 _PAGES = 100
 _LONGEST_URI = 8 * 1024
 _LONGEST_KEY = 128

@@ -8,8 +8,6 @@ from ..core.calls import JSON
 from ..lib.codec import canonical
 from .transport.wire import Answer
 
-__all__ = ["Kept", "good_for"]
-
 #: Its word counts up to a day.
 _LONGEST = 24 * 3600.0
 _ANSWERS = 256

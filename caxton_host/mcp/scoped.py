@@ -22,8 +22,6 @@ from ..errors import ServerUnavailable, ToolError
 from ..ports import RunScope, ToolClient, ToolRequest
 from .catalogue import check_names
 
-__all__ = ["ForOneRun", "composed", "described_missing", "fill", "is_open"]
-
 _logger = logging.getLogger(__name__)
 _REFERENCE = re.compile(r"\$\{context\.([^{}]*)\}")
 _LONGEST = 4096

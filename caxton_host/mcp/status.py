@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from .breaker import State
 
-__all__ = ["Latency", "ServerStatus"]
-
 _REMEMBERED = 100
 
 

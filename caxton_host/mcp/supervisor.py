@@ -45,8 +45,6 @@ from .transport.serverlog import LogFile
 from .transport.stdio import shown
 from .transport.timers import Alarms
 
-__all__ = ["Server"]
-
 logger = logging.getLogger(__name__)
 
 _LONGEST_BACKOFF = 60.0

@@ -10,8 +10,6 @@ from ..core.log.events import ToolsChanged
 from ..core.names import nearest
 from ..core.tools.servers import ServerConfig
 
-__all__ = ["tell_news"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -7,8 +7,6 @@ from typing import Protocol
 
 from ..core.log.events import Recorded
 
-__all__ = ["History", "Streams", "Tails"]
-
 
 class Streams(Protocol):
     """What runs left behind."""

@@ -12,19 +12,6 @@ from ..core.log.events import Event
 from ..core.log.runs import Request, RunRow
 from .history import Streams
 
-__all__ = [
-    "Definitions",
-    "Era",
-    "Eras",
-    "EventLog",
-    "Hosts",
-    "Refused",
-    "Reservation",
-    "SharedStore",
-    "Store",
-    "Trace",
-]
-
 #: Takes the number of the first of some events that are queued now, and these; returns
 #: ``(trace id, span id)`` of each, in hex.
 Trace: TypeAlias = Callable[

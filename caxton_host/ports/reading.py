@@ -9,8 +9,6 @@ from ..core.log.events import Recorded, RunErased
 from ..core.log.runs import RunRow
 from .history import Tails
 
-__all__ = ["Readings"]
-
 
 class Readings(Tails, Protocol):
     """A log, for readers."""

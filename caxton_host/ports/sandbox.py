@@ -8,8 +8,6 @@ from typing import Literal, Protocol
 
 from ..core.limits import Limits
 
-__all__ = ["Answer", "Door", "Ending", "Guest", "Prepared", "Sandbox"]
-
 
 @dataclass(frozen=True, slots=True)
 class Answer:

@@ -9,8 +9,6 @@ from ..core.grants.principals import Scope
 from .log import SharedStore
 from .reading import Readings
 
-__all__ = ["Checked", "ServingStore", "Submissions", "TokenRow", "Tokens"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRow:

@@ -12,18 +12,6 @@ from ..core.grants.grants import Grant
 from ..core.grants.tool_catalog import Offered
 from ..core.tools.contexts import ServerResource
 
-__all__ = [
-    "Asker",
-    "Progress",
-    "RunScope",
-    "ToolClient",
-    "ToolRequest",
-    "ToolService",
-    "ToolSource",
-    "ignore",
-    "unrecorded",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:

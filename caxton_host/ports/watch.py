@@ -10,16 +10,6 @@ from typing import Literal, Protocol
 from ..core.calls import Outcome, Route, ToolCall
 from ..core.log.events import Event
 
-__all__ = [
-    "Clock",
-    "Execution",
-    "Origin",
-    "RunSpan",
-    "Served",
-    "Span",
-    "Telemetry",
-]
-
 
 class Clock(Protocol):
     """Where time comes from."""

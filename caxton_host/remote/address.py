@@ -12,8 +12,6 @@ from urllib.parse import SplitResult, urlsplit
 from ..core.tools.url_origin import is_loopback
 from ..errors import UsageError
 
-__all__ = ["TOKEN", "Address", "Token", "token_of"]
-
 #: The variable of the environment that holds the token.
 TOKEN = "CAXTON_TOKEN"  # noqa: S105 -- its name
 

@@ -22,8 +22,6 @@ from ..lib.http import Client, Lost, NoTls, Response, Stream
 from .address import Address
 from .problems import is_of, problem, stranger
 
-__all__ = ["MOST_BYTES", "Away", "Remote", "TooMuch", "path", "read_json", "unreached"]
-
 _DEADLINE = 60.0
 MOST_BYTES = 64 * 1024 * 1024
 _MOST_NODES = 4_000_000

@@ -19,20 +19,6 @@ from ..errors import CaxtonError
 from ..runs.approvals import Waiting
 from .problems import stranger
 
-__all__ = [
-    "KINDS",
-    "check",
-    "erased",
-    "listed",
-    "mapping",
-    "mappings",
-    "number",
-    "recorded",
-    "run_id",
-    "text",
-    "waiting",
-]
-
 _RUN_ID = re.compile(r"[0-9a-f-]{1,64}")
 _ASKED = {field.name for field in fields(ApprovalRequested)} - {"fuel"}
 

@@ -13,8 +13,6 @@ from ..mcp.transport.sse import Events
 from .client import MOST_BYTES, Remote, read_json, unreached
 from .problems import is_of, stranger
 
-__all__ = ["follow"]
-
 _SSE, _NOTHING = "text/event-stream", 204
 
 #: Seconds without a byte, after which a connection counts as lost.

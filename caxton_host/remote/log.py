@@ -22,8 +22,6 @@ from .client import Remote, TooMuch, path
 from .documents import check, erased, listed, mapping, recorded, run_id, text, waiting
 from .problems import stranger
 
-__all__ = ["RemoteLog", "summary"]
-
 _PAGE = 100
 #: Events on a page. Fewer, if so many are too much for one answer.
 _EVENTS = (200, 10, 1)

@@ -25,8 +25,6 @@ from ..lib.codec import load_json
 from ..lib.http import Response
 from .address import TOKEN
 
-__all__ = ["PROBLEM", "is_of", "problem", "stranger"]
-
 PROBLEM = "application/problem+json"
 
 _LONGEST = 64 * 1024

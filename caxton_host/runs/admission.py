@@ -19,8 +19,6 @@ from typing import Self
 from ..core.host_limits import Places
 from ..errors import BusyError, OverloadedError
 
-__all__ = ["Admission", "Line", "Ticket", "about_to_stop"]
-
 #: Seconds after which it is worth to come again, when nothing says more.
 _SOON = 1.0
 _MINUTE = 60.0

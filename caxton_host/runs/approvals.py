@@ -18,16 +18,6 @@ from ..errors import UsageError
 from ..ports import Store
 from .recording import Recording
 
-__all__ = [
-    "Waiting",
-    "Word",
-    "meant",
-    "open_questions",
-    "say",
-    "still_waiting",
-    "waiting_in",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Word:

@@ -26,16 +26,6 @@ from ..errors import BusyError, CaxtonError, StoreError, UsageError
 from ..ports import EventLog, SharedStore, Store
 from .recording import Recording
 
-__all__ = [
-    "EVERY",
-    "GO_ON",
-    "OfHost",
-    "UnderWay",
-    "cancel_idle",
-    "tell_hosts",
-    "watching",
-]
-
 #: Asked of a host: to go on with a run, if that waits for nobody any more.
 GO_ON = "go_on"
 

@@ -29,8 +29,6 @@ from ..gateway.gateway import Gateway
 from ..gateway.guest_calls import RunDoor, output_value
 from ..ports import Ending, Guest, Prepared, RunSpan, Sandbox, Served
 
-__all__ = ["Driver", "end_of"]
-
 #: How many workers may die under a run that has company, and under one that has none:
 #: that one is itself the cause.
 _IN_COMPANY, _ALONE = 2, 3

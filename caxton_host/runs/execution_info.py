@@ -15,15 +15,6 @@ if TYPE_CHECKING:
     from ..core.tools.manifest import Manifest
     from .recording import Recording
 
-__all__ = [
-    "fork_of",
-    "recorded_calls",
-    "replay_of",
-    "resolved_calls",
-    "resume_of",
-    "start_of",
-    "trace_of",
-]
 
 _TRACE = ("traceparent", "tracestate")
 _NO_TRACE: Mapping[str, str] = {}

@@ -71,8 +71,6 @@ from .run_request import (
     with_prompt,
 )
 
-__all__ = ["Executor", "unwatched"]
-
 _NONE_SERVED: Mapping[int, Served] = {}
 
 

@@ -32,17 +32,6 @@ from ..lib.json_schema import fits, input_check
 from ..ports import Store
 from .recording import Recording, schemas_of
 
-__all__ = [
-    "Call",
-    "Checks",
-    "Judgement",
-    "as_sent",
-    "checks_of",
-    "document",
-    "find",
-    "judge",
-]
-
 #: By exposed name: where parameters are not as the schema of the tool wants them.
 Checks: TypeAlias = Mapping[str, Callable[[JSON], Mismatch | None]]
 

@@ -26,11 +26,9 @@ from ..core.text.templates import texts
 from ..errors import RestoredError, UsageError
 from ..ports import RunScope, ToolSource
 from .admission import Admission
-from .executor import Executor, unwatched
+from .executor import Executor
 from .recording import Recording
 from .run_request import ForkRequest, RunRequest, check_request
-
-__all__ = ["ForkRequest", "Host", "RunRequest", "unwatched"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,15 +12,6 @@ from ..core.log.request_outcomes import RESTARTED, is_failure
 from ..errors import NotFoundError
 from ..ports import Hosts
 
-__all__ = [
-    "Answer",
-    "answer_of",
-    "ask_hosts",
-    "asked_of",
-    "reload_document",
-    "restart_document",
-]
-
 _PAUSE = 0.1
 _MOST = 30.0
 

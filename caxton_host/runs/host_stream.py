@@ -10,8 +10,6 @@ from ..core.log.events import Event
 from ..errors import NotFoundError, StoreError
 from ..ports import EventLog
 
-__all__ = ["PAUSE", "HostLog"]
-
 #: Seconds between two tries to write again.
 PAUSE = 1.0
 

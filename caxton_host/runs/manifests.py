@@ -11,8 +11,6 @@ from ..errors import BadBytes, ModuleRefused, UsageError
 from ..lib.codec import load_json
 from ..lib.json_schema import check, mismatch
 
-__all__ = ["check_input", "output_mismatch", "parse", "read"]
-
 _NODES = 10_000
 
 

@@ -12,8 +12,6 @@ from ..core.tools.manifest import Manifest
 from .manifests import read
 from .modules import located, read_module, stamp
 
-__all__ = ["Card", "Library"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:

@@ -10,8 +10,6 @@ from ..errors import UsageError
 if TYPE_CHECKING:
     from ..config import Agent
 
-__all__ = ["located", "read_module", "shown", "stamp"]
-
 
 def located(agent: Agent) -> Path:
     """

@@ -31,8 +31,6 @@ from ..errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
 from ..lib import codec, json_schema
 from ..ports import Guest, Streams
 
-__all__ = ["Recording", "guest_for", "lacking", "schemas_of"]
-
 #: What comes while no host drives the run: before it, the run did not age.
 _FROM_OUTSIDE = (RunResumed, ApprovalDecided, CallResolved)
 

@@ -53,8 +53,6 @@ from .driver import end_of
 from .execution_info import recorded_calls, replay_of
 from .recording import Recording
 
-__all__ = ["Halt", "Options", "Pause", "Replayed", "replay"]
-
 #: Awaited at each call before the guest gets what the log answers, with its number and
 #: that of the log lines so far.
 Pause: TypeAlias = Callable[[int, int], Awaitable[None]]

@@ -23,8 +23,6 @@ from ..core.tools.contexts import ServerResource
 from ..lib.codec import canonical, sha256
 from ..ports import RunScope, ToolClient, ToolRequest, ToolService
 
-__all__ = ["Answers", "Cached"]
-
 _ENTRIES = 1_000
 _BYTES = 16 * 1024 * 1024
 

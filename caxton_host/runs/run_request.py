@@ -25,18 +25,6 @@ from ..lib import codec
 from ..ports import Prepared
 from .manifests import check_input
 
-__all__ = [
-    "ForkRequest",
-    "RunRequest",
-    "Setting",
-    "check_request",
-    "forked_as",
-    "grants_digest",
-    "started_as",
-    "with_prompt",
-]
-
-
 _log = logging.getLogger("caxton_host")
 
 

@@ -11,8 +11,6 @@ from ..core.names import stream_of
 from ..errors import LogBrokenError
 from ..ports import Streams
 
-__all__ = ["BROKEN", "events_of", "summary_of"]
-
 #: The state of a run whose events are not what was written.
 BROKEN = "broken"
 

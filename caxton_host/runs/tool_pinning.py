@@ -21,8 +21,6 @@ from ..core.log.events import Event, ToolsChanged
 from ..core.tools.contexts import ServerResource
 from ..ports import Definitions, RunScope, ToolClient, ToolRequest, ToolSource
 
-__all__ = ["Accepting", "unaccepted"]
-
 _log = logging.getLogger("caxton_host")
 
 Target: TypeAlias = tuple[str, str]

@@ -29,8 +29,6 @@ from .gate import HOST_FUNCTIONS, NAMESPACE
 from .session import Ended, Execution, Host, current, cut
 from .wire import End, Start
 
-__all__ = ["Session", "link"]
-
 _OK, _BAD_REQUEST = 0, 4
 _TYPES = {"i32": wasmtime.ValType.i32, "i64": wasmtime.ValType.i64}
 _LEVELS = 3

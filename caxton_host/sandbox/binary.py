@@ -17,17 +17,6 @@ from typing import Literal
 from ..errors import ModuleRefused
 from .reader import Reader, bound
 
-__all__ = [
-    "HEADER",
-    "Bounds",
-    "Caps",
-    "Export",
-    "Import",
-    "ModuleInfo",
-    "ModuleParser",
-    "parse_module",
-]
-
 # Compile time grows with each of these, in places faster than linearly. The largest
 # body of a real agent had 427 KB and 271 locals.
 MAX_SECTIONS = 1_000

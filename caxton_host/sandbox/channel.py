@@ -17,8 +17,6 @@ from typing import NoReturn
 
 from . import wire
 
-__all__ = ["Channel", "Waiter"]
-
 HOST_GONE, BROKEN = 0, 70
 
 

@@ -31,8 +31,6 @@ from ..errors import ModuleRefused, SandboxError
 from .confine import command
 from .settings import EngineSettings
 
-__all__ = ["Artifact", "Compiler", "Compiling"]
-
 _CHILD = "caxton_host.sandbox.compile_child"
 _MIB = 1024 * 1024
 

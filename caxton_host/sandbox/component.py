@@ -25,8 +25,6 @@ from .interface import FUNCTIONS, INTERFACE, LEVELS
 from .session import Ended, Execution, current, cut, tail
 from .wire import End
 
-__all__ = ["INSTANCES", "ComponentCode", "Session", "link", "load"]
-
 #: How many instances of core modules one component may have.
 INSTANCES = 128
 #: A text for a tool stays in memory, twice, while the guest waits for the answer.

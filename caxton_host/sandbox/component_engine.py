@@ -20,20 +20,6 @@ from wasmtime.component import Func, Instance, LinkerInstance
 from . import engine
 from .engine import ffi, raw
 
-__all__ = [
-    "call",
-    "define",
-    "entry",
-    "enumeration",
-    "give_none",
-    "give_s64",
-    "give_some",
-    "give_text",
-    "give_u64",
-    "host_callback",
-    "text",
-]
-
 _ptr, _size = ctypes.c_void_p, ctypes.c_size_t
 _Callback = ctypes.CFUNCTYPE(_size, _size, _size, _size, _size, _size, _size, _size)
 

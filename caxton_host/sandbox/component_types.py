@@ -12,8 +12,6 @@ from wasmtime import component as c
 
 from .interface import ENTRY_TYPE, FUNCTIONS, INTERFACE
 
-__all__ = ["mismatch"]
-
 #: Those that the host has; others go by what wasmtime calls them.
 _SIMPLE: dict[type[c.ValType], str] = {
     c.S64: "s64",

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from threading import Lock
 
-__all__ = ["Turns"]
-
 
 class _Place:
     __slots__ = ("granted", "wake")

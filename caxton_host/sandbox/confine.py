@@ -30,16 +30,6 @@ from typing import IO, TypeAlias
 from . import landlock, seccomp
 from .linux import LINUX, prctl, syscall
 
-__all__ = [
-    "Guard",
-    "command",
-    "confine",
-    "die_with_parent",
-    "guards",
-    "harden_host",
-    "spawn",
-]
-
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_NO_NEW_PRIVS = 38

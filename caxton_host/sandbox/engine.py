@@ -18,26 +18,6 @@ from wasmtime import _ffi
 
 from .settings import EngineSettings
 
-__all__ = [
-    "build_engine",
-    "caller_memory",
-    "context_of",
-    "define",
-    "epoch_callback",
-    "exported_function",
-    "ffi",
-    "get_fuel",
-    "host_callback",
-    "memory_base",
-    "memory_size",
-    "new_error",
-    "new_trap",
-    "on_epoch",
-    "raw",
-    "set_epoch_deadline",
-    "set_fuel",
-]
-
 # No part of it is typed to the end, or meant to be.
 ffi: Any = _ffi
 _dll: Any = _ffi.dll

@@ -21,8 +21,6 @@ from .binary import HEADER, Import, ModuleInfo, parse_module
 from .component_binary import parse_component
 from .reader import MAX_NAME
 
-__all__ = ["HOST_FUNCTIONS", "NAMESPACE", "check", "inspect"]
-
 NAMESPACE = "caxton"
 
 #: Everything an agent can reach, with its WebAssembly type.

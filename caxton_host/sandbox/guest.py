@@ -19,8 +19,6 @@ from .component import ComponentCode
 from .session import Execution, entered, watch
 from .wire import End
 
-__all__ = ["AnyCode", "Code", "Loader", "execute", "loader"]
-
 _TRAPS = {
     TrapCode.STACK_OVERFLOW: "stack overflow",
     TrapCode.MEMORY_OUT_OF_BOUNDS: "out of bounds memory access",

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = ["ENTRY_TYPE", "FUNCTIONS", "INTERFACE", "LEVELS"]
-
 INTERFACE = "caxton:agent/host@1.0.0"
 LEVELS = ("debug", "info", "warning", "error")
 

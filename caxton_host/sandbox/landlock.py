@@ -12,8 +12,6 @@ import os
 
 from .linux import syscall
 
-__all__ = ["restrict", "version"]
-
 _QUERY_VERSION = 1
 
 

@@ -25,8 +25,6 @@ from ..ports import Answer, Door, Ending, Guest
 from . import confine, wire
 from .wire import End, WireError
 
-__all__ = ["Link", "NoRoom"]
-
 #: A worker that has not ended a guest after so many seconds is killed.
 GRACE = 0.25
 START_TIMEOUT = 60.0

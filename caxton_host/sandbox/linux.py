@@ -10,8 +10,6 @@ import ctypes
 import platform
 import sys
 
-__all__ = ["AUDIT", "AUDIT_ARCH", "LINUX", "MACHINES", "prctl", "syscall"]
-
 #: How the kernel names a processor to a system call filter.
 AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 MACHINES = tuple(AUDIT)

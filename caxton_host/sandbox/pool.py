@@ -33,8 +33,6 @@ from .compiler import Compiler, Compiling
 from .link import Link, NoRoom
 from .settings import PAGE, settings_for, share
 
-__all__ = ["WasmSandbox"]
-
 _MIB = 1024 * 1024
 #: What a worker maps before its first guest, and its compiled modules.
 _WORKER_SPACE = 1024 * _MIB

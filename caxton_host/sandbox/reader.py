@@ -7,8 +7,6 @@ from typing import NoReturn
 from ..core.names import clean_name
 from ..errors import ModuleRefused
 
-__all__ = ["MAX_NAME", "MAX_THINGS", "Reader", "bound"]
-
 MAX_NAME = 1_000
 #: In all parts of a binary together. An agent in Python has 40,000.
 MAX_THINGS = 250_000

@@ -19,8 +19,6 @@ from itertools import groupby
 
 from .linux import AUDIT, AUDIT_ARCH, MACHINES, syscall
 
-__all__ = ["program", "restrict"]
-
 #: Allowed with any arguments. Numbers on x86_64 and aarch64; -1: there is none.
 # See arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h.
 _ALLOWED = {

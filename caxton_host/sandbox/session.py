@@ -23,19 +23,6 @@ from ..ports import Answer
 from . import engine, wire
 from .wire import End, Start
 
-__all__ = [
-    "CALL_FUEL",
-    "MAX_RANDOM",
-    "Ended",
-    "Execution",
-    "Host",
-    "current",
-    "cut",
-    "entered",
-    "tail",
-    "watch",
-]
-
 #: What each host call costs, so that fuel bounds how many there can be.
 CALL_FUEL = 10_000
 #: How much of its random stream a guest can read: it is kept in memory.

@@ -16,16 +16,6 @@ from dataclasses import asdict, dataclass
 
 from ..core.limits import Limits
 
-__all__ = [
-    "COMPONENT_STACK",
-    "COMPONENT_SWITCHES",
-    "STACK",
-    "SWITCHES",
-    "EngineSettings",
-    "settings_for",
-    "share",
-]
-
 PAGE = 64 * 1024
 STACK = 512 * 1024
 #: An interpreter has frames of its own for each of its program's: with 2 MiB, 2,000

@@ -19,22 +19,6 @@ from ..core.names import clean_name
 from ..lib import codec
 from ..ports import Answer, Ending, Guest
 
-__all__ = [
-    "CALL",
-    "CALLS",
-    "END",
-    "LOG",
-    "MODULE",
-    "READY",
-    "REPLY",
-    "START",
-    "STOP",
-    "End",
-    "Inbox",
-    "Start",
-    "WireError",
-]
-
 MODULE, START, REPLY, STOP = 1, 2, 3, 4
 READY, CALL, LOG, END, CALLS = 16, 17, 18, 19, 20
 

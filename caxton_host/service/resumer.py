@@ -20,8 +20,6 @@ from ..errors import BusyError, CaxtonError, StoreError, UsageError
 from ..runs.recording import Recording
 from .run_service import Service
 
-__all__ = ["Waker"]
-
 logger = logging.getLogger("caxton_host")
 
 #: Seconds between two looks at all of them, and how many suspended ones there may be.

@@ -30,13 +30,12 @@ from ..ports import ServingStore
 from ..runs.admission import Line, Ticket
 from ..runs.approvals import Word, say
 from ..runs.cancellation import cancel_idle
-from ..runs.host import ForkRequest, Host, RunRequest
+from ..runs.host import Host
 from ..runs.module_library import Card, Library
 from ..runs.recording import Recording
+from ..runs.run_request import ForkRequest, RunRequest
 from .run_tasks import Background, Driving, Watchers
 from .submission import Submission
-
-__all__ = ["Service"]
 
 logger = logging.getLogger("caxton_host")
 

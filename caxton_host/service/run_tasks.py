@@ -19,8 +19,6 @@ from ..lib.fair_loop import Pace, paced
 from ..runs.admission import Line, Ticket, about_to_stop
 from ..runs.cancellation import UnderWay
 
-__all__ = ["Background", "Driving", "Watcher", "Watchers"]
-
 logger = logging.getLogger("caxton_host")
 
 Watcher: TypeAlias = Callable[[ToolProgress], None]

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from ..core.calls import JSON
 from ..lib import codec
 
-__all__ = ["Submission"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:

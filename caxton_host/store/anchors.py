@@ -20,8 +20,6 @@ from ..core.log.checkpoint import Note
 from ..errors import CaxtonError, ToolError
 from ..lib.http import Client
 
-__all__ = ["Anchor", "FileAnchor", "HttpAnchor", "anchor"]
-
 _log = logging.getLogger(__name__)
 
 _FILE = "file:"

@@ -26,8 +26,6 @@ from .files import on_disk
 from .lineage import forks_first, parents
 from .schema import events, payloads, runs
 
-__all__ = ["BundleWriter", "Eraser", "Old", "archive", "old_runs"]
-
 #: Writes the bundle of a run into a file that does not exist yet.
 BundleWriter: TypeAlias = Callable[[str, Path], Awaitable[None]]
 

@@ -19,8 +19,6 @@ from .seals import Sealer
 from .tree_sqlite import SqliteSealer, SqliteTree
 from .writer import OnCommit, Writer
 
-__all__ = ["committer_of", "leases_of", "writer_of"]
-
 
 def writer_of(
     engine: sa.Engine,

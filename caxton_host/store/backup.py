@@ -20,8 +20,6 @@ from ..errors import StoreError, UsageError
 from .engine import explain
 from .files import on_disk
 
-__all__ = ["backup", "dump_command"]
-
 _PAGES = 2000
 
 

@@ -12,8 +12,6 @@ from .ledger import Holder, Use
 from .schema import budgets, slots
 from .server_protocols import Eras
 
-__all__ = ["Accounts", "Spent"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:

@@ -36,8 +36,6 @@ from ..lib.codec import decode_trusted
 from ..lib.signing import judge
 from ..ports import EventLog, Trace
 
-__all__ = ["MAX_BUNDLE", "BundleStore", "check_bundle", "read_bundle"]
-
 #: Bytes of a bundle, which is kept in memory.
 MAX_BUNDLE = 1 << 30
 

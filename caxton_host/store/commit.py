@@ -17,24 +17,12 @@ from typing import Any, Protocol, TypeAlias
 
 from ..core.log.chain import GENESIS
 from ..core.log.events import RunStarted
-from ..core.log.runs import ENDS
+from ..core.log.runs import ENDS, RunRow
 from ..core.names import run_of
 from ..errors import CaxtonError, StoreError
 from ..ports import Refused, Reservation
-from .drafts import Change, Draft, RunRow, change, started
+from .drafts import Change, Draft, change, started
 from .ledger import Books, Ledger, Page, settle
-
-__all__ = [
-    "Batch",
-    "Committer",
-    "Driver",
-    "Group",
-    "Line",
-    "LockedError",
-    "Outcome",
-    "Row",
-    "Transactions",
-]
 
 Outcome: TypeAlias = Refused | StoreError | None
 Row: TypeAlias = tuple[object, ...]

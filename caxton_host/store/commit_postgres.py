@@ -30,8 +30,6 @@ from .engine import explain, said
 from .ledger import Page, Use
 from .statements_postgres import HELD, STORED, TAKEN, statement
 
-__all__ = ["PostgresCommitter"]
-
 _PATIENCE = 10.0
 _PAUSE = 0.05
 _TRIES = 3

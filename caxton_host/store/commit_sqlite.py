@@ -19,8 +19,6 @@ from .ledger import Holder, Use
 from .statements_sqlite import Statements
 from .tree_sqlite import SqliteTree
 
-__all__ = ["SqliteCommitter"]
-
 _PATIENCE_MS = 10_000
 _TRACE, _SPAN, _DIGEST, _HASH = 5, 6, 7, 8
 

@@ -17,8 +17,6 @@ from ..core.log.checkpoint import Note
 from ..errors import LogSetBackError
 from .schema import checkpoints, events
 
-__all__ = ["Kept"]
-
 _Find: TypeAlias = Callable[[sa.Select[Any]], Sized]
 
 

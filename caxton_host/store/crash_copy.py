@@ -28,8 +28,6 @@ from .reader import Reader
 from .rows import Query
 from .schema import blobs, events, payloads, runs
 
-__all__ = ["copy_cut"]
-
 _BATCH = 500
 _Part: TypeAlias = tuple[RunStarted, Sequence[Recorded]]
 _NOWHERE: Mapping[int, int] = {}

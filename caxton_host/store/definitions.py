@@ -17,8 +17,6 @@ from .engine import explain, path_of
 from .requests import Requests
 from .schema import blobs, tools
 
-__all__ = ["Definitions"]
-
 
 class Definitions(Requests):
     """See `caxton_host.ports.Definitions`."""

@@ -7,8 +7,6 @@ import pwd
 import re
 from pathlib import Path
 
-__all__ = ["is_full", "nearest", "unwritable"]
-
 _MOUNTS = Path("/proc/self/mountinfo")
 _FIELDS = 6
 #: Bytes: less than the files beside a database begin with.

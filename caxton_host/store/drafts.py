@@ -20,20 +20,6 @@ from ..errors import BadBytes, NotFoundError, StoreError
 from ..lib.codec import encode
 from ..ports import Clock, Trace
 
-__all__ = [
-    "CONFLICT",
-    "CONFLICT_FIX",
-    "Change",
-    "Draft",
-    "Drafter",
-    "Entropy",
-    "RunRow",
-    "change",
-    "chosen",
-    "salts",
-    "started",
-]
-
 #: Gives that many random bytes: `os.urandom`.
 Entropy: TypeAlias = Callable[[int], bytes]
 

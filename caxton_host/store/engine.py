@@ -26,17 +26,6 @@ from .disk_problems import is_full, nearest, unwritable
 from .file_guard import Whereabouts, check_beside
 from .lock_holders import holder_of
 
-__all__ = [
-    "explain",
-    "file_of",
-    "forbidden",
-    "open_engine",
-    "path_of",
-    "said",
-    "unreadable",
-    "whereabouts",
-]
-
 # States of PostgreSQL: insufficient_privilege, and the class of what is damaged.
 _FORBIDDEN, _DAMAGED = "42501", "XX"
 _GRANT = "GRANT what docs/how-to/postgresql.md lists to this user"

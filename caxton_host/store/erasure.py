@@ -34,19 +34,6 @@ from .commit import Driver, ask
 from .lineage import heir_of, parent_in
 from .schema import ENVELOPE, events, payloads
 
-__all__ = [
-    "Erasure",
-    "RecordedErasure",
-    "erased_before",
-    "erased_runs",
-    "erasures",
-    "no_run",
-    "payload_missing",
-    "scrub",
-    "still_going",
-    "still_needed",
-]
-
 _PATIENCE_MS = 10_000
 _TYPE = RunErased.__name__
 _WIPE = "PRAGMA secure_delete = ON"

@@ -25,8 +25,6 @@ from .reader import Reader
 from .rows import Columns, Query, rows
 from .schema import ENVELOPE, blobs, events, payloads, xid
 
-__all__ = ["export"]
-
 _FIELDS = tuple(Sealed.__dataclass_fields__)
 
 

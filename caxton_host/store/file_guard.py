@@ -22,8 +22,6 @@ from sqlalchemy.exc import DBAPIError
 from ..errors import LogMovedError, StoreError
 from .files import hosts_of, is_locked
 
-__all__ = ["PATIENCE_MS", "PERIOD", "Whereabouts", "check_beside"]
-
 #: Seconds between two looks at all files of who writes.
 PERIOD = 1.0
 #: Milliseconds for which the end of a host waits for other processes.

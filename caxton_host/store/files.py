@@ -6,8 +6,6 @@ import fcntl
 import os
 from pathlib import Path
 
-__all__ = ["hosts_of", "is_locked", "on_disk"]
-
 
 def on_disk(file: Path) -> None:
     """Return once *file*, and that it has this name, is on the disk."""

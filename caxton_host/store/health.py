@@ -8,8 +8,6 @@ from sqlalchemy.exc import DBAPIError
 from ..core.calls import JSON
 from .engine import open_engine, unreadable
 
-__all__ = ["problems", "server"]
-
 # What docs/how-to/postgresql.md has granted.
 _NEEDED = {
     "alembic_version": "SELECT",

@@ -24,8 +24,6 @@ from .engine import forbidden, path_of, said, unreadable
 from .schema import checkpoints, tree
 from .signed_marks import Marks
 
-__all__ = ["ACCEPT", "Copy", "Incarnation", "signed_here"]
-
 #: What makes hosts write to a log that lacks what this machine has signed.
 ACCEPT = "caxton db accept-copy"
 

@@ -17,8 +17,6 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DBAPIError
 
-__all__ = ["Near"]
-
 
 class Near:
     """

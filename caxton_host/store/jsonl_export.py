@@ -13,8 +13,6 @@ from ..core.log.events import Recorded, ToolInvoked
 from ..core.log.payloads import outcome_of
 from ..core.names import run_of
 
-__all__ = ["Source", "lines"]
-
 
 class Source(Protocol):
     """A log that is exported; see `Reader`."""

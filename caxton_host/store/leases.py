@@ -26,8 +26,6 @@ from .commit import Driver
 from .engine import explain
 from .files import is_locked
 
-__all__ = ["FileLeases", "Leases"]
-
 _TRIES = 100
 _PAUSE = 0.01
 

@@ -42,8 +42,6 @@ from .commit import Driver, Line
 from .drafts import CONFLICT, CONFLICT_FIX
 from .engine import explain, said, unreadable
 
-__all__ = ["PostgresLeases", "elapsed"]
-
 _BEATS = 3  # in the time of a lease
 _MARGIN = 2 / 15  # of it
 

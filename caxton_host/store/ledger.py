@@ -26,8 +26,6 @@ from ..core.log.events import (
 )
 from ..ports import Refused, Reservation
 
-__all__ = ["Books", "Holder", "Later", "Ledger", "Page", "Use", "settle", "spent"]
-
 #: A stream, and the number of a call.
 Holder: TypeAlias = tuple[str, int]
 

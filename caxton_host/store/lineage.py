@@ -15,8 +15,6 @@ from ..lib.codec import decode_trusted
 from .rows import rows
 from .schema import events, payloads
 
-__all__ = ["forks_first", "heir_of", "parent_in", "parent_of", "parents"]
-
 
 def parent_of(started: Event | None) -> str | None:
     """Return the run that a run was forked from, by its first event."""

@@ -6,8 +6,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["holder_of"]
-
 _LOCKS = Path("/proc/locks")
 _FIELDS = 6
 

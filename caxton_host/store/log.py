@@ -11,8 +11,6 @@ from .drafts import Drafter
 from .leases import Leases
 from .writer import Writer
 
-__all__ = ["SqlLog"]
-
 
 class SqlLog:
     """See `caxton_host.ports.EventLog`. Made by `SqlStore.create`."""

@@ -31,8 +31,6 @@ from .memory_hosts import MemoryHosts
 from .memory_serving import MemoryServing
 from .takeover import driven, grown
 
-__all__ = ["MemoryLog", "MemoryStore"]
-
 
 class MemoryLog:
     """

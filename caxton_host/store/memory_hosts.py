@@ -7,8 +7,6 @@ from ..core.log.runs import Request, RunRow
 from ..errors import NotFoundError
 from .memory_reading import MemoryReading
 
-__all__ = ["MemoryHosts"]
-
 
 class MemoryHosts(MemoryReading):
     """

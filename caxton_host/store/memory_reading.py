@@ -10,8 +10,6 @@ from ..core.log.events import Recorded
 from ..core.log.runs import RunRow
 from ..errors import CursorError
 
-__all__ = ["MemoryReading"]
-
 _CURSOR = re.compile(r"([np])-([0-9]{1,18})", re.ASCII)
 _POLL = 0.005
 

@@ -10,8 +10,6 @@ from ..core.log.events import Event
 from ..ports import TokenRow
 from .serving import no_token, taken
 
-__all__ = ["MemoryServing"]
-
 
 class MemoryServing(ABC):
     """See `Tokens`, `Submissions` and `Checked` of `caxton_host.ports`."""

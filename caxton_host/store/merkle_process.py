@@ -21,8 +21,6 @@ from typing import IO, Any, Self, cast
 from ..core.log.tree import Frontier
 from ..errors import StoreError
 
-__all__ = ["Apart"]
-
 _LENGTH = struct.Struct(">I")
 _ROOT = 32
 #: Leaves that are added here first: as many as are checked while a process starts.

@@ -19,7 +19,6 @@ from .engine import explain, forbidden, open_engine, path_of, unreadable
 if TYPE_CHECKING:
     from alembic.config import Config
 
-__all__ = ["check", "current", "folder", "head", "prepare", "shown", "upgrade"]
 
 _HEAD = "0007"
 _ALONE = {

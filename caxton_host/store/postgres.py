@@ -19,7 +19,6 @@ from .engine import explain
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["OLDEST", "open_server"]
 
 #: As the server counts: 14.0.
 OLDEST = 140_000

@@ -23,8 +23,6 @@ from .rows import Columns, Query, pages
 from .schema import ENVELOPE, blobs, checkpoints, events, payloads, runs
 from .tail import Cursors
 
-__all__ = ["Reader"]
-
 #: Seconds between two looks for more events.
 _POLL = 0.05
 

@@ -18,8 +18,6 @@ from ..ports import Reservation
 from .commit import Driver, ask
 from .ledger import Holder, Use, spent
 
-__all__ = ["Recount"]
-
 _PAGE = 500
 #: More than the longest period.
 _HORIZON = 32 * 86_400_000_000

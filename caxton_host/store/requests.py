@@ -17,8 +17,6 @@ from .engine import explain, path_of
 from .reader import Reader
 from .schema import requests, runs
 
-__all__ = ["Requests"]
-
 
 class Requests(Reader):
     """A reader that can also ask. See `caxton_host.ports.Store`."""

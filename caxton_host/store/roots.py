@@ -19,8 +19,6 @@ from ..errors import BadBytes
 from ..lib.signing import Judged, judge
 from .merkle_process import Apart
 
-__all__ = ["Claim", "Roots", "claims"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:

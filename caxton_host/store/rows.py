@@ -22,7 +22,6 @@ from .engine import unreadable
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["Columns", "Query", "pages", "rows"]
 
 #: What a row holds, in the order in which it was asked for.
 Columns: TypeAlias = tuple[Any, ...]

@@ -13,28 +13,6 @@ from sqlalchemy.dialects.postgresql.base import ischema_names
 
 from ..core.log.runs import ENDS
 
-__all__ = [
-    "ENVELOPE",
-    "XID8",
-    "blobs",
-    "budgets",
-    "checkpoints",
-    "declared",
-    "events",
-    "hosts",
-    "metadata",
-    "payloads",
-    "requests",
-    "runs",
-    "servers",
-    "slots",
-    "submissions",
-    "tokens",
-    "tools",
-    "tree",
-    "xid",
-]
-
 metadata = sa.MetaData()
 
 # SQLite makes only an INTEGER primary key the row's own address.

@@ -18,17 +18,6 @@ from ..core.log.tree import Frontier
 from ..errors import CaxtonError, LogBrokenError, StoreError
 from ..lib.signing import Signer
 
-__all__ = [
-    "PERIOD",
-    "UNSIGNED",
-    "Seal",
-    "Sealer",
-    "Sealing",
-    "shortened",
-    "sign",
-    "unsigned",
-]
-
 #: Seconds between two checkpoints that nobody asked for.
 PERIOD = 1.0
 #: What is logged then, with what `unsigned` returns.

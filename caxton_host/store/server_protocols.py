@@ -11,8 +11,6 @@ from ..ports import Era
 from .definitions import Definitions
 from .schema import servers
 
-__all__ = ["Eras"]
-
 #: Microseconds after which a server is asked anew: it may have learnt since.
 _LATELY = 7 * 24 * 3600 * 1_000_000
 

@@ -24,8 +24,6 @@ from .file_guard import Whereabouts
 from .inline_reads import Near
 from .schema import runs, submissions, tokens
 
-__all__ = ["Serving", "no_token", "taken", "touch"]
-
 
 def no_token(token_id: str) -> NotFoundError:
     """Return what is told to who would revoke a token that nobody can use."""

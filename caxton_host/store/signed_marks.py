@@ -20,8 +20,6 @@ from ..core.log.checkpoint import Note, parse_note
 from ..errors import BadBytes, ConfigError, LogBrokenError
 from .files import on_disk
 
-__all__ = ["Marks"]
-
 _NAME = re.compile("[0-9a-f]{32}")
 _FILE = re.compile(r"(\d+) (\d+) (.+)", re.DOTALL)
 

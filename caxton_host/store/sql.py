@@ -37,8 +37,6 @@ from .signed_marks import Marks
 from .takeover import Claim, driven, grown
 from .writer import OnCommit, Writer, untold
 
-__all__ = ["SqlStore"]
-
 #: Seconds after which a host that is not heard of counts as dead.
 LEASE = 15.0
 

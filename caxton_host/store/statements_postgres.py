@@ -19,8 +19,6 @@ from .commit import Batch, Row
 from .drafts import Change
 from .schema import blobs, budgets, events, payloads, runs, slots
 
-__all__ = ["HELD", "STORED", "TAKEN", "statement"]
-
 #: Parameters: an array of keys. Makes budgets that are new and locks all, in one
 #: order for every host, until the transaction ends. Returns key, what is used, since
 #: when, and the time.

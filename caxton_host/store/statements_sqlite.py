@@ -15,8 +15,6 @@ from sqlalchemy.dialects import sqlite
 from ..core.log.runs import RunRow
 from .schema import blobs, budgets, events, payloads, runs, slots
 
-__all__ = ["Statements"]
-
 _STARTED = [field.name for field in fields(RunRow)]
 _EVENT = [column.name for column in events.columns if column.name != "position"]
 _UNTRACED = [name for name in _EVENT if name not in {"trace_id", "span_id"}]

@@ -22,8 +22,6 @@ from ..errors import CursorError
 from .rows import Columns, Query
 from .schema import XID8, events, xid
 
-__all__ = ["Cursors", "Place"]
-
 #: What orders the events of a tail: the values of one event.
 Place: TypeAlias = tuple[int, ...]
 

@@ -10,8 +10,6 @@ from ..errors import BusyError
 from .commit import Driver, ask
 from .leases import Leases
 
-__all__ = ["Claim", "driven", "grown"]
-
 _OWNER = "SELECT owner FROM runs WHERE run_id = ?"
 
 

@@ -27,8 +27,6 @@ from ..ports import Clock
 from .engine import explain
 from .seals import PERIOD, Seal, sign
 
-__all__ = ["PostgresTree"]
-
 _AT_ONCE = 10_000
 _HASH = 32
 _PATIENCE = 30.0

@@ -18,8 +18,6 @@ from .schema import checkpoints, events, tree
 from .seals import UNSIGNED, Seal, shortened, sign, unsigned
 from .writer import Writer
 
-__all__ = ["SqliteSealer", "SqliteTree"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -36,8 +36,6 @@ from .roots import Claim, Roots, claims
 from .rows import Columns, Query, rows
 from .schema import blobs, checkpoints, events, payloads, tree, xid
 
-__all__ = ["verify"]
-
 _AT_ONCE = 1000
 #: Events: what takes longer than to start a process.
 _LARGE = 50_000

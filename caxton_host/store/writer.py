@@ -21,8 +21,6 @@ from ..errors import StoreError
 from ..ports import Refused
 from .commit import Committer, Group, Line, LockedError, Outcome
 
-__all__ = ["BATCH", "LINGER", "OnCommit", "Writer", "untold"]
-
 BATCH = 512
 #: Seconds that a queued event waits for an append to ride on.
 LINGER = 0.005

@@ -30,21 +30,6 @@ from ..errors import (
 )
 from ..ports import Execution, Origin, Served
 
-__all__ = [
-    "Fields",
-    "agent_fields",
-    "arguments",
-    "attempt_fields",
-    "call_fields",
-    "error_of",
-    "outcome_fields",
-    "raised_fields",
-    "result",
-    "route_fields",
-    "served_fields",
-    "server_fields",
-]
-
 Fields: TypeAlias = dict[str, str | int | bool]
 
 #: Characters of the parameters or the answer of a call, where they are wanted.

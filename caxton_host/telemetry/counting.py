@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from .metrics import Metrics, ServerState
     from .observed import OneCall, OneRun
 
-__all__ = ["Counting"]
 
 #: What stands for a name that leads nowhere: the agent made it up.
 _UNKNOWN = "unknown"

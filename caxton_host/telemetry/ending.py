@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-__all__ = ["cut_short", "nothing"]
-
 _FLUSH = 0.8  # seconds; a run ends at most a second later when nobody listens
 
 

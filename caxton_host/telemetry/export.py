@@ -15,16 +15,6 @@ from .spans import OtelTelemetry
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
 
-__all__ = [
-    "address",
-    "connect",
-    "host",
-    "hushed",
-    "reporting",
-    "resource",
-    "wanted",
-    "with_content",
-]
 
 logger = logging.getLogger("caxton_host")
 

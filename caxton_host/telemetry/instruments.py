@@ -10,32 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-__all__ = [
-    "ANCHOR_FAILURES",
-    "APPENDED",
-    "APPENDS",
-    "ATTEMPTS",
-    "BREAKER",
-    "CALLS",
-    "CALL_SECONDS",
-    "DECISIONS",
-    "DIVERGENCES",
-    "INSTRUMENTS",
-    "IN_DOUBT",
-    "LOST",
-    "QUEUED",
-    "REPLAYS",
-    "RESTARTS",
-    "RUNS",
-    "RUNS_ENDED",
-    "RUNS_STARTED",
-    "RUN_SECONDS",
-    "UP",
-    "WORKER_DEATHS",
-    "WORKER_STARTS",
-    "Instrument",
-]
-
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 
 #: In seconds, as the conventions for MCP say.

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from ..ports import ToolRequest
     from .observed import OneCall, OneRun
 
-__all__ = ["ACTIVITY", "ActivityLines"]
 
 #: What a host does, at level ``INFO``; trouble is logged elsewhere.
 ACTIVITY = logging.getLogger("caxton_host.activity")

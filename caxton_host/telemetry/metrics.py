@@ -16,7 +16,6 @@ from . import instruments as i
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 
-__all__ = ["MOST", "OTHER", "Metrics", "ServerState"]
 
 #: How many points an instrument may have; the labels of what comes then are this.
 MOST = 1_000

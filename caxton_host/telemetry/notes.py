@@ -26,8 +26,6 @@ from ..core.log.events import (
 from ..core.log.payloads import outcome_of
 from .attributes import Fields, arguments, result, route_fields
 
-__all__ = ["CallNotes", "RunNotes", "derived"]
-
 _OF_CALL = (
     ToolInvoked,
     ToolRetried,

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ..core.calls import Outcome, Route, ToolCall
     from .metrics import ServerState
 
-__all__ = ["NoTelemetry"]
 
 _T = TypeVar("_T")
 

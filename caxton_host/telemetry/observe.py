@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from .prometheus import Scrape
 
-__all__ = ["observe"]
-
 
 def observe(
     endpoint: str | None, environ: Mapping[str, str], *, served: bool = False

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from .counting import Counting
     from .spans import OtelTelemetry
 
-__all__ = ["Observed", "Observer", "OneCall", "OneRun"]
-
 
 class Observer(Protocol):
     """Is told of what a host does. Never takes part in it."""

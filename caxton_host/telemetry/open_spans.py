@@ -39,14 +39,6 @@ if TYPE_CHECKING:
     from ..ports import Execution, Origin
     from .tracer import Spans
 
-__all__ = [
-    "CALL",
-    "Begun",
-    "Watched",
-    "WatchedCall",
-    "WatchedRun",
-    "links_of",
-]
 
 #: Under which the notes of the call that is watched are kept in the current context.
 CALL = current.create_key("caxton-call")

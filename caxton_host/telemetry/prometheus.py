@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricReader
 
-__all__ = ["Scrape", "nothing_to_read", "reader"]
 
 #: Returns the type and the bytes of all metrics as they are now. It may take a while,
 #: and may be called in any thread.

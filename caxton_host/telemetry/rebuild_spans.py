@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from .open_spans import Watched, WatchedCall, WatchedRun
     from .tracer import Spans
 
-__all__ = ["Again"]
 
 _UPSTREAM = Served()
 

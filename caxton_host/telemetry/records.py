@@ -13,8 +13,6 @@ from ..lib.logs import fields_of
 if TYPE_CHECKING:
     from opentelemetry._logs import Logger, SeverityNumber
 
-__all__ = ["OtlpHandler"]
-
 
 class OtlpHandler(logging.Handler):
     """Hands records to *logger*, with the trace that they were logged in."""

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from ..runs.recording import Recording
 
-__all__ = ["send_again"]
 
 _AT_ONCE = 512
 _PATIENCE = 5.0  # seconds for each request, with what is tried again

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from .open_spans import WatchedRun
     from .tracer import Spans
 
-__all__ = ["OtelTelemetry"]
-
 
 class OtelTelemetry:
     """

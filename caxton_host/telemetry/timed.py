@@ -17,8 +17,6 @@ from .attributes import raised_fields
 if TYPE_CHECKING:
     from .observed import Observer
 
-__all__ = ["TimedTools"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Timed:

@@ -17,8 +17,6 @@ from .attributes import server_fields
 if TYPE_CHECKING:
     from .tracer import Spans
 
-__all__ = ["TracedTools"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Traced:

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from ..ports import Execution
 
-__all__ = ["Spans"]
 
 _W3C = TraceContextTextMapPropagator()
 _RANDOM = RandomIdGenerator()

@@ -8,14 +8,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, TypeAlias
 
-from ..core.calls import JSON, Completed, FailureKind, Sent
+from ..core.calls import JSON, Completed
 from ..core.text.redact import Redactor
 from ..core.tools.servers import ToolOptions
-from ..errors import BadBytes, ToolError, UsageError
+from ..errors import BadBytes, FailureKind, Sent, ToolError, UsageError
 from ..gateway import results
 from ..lib import codec
-
-__all__ = ["DENIED", "Answer", "Tool", "as_json", "completed", "failure", "tool_error"]
 
 _RESULT = frozenset({"content", "structuredContent", "isError"})
 

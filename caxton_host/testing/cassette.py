@@ -31,8 +31,6 @@ from ..core.log.payloads import outcome_of
 from ..errors import UsageError
 from ..lib import codec
 
-__all__ = ["ANEW", "REPEATED", "TYPE", "Cassette", "save", "write"]
-
 TYPE = "caxton.cassette/v1"
 
 #: What to do with a cassette that is not what a test needs.

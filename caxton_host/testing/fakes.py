@@ -17,14 +17,6 @@ from ..errors import ToolError
 from ..lib import codec
 from ..ports import Door, Ending, Guest, Prepared, RunScope, ToolRequest
 
-__all__ = [
-    "FakeClock",
-    "FakeEntropy",
-    "FakeSandbox",
-    "FakeTools",
-    "offer",
-]
-
 Script: TypeAlias = Callable[[Door, Guest], Awaitable[Ending]]
 
 

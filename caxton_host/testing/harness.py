@@ -31,8 +31,6 @@ from .runs import AgentRun, run_of
 from .scripted import ScriptedTools, ScriptFailed, grant_of
 from .task import Given, Module, Task, bytes_of, name_of
 
-__all__ = ["Harness", "run_agent"]
-
 _T = TypeVar("_T")
 
 

@@ -14,8 +14,6 @@ from ..ports import Sandbox, ToolSource
 from .fakes import FakeClock, FakeEntropy
 from .task import Task
 
-__all__ = ["Scene", "live"]
-
 _TESTER: dict[str, JSON] = {"kind": "test", "id": "test", "authenticated": False}
 
 
@@ -60,7 +58,8 @@ async def live(
     Raises:
         CaxtonError: As of `Host.start`.
     """
-    from ..runs.host import Host, RunRequest  # noqa: PLC0415 -- 300 ms, with the store
+    from ..runs.host import Host  # noqa: PLC0415 -- 300 ms, with the store
+    from ..runs.run_request import RunRequest  # noqa: PLC0415 -- 300 ms, with the store
     from ..store.memory import MemoryStore  # noqa: PLC0415 -- the same
     from ..telemetry import NoTelemetry  # noqa: PLC0415 -- the same
 

@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TypeVar, cast
 
-from ..core.calls import JSON, Completed, Denied, Failed, FailureKind, Outcome, Sent
+from ..core.calls import JSON, Completed, Denied, Failed, Outcome
 from ..core.limits import COMPONENT_MEMORY, Limits
 from ..core.log.events import (
     Event,
@@ -20,11 +20,9 @@ from ..core.log.events import (
 )
 from ..core.log.payloads import settled
 from ..core.names import is_server_name, nearest
-from ..errors import BadBytes, UsageError
+from ..errors import BadBytes, FailureKind, Sent, UsageError
 from ..lib import codec
 from .cassette import ANEW, REPEATED, TYPE, Cassette
-
-__all__ = ["parse", "read"]
 
 MAX_FILE = 16 * 1024 * 1024
 _NODES = 1_000_000

@@ -18,8 +18,6 @@ from .live import Scene, live
 from .reader import parse
 from .task import Task
 
-__all__ = ["Recorder"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorder:

@@ -25,8 +25,6 @@ from .fakes import FakeClock, FakeEntropy
 from .runs import AgentRun, plain, run_of, shown
 from .task import Task
 
-__all__ = ["replayed"]
-
 _RUN = "cassette"
 _AROUND = 200
 _OTHERWISE = "in another order or encoding"

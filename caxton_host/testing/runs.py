@@ -10,8 +10,6 @@ from ..core.calls import JSON, reply
 from ..core.log.events import Event, LogWritten, RunCompleted, RunFailed, ToolInvoked
 from ..core.log.payloads import outcome_of
 
-__all__ = ["AgentRun", "plain", "run_of", "shown"]
-
 _MAX_SHOWN = 2000
 
 

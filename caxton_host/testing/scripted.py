@@ -29,8 +29,6 @@ from .answers import DENIED, Answer, Tool, as_json, completed
 from .fakes import offer
 from .runs import AgentRun, plain, shown
 
-__all__ = ["ScriptFailed", "ScriptedTools", "grant_of"]
-
 #: The server of a tool whose name in the script names none.
 SERVER = "script"
 

@@ -13,8 +13,6 @@ from ..core.limits import Limits
 from ..core.names import is_server_name
 from ..errors import UsageError
 
-__all__ = ["Given", "Module", "Task", "bytes_of", "name_of"]
-
 #: A module, or its file.
 Module = Path | str | bytes
 

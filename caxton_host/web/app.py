@@ -28,8 +28,6 @@ from .edge.middleware import MCP, Edge
 from .edge.problems import Refusal, why
 from .ui.assets import ui
 
-__all__ = ["application"]
-
 Scrape: TypeAlias = Callable[[], tuple[str, bytes]]
 Ready: TypeAlias = Callable[[], Awaitable[Mapping[str, JSON]]]
 

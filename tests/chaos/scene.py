@@ -16,7 +16,7 @@ from caxton_host.core.host_limits import Places
 from caxton_host.core.text.jsonpath import JsonPath
 from caxton_host.core.text.patterns import Pattern
 from caxton_host.core.tools.servers import Restart, ServerConfig, ToolOptions
-from caxton_host.runs.host import RunRequest
+from caxton_host.runs.run_request import RunRequest
 from tests.e2e.guests import call, guest
 
 SERVER = Path(__file__).with_name("server.py")

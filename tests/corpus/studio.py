@@ -38,9 +38,10 @@ from caxton_host.ports import (
     ToolRequest,
 )
 from caxton_host.runs.approvals import Word, say
-from caxton_host.runs.host import ForkRequest, Host, RunRequest
+from caxton_host.runs.host import Host
 from caxton_host.runs.recording import Recording
 from caxton_host.runs.replay import replay
+from caxton_host.runs.run_request import ForkRequest, RunRequest
 from caxton_host.sandbox import WasmSandbox
 from caxton_host.store.crash_copy import copy_cut
 from caxton_host.store.sql import SqlStore

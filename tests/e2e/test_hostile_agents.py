@@ -24,8 +24,9 @@ from caxton_host.core.text.patterns import Pattern
 from caxton_host.errors import ModuleRefused, ToolError
 from caxton_host.lib.clock import SystemClock
 from caxton_host.ports import RunScope, ToolRequest
-from caxton_host.runs.host import Host, RunRequest
+from caxton_host.runs.host import Host
 from caxton_host.runs.replay import replay
+from caxton_host.runs.run_request import RunRequest
 from caxton_host.sandbox import WasmSandbox, link
 from caxton_host.sandbox.compiler import Artifact
 from caxton_host.sandbox.settings import EngineSettings

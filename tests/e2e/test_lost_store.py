@@ -28,7 +28,8 @@ from caxton_host.core.log.in_doubt import GiveResult
 from caxton_host.errors import StoreError
 from caxton_host.lib.clock import SystemClock
 from caxton_host.ports import RunScope, ToolRequest
-from caxton_host.runs.host import Host, RunRequest
+from caxton_host.runs.host import Host
+from caxton_host.runs.run_request import RunRequest
 from caxton_host.sandbox import WasmSandbox
 from caxton_host.store import commit_postgres, commit_sqlite
 from caxton_host.store.sql import SqlStore

@@ -19,8 +19,9 @@ from caxton_host.core.log.in_doubt import Retry
 from caxton_host.core.log.summary import summarise
 from caxton_host.lib import codec
 from caxton_host.ports import ToolRequest
-from caxton_host.runs.host import ForkRequest, Host, RunRequest
+from caxton_host.runs.host import Host
 from caxton_host.runs.replay import Replayed, replay
+from caxton_host.runs.run_request import ForkRequest, RunRequest
 from caxton_host.sandbox import WasmSandbox
 from caxton_host.sandbox.gate import HOST_FUNCTIONS
 from caxton_host.store.memory import MemoryStore

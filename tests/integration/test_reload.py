@@ -20,7 +20,7 @@ from caxton_host.app.bootstrap import Running, running
 from caxton_host.config import Config, Paths, load
 from caxton_host.core.calls import JSON
 from caxton_host.core.log.events import ConfigLoaded, RunStarted, ToolCompleted
-from caxton_host.runs.host import RunRequest
+from caxton_host.runs.run_request import RunRequest
 from tests import standin
 from tests.e2e.guests import call, guest
 from tests.e2e.shell import processes

@@ -24,8 +24,8 @@ from caxton_host.core.log.in_doubt import Fail, GiveResult, Resolution, Retry
 from caxton_host.errors import CaxtonError, StoreError, ToolError
 from caxton_host.lib import codec
 from caxton_host.ports import Door, Ending, Guest, ToolRequest
-from caxton_host.runs.host import ForkRequest
 from caxton_host.runs.recording import Recording
+from caxton_host.runs.run_request import ForkRequest
 from caxton_host.telemetry.export import connect
 from caxton_host.telemetry.sending import send_again
 from caxton_host.telemetry.spans import OtelTelemetry

@@ -31,9 +31,10 @@ from caxton_host.errors import BusyError, StoreError, Suspend, UsageError
 from caxton_host.lib import codec
 from caxton_host.ports import ToolRequest
 from caxton_host.runs.approvals import Word, say
-from caxton_host.runs.host import Host, RunRequest
+from caxton_host.runs.host import Host
 from caxton_host.runs.recording import Recording
 from caxton_host.runs.replay import replay
+from caxton_host.runs.run_request import RunRequest
 from caxton_host.telemetry import NoTelemetry
 from tests.crash import answer
 from tests.scene import rule

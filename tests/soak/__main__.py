@@ -21,7 +21,7 @@ from pathlib import Path
 from caxton_host.app.bootstrap import Running, running
 from caxton_host.config import Config, Paths, load
 from caxton_host.core.calls import JSON
-from caxton_host.runs.host import RunRequest
+from caxton_host.runs.run_request import RunRequest
 from caxton_host.store.verify import verify
 
 from .load import CALLS, WARM, WARM_CALLS, agents, config, web_servers

@@ -23,9 +23,9 @@ from caxton_host.core.log.summary import summarise
 from caxton_host.errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
 from caxton_host.lib import codec
 from caxton_host.ports import Answer, Door, Ending, Guest
-from caxton_host.runs.host import ForkRequest
 from caxton_host.runs.recording import Recording
 from caxton_host.runs.replay import Options, Replayed, replay
+from caxton_host.runs.run_request import ForkRequest
 from caxton_host.telemetry import NoTelemetry
 from caxton_host.testing import FakeSandbox, FakeTools, Script
 from tests.scene import ANSWERS, DEMO, Scene, Watched, ended, pack, rule, types

@@ -22,7 +22,7 @@ from caxton_host.gateway.gateway import Gateway
 from caxton_host.gateway.guest_calls import RunDoor
 from caxton_host.lib import codec
 from caxton_host.ports import Refused, Reservation, ToolRequest
-from caxton_host.runs.host import ForkRequest
+from caxton_host.runs.run_request import ForkRequest
 from caxton_host.store.ledger import Use
 from caxton_host.store.memory import MemoryLog, MemoryStore
 from caxton_host.telemetry import NoTelemetry

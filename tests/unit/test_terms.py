@@ -16,7 +16,7 @@ from caxton_host.core.text.redact import MASK
 from caxton_host.errors import FailureKind, ToolError
 from caxton_host.lib import codec
 from caxton_host.ports import Door, Ending, Guest, Progress, ToolRequest
-from caxton_host.runs.host import ForkRequest
+from caxton_host.runs.run_request import ForkRequest
 from caxton_host.testing import FakeTools, Script
 from tests.scene import ANSWERS, DEMO, Scene, Watched, calling, ended, rule
 

@@ -19,8 +19,6 @@ from ..text.patterns import Pattern
 from ..text.toml_text import key_text
 from .grant_hints import grant_for, when
 
-__all__ = ["Finding", "Known", "astray", "conditional", "findings"]
-
 #: What each server offers: tool to its input schema. A server that was never asked
 #: has ``None``.
 Known: TypeAlias = Mapping[str, Mapping[str, JSON] | None]

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from ...errors import ConditionError
 from ..calls import JSON
 from ..grants.budgets import Calls
-from ..grants.conditions import Conditions, Failure
+from ..grants.compare_params import Failure
+from ..grants.conditions import Conditions
 from ..grants.decisions import Attempt, Refusal, Stage, Tally, considered
 from ..grants.grants import Grant, Rule
 from ..names import meant_tool
@@ -17,8 +18,6 @@ from ..text.patterns import Pattern
 from ..text.toml_text import key_text, value_text
 from .rejudge import Explanation
 from .relax import loosened
-
-__all__ = ["grant_for", "remedy", "unoffered", "when"]
 
 
 def grant_for(agent: str, target: str) -> str:

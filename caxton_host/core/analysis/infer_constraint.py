@@ -20,8 +20,6 @@ from ..text.paths import plain_path
 from ..text.redact import MASK
 from ..text.urls import Addresses
 
-__all__ = ["Observed", "spelled"]
-
 _FEW = 5
 _SHORT = 100
 _MAX_NAMES = 50

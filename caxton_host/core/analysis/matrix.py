@@ -9,8 +9,6 @@ from typing import Literal
 from ..grants.grants import Grant, Rule
 from .checking import conditional
 
-__all__ = ["Cell", "matrix"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:

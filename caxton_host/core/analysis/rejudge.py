@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..calls import JSON, Completed, Denied, Outcome, Route
-from ..grants.conditions import Matcher, no_engine
+from ..grants.compare_params import Matcher
+from ..grants.conditions import no_engine
 from ..grants.decisions import (
     Allowed,
     Attempt,
@@ -25,8 +26,6 @@ from ..grants.journal import spends_of
 from ..log.events import ApprovalRequested, Event, ToolInvoked
 from ..log.payloads import outcome_of
 from ..tools.schemas import Mismatch
-
-__all__ = ["ALLOWED", "ASKS", "Explanation", "Judged", "Retrial", "explain"]
 
 ALLOWED = "allowed"
 #: Allowed, if people say yes.

@@ -6,10 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from ..calls import JSON
-from ..grants.conditions import Failure
+from ..grants.compare_params import Failure
 from .infer_constraint import Observed, spelled
-
-__all__ = ["loosened"]
 
 _Said: TypeAlias = dict[str, JSON]
 _Make: TypeAlias = Callable[[_Said, JSON], _Said]

@@ -16,8 +16,6 @@ from ..log.events import Event, ToolDenied, ToolInvoked
 from ..text.toml_text import key_text, quoted, value_text
 from .infer_constraint import Observed
 
-__all__ = ["Suggestion"]
-
 _Target: TypeAlias = tuple[str, str]
 
 

@@ -14,18 +14,8 @@ from typing import Literal, TypeAlias
 from ...errors import Suspend, UsageError
 from ..calls import JSON, Denied
 from ..log.events import ApprovalDecided, ApprovalRequested, Payload, ToolInvoked
-from .conditions import Conditions, Matcher
-
-__all__ = [
-    "NOBODY",
-    "VERDICTS",
-    "Approve",
-    "Asked",
-    "Unapproved",
-    "Verdict",
-    "lapsed",
-    "unmet",
-]
+from .compare_params import Matcher
+from .conditions import Conditions
 
 Verdict: TypeAlias = Literal["approve", "deny"]
 VERDICTS: tuple[Verdict, ...] = ("approve", "deny")

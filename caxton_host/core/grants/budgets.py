@@ -18,23 +18,6 @@ from ...errors import UsageError
 from ..calls import JSON
 from .periods import Period, period_of
 
-__all__ = [
-    "UNIT",
-    "Budget",
-    "Calls",
-    "Concurrency",
-    "Cost",
-    "Pace",
-    "Sum",
-    "apart",
-    "budget_from_payload",
-    "budget_to_payload",
-    "cannot_bear",
-    "costs",
-    "exact",
-    "standing",
-]
-
 #: Sums are counted in millionths, so that nothing is ever rounded.
 UNIT = 1_000_000
 

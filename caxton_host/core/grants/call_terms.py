@@ -19,8 +19,6 @@ from ..text.jsonpath import JsonPath, masked
 from ..text.redact import MASK
 from .grants import Grant, Rule
 
-__all__ = ["Terms"]
-
 _STRUCTURED = "structuredContent"
 
 

@@ -15,8 +15,6 @@ from typing import TypeAlias
 
 from ..calls import JSON
 
-__all__ = ["KINDS", "MAX_ITEMS", "Condition", "Failure", "Holds", "Matcher"]
-
 #: Says whether a text, as a whole, fits a regular expression, which comes first; or
 #: ``None`` if that cannot be judged.
 Matcher: TypeAlias = Callable[[str, str], "bool | None"]

@@ -19,16 +19,6 @@ from ..names import nearest
 from .compare_params import MAX_ITEMS, Condition, Failure, Holds, Matcher
 from .constraints import CONSTRAINTS, contradiction, spoken_of
 
-__all__ = [
-    "CONDITION_KEYS",
-    "NOT_IN_DENY",
-    "Condition",
-    "Conditions",
-    "Failure",
-    "Matcher",
-    "no_engine",
-]
-
 _MAX_NAMES = 100
 _MAX_DEPTH = 16
 

@@ -15,8 +15,6 @@ from ..text.paths import Roots
 from ..text.urls import Addresses
 from .compare_params import KINDS, Holds, Matcher
 
-__all__ = ["CONSTRAINTS", "Constraint", "contradiction", "spoken_of"]
-
 _Keys: TypeAlias = tuple[str, ...]
 
 _MAX_PATTERN = 1000

@@ -17,20 +17,9 @@ from ..calls import JSON, Denied, Route
 from ..tools.schemas import Mismatch
 from .approvals import Approve
 from .budgets import Sum, cannot_bear
-from .conditions import Failure, Matcher, no_engine
+from .compare_params import Failure, Matcher
+from .conditions import no_engine
 from .grants import Grant, Rule
-
-__all__ = [
-    "Allowed",
-    "Attempt",
-    "Considered",
-    "Refusal",
-    "Tally",
-    "considered",
-    "decide",
-    "may_again",
-    "may_ever",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

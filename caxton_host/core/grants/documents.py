@@ -12,16 +12,6 @@ from ..log.payloads import to_payload
 from ..tools.contexts import ServerResource
 from .tool_catalog import Offer
 
-__all__ = [
-    "SERVERS_OFF",
-    "SERVERS_ON",
-    "checkpoint_document",
-    "event_document",
-    "server_document",
-    "server_test_document",
-    "tool_document",
-]
-
 #: Why no server of a configuration is there, and what mends it.
 SERVERS_OFF = "[mcp] enabled = false turns every tool server off"
 SERVERS_ON = "remove enabled = false from [mcp]"

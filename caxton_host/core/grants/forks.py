@@ -26,8 +26,6 @@ from .decisions import Allowed, decide
 from .grants import Grant
 from .journal import Journal, Origin, attempt_of, spends_of
 
-__all__ = ["MAX_LINEAGE", "Inherited", "Point", "forking_point", "prefix"]
-
 #: How many runs a fork of a fork of a fork may come from.
 MAX_LINEAGE = 100
 

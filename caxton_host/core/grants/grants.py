@@ -20,8 +20,6 @@ from .approvals import Approve
 from .budgets import Budget, Cost, budget_from_payload, budget_to_payload, costs
 from .conditions import Conditions
 
-__all__ = ["Grant", "Rule"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:

@@ -27,20 +27,10 @@ from ..log.events import (
 from ..log.payloads import outcome_of
 from ..text.redact import same_but_masked
 from .approvals import Asked
-from .conditions import Matcher, no_engine
+from .compare_params import Matcher
+from .conditions import no_engine
 from .decisions import Allowed, Attempt, Tally, decide
 from .grants import Grant, Rule
-
-__all__ = [
-    "Answered",
-    "Fresh",
-    "InDoubt",
-    "Journal",
-    "Origin",
-    "Recall",
-    "attempt_of",
-    "spends_of",
-]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
-__all__ = ["PERIODS", "Period", "period_of"]
-
 Period: TypeAlias = Literal["hour", "day", "week", "month"]
 
 PERIODS: tuple[Period, ...] = ("hour", "day", "week", "month")

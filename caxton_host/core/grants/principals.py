@@ -15,8 +15,6 @@ from typing import Literal, TypeAlias
 from ..calls import JSON
 from ..log.events import Recorded
 
-__all__ = ["SCOPES", "Principal", "Scope"]
-
 Scope: TypeAlias = Literal["run", "read", "decide", "admin"]
 
 #: Each scope, and what it is for.

@@ -12,18 +12,6 @@ from ..tools.servers import OnToolChange, ToolOptions
 from .decisions import may_ever
 from .grants import Grant
 
-__all__ = [
-    "Catalogue",
-    "Offer",
-    "Offered",
-    "catalogue_for",
-    "listing",
-    "pinned",
-    "reaching",
-    "routes_from_payload",
-    "shown",
-]
-
 #: From what may be repeated to what may not.
 _STRICTER: tuple[Effect, ...] = ("read", "idempotent", "keyed", "unsafe")
 

@@ -16,17 +16,6 @@ from ..calls import JSON, Completed, Denied, Outcome
 from .events import ApprovalRequested, Recorded, ToolInvoked
 from .payloads import outcome_of
 
-__all__ = [
-    "NAMING",
-    "OUTCOMES",
-    "Calls",
-    "Line",
-    "Wanted",
-    "call_of",
-    "event_of_call",
-    "how",
-]
-
 #: How a call can have ended; the last: not at all.
 OUTCOMES = ("ok", "tool_error", "denied", "failed", "in_doubt")
 

@@ -19,8 +19,6 @@ from ..names import run_of
 from .chain import GENESIS, SALT_SIZE, envelope, event_hash, payload_digest
 from .checkpoint import Checkpoint
 
-__all__ = ["MAX_FAULTS", "Chains", "Fault", "Signer", "Stored", "Verdict"]
-
 #: More of them say nothing more.
 MAX_FAULTS = 20
 

@@ -31,19 +31,6 @@ from ...errors import BadBytes
 from ..names import RUN, stream_of
 from .chain import SALT_SIZE
 
-__all__ = [
-    "MAX_HEADER",
-    "MAX_LINE",
-    "Bundle",
-    "Earlier",
-    "Erasure",
-    "Header",
-    "Part",
-    "Sealed",
-    "parse_bundle",
-    "write_bundle",
-]
-
 TYPE = "caxton.bundle/v1"
 MAX_HEADER = 1 << 20
 #: A module of 32 MiB in Base64, and what stands around it.

@@ -17,8 +17,6 @@ import hashlib
 import struct
 from functools import lru_cache
 
-__all__ = ["GENESIS", "SALT_SIZE", "envelope", "event_hash", "payload_digest"]
-
 GENESIS = bytes(32)
 SALT_SIZE = 16
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from ..calls import JSON
 
-__all__ = ["Difference", "changes", "first_difference"]
-
 
 @dataclass(frozen=True, slots=True)
 class Difference:

@@ -23,18 +23,6 @@ from hashlib import sha256
 
 from ...errors import BadBytes
 
-__all__ = [
-    "Checkpoint",
-    "Note",
-    "Signature",
-    "fingerprint",
-    "key_id",
-    "origin_of",
-    "parse_key",
-    "parse_note",
-    "parse_notes",
-]
-
 MAX_NOTE = 16_384
 MAX_SIGNATURES = 16
 

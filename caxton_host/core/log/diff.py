@@ -27,8 +27,6 @@ from .events import (
 from .payloads import outcome_of
 from .runs import ENDS
 
-__all__ = ["CallDifference", "Diff", "Place", "diff"]
-
 
 @dataclass(frozen=True, slots=True)
 class Place:

@@ -14,13 +14,6 @@ from typing import ClassVar, TypeAlias
 
 from ..calls import JSON
 
-__all__ = [
-    "EVENT_TYPES",
-    "Event",
-    "Payload",
-    "Recorded",
-]
-
 Payload: TypeAlias = dict[str, JSON]
 
 

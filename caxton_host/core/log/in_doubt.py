@@ -10,16 +10,6 @@ from ..calls import JSON, Completed, Failed
 from .events import CallResolved, Event, RunCancelled, RunSuspended
 from .payloads import settled
 
-__all__ = [
-    "Abort",
-    "Fail",
-    "GiveResult",
-    "Resolution",
-    "Retry",
-    "closing",
-    "recorded_as",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Retry:

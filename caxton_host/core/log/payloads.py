@@ -10,11 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import assert_never, cast
 
-from ...errors import LogBrokenError
-from ..calls import JSON, Completed, Denied, Failed, FailureKind, Outcome, Sent
+from ...errors import FailureKind, LogBrokenError, Sent
+from ..calls import JSON, Completed, Denied, Failed, Outcome
 from .events import EVENT_TYPES, Event, Payload, ToolCompleted, ToolDenied, ToolFailed
-
-__all__ = ["UPCASTERS", "from_payload", "outcome_of", "settled", "to_payload"]
 
 #: How a payload of an older schema version becomes one of the next.
 UPCASTERS: dict[tuple[str, int], Callable[[Payload], Payload]] = {}

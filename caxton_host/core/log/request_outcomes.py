@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["FAILED", "NOT_HERE", "RESTARTED", "UNKNOWN", "is_failure"]
-
 #: How it begins if it could not be done.
 FAILED = "failed: "
 UNKNOWN = "refused: the host does not know this kind of request"

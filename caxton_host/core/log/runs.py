@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from ..calls import JSON
 
-__all__ = ["ENDS", "GOING_ON", "RESTORED", "Request", "RunRow"]
-
 #: What a run's state is after each of these events.
 ENDS: Mapping[str, str] = {
     "RunStarted": "running",

@@ -21,8 +21,6 @@ from .events import (
     ToolsChanged,
 )
 
-__all__ = ["HOST", "LOOKED_AT", "OF_HOSTS", "OF_RUNS", "Seen", "learned"]
-
 #: Streams of hosts are named so.
 HOST = "host/"
 

@@ -22,8 +22,6 @@ from .events import (
 from .payloads import outcome_of
 from .runs import ENDS
 
-__all__ = ["RunSummary", "call_list", "summarise"]
-
 
 @dataclass(slots=True, kw_only=True)
 class RunSummary:

@@ -15,16 +15,6 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from itertools import islice
 
-__all__ = [
-    "EMPTY",
-    "Frontier",
-    "consistency",
-    "inclusion",
-    "is_consistent",
-    "node",
-    "prove",
-]
-
 #: The root of the tree without leaves.
 EMPTY = sha256().digest()
 

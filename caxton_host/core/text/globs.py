@@ -21,8 +21,6 @@ from dataclasses import dataclass
 
 from ...errors import UsageError
 
-__all__ = ["Glob", "dotted", "fits", "plain_form"]
-
 _MAX_STARS = 3
 _MAX_LENGTH = 1000
 _ENDS = "\\?#"

@@ -18,8 +18,6 @@ from ...errors import UsageError
 from ..calls import JSON
 from .redact import MASK
 
-__all__ = ["JsonPath", "masked"]
-
 _MOST = 32
 _LARGEST = 2**53 - 1
 

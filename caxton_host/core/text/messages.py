@@ -8,8 +8,6 @@ from collections.abc import Mapping
 
 from ..calls import JSON
 
-__all__ = ["MAX_MESSAGE", "pick_message", "summary"]
-
 #: Characters. A template that repeats a long value must not multiply it.
 MAX_MESSAGE = 64 * 1024
 

@@ -17,8 +17,6 @@ from ...errors import ConditionError
 from ..calls import JSON
 from .globs import dotted, plain_form
 
-__all__ = ["Roots", "plain_path"]
-
 #: Characters; what Linux takes.
 _MAX_LENGTH = 4096
 _MAX_ROOTS = 100

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from ...errors import UsageError
 from .globs import fits
 
-__all__ = ["Pattern"]
-
 _MAX_STARS = 3
 
 

@@ -16,8 +16,6 @@ from urllib.parse import quote, quote_plus, unquote
 
 from ..calls import JSON
 
-__all__ = ["MASK", "MIN_LENGTH", "Redactor", "same_but_masked"]
-
 MASK = "[redacted]"
 MIN_LENGTH = 8
 

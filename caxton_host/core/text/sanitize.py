@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from .redact import Redactor
 
-__all__ = ["plain"]
-
 _LONGEST = 4096
 
 

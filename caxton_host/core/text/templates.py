@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from ..calls import JSON
 
-__all__ = ["Filled", "fill", "named", "texts", "unfilled"]
-
 _NAME = r"[A-Za-z_][A-Za-z0-9_.-]{0,255}"
 _PLACEHOLDER = re.compile(rf"\$\{{context\.({_NAME})\}}|\{{({_NAME})\}}")
 _BRACE = re.compile(r"[{}]")

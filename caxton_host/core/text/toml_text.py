@@ -6,8 +6,6 @@ import json
 import re
 from typing import Any, cast
 
-__all__ = ["comment", "key_text", "quoted", "value_text"]
-
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 

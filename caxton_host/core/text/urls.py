@@ -21,8 +21,6 @@ from ...errors import ConditionError, UsageError
 from ..calls import JSON
 from .globs import Glob, fits
 
-__all__ = ["Addresses"]
-
 _MAX_LENGTH = 4096
 _MAX_LISTED = 1000
 _PORTS: Mapping[str, int] = {

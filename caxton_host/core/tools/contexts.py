@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from ..calls import JSON
 from ..text.templates import Filled, fill
 
-__all__ = ["BUILT_IN", "RESERVED", "Merged", "ServerResource", "merged", "prompted"]
-
 #: What a prompt may name besides variables, which come first.
 BUILT_IN = ("run_id", "agent", "trigger")
 

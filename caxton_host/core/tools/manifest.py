@@ -14,17 +14,6 @@ from dataclasses import dataclass, field
 from ...errors import BadBytes
 from ..calls import JSON
 
-__all__ = [
-    "KEYS",
-    "LIMIT",
-    "SECTION",
-    "Manifest",
-    "Wanted",
-    "find",
-    "is_agent_name",
-    "section",
-]
-
 SECTION = "caxton:manifest"
 #: Bytes of JSON.
 LIMIT = 64 * 1024

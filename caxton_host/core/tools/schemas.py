@@ -17,8 +17,6 @@ from typing import NamedTuple
 from ...errors import BadBytes
 from ..calls import JSON
 
-__all__ = ["Mismatch", "Schema", "bounded", "untyped"]
-
 _DRAFTS = (
     "https://json-schema.org/draft/2020-12/schema",
     "https://json-schema.org/draft/2019-09/schema",

@@ -8,20 +8,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ..calls import JSON, REPEATABLE, Effect, OverLimit, Record, Reply, Retry
 
-__all__ = [
-    "USUAL",
-    "BreakerOptions",
-    "Elicitation",
-    "OAuth",
-    "OnToolChange",
-    "Rate",
-    "Resources",
-    "Restart",
-    "ServerConfig",
-    "ToolOptions",
-    "Transport",
-]
-
 #: What a server gets that asks a person something.
 Elicitation: TypeAlias = Literal["refuse", "defaults"]
 

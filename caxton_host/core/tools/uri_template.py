@@ -9,8 +9,6 @@ from urllib.parse import quote
 
 from ...errors import UsageError
 
-__all__ = ["Expanded", "expand", "is_template"]
-
 _RESERVED = ":/?#[]@!$&'()*+,;="
 _EXPRESSION = re.compile(r"\{([+#./;?&]?)([^{}]*)\}")
 _VARIABLE = re.compile(r"([A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*)(?::([1-9][0-9]{0,3})|\*)?")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ipaddress
 from urllib.parse import urlsplit
 
-__all__ = ["in_the_clear", "is_loopback", "origin"]
-
 
 def origin(url: str) -> tuple[str, str | None, int | None]:
     """

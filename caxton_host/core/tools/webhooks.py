@@ -17,8 +17,6 @@ from ...errors import UsageError
 from ..calls import JSON, Effect, Record, Reply, Retry
 from .servers import ToolOptions
 
-__all__ = ["SERVER", "Body", "Webhook", "placeholders"]
-
 #: What grants and events call the group of all webhooks. No server has this name.
 SERVER = "webhook"
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["LONGEST", "is_lacking", "is_scope", "scopes"]
-
 #: Bytes of a challenge that anybody looks at.
 LONGEST: Final = 4096
 

@@ -15,8 +15,6 @@ from ...core.tools.servers import OAuth
 from ...errors import ToolError
 from .exchange import SPEAKS, STEPS, Send
 
-__all__ = ["Memory", "Provider", "registered"]
-
 METHODS: dict[str, Literal["client_secret_basic", "client_secret_post"]] = {
     "basic": "client_secret_basic",
     "post": "client_secret_post",

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from ...lib.http import Client
 
-__all__ = ["SPEAKS", "STEPS", "Exchange", "Send", "presentable"]
 
 #: Sends one request of a flow, and returns its answer.
 Send: TypeAlias = "Callable[[httpx2.Request], Awaitable[httpx2.Response]]"

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from .credentials import Provider
     from .stored_provider import KeptProvider
 
-__all__ = ["Access", "another", "login_fix"]
-
 
 #: Seconds between two requests for a token: one that is refused stays refused.
 _SOONEST = 1.0

@@ -25,8 +25,6 @@ from .credentials import Memory, registered
 from .exchange import Send
 from .tokens import Login, TokenFile
 
-__all__ = ["KeptProvider"]
-
 #: The time of a token that is not to be used any more.
 _OVER: Final = 1.0
 

@@ -24,8 +24,6 @@ from ...core.tools.servers import ServerConfig
 from ...errors import ToolError
 from ...lib.codec import canonical, sha256
 
-__all__ = ["Login", "TokenFile"]
-
 _LONGEST = 256 * 1024
 _POLL = 0.05
 

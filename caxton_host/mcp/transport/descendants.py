@@ -14,8 +14,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["descendants", "end"]
-
 _MOST = 1000
 
 

@@ -8,8 +8,6 @@ from ...core.calls import JSON
 from ...core.tools.servers import Elicitation
 from ...errors import ToolError
 
-__all__ = ["ROUNDS", "answered", "carried"]
-
 #: How often a server may ask for more before it answers a call.
 ROUNDS = 10
 

@@ -32,8 +32,6 @@ from ...core.tools.servers import ServerConfig
 from ...errors import ServerUnavailable, ToolError
 from ..auth.oauth import Access, another
 
-__all__ = ["Posts", "Reply", "UnreachableError", "opened", "status_text"]
-
 #: Below what servers allow an idle connection, which is 5 s at the least.
 _IDLE_SECONDS = 4.0
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import TASK_STATUS_IGNORED
 
-from ...core.calls import JSON, FailureKind
+from ...core.calls import JSON
 from ...core.tools.servers import Elicitation
-from ...errors import BadBytes, ToolError
+from ...errors import BadBytes, FailureKind, ToolError
 from ...lib.codec import load_json
 from .elicitation import answered
 from .lines import Lines, Overlong
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     )
     from mcp.shared.exceptions import MCPError
 
-__all__ = ["METHOD_NOT_FOUND", "Peer", "encode", "refusal"]
 
 #: Lines that are no message: before the handshake, and later while nothing waits.
 _JUNK_AT_START = 50

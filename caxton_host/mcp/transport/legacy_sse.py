@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     import httpcore2
     from mcp.shared.dispatcher import CallOptions
 
-__all__ = ["SsePeer", "connect"]
 
 _JSON, _EVENTS = "application/json", "text/event-stream"
 

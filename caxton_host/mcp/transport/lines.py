@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = ["DISCARD", "Lines", "Overlong", "number_at"]
-
 #: What is thrown away of one over-long line before it counts as endless.
 DISCARD = 64 * 1024 * 1024
 

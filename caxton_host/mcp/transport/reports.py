@@ -12,8 +12,6 @@ from ...core.text.sanitize import plain
 from ...core.tools.servers import ToolOptions
 from ...ports import Progress
 
-__all__ = ["Heard", "progress_of", "slow", "tokened"]
-
 _LONGEST = 500
 
 #: Seconds between two reports. What a server says faster is dropped.

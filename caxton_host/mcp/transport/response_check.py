@@ -13,8 +13,6 @@ from .jsonrpc import refusal
 from .sse import Event
 from .wire import Answer
 
-__all__ = ["Mark", "answers", "message_of", "outcome", "refusal_of"]
-
 _LONGEST_ID = 1024
 
 

@@ -23,8 +23,6 @@ from ...core.text.sanitize import plain
 from ...ports import Clock
 from .bucket import Bucket
 
-__all__ = ["LogFile", "ServerLog", "Tail"]
-
 logger = logging.getLogger(__name__)
 
 _LINE = 32 * 1024

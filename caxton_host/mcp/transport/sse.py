@@ -8,8 +8,6 @@ from typing import NamedTuple
 from ...errors import ToolError
 from .lines import Overlong, number_at
 
-__all__ = ["Event", "Events"]
-
 _LONGEST_RETRY = 9
 _KEPT = 256
 

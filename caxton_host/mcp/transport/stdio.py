@@ -33,8 +33,6 @@ from .jsonrpc import Peer
 from .serverlog import LogFile, ServerLog
 from .wire import Link, longest
 
-__all__ = ["connect", "environment", "shown", "withheld"]
-
 #: Seconds for a server to end by itself, and again after SIGTERM.
 GRACE = 2.0
 _SHORT_GRACE = 0.2

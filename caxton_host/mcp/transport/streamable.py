@@ -23,9 +23,9 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import encode_header_value
 from mcp_types.jsonrpc import HEADER_MISMATCH, UNSUPPORTED_PROTOCOL_VERSION
 
-from ...core.calls import JSON, FailureKind
+from ...core.calls import JSON
 from ...core.tools.servers import Elicitation, ServerConfig
-from ...errors import ToolError
+from ...errors import FailureKind, ToolError
 from ..auth.oauth import Access
 from .elicitation import answered
 from .http_transport import Posts, Reply, UnreachableError, opened, status_text
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
         OnRequest,
     )
 
-__all__ = ["HttpPeer", "connect"]
 
 _JSON, _EVENTS = "application/json", "text/event-stream"
 

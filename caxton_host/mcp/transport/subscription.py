@@ -22,7 +22,6 @@ from .wire import Wire
 if TYPE_CHECKING:
     from mcp.client.session import ClientSession
 
-__all__ = ["listening"]
 
 #: Seconds before a stream that ended is opened again. One that lasted starts anew.
 _SOONEST = 1.0

@@ -6,8 +6,6 @@ import asyncio
 import math
 from collections.abc import Callable
 
-__all__ = ["Alarms"]
-
 
 class Alarms:
     """

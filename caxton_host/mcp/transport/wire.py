@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from anyio import TASK_STATUS_IGNORED
 
-from ...core.calls import JSON, FailureKind
+from ...core.calls import JSON
 from ...core.tools.servers import Elicitation, ServerConfig
-from ...errors import ToolError
+from ...errors import FailureKind, ToolError
 
 if TYPE_CHECKING:
     from anyio.abc import TaskStatus
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from .reports import Heard
 
-__all__ = ["Answer", "Link", "Strays", "Tap", "Wire", "longest"]
 
 logger = logging.getLogger(__name__)
 

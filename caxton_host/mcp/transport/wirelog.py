@@ -21,8 +21,6 @@ from ...core.tools.servers import ServerConfig
 from ...ports import Clock
 from .wire import Tap
 
-__all__ = ["STDERR", "WireTap", "tap_of"]
-
 logger = logging.getLogger(__name__)
 
 #: The name of the file that means standard error.

@@ -14,8 +14,6 @@ from ...runs.module_library import Card
 from ..edge.problems import Refusal
 from .operations import Answer, Asked, Operation, answer
 
-__all__ = ["OPERATIONS"]
-
 
 async def list_(asked: Asked) -> Response:
     """Return the agents that who asks has to do with."""

@@ -17,8 +17,6 @@ from .operations import Answer, Asked, Operation, Parameter, answer
 from .run_actions import REASON
 from .runs import STARTED, WAIT, going_on
 
-__all__ = ["OPERATIONS"]
-
 logger = logging.getLogger("caxton_host")
 
 #: Suspended runs that are looked at for one list.

@@ -11,8 +11,6 @@ from ...errors import NotFoundError
 from ...runs.recording import Recording
 from .operations import Answer, Asked, Operation
 
-__all__ = ["OPERATIONS"]
-
 
 async def blob(asked: Asked) -> Response:
     """Return bytes that a run speaks of."""

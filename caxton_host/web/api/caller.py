@@ -8,8 +8,6 @@ from ...core.calls import JSON
 from .editing import may_edit
 from .operations import Answer, Asked, Operation, answer
 
-__all__ = ["OPERATIONS"]
-
 
 async def show(asked: Asked) -> Response:
     """Return who asks, and what for."""

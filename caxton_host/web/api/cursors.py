@@ -21,8 +21,6 @@ from ...lib.signing import opened, sealed
 from ...ports import Readings
 from ..edge.problems import NO_CURSOR, Refusal
 
-__all__ = ["Cursors", "Plain", "Sealed"]
-
 #: Every place has as many bytes, so that a cursor does not tell how long its number is.
 _SIZE = 40
 _PREFIX = "o-"

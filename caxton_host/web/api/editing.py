@@ -21,8 +21,6 @@ from ...errors import ForbiddenError, UsageError
 from ...runs.host_requests import ask_hosts, reload_document
 from .operations import Answer, Asked, Operation, answer
 
-__all__ = ["OPERATIONS", "may_edit"]
-
 _LINE: dict[str, JSON] = {"type": "string", "minLength": 1, "maxLength": 4096}
 _PAIRS: dict[str, JSON] = {
     "type": "object",

@@ -22,8 +22,6 @@ from .operations import Answer, Asked, Operation, Parameter
 from .pages import Page
 from .streams import EventStream
 
-__all__ = ["OPERATIONS"]
-
 Found: TypeAlias = AsyncGenerator[tuple[Recorded, str]]
 
 #: Seconds that the log may be away from whoever follows it.

@@ -9,8 +9,6 @@ from ...core.log.checkpoint import parse_note
 from ..edge.problems import Refusal
 from .operations import Answer, Asked, Operation, answer
 
-__all__ = ["OPERATIONS"]
-
 
 async def newest(asked: Asked) -> Response:
     """Return the newest checkpoint."""

@@ -16,8 +16,6 @@ from .operations import IN_PATH, PREFIX, Answer, Operation, Parameter
 from .routes import OPERATIONS
 from .schemas import SHAPES
 
-__all__ = ["document"]
-
 _ABOUT = """\
 Runs of agents, on a host that serves. A run that you may not see does not exist for \
 you: 404. What is wrong is told as RFC 9457 has it.

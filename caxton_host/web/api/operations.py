@@ -34,19 +34,6 @@ from ..edge.problems import Refusal
 from .cursors import Cursors
 from .pages import text_of
 
-__all__ = [
-    "IN_PATH",
-    "PREFIX",
-    "Answer",
-    "Asked",
-    "Desk",
-    "Operation",
-    "Parameter",
-    "answer",
-    "routes",
-    "wrong_method",
-]
-
 PREFIX = "/api/v1"
 
 #: Who reads much of the log at a time. More would only wait for the interpreter, and

@@ -10,8 +10,6 @@ from starlette.responses import Response
 
 from ...core.calls import JSON
 
-__all__ = ["Page", "text_of"]
-
 _BYTES = 4 * 1024 * 1024
 
 

@@ -16,8 +16,6 @@ from . import (
 )
 from .operations import Operation
 
-__all__ = ["OPERATIONS"]
-
 OPERATIONS: tuple[Operation, ...] = tuple(
     operation
     for part in (

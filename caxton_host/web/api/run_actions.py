@@ -19,8 +19,6 @@ from ..edge.problems import Refusal
 from .operations import IN_PATH, Answer, Asked, Operation, Parameter, answer
 from .runs import STARTED, WAIT, going_on, seen
 
-__all__ = ["OPERATIONS", "REASON"]
-
 REASON: dict[str, JSON] = {
     "type": "string",
     "maxLength": 2000,

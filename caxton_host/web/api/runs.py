@@ -23,8 +23,6 @@ from ..edge.problems import Refusal
 from .operations import PREFIX, Answer, Asked, Operation, Parameter, answer
 from .pages import Page
 
-__all__ = ["OPERATIONS", "STARTED", "WAIT", "going_on", "seen"]
-
 logger = logging.getLogger("caxton_host")
 
 _PAGE = 100

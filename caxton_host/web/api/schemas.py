@@ -6,8 +6,6 @@ from collections.abc import Mapping
 
 from ...core.calls import JSON
 
-__all__ = ["SHAPES"]
-
 _TEXT: dict[str, JSON] = {"type": "string"}
 _MAYBE_TEXT: dict[str, JSON] = {"type": ["string", "null"]}
 _NUMBER: dict[str, JSON] = {"type": "integer"}

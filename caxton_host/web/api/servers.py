@@ -28,8 +28,6 @@ from ...runs.host_requests import ask_hosts, reload_document, restart_document
 from .operations import Answer, Asked, Operation, Parameter, answer
 from .run_actions import REASON
 
-__all__ = ["OPERATIONS"]
-
 _ACTION: Mapping[str, JSON] = {
     "type": "object",
     "additionalProperties": False,

@@ -15,8 +15,6 @@ from ...core.grants.documents import event_document
 from ...core.log.events import Recorded
 from ...errors import CaxtonError
 
-__all__ = ["EventStream"]
-
 logger = logging.getLogger("caxton_host")
 
 #: Seconds between two looks at whether to go on, and between two signs of life.

@@ -11,8 +11,6 @@ from ...config import OAuth
 from ...core.calls import JSON
 from ...core.grants.principals import SCOPES
 
-__all__ = ["SCOPE_PREFIX", "Challenge", "Unauthenticated", "documented", "metadata"]
-
 #: Scopes of an authorization server that are ours begin so, or are just their names.
 SCOPE_PREFIX = "caxton:"
 _REALM = "caxton"

@@ -15,8 +15,6 @@ from ...errors import BadBytes, OverloadedError
 from ...lib.codec import DEPTH, load_json
 from .problems import Refusal
 
-__all__ = ["Bodies", "GoneError", "check_media", "headers_of", "parsed", "replayed"]
-
 _HEADERS = 100
 _HEADER_BYTES = 32 * 1024
 _TARGET = 8 * 1024

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 
 from ...errors import OverloadedError
 
-__all__ = ["Crowd"]
-
 
 @dataclass(slots=True, kw_only=True)
 class Crowd:

@@ -18,18 +18,8 @@ from ...errors import UsageError
 from ...lib.http import Client
 from ...lib.local_user import local_actor
 from ...ports import Clock, Tokens
-from .bearer import Challenge, Unauthenticated, metadata
+from .bearer import Challenge
 from .oauth import OAuthIdentity
-
-__all__ = [
-    "Identity",
-    "LocalIdentity",
-    "OAuthIdentity",
-    "TokenIdentity",
-    "Unauthenticated",
-    "identity_of",
-    "metadata",
-]
 
 
 class Identity(Protocol):

@@ -24,8 +24,6 @@ from ...lib.codec import load_json
 from ...lib.http import Client
 from ...ports import Clock
 
-__all__ = ["Keys"]
-
 logger = logging.getLogger("caxton_host")
 
 #: Seconds: until they are asked for again, until they are good no more without an

@@ -30,7 +30,6 @@ from .room import HEALTH, Room, crowded, shedding
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = ["Certificate", "bind", "listening", "stopping"]
 
 #: Connections that may wait to be taken.
 _BACKLOG = 2048

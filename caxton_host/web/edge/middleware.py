@@ -27,8 +27,6 @@ from .problems import Refusal, problem_of
 from .reauth import Lasting
 from .sending import Answering, respond, rpc_error, send_whole
 
-__all__ = ["MCP", "Edge"]
-
 logger = logging.getLogger("caxton_host")
 
 MCP = "/mcp"

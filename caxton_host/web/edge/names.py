@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from ...core.tools.url_origin import is_loopback
 from .problems import Refusal
 
-__all__ = ["Names", "check_site"]
-
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _OWN = frozenset({"same-origin", "none"})
 _HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::([0-9]{1,5}))?")

@@ -23,8 +23,6 @@ from ...ports import Clock
 from .bearer import SCOPE_PREFIX, Challenge
 from .keys import Keys
 
-__all__ = ["OAuthIdentity"]
-
 #: Seconds by which clocks may differ.
 _LEEWAY = 30
 _LONGEST_NAME = 255

@@ -35,9 +35,7 @@ from ...errors import (
     ToolError,
     UsageError,
 )
-from .identity import Unauthenticated
-
-__all__ = ["KINDS", "NO_CURSOR", "Problem", "Refusal", "problem_of", "why"]
+from .bearer import Unauthenticated
 
 logger = logging.getLogger("caxton_host")
 

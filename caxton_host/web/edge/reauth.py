@@ -10,8 +10,6 @@ from starlette.types import Message, Send
 from ...errors import StoreError
 from .bearer import Unauthenticated
 
-__all__ = ["Lasting"]
-
 #: Seconds for which an answer goes on without a look at who gets it.
 _AGAIN = 5.0
 

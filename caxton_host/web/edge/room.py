@@ -25,8 +25,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from .problems import Problem
 from .sending import Answering, respond
 
-__all__ = ["HEALTH", "Room", "crowded", "shedding"]
-
 logger = logging.getLogger("caxton_host")
 
 HEALTH = frozenset({"/healthz", "/readyz"})

@@ -13,8 +13,6 @@ from ...core.calls import JSON
 from .bodies import GoneError
 from .problems import Problem
 
-__all__ = ["Answering", "respond", "rpc_error", "send_whole"]
-
 #: Seconds in which a part of an answer has to be taken.
 _PATIENCE = 60.0
 

@@ -29,8 +29,6 @@ from ...runs.run_summaries import summary_of
 from ...service.run_service import Service
 from .paging import TTL, page
 
-__all__ = ["AgentResources"]
-
 logger = logging.getLogger("caxton_host")
 
 #: Events that are read at a time, and so many bytes of them; the last may be longer.

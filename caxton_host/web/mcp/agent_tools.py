@@ -18,16 +18,6 @@ from ...core.log.events import Event, RunCancelled, RunCompleted, RunFailed
 from ...lib.json_schema import input_check
 from ...runs.module_library import Card
 
-__all__ = [
-    "IDEMPOTENCY_KEY",
-    "RUN_ID",
-    "STATE",
-    "AgentTool",
-    "ended",
-    "refused",
-    "told",
-]
-
 #: In ``_meta`` of a result: the run, and what became of it. In ``_meta`` of a call:
 #: the run to go on with; what the client made up so that a second call is the same run.
 RUN_ID = "io.caxton/run-id"

@@ -42,8 +42,6 @@ from ...service.run_service import Service
 from ...service.submission import Submission
 from .agent_tools import IDEMPOTENCY_KEY, RUN_ID, AgentTool, ended, refused, told
 
-__all__ = ["Call", "Calls", "Held", "Tell"]
-
 logger = logging.getLogger("caxton_host")
 
 #: Takes how many reports there were, and the last.

@@ -29,7 +29,6 @@ from ...core.grants.principals import Principal
 if TYPE_CHECKING:
     from .server import AgentServer
 
-__all__ = ["ASKING", "Front"]
 
 _Message: TypeAlias = MutableMapping[str, Any]
 _Scope: TypeAlias = MutableMapping[str, Any]

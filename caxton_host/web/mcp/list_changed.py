@@ -28,8 +28,6 @@ from ...errors import UsageError
 from ...runs.module_library import Card
 from ...service.run_service import Service
 
-__all__ = ["EVERY", "Changes"]
-
 #: Seconds between two looks at what the agents are.
 EVERY = 1.0
 #: Streams of one principal.

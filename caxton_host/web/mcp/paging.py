@@ -9,8 +9,6 @@ from collections.abc import Iterable
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
-__all__ = ["TTL", "page"]
-
 #: How long a client may take a list for true, in milliseconds.
 TTL = 60_000
 

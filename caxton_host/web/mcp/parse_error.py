@@ -13,8 +13,6 @@ from anyio.abc import ObjectSendStream
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-__all__ = ["answer_garbled"]
-
 _NOT_JSON = types.ErrorData(code=types.PARSE_ERROR, message="that line is not JSON")
 _NO_MESSAGE = types.ErrorData(
     code=types.INVALID_REQUEST, message="that line is no message of JSON-RPC 2.0"

@@ -37,8 +37,6 @@ from .list_changed import Changes
 from .paging import TTL, page
 from .parse_error import answer_garbled
 
-__all__ = ["AgentServer", "agents_app", "serve_stdio"]
-
 logger = logging.getLogger("caxton_host")
 
 _INSTRUCTIONS = (

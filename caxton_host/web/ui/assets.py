@@ -10,8 +10,6 @@ from pathlib import Path
 
 from starlette.responses import RedirectResponse, Response
 
-__all__ = ["PAGE", "ui"]
-
 PAGE = "/ui"
 
 _FOLDER = Path(__file__).with_name("page")

@@ -27,8 +27,9 @@ from caxton_host.core.log.in_doubt import Retry
 from caxton_host.core.log.payloads import outcome_of
 from caxton_host.errors import ToolError
 from caxton_host.ports import ToolRequest
-from caxton_host.runs.host import Host, RunRequest
+from caxton_host.runs.host import Host
 from caxton_host.runs.replay import Replayed, replay
+from caxton_host.runs.run_request import RunRequest
 from caxton_host.sandbox import WasmSandbox
 from caxton_host.store.memory import MemoryStore
 from caxton_host.telemetry import NoTelemetry

@@ -13,9 +13,10 @@ from caxton_host.core.limits import Limits
 from caxton_host.core.log.events import Recorded, RunCompleted
 from caxton_host.core.log.payloads import to_payload
 from caxton_host.errors import ToolError
-from caxton_host.runs.host import Host, RunRequest
+from caxton_host.runs.host import Host
 from caxton_host.runs.manifests import read
 from caxton_host.runs.replay import replay
+from caxton_host.runs.run_request import RunRequest
 from caxton_host.sandbox import WasmSandbox
 from caxton_host.store.memory import MemoryStore
 from caxton_host.telemetry import NoTelemetry

@@ -26,7 +26,8 @@ from caxton_host.errors import BusyError, LeaseLost
 from caxton_host.lib.clock import SystemClock
 from caxton_host.ports import RunScope, ToolRequest
 from caxton_host.runs.cancellation import watching
-from caxton_host.runs.host import Host, RunRequest
+from caxton_host.runs.host import Host
+from caxton_host.runs.run_request import RunRequest
 from caxton_host.sandbox import WasmSandbox
 from caxton_host.store.sql import SqlStore
 from caxton_host.telemetry import NoTelemetry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from caxton_host.core.calls import FailureKind, Sent
+from caxton_host.errors import FailureKind, Sent
 
 __all__ = ["HTTP", "HTTP_SLOW", "SSE", "SSE_SLOW", "STDIO_BAD", "STDIO_BROKEN", "Fault"]
 

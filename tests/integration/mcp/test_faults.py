@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.core.calls import FailureKind, Sent
 from caxton_host.core.log.events import Event
 from caxton_host.core.tools.servers import Restart, ToolOptions
-from caxton_host.errors import ToolError
+from caxton_host.errors import FailureKind, Sent, ToolError
 from caxton_host.mcp import McpTools
 
 from .conftest import SECRET, Faulty, noted, processes, request, until

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from caxton_host.core.calls import FailureKind, Sent
 from caxton_host.core.log.events import Event, ToolsChanged
 from caxton_host.core.text.redact import Redactor
 from caxton_host.core.tools.servers import (
@@ -20,7 +19,7 @@ from caxton_host.core.tools.servers import (
     ServerConfig,
     ToolOptions,
 )
-from caxton_host.errors import ToolError
+from caxton_host.errors import FailureKind, Sent, ToolError
 from caxton_host.mcp import McpTools
 
 from .conftest import SECRET, request, until

@@ -15,12 +15,11 @@ from typing import Any, NamedTuple
 import pytest
 import uvicorn
 
-from caxton_host.core.calls import FailureKind, Sent
 from caxton_host.core.log.events import Event, ToolsChanged
 from caxton_host.core.text.redact import Redactor
 from caxton_host.core.tools.servers import Restart, ServerConfig, ToolOptions
 from caxton_host.demo_server import sse_app
-from caxton_host.errors import ToolError
+from caxton_host.errors import FailureKind, Sent, ToolError
 from caxton_host.mcp import McpTools
 
 from .conftest import SECRET, request, until

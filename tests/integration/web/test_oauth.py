@@ -21,7 +21,8 @@ from caxton_host.core.tokens import SIGNATURES, Token
 from caxton_host.lib.http import Client
 from caxton_host.store.memory import MemoryStore
 from caxton_host.web.edge import keys
-from caxton_host.web.edge.identity import Unauthenticated, identity_of
+from caxton_host.web.edge.bearer import Unauthenticated
+from caxton_host.web.edge.identity import identity_of
 from tests.unit.store.fakes import FakeClock, FakeEntropy
 
 from ..webhooks.conftest import Server

@@ -40,6 +40,7 @@ from caxton_host.core.log.payloads import settled
 from caxton_host.core.log.summary import summarise
 from caxton_host.core.text.redact import Redactor
 from caxton_host.errors import CaxtonError, UsageError
+from caxton_host.lib.local_user import local_actor
 from caxton_host.ports import ToolRequest
 from caxton_host.telemetry import NoTelemetry
 from caxton_host.testing import FakeTools
@@ -159,7 +160,7 @@ def test_the_actor_is_the_user_of_the_operating_system(
 ) -> None:
     monkeypatch.setenv("USER", "somebody-else")
     monkeypatch.setenv("LOGNAME", "somebody-else")
-    actor = context.local_actor()
+    actor = local_actor()
     name = pwd.getpwuid(os.getuid()).pw_name
     assert actor == {"kind": "local", "id": name, "authenticated": False}
 
@@ -167,7 +168,7 @@ def test_the_actor_is_the_user_of_the_operating_system(
         raise KeyError
 
     monkeypatch.setattr(pwd, "getpwuid", unknown)
-    assert context.local_actor()["id"] == str(os.getuid())
+    assert local_actor()["id"] == str(os.getuid())
 
 
 # -- words ---------------------------------------------------------------------

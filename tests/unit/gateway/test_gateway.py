@@ -14,10 +14,8 @@ from caxton_host.core.calls import (
     Denied,
     Effect,
     Failed,
-    FailureKind,
     Retry,
     Route,
-    Sent,
     ToolCall,
     cut,
     reply,
@@ -38,9 +36,11 @@ from caxton_host.core.names import idempotency_key
 from caxton_host.core.text.jsonpath import JsonPath
 from caxton_host.core.text.redact import Redactor
 from caxton_host.errors import (
+    FailureKind,
     LeaseLost,
     NondeterminismError,
     RunStopped,
+    Sent,
     StoreError,
     Suspend,
     ToolError,

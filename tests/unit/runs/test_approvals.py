@@ -27,8 +27,8 @@ from caxton_host.lib import codec
 from caxton_host.ports import Door, Ending, Guest, Refused, Reservation, Trace
 from caxton_host.runs.approvals import Word, open_questions, say
 from caxton_host.runs.cancellation import cancel_idle
-from caxton_host.runs.host import ForkRequest
 from caxton_host.runs.recording import Recording
+from caxton_host.runs.run_request import ForkRequest
 from caxton_host.store.memory import MemoryLog, MemoryStore
 from caxton_host.testing import FakeSandbox, FakeTools, Script
 from tests.scene import Scene, calling, ended, pack, rule, types

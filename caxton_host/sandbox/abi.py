@@ -17,15 +17,17 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from ctypes import string_at
+from dataclasses import dataclass
 from struct import Struct
 from typing import Any, cast
 
 import wasmtime
+from wasmtime import TrapCode
 
 from ..lib import codec
 from ..ports import Answer
 from . import engine, wire
-from .gate import HOST_FUNCTIONS, NAMESPACE
+from .interface import HOST_FUNCTIONS, NAMESPACE
 from .session import Ended, Execution, Host, current, cut
 from .wire import End, Start
 
@@ -208,3 +210,62 @@ def link(built: wasmtime.Engine) -> wasmtime.Linker:
         type_ = wasmtime.FuncType(_types(parameters), _types(results))
         engine.define(linker, (NAMESPACE, name), type_, _host_function, number)
     return linker
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleCode:
+    """A core module ready to run: its engine, and itself with its imports resolved."""
+
+    engine: wasmtime.Engine
+    pre: wasmtime.InstancePre
+    instances: int = 1
+
+    def run(self, store: wasmtime.Store, session: Execution) -> End:
+        """Run a fresh instance to its end."""
+        try:
+            instance = self.pre.instantiate(store)
+            run = engine.exported_function(store, instance, session.start.entry)
+            return End(kind="returned", code=run(store))
+        except wasmtime.Trap as trap:
+            return session.stop or _trapped(trap)
+        except wasmtime.WasmtimeError as exc:
+            return session.stop or _unstarted(str(exc))
+
+
+def load(
+    built: wasmtime.Engine, linker: wasmtime.Linker, artifact: bytes
+) -> ModuleCode:
+    """Return the module that *artifact* holds: native code, so it must be ours."""
+    module = wasmtime.Module.deserialize(built, artifact)
+    return ModuleCode(built, linker.instantiate_pre(module))
+
+
+_TRAPS = {
+    TrapCode.STACK_OVERFLOW: "stack overflow",
+    TrapCode.MEMORY_OUT_OF_BOUNDS: "out of bounds memory access",
+    TrapCode.HEAP_MISALIGNED: "misaligned memory access",
+    TrapCode.TABLE_OUT_OF_BOUNDS: "out of bounds table access",
+    TrapCode.INDIRECT_CALL_TO_NULL: "call of an empty table element",
+    TrapCode.BAD_SIGNATURE: "indirect call of another type",
+    TrapCode.INTEGER_OVERFLOW: "integer overflow",
+    TrapCode.INTEGER_DIVISION_BY_ZERO: "integer division by zero",
+    TrapCode.BAD_CONVERSION_TO_INTEGER: "invalid conversion to integer",
+    TrapCode.UNREACHABLE: "unreachable",
+}
+_ROOMLESS = ("mmap", "os error 12", "allocate")
+_TOO_LARGE = ("limits", "resource limit")
+
+
+def _trapped(trap: wasmtime.Trap) -> End:
+    if trap.trap_code is TrapCode.OUT_OF_FUEL:
+        return End(kind="limit", limit="fuel", message="all fuel is burnt")
+    message = _TRAPS.get(trap.trap_code, "trap") if trap.trap_code else "trap"
+    return End(kind="trap", message=message)
+
+
+def _unstarted(reason: str) -> End:
+    if any(word in reason for word in _TOO_LARGE):
+        return End(kind="limit", limit="memory", message=reason.splitlines()[0])
+    if any(word in reason for word in _ROOMLESS):
+        return End(kind="no_room", message=reason.splitlines()[0])
+    return End(kind="failed", message=reason.splitlines()[0])

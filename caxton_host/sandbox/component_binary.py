@@ -14,8 +14,17 @@ import hashlib
 from dataclasses import dataclass, field
 
 from ..core.limits import COMPONENT
-from .binary import HEADER, Bounds, Caps, Export, Import, ModuleInfo, ModuleParser
-from .reader import Reader, bound
+from .binary import (
+    HEADER,
+    Bounds,
+    Caps,
+    Export,
+    Import,
+    ModuleInfo,
+    ModuleParser,
+    Reader,
+    bound,
+)
 
 # An agent in Python has 41 modules, of which one has 10,625 functions and 1,857
 # exports, and 900 items in 400 sections. One in JavaScript is nested 3 deep.

@@ -15,20 +15,304 @@ a blocking one, ``select`` and ``epoll`` are fine), ``sendmsg`` and ``recvmsg``.
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
+import platform
 import resource
 import signal
+import struct
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import IO, TypeAlias
 
-from . import landlock, seccomp
-from .linux import LINUX, prctl, syscall
+# -- system calls that Python does not offer -----------------------------------
+#
+# On x86_64 and aarch64. Elsewhere each of them fails, and its guard is not in force.
+
+#: How the kernel names a processor to a system call filter.
+AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+MACHINES = tuple(AUDIT)
+
+LINUX = sys.platform == "linux"
+_64_BIT = sys.maxsize > 1 << 32
+
+#: This processor, or ``None`` where we know no system call.
+AUDIT_ARCH = AUDIT.get(platform.machine()) if LINUX and _64_BIT else None
+
+_NUMBERS = {
+    "capset": (126, 91),
+    "landlock_create_ruleset": (444, 444),
+    "landlock_restrict_self": (446, 446),
+    "seccomp": (317, 277),
+}
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def syscall(name: str, *args: object) -> int:
+    """Make a system call that glibc does not wrap. Returns -1 if it fails."""
+    if AUDIT_ARCH is None:
+        return -1
+    wide = [ctypes.c_long(arg) if isinstance(arg, int) else arg for arg in args]
+    at = _NUMBERS[name][MACHINES.index(platform.machine())]
+    return int(_libc.syscall(ctypes.c_long(at), *wide))
+
+
+def prctl(option: int, *args: int) -> bool:
+    """Set an attribute of the process, or say that it cannot be."""
+    if not LINUX:
+        return False
+    rest = [ctypes.c_ulong(arg) for arg in (*args, 0, 0, 0, 0)[:4]]
+    return int(_libc.prctl(option, *rest)) == 0
+
+
+# -- Landlock ------------------------------------------------------------------
+#
+# Access to files, network addresses and outside processes by name. The kernel is asked
+# for every right it knows, and no exception is granted. What is open already stays
+# open. See https://docs.kernel.org/userspace-api/landlock.html.
+
+_QUERY_VERSION = 1
+
+
+class _Rights(ctypes.Structure):
+    _fields_ = (
+        ("files", ctypes.c_uint64),
+        ("network", ctypes.c_uint64),
+        ("scopes", ctypes.c_uint64),
+    )
+
+
+def landlock_version() -> int:
+    """Return the version of Landlock in this kernel, or 0."""
+    return max(
+        0,
+        syscall("landlock_create_ruleset", None, 0, _QUERY_VERSION),
+    )
+
+
+def restrict_names() -> bool:
+    """
+    Take every right that this kernel can take from the calling thread.
+
+    Threads that it starts later inherit this; those that run already do not.
+    Needs no-new-privs, and one free file descriptor.
+    """
+    attributes = _Rights()
+    for field in ("files", "network", "scopes"):
+        _claim_all(attributes, field)
+    ruleset = _create_ruleset(attributes)
+    if ruleset < 0:
+        return False
+    try:
+        return syscall("landlock_restrict_self", ruleset, 0) == 0
+    finally:
+        os.close(ruleset)
+
+
+def _claim_all(attributes: _Rights, field: str) -> None:
+    """Set every bit of *field* that the kernel knows: it refuses one too many."""
+    for bits in range(32, -1, -1):
+        setattr(attributes, field, (1 << bits) - 1)
+        ruleset = _create_ruleset(attributes)
+        if ruleset >= 0:
+            os.close(ruleset)
+            return
+
+
+def _create_ruleset(attributes: _Rights) -> int:
+    return syscall(
+        "landlock_create_ruleset",
+        ctypes.byref(attributes),
+        ctypes.sizeof(attributes),
+        0,
+    )
+
+
+# -- seccomp -------------------------------------------------------------------
+#
+# An allow list of system calls: what Python threads, wasmtime and one open socket need.
+# All others fail with EPERM, a call in the convention of another processor kills.
+# ``clone3`` hides its flags from a filter, so it does not exist; glibc falls back to
+# ``clone``. See https://docs.kernel.org/userspace-api/seccomp_filter.html.
+
+#: Allowed with any arguments. Numbers on x86_64 and aarch64; -1: there is none.
+# See arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h.
+_ALLOWED = {
+    "futex": (202, 98),
+    "read": (0, 63),
+    "write": (1, 64),
+    "recvfrom": (45, 207),
+    "clock_gettime": (228, 113),
+    "readv": (19, 65),
+    "writev": (20, 66),
+    "epoll_wait": (232, -1),
+    "epoll_pwait": (281, 22),
+    "mmap": (9, 222),
+    "munmap": (11, 215),
+    "mprotect": (10, 226),
+    "mremap": (25, 216),
+    "madvise": (28, 233),
+    "brk": (12, 214),
+    "membarrier": (324, 283),
+    "close": (3, 57),
+    "shutdown": (48, 210),
+    "fstat": (5, 80),
+    "poll": (7, -1),
+    "ppoll": (271, 73),
+    "select": (23, -1),
+    "pselect6": (270, 72),
+    "epoll_ctl": (233, 21),
+    "rt_sigaction": (13, 134),
+    "rt_sigprocmask": (14, 135),
+    "rt_sigreturn": (15, 139),
+    "sigaltstack": (131, 132),
+    "restart_syscall": (219, 128),
+    "exit": (60, 93),
+    "exit_group": (231, 94),
+    "set_robust_list": (273, 99),
+    "set_tid_address": (218, 96),
+    "rseq": (334, 293),
+    "sched_yield": (24, 124),
+    "sched_getaffinity": (204, 123),
+    "getcpu": (309, 168),
+    "nanosleep": (35, 101),
+    "clock_nanosleep": (230, 115),
+    "clock_getres": (229, 114),
+    "gettimeofday": (96, 169),
+    "time": (201, -1),
+    "getrandom": (318, 278),
+    "getrusage": (98, 165),
+    "getpid": (39, 172),
+    "gettid": (186, 178),
+    "getppid": (110, 173),
+    "getuid": (102, 174),
+    "geteuid": (107, 175),
+    "getgid": (104, 176),
+    "getegid": (108, 177),
+}
+
+_SENDTO = (44, 206)
+_CLONE = (56, 220)
+_CLONE3 = (435, 435)
+_FCNTL = (72, 25)
+_IOCTL = (16, 29)
+_PRCTL = (157, 167)
+_MEMFD_CREATE = (319, 279)
+_TGKILL = (234, 131)
+
+_ALLOW = 0x7FFF0000
+_DENY = 0x00050000 | errno.EPERM
+_NO_SUCH_CALL = 0x00050000 | errno.ENOSYS
+_KILL = 0x80000000
+
+_LOAD, _AND, _IF_EQUAL, _RETURN = 0x20, 0x54, 0x15, 0x06
+_AT_NUMBER, _AT_ARCH, _AT_ARGUMENTS = 0, 4, 16
+
+#: What glibc and musl pass to make a thread: all memory, files and signals shared.
+_THREAD = 0x3D0F00
+_NOT_DETACHED = 0xFFFFFFFF & ~0x400000
+_FIONBIO = 0x5421
+_SET_NAME = 15
+_GETFD_SETFD_GETFL_SETFL = (1, 2, 3, 4)
+_CLOEXEC_ALLOW_SEALING = 3
+_ADD_SEALS = 1033
+
+_SET_FILTER, _ALL_THREADS = 1, 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Only:
+    """
+    A call that is allowed with some arguments.
+
+    Attributes:
+        numbers: As above.
+
+        word: Which half of which argument: 2 is the lower half of the second.
+
+        values: What it may be.
+
+        mask: The bits that are looked at.
+    """
+
+    numbers: tuple[int, int]
+    word: int
+    values: tuple[int, ...]
+    mask: int = 0xFFFFFFFF
+
+
+def _conditions(*, images: bool) -> tuple[_Only, ...]:
+    seals = (_ADD_SEALS,) if images else ()
+    memory = (_Only(_MEMFD_CREATE, 2, (_CLOEXEC_ALLOW_SEALING,)),) if images else ()
+    return (
+        # With an address, a datagram socket reaches whom it likes.
+        _Only(_SENDTO, 8, (0,)),
+        _Only(_SENDTO, 9, (0,)),
+        _Only(_CLONE, 0, (_THREAD,), _NOT_DETACHED),
+        # F_SETOWN and F_SETSIG would send any signal to any process of the user.
+        _Only(_FCNTL, 2, (*_GETFD_SETFD_GETFL_SETFL, *seals)),
+        _Only(_IOCTL, 2, (_FIONBIO,)),
+        _Only(_PRCTL, 0, (_SET_NAME,)),
+        _Only(_TGKILL, 0, (os.getpid(),)),
+        *memory,
+    )
+
+
+def filter_program(machine: str, *, images: bool = False) -> bytes:
+    """Return the filter for this process, in classic BPF; see `confine`."""
+    column = MACHINES.index(machine)
+    code = [
+        (_LOAD, 0, 0, _AT_ARCH),
+        (_IF_EQUAL, 1, 0, AUDIT[machine]),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, _AT_NUMBER),
+        (_IF_EQUAL, 0, 1, _CLONE3[column]),
+        (_RETURN, 0, 0, _NO_SUCH_CALL),
+    ]
+    for numbers in _ALLOWED.values():
+        if numbers[column] >= 0:
+            code += [(_IF_EQUAL, 0, 1, numbers[column]), (_RETURN, 0, 0, _ALLOW)]
+    conditions = _conditions(images=images)
+    for numbers, group in groupby(conditions, key=lambda only: only.numbers):
+        block = [instruction for only in group for instruction in _compare(only)]
+        block.append((_RETURN, 0, 0, _ALLOW))
+        code += [(_IF_EQUAL, 0, len(block), numbers[column]), *block]
+    code.append((_RETURN, 0, 0, _DENY))
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
+
+
+def _compare(only: _Only) -> list[tuple[int, int, int, int]]:
+    """Go on behind these instructions if the word is right, else deny."""
+    count = len(only.values)
+    return [
+        (_LOAD, 0, 0, _AT_ARGUMENTS + 4 * only.word),
+        (_AND, 0, 0, only.mask),
+        *((_IF_EQUAL, count - at, 0, value) for at, value in enumerate(only.values)),
+        (_RETURN, 0, 0, _DENY),
+    ]
+
+
+class _FilterProgram(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_char_p))
+
+
+def filter_calls(*, images: bool = False) -> bool:
+    """Filter the calls of every thread of this process. Needs no-new-privs."""
+    if AUDIT_ARCH is None:
+        return False
+    code = filter_program(platform.machine(), images=images)
+    fprog = _FilterProgram(len(code) // 8, code)
+    return syscall("seccomp", _SET_FILTER, _ALL_THREADS, ctypes.byref(fprog)) == 0
+
+
+# -- all guards of a process ---------------------------------------------------
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
@@ -97,7 +381,7 @@ def confine(
     files, size = (IMAGES, IMAGE_SIZE) if images else (0, 0)
     steps: dict[str, Callable[[], bool]] = {
         "no-new-privs": lambda: prctl(_PR_SET_NO_NEW_PRIVS, 1),
-        "landlock": lambda: landlock.restrict() and alone,
+        "landlock": lambda: restrict_names() and alone,
         "capabilities": lambda: _drop_capabilities() and alone,
         "non-dumpable": lambda: prctl(_PR_SET_DUMPABLE, 0),
         "no-core": lambda: _limit(resource.RLIMIT_CORE, 0),
@@ -114,7 +398,7 @@ def confine(
     if cpu is not None:
         # The first limit ends it with a signal of its own, the second in any case.
         steps["cpu"] = lambda: _limit(resource.RLIMIT_CPU, cpu, cpu + 1)
-    steps["seccomp"] = lambda: seccomp.restrict(images=images)
+    steps["seccomp"] = lambda: filter_calls(images=images)
     return [name for name, step in steps.items() if step()]
 
 

@@ -10,41 +10,18 @@ time and gives good messages; that compiling is harmless is the work of that chi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
 from ..core.limits import COMPONENT, Limits, is_component
 from ..core.names import clean_name, nearest
 from ..errors import ModuleRefused
-from . import interface
-from .binary import HEADER, Import, ModuleInfo, parse_module
+from .binary import HEADER, MAX_NAME, Import, ModuleInfo, parse_module
 from .component_binary import parse_component
-from .reader import MAX_NAME
-
-NAMESPACE = "caxton"
-
-#: Everything an agent can reach, with its WebAssembly type.
-HOST_FUNCTIONS: Mapping[str, str] = MappingProxyType(
-    {
-        "mcp_call": "(i32, i32, i32, i32, i32, i32) -> i64",
-        "mcp_call_many": "(i32, i32, i32, i32) -> i64",
-        "take_reply": "(i32, i32) -> i32",
-        "tools": "(i32, i32) -> i64",
-        "context": "(i32, i32, i32, i32) -> i64",
-        "input": "(i32, i32) -> i64",
-        "output": "(i32, i32) -> ()",
-        "now": "() -> i64",
-        "random": "(i32, i32) -> ()",
-        "log": "(i32, i32, i32) -> ()",
-    }
-)
+from .interface import CORE_ENTRY_TYPE, FUNCTIONS, HOST_FUNCTIONS, INTERFACE, NAMESPACE
 
 #: What leaves WASI out of a component.
 _STUB = (
     "build it with its WASI stubbed out: componentize-py ... --stub-wasi, "
     "componentize-qjs ... --stub-wasi, jco componentize --disable all"
 )
-_ENTRY_TYPE = "() -> i32"
 _PAGE = 65_536
 _SHOWN = 128
 
@@ -172,26 +149,26 @@ def _check_interface(wanted: Import) -> None:
             f'the component imports "{interface_}", and no agent has WASI',
             fix=_STUB,
         )
-    if wanted.module != interface.INTERFACE:
-        package = interface.INTERFACE.partition("@")[0]
+    if wanted.module != INTERFACE:
+        package = INTERFACE.partition("@")[0]
         other = wanted.module.partition("@")[0] == package
         raise ModuleRefused(
             f'the component imports "{interface_}", which does not exist',
-            fix=f'import "{interface.INTERFACE}"'
+            fix=f'import "{INTERFACE}"'
             + (
                 ": build it with the WIT of this host" if other else " and nothing else"
             ),
         )
     if not name and wanted.kind == "instance":  # of which it takes nothing
         return
-    if wanted.kind != "function" or wanted.name not in interface.FUNCTIONS:
-        close = nearest(name, list(interface.FUNCTIONS))
+    if wanted.kind != "function" or wanted.name not in FUNCTIONS:
+        close = nearest(name, list(FUNCTIONS))
         raise ModuleRefused(
             f'the component imports the {wanted.kind} "{name}" of "{interface_}", '
             "which does not exist",
             fix=f'import "{close}"'
             if close
-            else "import one of the functions " + ", ".join(interface.FUNCTIONS),
+            else "import one of the functions " + ", ".join(FUNCTIONS),
         )
 
 
@@ -223,19 +200,19 @@ def _check_exports(info: ModuleInfo, entry: str) -> None:
     entry = clean_name(entry.encode(errors="backslashreplace"), MAX_NAME)
     found = exports.get(entry)
     if found is None:
-        others = [name for name, one in exports.items() if one.type == _ENTRY_TYPE]
+        others = [name for name, one in exports.items() if one.type == CORE_ENTRY_TYPE]
         close = nearest(entry, others)
         raise ModuleRefused(
             f'the module does not export its entry point "{entry[:_SHOWN]}"',
             fix=f'set entry = "{close[:_SHOWN]}"'
             if close
-            else f"export it: a function {_ENTRY_TYPE}",
+            else f"export it: a function {CORE_ENTRY_TYPE}",
         )
-    if found.type != _ENTRY_TYPE:
+    if found.type != CORE_ENTRY_TYPE:
         raise ModuleRefused(
             f'the entry point "{entry[:_SHOWN]}" is '
             f"{found.type[:_SHOWN] or 'a ' + found.kind}",
-            fix=f"make it a function {_ENTRY_TYPE}",
+            fix=f"make it a function {CORE_ENTRY_TYPE}",
         )
 
 

@@ -181,17 +181,57 @@ def _on_epoch(_context: int, _data: int, delta: int, kind: int) -> int:
     return engine.new_error()
 
 
-def watch(store: wasmtime.Store) -> None:
+def _watch(store: wasmtime.Store) -> None:
     """Ask the guest of *store* at every tick whether it may go on."""
     engine.on_epoch(store, _on_epoch)
     engine.set_epoch_deadline(engine.context_of(store), 1)
 
 
 @contextmanager
-def entered(execution: Execution) -> Generator[None]:
+def _entered(execution: Execution) -> Generator[None]:
     """Make the host functions of this thread those of one execution."""
     _executions[get_ident()] = execution
     try:
         yield
     finally:
         del _executions[get_ident()]
+
+
+class Code(Protocol):
+    """A module or component that is ready to run."""
+
+    @property
+    def engine(self) -> wasmtime.Engine:
+        """What it was compiled for."""
+        ...
+
+    @property
+    def instances(self) -> int:
+        """How many instances of core modules one execution may have."""
+        ...
+
+    def run(self, store: wasmtime.Store, session: Execution) -> End:
+        """Run a fresh instance to its end."""
+        ...
+
+
+def execute(code: Code, session: Execution) -> End:
+    """Run the guest of *session* to its end, in this thread."""
+    with wasmtime.Store(code.engine) as store:
+        limits = session.limits
+        store.set_limits(
+            session.start.memory,
+            limits.table_elements,
+            code.instances,
+            limits.tables,
+            limits.memories,
+        )
+        store.set_fuel(session.fuel)
+        session.context = engine.context_of(store)
+        _watch(store)
+        with _entered(session):
+            end = code.run(store, session)
+        if end.kind in {"returned", "trap"} or end.limit not in {"", "compute"}:
+            end.fuel = session.burnt()
+        end.output = session.output
+        return end

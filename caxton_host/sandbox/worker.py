@@ -20,25 +20,236 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
+from threading import Lock
 from time import monotonic
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 import wasmtime
 
 from ..lib import codec
 from ..ports import Answer
-from . import abi, component, confine, guest, wire
-from .channel import Channel, Waiter
-from .compute_slots import Turns
+from . import abi, component, confine, wire
 from .engine import build_engine
-from .session import Ended
+from .session import Code, Ended, execute
 from .settings import COMPONENT_STACK, STACK, EngineSettings
 from .wire import End, Start
+
+HOST_GONE, BROKEN = 0, 70
+
+
+class Waiter:
+    """Someone who waits for something that comes over the channel."""
+
+    __slots__ = ("ready", "wake")
+
+    def __init__(self) -> None:
+        self.ready = False
+        self.wake = Lock()
+        self.wake.acquire()
+
+
+class Channel:
+    """
+    Sends and receives frames, over one socket that one thread at a time reads.
+
+    A guest that waits for an answer reads the socket itself if no other thread does, so
+    that its answer wakes it and no other thread. The other waiting guests follow: one
+    of them reads on when the reader has its answer. With no guest at all, the main
+    thread reads; while guests compute, it polls at every tick.
+
+    Args:
+        sock: Connected to the host.
+
+        handle: Called with kind, run and body of each frame, by the reader.
+
+        leave: Ends the process, without a word to the threads that are left.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        handle: Callable[[int, int, bytes], None],
+        leave: Callable[[int], NoReturn] = os._exit,
+    ) -> None:
+        self._socket = sock
+        self._handle = handle
+        self._leave = leave
+        self._inbox = wire.Inbox(wire.to_worker)
+        self._sending = Lock()
+        self._state = Lock()
+        self._read_by: Waiter | None = None
+        self._following: dict[Waiter, None] = {}
+        self._main = Waiter()
+
+    def send(self, frame: bytes) -> None:
+        """Send one frame whole."""
+        with self._sending:
+            try:
+                self._socket.sendall(frame)
+            except OSError:
+                self._leave(HOST_GONE)
+
+    def wait(self, waiter: Waiter) -> None:
+        """Return once *waiter* was released."""
+        while True:
+            with self._state:
+                if waiter.ready:
+                    waiter.ready = False
+                    return
+                leads = self._read_by is None
+                if leads:
+                    self._read_by = waiter
+                else:
+                    self._following[waiter] = None
+            if leads:
+                while not waiter.ready:
+                    self._receive(0)
+                self._step_down()
+            else:
+                waiter.wake.acquire()
+
+    def release(self, waiter: Waiter) -> None:
+        """Let *waiter* go on, now or when it comes to wait."""
+        with self._state:
+            waiter.ready = True
+            if self._following.pop(waiter, waiter) is None:
+                waiter.wake.release()
+
+    def listen(self) -> None:
+        """Read until something came. For the main thread, while there is no guest."""
+        self._look(once=True)
+
+    def poll(self) -> None:
+        """Read what has come, unless somebody else is reading."""
+        self._look(once=False)
+
+    def _look(self, *, once: bool) -> None:
+        with self._state:
+            if self._read_by is not None:
+                return
+            self._read_by = self._main
+        if once:
+            self._receive(0)
+        else:
+            while self._receive(socket.MSG_DONTWAIT):
+                pass
+        self._step_down()
+
+    def _step_down(self) -> None:
+        with self._state:
+            self._read_by = None
+            if self._following:
+                follower = next(iter(self._following))
+                del self._following[follower]
+                follower.wake.release()
+
+    def _receive(self, flags: int) -> bool:
+        """Handle what comes; return whether anything came."""
+        try:
+            count = self._socket.recv_into(self._inbox.room(), 0, flags)
+        except BlockingIOError:
+            return False
+        except OSError:
+            count = 0
+        if not count:
+            self._leave(HOST_GONE)
+        try:
+            for kind, run, body in self._inbox.received(count):
+                self._handle(kind, run, body)
+        except BaseException:  # noqa: BLE001 -- not the fault of the guest that reads
+            self._leave(BROKEN)
+        return True
+
+
+class _Place:
+    __slots__ = ("granted", "wake")
+
+    def __init__(self) -> None:
+        self.granted = False
+        self.wake = Lock()
+        self.wake.acquire()
+
+
+class Turns:
+    """
+    Turns to compute, handed out in order of request: about one a processor.
+
+    A guest that waits for a tool gives its turn back. One that computes yields at a
+    tick if others are waiting, so that none starves behind two that spin.
+
+    Args:
+        width: How many there are.
+    """
+
+    def __init__(self, width: int) -> None:
+        self._free = width
+        self._lock = Lock()
+        self._queue: dict[object, _Place] = {}
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody waits for a turn."""
+        return bool(self._queue)
+
+    def take(self, who: object, dismissed: Callable[[], object]) -> bool:
+        """
+        Wait for a turn, and return whether *who* got one.
+
+        Args:
+            who: Who is known by this to `dismiss`.
+
+            dismissed: Whether *who* is not to wait at all. It must be true before
+                `dismiss` is called.
+        """
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                return True
+            if dismissed():
+                return False
+            place = self._queue[who] = _Place()
+        place.wake.acquire()
+        return place.granted
+
+    def give(self) -> None:
+        """Give a turn back."""
+        with self._lock:
+            if self._queue:
+                place = self._queue.pop(next(iter(self._queue)))
+                place.granted = True
+                place.wake.release()
+            else:
+                self._free += 1
+
+    def dismiss(self, who: object) -> None:
+        """Let *who* wait no longer."""
+        with self._lock:
+            if place := self._queue.pop(who, None):
+                place.wake.release()
+
 
 TICK = 0.01
 #: For the host functions, on top of the guest's own stack.
 _PYTHON_STACK = 1536 * 1024
 _M_ARENA_MAX = -8
+
+
+_Loader: TypeAlias = Callable[[bytes], Code]
+
+
+def _loader(built: wasmtime.Engine, *, components: bool) -> _Loader:
+    """
+    Return what makes code of an artifact: native code, so that must be ours.
+
+    Args:
+        built: What it was compiled for.
+
+        components: Whether it holds components.
+    """
+    if components:
+        return partial(component.load, built, component.link(built))
+    return partial(abi.load, built, abi.link(built))
 
 
 class Run(Waiter):
@@ -65,11 +276,11 @@ class Run(Waiter):
         self._holds = False
         self._since = self._used = 0.0
 
-    def execute(self, code: guest.AnyCode) -> None:
-        """Run the guest, and tell the host how it ended."""
+    def execute(self, code: Code) -> None:
+        """Run the and tell the host how it ended."""
         try:
             self._take_turn()
-            end = guest.execute(code, self.session)
+            end = execute(code, self.session)
         except Ended:
             end = self.session.stop or End(kind="stopped")
         except BaseException as exc:  # noqa: BLE001 -- the host is to know
@@ -120,7 +331,7 @@ class Run(Waiter):
         self.worker.channel.release(self)
 
     def stop(self) -> None:
-        """End the guest, wherever it is."""
+        """End the wherever it is."""
         self.session.end(End(kind="stopped"))
         self.worker.turns.dismiss(self)
         self.worker.channel.release(self)
@@ -165,8 +376,8 @@ class Worker:
         self.turns = Turns(compute or len(os.sched_getaffinity(0)))
         self._runs: dict[int, Run] = {}
         self._idle = threading.Event()
-        self._engines: dict[str, tuple[wasmtime.Engine, guest.Loader]] = {}
-        self._modules: dict[str, guest.AnyCode] = {}
+        self._engines: dict[str, tuple[wasmtime.Engine, _Loader]] = {}
+        self._modules: dict[str, Code] = {}
 
     def serve(self) -> None:
         """Serve until the host is gone."""
@@ -218,7 +429,7 @@ class Worker:
                 built = build_engine(EngineSettings.from_json(settings))
                 self._engines[settings] = (
                     built,
-                    guest.loader(built, components=self.components),
+                    _loader(built, components=self.components),
                 )
             self._modules[key] = self._engines[settings][1](artifact)
         except (wasmtime.WasmtimeError, MemoryError):

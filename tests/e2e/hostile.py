@@ -10,8 +10,8 @@ from typing import Any
 import wasmtime
 
 from caxton_host.core.limits import Limits
-from caxton_host.sandbox.gate import HOST_FUNCTIONS
-from tests.unit.sandbox_gate.binaries import locals_bomb
+from caxton_host.sandbox.interface import HOST_FUNCTIONS
+from tests.unit.sandbox.binaries import locals_bomb
 
 _MIB = 1024 * 1024
 _KIB = 1024

@@ -23,7 +23,7 @@ from caxton_host.runs.host import Host
 from caxton_host.runs.replay import Replayed, replay
 from caxton_host.runs.run_request import ForkRequest, RunRequest
 from caxton_host.sandbox import WasmSandbox
-from caxton_host.sandbox.gate import HOST_FUNCTIONS
+from caxton_host.sandbox.interface import HOST_FUNCTIONS
 from caxton_host.store.memory import MemoryStore
 from caxton_host.telemetry import NoTelemetry
 from caxton_host.testing import FakeClock, FakeEntropy, FakeTools

@@ -24,7 +24,7 @@ from caxton_host.sandbox.compiler import Compiler
 from caxton_host.sandbox.confine import spawn
 from caxton_host.sandbox.engine import build_engine
 from caxton_host.sandbox.settings import settings_for
-from tests.unit.sandbox_gate.binaries import RETURNS_ZERO, locals_bomb, module
+from tests.unit.sandbox.binaries import RETURNS_ZERO, locals_bomb, module
 
 from .prisoner import Prisoner
 

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.sandbox import landlock
+from caxton_host.sandbox import confine
 from caxton_host.sandbox.confine import Guard, command, guards
 
 from .prisoner import BECOME_ORDINARY, Prisoner
 
-NO_NEW_PRIVILEGES = "assert linux.prctl(38, 1)\n"
-LANDLOCK = NO_NEW_PRIVILEGES + "in_force = landlock.restrict()"
-SECCOMP = NO_NEW_PRIVILEGES + "in_force = seccomp.restrict()"
+NO_NEW_PRIVILEGES = "assert confine.prctl(38, 1)\n"
+LANDLOCK = NO_NEW_PRIVILEGES + "in_force = confine.restrict_names()"
+SECCOMP = NO_NEW_PRIVILEGES + "in_force = confine.filter_calls()"
 GET_DUMPABLE, GET_NO_NEW_PRIVILEGES = 3, 39
 
 
@@ -46,7 +46,7 @@ def test_the_guards_are_ten_and_each_says_what_it_lacks(
     ]
     assert all(bool(guard.why) != guard.available for guard in available.values())
     assert available["no-files"].available
-    assert available["landlock"].available == (landlock.version() > 0)
+    assert available["landlock"].available == (confine.landlock_version() > 0)
 
 
 @pytest.mark.parametrize("interpreter", ["/bin/false", "/bin/cat"])
@@ -78,8 +78,8 @@ def test_landlock_alone_stops_files_networks_and_signals(
         assert one.run("result = in_force") == available["landlock"].available
         if not available["landlock"].available:
             return
-        network = errno.EACCES if landlock.version() >= 4 else 0
-        scoped = errno.EPERM if landlock.version() >= 6 else 0
+        network = errno.EACCES if confine.landlock_version() >= 4 else 0
+        scoped = errno.EPERM if confine.landlock_version() >= 6 else 0
         assert one.run(
             """
 result = [
@@ -99,13 +99,13 @@ def test_landlock_has_each_right_that_the_kernel_knows() -> None:
     with Prisoner("") as one:
         bits = one.run(
             """
-asked = landlock._Attributes()
-for field in ("files", "network", "scopes"): landlock._claim_all(asked, field)
+asked = confine._Rights()
+for field in ("files", "network", "scopes"): confine._claim_all(asked, field)
 result = [asked.files, asked.network, asked.scopes]
 """
         )
 
-    if landlock.version() == 7:
+    if confine.landlock_version() == 7:
         assert bits == [(1 << 16) - 1, 3, 3]
     else:
         assert all((number + 1).bit_count() == 1 for number in bits)
@@ -222,7 +222,7 @@ def test_an_open_file_cannot_grow(tmp_path: Path) -> None:
 # law 8
 def test_a_hardened_host_is_closed_to_others_of_its_user() -> None:
     # Becoming another user clears the attribute; a host starts with it set.
-    host = f"{BECOME_ORDINARY}\nassert linux.prctl(4, 1)"
+    host = f"{BECOME_ORDINARY}\nassert confine.prctl(4, 1)"
     with Prisoner(host) as victim, Prisoner(BECOME_ORDINARY) as other:
         look = f"result = attempt(open, '/proc/{victim.process.pid}/environ')"
         assert other.run(look) == 0

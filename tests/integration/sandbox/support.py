@@ -13,7 +13,7 @@ import wasmtime
 from caxton_host.core.limits import Limits
 from caxton_host.ports import Answer, Door, Ending, Guest
 from caxton_host.sandbox import WasmSandbox
-from caxton_host.sandbox.gate import HOST_FUNCTIONS
+from caxton_host.sandbox.interface import HOST_FUNCTIONS
 
 KEY = b"k" * 32
 SEED = bytes(range(32))

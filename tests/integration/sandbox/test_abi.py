@@ -18,10 +18,10 @@ from caxton_host.gateway import guest_calls
 from caxton_host.lib import codec
 from caxton_host.ports import Answer
 from caxton_host.sandbox import abi, wire
+from caxton_host.sandbox.abi import ModuleCode, _unstarted
 from caxton_host.sandbox.engine import build_engine
-from caxton_host.sandbox.gate import HOST_FUNCTIONS
-from caxton_host.sandbox.guest import Code, _unstarted, execute
-from caxton_host.sandbox.session import CALL_FUEL, MAX_RANDOM, tail
+from caxton_host.sandbox.interface import HOST_FUNCTIONS
+from caxton_host.sandbox.session import CALL_FUEL, MAX_RANDOM, execute, tail
 from caxton_host.sandbox.settings import settings_for
 from caxton_host.sandbox.wire import End, Start
 
@@ -65,9 +65,9 @@ def _engine() -> tuple[wasmtime.Engine, wasmtime.Linker]:
 
 
 @functools.cache
-def _code(module: bytes) -> Code:
+def _code(module: bytes) -> ModuleCode:
     built, linker = _engine()
-    return Code(built, linker.instantiate_pre(wasmtime.Module(built, module)))
+    return ModuleCode(built, linker.instantiate_pre(wasmtime.Module(built, module)))
 
 
 def _start(**fields: Any) -> Start:  # noqa: ANN401 -- by name
@@ -382,7 +382,7 @@ def test_long_batches_are_bounded_and_still_differ() -> None:
     code = wasmtime.Module(built, wasm(body, memory="17"))
     host = FakeHost()
     session = abi.Session(_start(memory=CORE_MEMORY), host)
-    end = execute(Code(built, abi.link(built).instantiate_pre(code)), session)
+    end = execute(ModuleCode(built, abi.link(built).instantiate_pre(code)), session)
     assert end.kind == "returned"
     (first, _), (second, _), (third, _) = host.batches
     assert first[:most] == second[:most] == third == bytes(most)

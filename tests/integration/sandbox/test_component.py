@@ -24,8 +24,7 @@ from caxton_host.ports import Answer
 from caxton_host.sandbox import component as subject
 from caxton_host.sandbox import wire
 from caxton_host.sandbox.engine import build_engine
-from caxton_host.sandbox.guest import execute
-from caxton_host.sandbox.session import CALL_FUEL, tail
+from caxton_host.sandbox.session import CALL_FUEL, execute, tail
 from caxton_host.sandbox.settings import COMPONENT_STACK, settings_for
 from caxton_host.sandbox.wire import End
 from tests.components import LOOP, REPLY, SHOW, TEXT, call, component, place, text

@@ -18,10 +18,10 @@ from caxton_host.errors import SandboxError
 from caxton_host.lib import codec
 from caxton_host.ports import Answer, Ending
 from caxton_host.sandbox import wire, worker
-from caxton_host.sandbox.compute_slots import Turns
 from caxton_host.sandbox.engine import build_engine
 from caxton_host.sandbox.link import Link, NoRoom
 from caxton_host.sandbox.settings import settings_for
+from caxton_host.sandbox.worker import Turns
 
 from .support import CALL, ECHO, LOOP, SOON, FakeDoor, guest, never, until, wasm
 

@@ -7,7 +7,7 @@ import wasmtime
 from wasmtime.component import Component
 
 from caxton_host.core.limits import Limits
-from caxton_host.sandbox.component_types import mismatch
+from caxton_host.sandbox.compile_child import mismatch
 from caxton_host.sandbox.engine import build_engine
 from caxton_host.sandbox.interface import FUNCTIONS, INTERFACE
 from caxton_host.sandbox.settings import settings_for

@@ -9,7 +9,7 @@ import struct
 
 import pytest
 
-from caxton_host.sandbox import linux, seccomp
+from caxton_host.sandbox import confine
 
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 EPERM, ENOSYS = 0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS
@@ -71,7 +71,8 @@ def verdict(machine: str, number: int, *args: int, arch: int | None = None) -> i
         *[0] * (12 - len(words)),
     )
     code = [
-        struct.unpack("=HBBI", chunk) for chunk in batched(seccomp.program(machine))
+        struct.unpack("=HBBI", chunk)
+        for chunk in batched(confine.filter_program(machine))
     ]
     at = accumulator = 0
     while True:
@@ -183,16 +184,15 @@ def test_only_this_process_can_be_signalled_and_only_named_otherwise(
 
 
 def test_an_unknown_processor_has_no_filter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seccomp, "AUDIT_ARCH", None)
-    monkeypatch.setattr(linux, "AUDIT_ARCH", None)
+    monkeypatch.setattr(confine, "AUDIT_ARCH", None)
 
-    assert seccomp.restrict() is False
-    assert linux.syscall("seccomp", 0, 0) == -1
+    assert confine.filter_calls() is False
+    assert confine.syscall("seccomp", 0, 0) == -1
 
 
 def test_another_system_has_no_process_attributes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(linux, "LINUX", False)
+    monkeypatch.setattr(confine, "LINUX", False)
 
-    assert linux.prctl(15, 0) is False
+    assert confine.prctl(15, 0) is False

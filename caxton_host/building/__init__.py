@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from .build import Built, build_agent
-from .new import new_agent
-from .shipped import find_shared, languages
+from .shipped import find_shared, languages, new_agent
 
 __all__ = ["Built", "build_agent", "find_shared", "languages", "new_agent"]

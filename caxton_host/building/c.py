@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 from ..errors import UsageError
 from .shipped import find_shared
-from .tools import call
+from .tools import zig_cc
 
 SOURCES: tuple[str, ...] = ("agent.c",)
 
@@ -31,14 +30,12 @@ def compile(source: Path, module: Path, scratch: Path) -> None:
         raise UsageError(
             "the C compiler is not installed", fix='pip install "caxton-host[c]"'
         )
-    include = find_shared("agents/sdk/c")
-    command = [sys.executable, "-I", "-m", "ziglang", "cc", *_FLAGS]
-    command += ["-I", str(include), "-o", str(module), source.name]
-    cache = str(scratch / "cache")
-    call(
-        command,
+    zig_cc(
+        *_FLAGS,
+        *("-I", find_shared("agents/sdk/c")),
+        *("-o", module, source.name),
         folder=source.parent,
+        scratch=scratch,
         failed=f"the compiler refused {source.name}",
         fix=f"change {source.name}; caxton.h documents what an agent can call",
-        environ={"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache},
     )

@@ -14,16 +14,18 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 from ..errors import UsageError
-from .frozen import frozen
 from .shipped import find_shared
-from .tools import call
+from .tools import call, zig_cc
 
 SOURCES: tuple[str, ...] = ("agent.js",)
 
+_FROZEN = Path(__file__).with_name("frozen.c")
 _TOOL = "componentize-qjs"
 _VERSION = "0.4.5"
 _OLDEST = 18
@@ -51,7 +53,7 @@ def compile(source: Path, module: Path, scratch: Path) -> None:
     """Compile *source* to *module*."""
     node = _node(source.parent)
     tool = _tool(source.parent)
-    environ = frozen(f"{_TOOL}.", "javascript", scratch)
+    environ = frozen(scratch)
     root = scratch / "modules"
     _copy(source.parent, root)
     sdk = root / "node_modules" / "caxton"
@@ -143,3 +145,37 @@ def _readable(said: str, root: Path) -> str:
     """Return what the tool found wrong, with paths as the author knows them."""
     said = _NOISE.sub("", said).replace(f"{root}{os.sep}", "")
     return _ROOT.sub("", _OURS.sub("", said)).strip()
+
+
+def frozen(scratch: Path) -> Mapping[str, str]:
+    """
+    Return the variables with which the tool sees a fixed time and no randomness.
+
+    The tool keeps what it finds at the build, so without them each build differs.
+
+    Args:
+        scratch: As for `Language.compile`.
+
+    Returns:
+        Nothing where there is no LD_PRELOAD. A module that is built there works, and
+        differs from one build to the next.
+
+    Raises:
+        UsageError: There is no compiler.
+    """
+    if sys.platform != "linux":
+        return {}
+    if find_spec("ziglang") is None:
+        raise UsageError(
+            "a compiler that the build needs is not installed",
+            fix='pip install "caxton-host[javascript]"',
+        )
+    library = scratch / "frozen.so"
+    zig_cc(
+        *("-shared", "-fPIC", "-O1", "-o", library, _FROZEN),
+        folder=scratch,
+        scratch=scratch,
+        failed=f"the compiler refused {_FROZEN.name}",
+        fix="install caxton-host again",
+    )
+    return {"LD_PRELOAD": str(library), "CAXTON_FROZEN": f"{_TOOL}."}

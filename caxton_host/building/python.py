@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from .shipped import find_shared
-from .tools import call
+from .tools import call, zig_cc
 
 SOURCES: tuple[str, ...] = ("agent.py",)
 
@@ -73,14 +73,13 @@ def compile(source: Path, module: Path, scratch: Path) -> None:
 
 def _shim(scratch: Path) -> Path:
     library = scratch / "still.so"
-    cache = str(scratch / "cache")
-    command = [sys.executable, "-I", "-m", "ziglang", "cc", *_SHIM_FLAGS]
-    call(
-        [*command, "-o", str(library), str(_HERE / "still.c")],
+    zig_cc(
+        *_SHIM_FLAGS,
+        *("-o", library, _HERE / "still.c"),
         folder=scratch,
+        scratch=scratch,
         failed="the build's own library cannot be compiled",
         fix='pip install --force-reinstall "caxton-host[python]"',
-        environ={"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache},
     )
     return library
 

@@ -1,7 +1,7 @@
 """
-What is shipped beside the code.
+Files shipped beside the code, and new agents made from their templates.
 
-It lies in the wheel as `caxton_host/_agents` and `_migrations`, and in a checkout as
+They are in the wheel as `caxton_host/_agents` and `_migrations`, and in a checkout as
 `agents` and `migrations` beside the package.
 """
 
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..errors import NotFoundError
+from ..core.tools.manifest import is_agent_name
+from ..errors import NotFoundError, UsageError
 
 
 def find_shared(path: str) -> Path:
@@ -34,3 +35,55 @@ def find_shared(path: str) -> Path:
 def languages() -> list[str]:
     """Return the languages that there is a template for."""
     return sorted(entry.name for entry in find_shared("agents/templates").iterdir())
+
+
+_PLACE = "{{name}}"
+
+
+def new_agent(name: str, lang: str, folder: Path) -> Path:
+    """
+    Make an agent from a template, and return its folder.
+
+    Args:
+        name: What it is called, and so is its folder.
+
+        lang: One of `languages`.
+
+        folder: Where its folder is made.
+
+    Raises:
+        UsageError: The name is not one, is taken, or the language is unknown.
+    """
+    if not is_agent_name(name):
+        raise UsageError(
+            f"{name!r} is not a name for an agent",
+            fix="use lower case letters, digits, - and _, a letter first, at most 63",
+        )
+    if lang not in languages():
+        raise UsageError(
+            f"no template for the language {lang!r}",
+            fix=f"use one of: {', '.join(languages())}",
+        )
+    target = folder / name
+    try:
+        target.mkdir(parents=True)
+        for source in _files(lang):
+            text = source.read_text("utf-8").replace(_PLACE, name)
+            (target / source.name).write_text(text, "utf-8")
+    except FileExistsError:
+        raise UsageError(
+            f"{target} is there already", fix="choose another name, or remove it"
+        ) from None
+    except OSError as exc:
+        raise UsageError(
+            f"{target} cannot be made: {exc.strerror}",
+            fix="go to a folder that you may write to",
+        ) from None
+    return target
+
+
+def _files(lang: str) -> list[Path]:
+    """Return the files of a template, and those of its SDK that editors read."""
+    template, sdk = find_shared(f"agents/templates/{lang}"), f"agents/sdk/{lang}"
+    found = [*template.iterdir(), *find_shared(sdk).glob("*.d.ts")]
+    return sorted(one for one in found if one.is_file())  # pip leaves a __pycache__

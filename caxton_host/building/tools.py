@@ -11,6 +11,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -93,6 +94,40 @@ def call(
     if process.returncode:
         raise UsageError(f"{failed}:\n{said}", fix=fix)
     return said
+
+
+def zig_cc(
+    *args: str | Path,
+    folder: Path,
+    scratch: Path,
+    failed: str,
+    fix: str,
+) -> None:
+    """
+    Run the C compiler of Zig, which comes as a wheel: the same on every machine.
+
+    Args:
+        args: Of ``zig cc``.
+
+        folder: Where it runs.
+
+        scratch: As for `Language.compile`; the compiler's cache is in it.
+
+        failed: As for `call`.
+
+        fix: The same.
+
+    Raises:
+        UsageError: As of `call`.
+    """
+    cache = str(scratch / "cache")
+    call(
+        [sys.executable, "-I", "-m", "ziglang", "cc", *map(str, args)],
+        folder=folder,
+        failed=failed,
+        fix=fix,
+        environ={"ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache},
+    )
 
 
 def _await(process: subprocess.Popen[bytes], name: str) -> None:

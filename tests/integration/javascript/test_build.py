@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from caxton_host.building import build_agent, find_shared, javascript, new_agent
-from caxton_host.building.frozen import frozen
 from caxton_host.errors import UsageError
 
 from .component import Machine, ok, problem
@@ -173,7 +172,7 @@ def test_a_missing_program_is_answered_with_the_package_that_has_it(
 def test_a_missing_compiler_is_answered_with_the_extra_that_has_it(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("caxton_host.building.frozen.find_spec", lambda _: None)
+    monkeypatch.setattr("caxton_host.building.javascript.find_spec", lambda _: None)
     with pytest.raises(UsageError, match="a compiler") as caught:
         build_agent(files({"agent.js": NOTHING}))
     assert caught.value.fix == 'pip install "caxton-host[javascript]"'
@@ -183,7 +182,7 @@ def test_a_system_that_cannot_preload_builds_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.platform", "darwin")
-    assert frozen("a library", "javascript", tmp_path) == {}
+    assert javascript.frozen(tmp_path) == {}
     assert not list(tmp_path.iterdir())
 
 

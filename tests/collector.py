@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import ThreadingHTTPServer
@@ -25,8 +25,8 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from caxton_host.ports import ToolService
-from caxton_host.telemetry.export import connect
-from caxton_host.telemetry.spans import OtelTelemetry
+from caxton_host.telemetry import Observer
+from caxton_host.telemetry.export import open_spans, wanted
 from caxton_host.testing import FakeTools, Script
 from tests.answering import HERE, Answers, answering
 from tests.scene import ANSWERS, Scene
@@ -104,15 +104,23 @@ def collecting() -> Iterator[Collector]:
         yield made
 
 
+def connect(endpoint: str | None, environ: Mapping[str, str]) -> Observer:
+    """Return an observer that sends spans, and nothing else."""
+    url = wanted("traces", endpoint, environ)
+    if not url:
+        return Observer()
+    spans, end = open_spans(url, environ, lambda: None)
+    return Observer(spans, ending=[end])
+
+
 def traced(url: str, script: Script, tools: ToolService | None = None) -> Scene:
     telemetry = connect(url, {})
-    assert isinstance(telemetry, OtelTelemetry)
     client = telemetry.traced(tools or FakeTools(ANSWERS))
     return Scene(script, telemetry=telemetry, tools=client)
 
 
 def close(scene: Scene) -> None:
-    assert isinstance(scene.telemetry, OtelTelemetry)
+    assert isinstance(scene.telemetry, Observer)
     scene.telemetry.close()
 
 

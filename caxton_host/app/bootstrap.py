@@ -39,7 +39,7 @@ from ..runs.executor import unwatched
 from ..runs.host import Host
 from ..runs.host_stream import HostLog
 from ..runs.tool_pinning import Accepting
-from ..telemetry import NoTelemetry, Observed, observe
+from ..telemetry import Observer, observe
 from .reload import Reloader
 from .tool_generations import Generations
 from .tool_setup import LateEras, Tooling, server_names
@@ -75,7 +75,7 @@ class Running:
     store: SqlStore
     tools: Generations
     sandbox: Sandbox
-    telemetry: Observed | NoTelemetry
+    telemetry: Observer
     redact: Redactor
 
 

@@ -20,7 +20,7 @@ from ..core.tools.webhooks import SERVER as WEBHOOK
 from ..errors import ToolError
 from ..ports import Era, Eras, RunScope, ToolClient, ToolRequest, ToolService
 from ..runs.response_caching import Answers, Cached
-from ..telemetry import NoTelemetry, Observed
+from ..telemetry import Observer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -143,7 +143,7 @@ class Tooling:
     """
 
     redact: Redactor
-    telemetry: Observed | NoTelemetry
+    telemetry: Observer
     on_event: Callable[[Event], None]
     start: Collection[str] = ()
     eras: Eras | None = None
@@ -241,7 +241,7 @@ def _ttls(config: Config) -> dict[tuple[str, str], float]:
 async def open_tools(  # noqa: PLR0913 -- see `Tooling`
     config: Config,
     redact: Redactor,
-    telemetry: Observed | NoTelemetry,
+    telemetry: Observer,
     on_event: Callable[[Event], None],
     *,
     eras: Eras | None = None,

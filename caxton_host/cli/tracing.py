@@ -33,7 +33,7 @@ async def send_trace(
     from ..app.bootstrap import open_store
     from ..runs.recording import Recording
     from ..telemetry.export import address, host
-    from ..telemetry.sending import send_again
+    from ..telemetry.rebuild_spans import send_again
 
     config = frame.look("telemetry")
     url = address("traces", endpoint or config.telemetry_endpoint, os.environ)

@@ -5,17 +5,17 @@ OpenTelemetry: the spans of runs, calls and attempts; metrics; log records.
       execute_tool weather              INTERNAL, one a call, denied ones too
         tools/call get_weather          CLIENT, one an attempt; none in a replay
 
-Names follow the conventions for generative AI and for MCP
-(https://github.com/open-telemetry/semantic-conventions-genai); what they do not
-know is under ``caxton.``. Parameters and results are not put on a span unless that
-was opted in: the event log has them. The only owner of opentelemetry, which is
-imported when somebody may want to know: an end point is set, or a host is served.
+An `Observer` is told what happens, and passes it on to its sinks: spans (`spans`),
+metrics (`metrics`) and log lines (`lines`). Names follow the conventions for generative
+AI and for MCP (https://github.com/open-telemetry/semantic-conventions-genai); names of
+our own begin with ``caxton.``. Parameters and results are not put on a span unless that
+was opted in: the event log has them. The only owner of opentelemetry, which is imported
+only if an end point is set or a host is served.
 """
 
 from __future__ import annotations
 
-from .null import NoTelemetry
-from .observe import observe
-from .observed import Observed
+from .export import observe
+from .observer import NoTelemetry, Observer
 
-__all__ = ["NoTelemetry", "Observed", "observe"]
+__all__ = ["NoTelemetry", "Observer", "observe"]

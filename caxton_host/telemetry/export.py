@@ -1,50 +1,88 @@
-"""Where spans, metrics and logs are sent to."""
+"""Where spans, metrics and log records are sent, and the observer that sends them."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from .ending import nothing
-from .null import NoTelemetry
-from .spans import OtelTelemetry
+from .lines import ACTIVITY, ActivityLines, OtlpHandler
+from .metrics import Metrics, Scrape, nothing_to_read
+from .observer import NoTelemetry, Observer
+from .sinks import Sink
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics.export import MetricReader
     from opentelemetry.sdk.resources import Resource
 
+    from .spans import Spans
 
 logger = logging.getLogger("caxton_host")
 
+#: How long the last flush may take: a run whose receiver is down ends a second later.
+_FLUSH_S = 0.8
 
-def connect(
-    endpoint: str | None,
-    environ: Mapping[str, str],
-    on_lost: Callable[[], None] = nothing,
-) -> OtelTelemetry | NoTelemetry:
+#: Sends what is left of a signal, for at most a second.
+End = Callable[[], None]
+
+
+def observe(
+    endpoint: str | None, environ: Mapping[str, str], *, served: bool = False
+) -> Observer:
     """
-    Return telemetry that sends spans to an OTLP end point, if there is one.
+    Return the observer of a host, with a sink for each signal that is wanted.
 
     Args:
-        endpoint: The base URL, such as ``http://localhost:4318``; by default
-            what ``OTEL_EXPORTER_OTLP_ENDPOINT`` or its variant for traces says.
+        endpoint: The base URL of an OTLP receiver, such as ``http://localhost:4318``;
+            by default what ``OTEL_EXPORTER_OTLP_ENDPOINT`` or its variant for a signal
+            says.
 
         environ: Where to look for it.
 
+        served: Metrics are kept to be read, wherever else they go.
+    """
+    to_metrics, to_logs = (wanted(s, endpoint, environ) for s in ("metrics", "logs"))
+    counts, scrape, ending, sinks = Sink(), nothing_to_read, list[End](), list[Sink]()
+    if served or to_metrics:
+        counts, scrape, end = _metrics(to_metrics, environ, served=served)
+        sinks.append(counts)
+        ending.append(end)
+    if to_logs:
+        ending.append(_logs(to_logs, environ, partial(counts.lost, "logs")))
+    if ACTIVITY.isEnabledFor(logging.INFO):
+        sinks.append(ActivityLines())
+    spans = None
+    if to_spans := wanted("traces", endpoint, environ):
+        spans, end = open_spans(to_spans, environ, partial(counts.lost, "spans"))
+        ending.append(end)
+    if not sinks and spans is None:
+        return NoTelemetry()
+    return Observer(spans, sinks, counts=counts, scrape=scrape, ending=ending)
+
+
+def open_spans(
+    url: str, environ: Mapping[str, str], on_lost: Callable[[], None]
+) -> tuple[Spans, End]:
+    """
+    Return the sink that sends spans to *url*, and what ends it.
+
+    Args:
+        url: In full.
+
+        environ: Names the host, and says whether content is wanted.
+
         on_lost: Called for each batch of spans that is not taken.
     """
-    url = wanted("traces", endpoint, environ)
-    if not url:
-        return NoTelemetry()
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
         OTLPSpanExporter,
     )
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    from .tracer import Spans
+    from .spans import Spans
 
     own = resource(environ)
     provider = TracerProvider(resource=own, shutdown_on_exit=False)
@@ -56,12 +94,65 @@ def connect(
         on_lost()
         warn()
 
-    reporting(exporter, lost)
+    _report_failures(exporter, lost)
     batches = BatchSpanProcessor(exporter)
     provider.add_span_processor(batches)
     content = with_content(environ)
     spans = Spans(batches.on_end, provider.sampler, own, content=content)
-    return OtelTelemetry(spans, provider, exporter, warn)
+    return spans, partial(_cut_short, provider.shutdown, exporter.shutdown, warn)
+
+
+def _metrics(
+    url: str, environ: Mapping[str, str], *, served: bool
+) -> tuple[Metrics, Scrape, End]:
+    from opentelemetry.sdk.metrics import MeterProvider
+
+    readers: list[MetricReader] = []
+    scrape = nothing_to_read
+    exporter = None
+    if served:
+        from .metrics import reader
+
+        read, scrape = reader()
+        readers.append(read)
+    if url:
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import (
+            OTLPMetricExporter,
+        )
+        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+
+        hushed()
+        exporter = OTLPMetricExporter(endpoint=url)
+        readers.append(PeriodicExportingMetricReader(exporter))
+    provider = MeterProvider(readers, resource(environ), shutdown_on_exit=False)
+    metrics = Metrics(provider.get_meter("caxton_host"))
+    if exporter:
+        _report_failures(exporter, partial(metrics.lost, "metrics"))
+
+    def cut() -> None:
+        if exporter:
+            exporter.shutdown(0)  # pyright: ignore[reportUnknownMemberType] -- it takes anything
+
+    return metrics, scrape, partial(_cut_short, provider.shutdown, cut)
+
+
+def _logs(url: str, environ: Mapping[str, str], lost: Callable[[], None]) -> End:
+    from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+    from opentelemetry.sdk._logs import LoggerProvider
+    from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
+
+    hushed()
+    exporter = OTLPLogExporter(endpoint=url)
+    _report_failures(exporter, lost)
+    provider = LoggerProvider(resource(environ), shutdown_on_exit=False)
+    provider.add_log_record_processor(BatchLogRecordProcessor(exporter))
+    undo = OtlpHandler(provider.get_logger("caxton_host")).attach()
+
+    def end() -> None:
+        undo()
+        _cut_short(provider.shutdown, exporter.shutdown)
+
+    return end
 
 
 def wanted(signal: str, endpoint: str | None, environ: Mapping[str, str]) -> str:
@@ -80,7 +171,7 @@ def address(signal: str, endpoint: str | None, environ: Mapping[str, str]) -> st
 
 
 def resource(environ: Mapping[str, str]) -> Resource:
-    """Return what all signals of a host say of it."""
+    """Return the description of the host that all its signals carry."""
     from opentelemetry.sdk.resources import Resource
 
     name = environ.get("OTEL_SERVICE_NAME", "caxton_host")
@@ -94,7 +185,7 @@ def with_content(environ: Mapping[str, str]) -> bool:
 
 
 def hushed() -> None:
-    """Have the vendor say nothing: it would once a batch, and with tracebacks."""
+    """Silence the SDK's own log lines: one a batch, with tracebacks."""
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
 
 
@@ -104,7 +195,7 @@ def host(url: str) -> str:
 
 
 def _once(warning: str) -> Callable[[], None]:
-    """Return what logs *warning* when it is first called, from any thread."""
+    """Return a function that logs *warning* on its first call, from any thread."""
     first = threading.Lock()
 
     def warn() -> None:
@@ -114,8 +205,8 @@ def _once(warning: str) -> Callable[[], None]:
     return warn
 
 
-def reporting(exporter: Any, lost: Callable[[], None]) -> None:  # noqa: ANN401 -- of any signal
-    """Have *lost* called whenever *exporter* fails."""
+def _report_failures(exporter: Any, lost: Callable[[], None]) -> None:  # noqa: ANN401 -- of any signal
+    """Call *lost* whenever *exporter* fails."""
     send = exporter.export
 
     def export(*batch: Any, **options: Any) -> Any:  # noqa: ANN401 -- as it is
@@ -125,3 +216,28 @@ def reporting(exporter: Any, lost: Callable[[], None]) -> None:  # noqa: ANN401 
         return result
 
     exporter.export = export
+
+
+def _cut_short(
+    shut_down: Callable[[], object],
+    cut: Callable[[], object],
+    lost: Callable[[], None] | None = None,
+) -> None:
+    """
+    Send what is left, for at most a second.
+
+    Args:
+        shut_down: Sends it.
+
+        cut: Ends the wait between two attempts.
+
+        lost: Called if that takes longer: the attempt under way cannot be ended.
+    """
+    flush = threading.Thread(target=shut_down, name="OtelFlush", daemon=True)
+    flush.start()
+    flush.join(_FLUSH_S)
+    if flush.is_alive():
+        cut()
+        flush.join(_FLUSH_S / 8)
+    if lost and flush.is_alive():
+        lost()

@@ -1,55 +1,58 @@
-"""A log line for each run that begins or ends, and for each call that is settled."""
+"""Log lines of runs and calls, and the handler that sends log records by OTLP."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from ..lib.logs import FIELDS
+from ..lib.logs import FIELDS, fields_of
+from .sinks import ObservedCall, ObservedRun, Sink
 
 if TYPE_CHECKING:
+    from opentelemetry._logs import Logger, SeverityNumber
+
     from ..core.calls import JSON
-    from ..ports import ToolRequest
-    from .observed import OneCall, OneRun
 
 
 #: What a host does, at level ``INFO``; trouble is logged elsewhere.
 ACTIVITY = logging.getLogger("caxton_host.activity")
 
 
-class ActivityLines:
+class ActivityLines(Sink):
     """Logs what it is told of."""
 
-    def began(self, run: OneRun) -> None:
+    def run_began(self, run: ObservedRun) -> None:
         """Log that a run began."""
         _log("run began", mode=run.execution.mode)
 
-    def ended(self, run: OneRun) -> None:
+    def run_ended(self, run: ObservedRun) -> None:
         """Log how a run ended."""
         _log(
             "run ended",
             mode=run.execution.mode,
-            state=run.state,
+            state=run.end,
             kind=run.kind,
             verdict=run.verdict,
             duration_ms=_ms(run.seconds),
         )
 
-    def settled(self, call: OneCall) -> None:
-        """Log how a call ended."""
+    def call_ended(self, call: ObservedCall) -> None:
+        """Log how a call ended, unless it is made again by a replay."""
+        if call.run.execution.mode == "replay":
+            return
         route = call.route
         _log(
             "call waits for approval" if call.asked else "call settled",
-            name=call.call.name,
+            name=call.name,
             server=route.server if route else "",
             tool=route.tool if route else "",
             status=call.status,
             code=call.code,
             duration_ms=_ms(call.seconds),
         )
-
-    def attempted(self, request: ToolRequest, seconds: float, error: str) -> None:
-        """Log nothing: a call has one line, however often it is sent."""
 
 
 def _log(message: str, **fields: JSON) -> None:
@@ -60,3 +63,69 @@ def _log(message: str, **fields: JSON) -> None:
 
 def _ms(seconds: float) -> float:
     return round(seconds * 1000, 3)
+
+
+class OtlpHandler(logging.Handler):
+    """Hands records to *logger*, with the trace that they were logged in."""
+
+    def __init__(self, logger: Logger) -> None:
+        super().__init__()
+        self._logger = logger
+
+    def attach(self) -> Callable[[], None]:
+        """Take what this package logs; return what ends that."""
+        package = logging.getLogger("caxton_host")
+        package.addHandler(self)
+        return partial(package.removeHandler, self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Hand over one record; one whose words do not fit is left out."""
+        # The vendor's way to tell of it would print them, secrets and all.
+        with contextlib.suppress(Exception):
+            self._hand_over(record)
+
+    def _hand_over(self, record: logging.LogRecord) -> None:
+        fields = fields_of(record)
+        body = _plain(str(fields.pop("message")))
+        self._logger.emit(
+            timestamp=int(record.created * 1e9),
+            severity_text=record.levelname,
+            severity_number=_severity(record.levelno),
+            body=body,
+            attributes={
+                "logger": record.name,
+                **{_NAMES.get(key, key): _plain(fields[key]) for key in fields},
+            },
+        )
+
+
+#: What the conventions call some of our fields.
+_NAMES = {
+    "run": "caxton.run.id",
+    "agent": "gen_ai.agent.name",
+    "call": "caxton.call.number",
+    "server": "caxton.server.name",
+    "tool": "caxton.tool.name",
+    "exception": "exception.stacktrace",
+}
+
+
+def _plain(value: object) -> str | int | float | bool:
+    if isinstance(value, (int, float, bool)):
+        return value
+    # Half a character would be an error for all records of its batch.
+    return str(value).encode(errors="backslashreplace").decode()
+
+
+def _severity(level: int) -> SeverityNumber:
+    from opentelemetry._logs import SeverityNumber
+
+    for least, number in (
+        (logging.CRITICAL, SeverityNumber.FATAL),
+        (logging.ERROR, SeverityNumber.ERROR),
+        (logging.WARNING, SeverityNumber.WARN),
+        (logging.INFO, SeverityNumber.INFO),
+    ):
+        if level >= least:
+            return number
+    return SeverityNumber.DEBUG

@@ -8,13 +8,22 @@ trace of some of them, as exemplars.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
+from ..core.calls import REPEATABLE
+from ..core.log.events import ServerRestarted
+from ..core.tools.webhooks import SERVER as WEBHOOK
 from . import instruments as i
+from .sinks import ObservedCall, ObservedRun, ServerState, Sink
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
+    from opentelemetry.sdk.metrics.export import MetricReader
+
+    from ..core.log.events import Event
+    from ..ports import ToolRequest
 
 
 #: How many points an instrument may have; the labels of what comes then are this.
@@ -24,41 +33,15 @@ OTHER = "other"
 #: Characters of a label. Servers choose the names of their tools.
 _LONGEST = 200
 
+#: What stands for a name that leads nowhere: the agent made it up.
+_UNKNOWN = "unknown"
+
 _BREAKER: Mapping[str, int] = {"closed": 0, "half_open": 1, "open": 2}
 
 _Labels: TypeAlias = tuple[str, ...]
 
 
-class ServerState(Protocol):
-    """A tool server, as far as it is measured."""
-
-    @property
-    def server(self) -> str:
-        """Its name."""
-        ...
-
-    @property
-    def up(self) -> bool:
-        """Whether there is a connection."""
-        ...
-
-    @property
-    def breaker(self) -> str:
-        """``closed``, ``open`` or ``half_open``."""
-        ...
-
-    @property
-    def generation(self) -> int:
-        """How many lists of tools it has had; 0: it was not up yet."""
-        ...
-
-    @property
-    def problem(self) -> str | None:
-        """Why it is down."""
-        ...
-
-
-class Metrics:
+class Metrics(Sink):
     """
     Counts and times, and hands them to a *meter*.
 
@@ -94,6 +77,88 @@ class Metrics:
             named = zip(what.labels, labels, strict=True)
             known[labels] = attributes = {key: text for key, text in named if text}
         self._timed[what.name].record(seconds, attributes)
+
+    # -- of runs and calls -----------------------------------------------------
+
+    def run_began(self, run: ObservedRun) -> None:
+        """Count a run that is driven from now on."""
+        of = run.execution
+        if of.mode != "replay":
+            self.add(i.RUNS)
+            self.add(i.RUNS_STARTED, of.agent, of.mode)
+
+    def run_ended(self, run: ObservedRun) -> None:
+        """Count the end of a run, or of a replay."""
+        if run.execution.mode == "replay":
+            self.add(i.REPLAYS, run.verdict or _UNKNOWN)
+            self.add(i.DIVERGENCES, by=run.verdict == "diverged")
+            return
+        agent, state = run.execution.agent, run.end or _UNKNOWN
+        self.add(i.RUNS, by=-1)
+        self.add(i.RUNS_ENDED, agent, state, run.kind)
+        error = run.kind or ("" if state in _WELL else state)
+        self.time(i.RUN_SECONDS, run.seconds, "invoke_agent", "caxton", agent, error)
+
+    def call_ended(self, call: ObservedCall) -> None:
+        """Count a call and the decision about it, unless it was made before."""
+        if call.run.execution.mode == "replay":
+            return
+        if call.asked:
+            self.add(i.DECISIONS, "ask", "")
+            return
+        if not call.status:
+            return
+        denied = call.status == "denied"
+        if call.status != "in_doubt":
+            self.add(
+                i.DECISIONS, "deny" if denied else "allow", call.code if denied else ""
+            )
+        route = call.route
+        named = route is not None and not route.guessed
+        server = route.server if route else _UNKNOWN
+        tool = route.tool if route and named else _UNKNOWN
+        self.add(i.CALLS, server, tool, call.status)
+        self.add(i.IN_DOUBT, server, tool, by=_is_in_doubt(call))
+        name = call.name if named else _UNKNOWN
+        error = call.code or ("" if call.status == "ok" else call.status)
+        self.time(i.CALL_SECONDS, call.seconds, "execute_tool", server, name, error)
+
+    def attempted(self, request: ToolRequest, seconds: float, error: str) -> None:
+        """Note how long an MCP server took."""
+        server = request.server
+        tool = _UNKNOWN if request.guessed else request.tool
+        if server != WEBHOOK:
+            self.time(i.ATTEMPTS, seconds, "tools/call", server, tool, error)
+
+    # -- of the host -----------------------------------------------------------
+
+    def happened(self, event: Event) -> None:
+        """Count the starts of servers that were lost."""
+        if isinstance(event, ServerRestarted):
+            self.add(i.RESTARTS, event.server)
+
+    def look_at(self, servers: Callable[[], Iterable[ServerState]]) -> None:
+        """Ask *servers* how tool servers do, whenever somebody wants to know."""
+        self.servers = servers
+
+    def committed(self, seconds: float, events: int, queued: int) -> None:
+        """Note a commit of the event store."""
+        self.time(i.APPENDS, seconds)
+        self.add(i.APPENDED, by=events)
+        self.put(i.QUEUED, queued)
+
+    def anchor_failed(self) -> None:
+        """Count a try to anchor a checkpoint that failed."""
+        self.add(i.ANCHOR_FAILURES)
+
+    def worker(self, what: str) -> None:
+        """Count a worker that ``started``, or one that ``died``."""
+        started = what == "started"
+        self.add(i.WORKER_STARTS if started else i.WORKER_DEATHS)
+
+    def lost(self, signal: str) -> None:
+        """Count a batch of spans, logs or metrics that nobody took."""
+        self.add(i.LOST, signal)
 
     def _make(self, meter: Meter, one: i.Instrument) -> None:
         if one.kind == "histogram":
@@ -149,3 +214,45 @@ def _room(points: Collection[_Labels], labels: _Labels) -> _Labels:
     if clean in points or len(points) < MOST:
         return clean
     return (OTHER,) * len(labels)
+
+
+#: How runs end, or are left, without anything being wrong.
+_WELL = frozenset({"completed", "suspended"})
+
+
+def _is_in_doubt(call: ObservedCall) -> bool:
+    """Return whether it may have had an effect that nobody saw."""
+    again = call.route is not None and call.route.effect in REPEATABLE
+    return call.status == "in_doubt" or (call.sent == "unknown" and not again)
+
+
+# -- the text that Prometheus reads --------------------------------------------
+
+#: Returns the type and the bytes of all metrics as they are now. It may take a while,
+#: and may be called in any thread.
+Scrape: TypeAlias = Callable[[], tuple[str, bytes]]
+
+_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def nothing_to_read() -> tuple[str, bytes]:
+    """Return what is read where nothing is counted."""
+    return _TYPE, b""
+
+
+def reader() -> tuple[MetricReader, Scrape]:
+    """Return what reads metrics, and what writes down all that it reads."""
+    from opentelemetry.exporter.prometheus import PrometheusMetricReader
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.exposition import generate_latest
+
+    registry = CollectorRegistry()
+    made = PrometheusMetricReader(scope_info_enabled=False, registry=registry)
+
+    alone = threading.Lock()  # or two would get each other's metrics
+
+    def scrape() -> tuple[str, bytes]:
+        with alone:
+            return _TYPE, generate_latest(registry)
+
+    return made, scrape

@@ -1,8 +1,8 @@
 """
-The spans of a recorded run, made once more of its log.
+Makes the spans of a recorded run again from its log, and sends them.
 
 They have the ids that the events name, and the times at which these were recorded.
-What asked for the run is not in the log, so its own span has no parent.
+The log does not hold the caller's trace, so the run's own span has no parent.
 """
 
 from __future__ import annotations
@@ -11,6 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, cast
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from ..core.calls import Denied, Effect, Failed, Outcome, Route
 from ..core.grants.approvals import Unapproved
@@ -26,15 +30,18 @@ from ..core.log.events import (
 from ..core.log.payloads import outcome_of
 from ..core.log.runs import ENDS
 from ..core.names import stream_of
-from ..errors import Suspend
+from ..errors import CaxtonError, Suspend
 from ..ports import Execution, Served
 from ..runs.execution_info import fork_of, resolved_calls, resume_of, start_of
-from .attributes import error_of, raised_fields, server_fields
+from .attributes import error_of, server_fields
+from .export import host, hushed, resource, with_content
+from .sinks import ObservedCall, ObservedRun
+from .spans import OpenSpan, RunSpan, Spans
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
+
     from ..runs.recording import Recording
-    from .open_spans import Watched, WatchedCall, WatchedRun
-    from .tracer import Spans
 
 
 _UPSTREAM = Served()
@@ -42,25 +49,27 @@ _UPSTREAM = Served()
 
 @dataclass(slots=True)
 class _Open:
-    """A call that has not ended yet, and its newest attempt."""
+    """A call that has not ended yet, its span, and that of its newest attempt."""
 
-    span: WatchedCall
-    attempt: Watched | None = None
+    call: ObservedCall
+    span: OpenSpan
+    attempt: OpenSpan | None = None
 
 
 @dataclass(slots=True)
-class Again:
+class _Rebuild:
     """
-    Makes the spans of a recorded run once more.
+    Makes the spans of a recorded run again.
 
     Attributes:
-        now: When the event was recorded that is looked at.
+        now_ns: When the current event was recorded, in nanoseconds since 1970.
     """
 
     recording: Recording
-    now: int = 0
+    now_ns: int = 0
     _spans: Spans = field(init=False)
-    _run: WatchedRun = field(init=False)
+    _run: ObservedRun = field(init=False)
+    _span: RunSpan = field(init=False)
     _served: Mapping[int, Served] = field(default_factory=dict[int, Served])
     _asked: dict[int, ToolInvoked | ApprovalRequested] = field(
         default_factory=dict[int, "ToolInvoked | ApprovalRequested"]
@@ -71,7 +80,7 @@ class Again:
 
     def clock(self) -> int:
         """Return nanoseconds since 1970, as of the recording."""
-        return self.now
+        return self.now_ns
 
     def make(self, spans: Spans) -> None:
         """Make them, one execution after the other."""
@@ -92,9 +101,10 @@ class Again:
     ) -> None:
         first, self._served = events[0], resolved_calls(before)
         self._waiting.clear()
-        self.now = first.recorded_at * 1000
-        self._run = self._spans.run(
-            self._described(resumed=bool(before)),
+        self.now_ns = first.recorded_at * 1000
+        self._run = ObservedRun(self._described(resumed=bool(before)))
+        self._span = self._spans.open_run(
+            self._run.execution,
             trace_id=_id(first, first.trace_id, 16),
             span_id=_id(first, first.span_id, 8),
         )
@@ -123,14 +133,13 @@ class Again:
     def _take(self, recorded: Recorded) -> None:
         event = recorded.event
         assert event is not None  # noqa: S101 -- see `Recording.load`
-        self.now = recorded.recorded_at * 1000
-        self._run.recorded(recorded.seq, [event])
+        self.now_ns = recorded.recorded_at * 1000
+        self._span.take(recorded.seq, [event])
         match event:
             case ToolInvoked():
                 self._begin(event.call)
-                self._run.notes.of(event.call).fields["caxton.event.hash"] = (
-                    recorded.hash.hex()
-                )
+                fields = self._span.note(event.call).fields
+                fields["caxton.event.hash"] = recorded.hash.hex()
                 if _was_sent(self._outcomes.get(event.call)):
                     self._attempt(event.call, 1)
             case ToolRetried():
@@ -153,7 +162,8 @@ class Again:
     def _begin(self, number: int) -> None:
         asked = self._asked[number]
         served = self._served.get(number, _UPSTREAM)
-        self._open[number] = _Open(self._run.begin(number, asked.name, served))
+        call = ObservedCall(self._run, number, asked.name, None, served)
+        self._open[number] = _Open(call, self._spans.open_call(self._span, call))
 
     def _attempt(self, number: int, attempt: int) -> None:
         asked, opened = self._asked[number], self._open[number]
@@ -181,18 +191,20 @@ class Again:
             effect = cast("Effect", asked.effect)
             route = Route(server=asked.server, tool=asked.tool, effect=effect)
         self._end_attempt(number, error_of(outcome))
-        opened = self._open.pop(number)
-        opened.span.settled(outcome, route)
-        opened.span.end()
+        self._open[number].call.settled(outcome, route)
+        self._close(number)
 
     def _stop(self, number: int, why: BaseException) -> None:
         """End a call that nothing closed."""
         if number not in self._open:
             self._begin(number)
         self._end_attempt(number, "in_doubt")
+        self._open[number].call.error = why
+        self._close(number)
+
+    def _close(self, number: int) -> None:
         opened = self._open.pop(number)
-        opened.span.fields.update(raised_fields(why))
-        opened.span.end()
+        self._spans.close_call(self._span, opened.span, opened.call)
 
     def _end(self, last: Recorded) -> None:
         """End what is open, and the span of the execution."""
@@ -201,7 +213,7 @@ class Again:
         kind = last.event.kind if isinstance(last.event, RunFailed) else None
         self._run.ended(ENDS.get(last.type, "running"), kind)
         self._run.stored(last.seq, last.hash)
-        self._run.end()
+        self._spans.close_run(self._span, self._run)
 
 
 def _was_sent(outcome: Outcome | None) -> bool:
@@ -217,3 +229,78 @@ def _id(recorded: Recorded, known: str | None, size: int) -> int:
         return int(known, 16)
     digest = sha256(f"{recorded.stream} {recorded.seq}".encode()).digest()
     return int.from_bytes(digest[:size], "big")
+
+
+#: Spans in one request.
+_BATCH = 512
+#: For each request, with its retries.
+_TIMEOUT_S = 5.0
+
+
+class _Sending:
+    """
+    Sends spans many at a time, as they end.
+
+    Attributes:
+        sent: How many were taken.
+
+        failed: Some were not, so no more are tried.
+    """
+
+    def __init__(self, exporter: OTLPSpanExporter) -> None:
+        self.sent = 0
+        self.failed = False
+        self._exporter = exporter
+        self._waiting: list[ReadableSpan] = []
+
+    def take(self, span: ReadableSpan) -> None:
+        """Take a span that has ended."""
+        self._waiting.append(span)
+        if len(self._waiting) >= _BATCH:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what waits."""
+        spans, self._waiting = self._waiting, []
+        if self.failed or not spans:
+            return
+        if self._exporter.export(spans) is SpanExportResult.SUCCESS:
+            self.sent += len(spans)
+        else:
+            self.failed = True
+
+
+def send_again(recording: Recording, url: str, environ: Mapping[str, str]) -> int:
+    """
+    Send the spans of a recorded run, and return how many they are.
+
+    Args:
+        recording: The run.
+
+        url: Where to, in full.
+
+        environ: Says how the host is called, and whether content is wanted.
+
+    Raises:
+        CaxtonError: They were not taken.
+    """
+    hushed()
+    sending = _Sending(OTLPSpanExporter(endpoint=url, timeout=_TIMEOUT_S))
+    again = _Rebuild(recording)
+    again.make(
+        Spans(
+            sending.take,
+            ALWAYS_ON,
+            resource(environ),
+            content=with_content(environ),
+            clock=again.clock,
+        )
+    )
+    sending.flush()
+    if sending.failed:
+        raise CaxtonError(
+            f"{host(url)} did not take the spans",
+            fix="see that an OTLP receiver listens there, over HTTP: --endpoint "
+            "http://localhost:4318",
+        )
+    return sending.sent

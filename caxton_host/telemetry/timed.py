@@ -15,7 +15,7 @@ from ..ports import RunScope, ToolClient, ToolRequest, ToolService
 from .attributes import raised_fields
 
 if TYPE_CHECKING:
-    from .observed import Observer
+    from .sinks import Sink
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class _Timed:
     """The tools of one run."""
 
     tools: ToolClient
-    observers: Sequence[Observer]
+    observers: Sequence[Sink]
 
     async def offered(self, servers: Collection[str]) -> Offered:
         """Return what the servers offer."""

@@ -15,7 +15,7 @@ from ..ports import RunScope, ToolClient, ToolRequest, ToolService
 from .attributes import server_fields
 
 if TYPE_CHECKING:
-    from .tracer import Spans
+    from .spans import Spans
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 from mcp import Client
 
-from caxton_host.telemetry.export import connect
-from caxton_host.telemetry.spans import OtelTelemetry
-from tests.collector import collecting
+from tests.collector import collecting, connect
 from tests.integration.serving.clients import Mode, meta, serving
 from tests.office import Office
 
@@ -28,7 +26,6 @@ async def test_a_run_is_part_of_the_trace_of_who_asks(
     office = Office(tmp_path)
     with collecting() as collector:
         telemetry = connect(collector.url, {})
-        assert isinstance(telemetry, OtelTelemetry)
         office.service.host = replace(office.scene.host, telemetry=telemetry)
         async with serving(office.service) as url, Client(url, mode=mode) as served:
             await served.call_tool("sky", {}, meta=meta(traceparent=sent))

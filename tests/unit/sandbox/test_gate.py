@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from caxton_host.core.limits import Limits
 from caxton_host.errors import ModuleRefused
 from caxton_host.sandbox import binary, gate
+from caxton_host.sandbox.interface import HOST_FUNCTIONS
 
 from .binaries import (
     HEADER,
@@ -47,7 +48,7 @@ def typed(signature: str) -> bytes:
 
 def everything() -> bytes:
     """Build a module that uses all that an agent may use."""
-    signatures = list(gate.HOST_FUNCTIONS.items())
+    signatures = list(HOST_FUNCTIONS.items())
     return module(
         types=tuple(typed(signature) for _, signature in signatures),
         imports=tuple(
@@ -230,7 +231,7 @@ def test_an_entry_point_takes_nothing_and_returns_an_i32(
     entry: str, found: str
 ) -> None:
     data = module(
-        types=(function_type(I32), typed(gate.HOST_FUNCTIONS["output"])),
+        types=(function_type(I32), typed(HOST_FUNCTIONS["output"])),
         imports=(imported("caxton", "output", b"\0\2"),),
         exports=(name("memory") + b"\2\0", name("take") + b"\0\1"),
     ).replace(section(3, b"\1\0"), section(3, b"\1\1"))

@@ -42,7 +42,7 @@ from caxton_host.lib import codec
 from caxton_host.lib.logs import of_host
 from caxton_host.ports import Door, Ending, Guest, Telemetry, ToolRequest
 from caxton_host.store import anchors
-from caxton_host.telemetry import NoTelemetry, Observed, observe
+from caxton_host.telemetry import NoTelemetry, Observer, observe
 from caxton_host.testing import FakeTools, Script
 from tests.collector import Collector, attributes, collecting
 from tests.integration.mcp.conftest import FAULTY, processes, until
@@ -58,9 +58,9 @@ def collector() -> Iterator[Collector]:
 
 
 @pytest.fixture
-def served() -> Iterator[Observed]:
+def served() -> Iterator[Observer]:
     telemetry = observe(None, {}, served=True)
-    assert isinstance(telemetry, Observed)
+    assert isinstance(telemetry, Observer)
     yield telemetry
     telemetry.close()
 
@@ -68,11 +68,11 @@ def served() -> Iterator[Observed]:
 def scene_of(telemetry: Telemetry, script: Script, **answers: Any) -> Scene:  # noqa: ANN401
     known = {**ANSWERS, **{("demo", name): value for name, value in answers.items()}}
     tools = FakeTools(known)
-    assert isinstance(telemetry, Observed)
+    assert isinstance(telemetry, Observer)
     return Scene(script, telemetry=telemetry, tools=telemetry.traced(tools))
 
 
-def read(telemetry: Observed, name: str) -> dict[tuple[str, ...], float]:
+def read(telemetry: Observer, name: str) -> dict[tuple[str, ...], float]:
     """Return the points of a metric by the values of their labels, sorted by name."""
     _, text = telemetry.scrape()
     return {
@@ -83,7 +83,7 @@ def read(telemetry: Observed, name: str) -> dict[tuple[str, ...], float]:
     }
 
 
-async def test_counts_are_those_of_the_event_log(served: Observed) -> None:
+async def test_counts_are_those_of_the_event_log(served: Observer) -> None:
     async def batch(door: Door, guest: Guest) -> Ending:
         del guest
         names = ("weather", "rm", "mcp__demo__fail", "made_up")
@@ -137,7 +137,7 @@ async def test_counts_are_those_of_the_event_log(served: Observed) -> None:
     assert sum(calls.values()) == sum(statuses.values())
 
 
-async def test_name_that_an_agent_made_up_is_in_no_label(served: Observed) -> None:
+async def test_name_that_an_agent_made_up_is_in_no_label(served: Observer) -> None:
     made_up = [f"made_up_{n}" for n in range(30)]
     await scene_of(served, calling(*made_up)).run()
 
@@ -146,7 +146,7 @@ async def test_name_that_an_agent_made_up_is_in_no_label(served: Observed) -> No
 
 
 async def test_name_that_an_agent_made_up_for_a_server_that_is_down_is_in_no_label(
-    served: Observed,
+    served: Observer,
 ) -> None:
     tools = served.traced(FakeTools(ANSWERS, down=["demo"]))
     script = calling(*(f"mcp__demo__made_up_{n}" for n in range(3)))
@@ -172,7 +172,7 @@ class Flaky(FakeTools):
 
 
 async def test_each_send_of_a_call_is_timed_and_the_call_is_one(
-    served: Observed,
+    served: Observer,
 ) -> None:
     tools = served.traced(Flaky(ANSWERS))
     events = await Scene(calling("weather"), telemetry=served, tools=tools).run()
@@ -187,7 +187,7 @@ async def test_each_send_of_a_call_is_timed_and_the_call_is_one(
 
 
 async def test_call_of_which_nobody_knows_the_effect_is_in_doubt(
-    served: Observed,
+    served: Observer,
 ) -> None:
     await scene_of(served, calling("mcp__demo__fail", "weather")).run()
 
@@ -198,7 +198,7 @@ async def test_call_of_which_nobody_knows_the_effect_is_in_doubt(
 
 
 async def test_call_whose_host_died_is_in_doubt_until_a_run_is_resumed(
-    served: Observed,
+    served: Observer,
 ) -> None:
     class Dying(FakeTools):
         async def call_tool(self, request: ToolRequest) -> Completed:
@@ -229,7 +229,7 @@ async def test_call_whose_host_died_is_in_doubt_until_a_run_is_resumed(
     }
 
 
-async def test_question_to_people_is_a_decision_and_no_call(served: Observed) -> None:
+async def test_question_to_people_is_a_decision_and_no_call(served: Observer) -> None:
     scene = scene_of(served, calling("weather"))
     wanting = replace(rule("demo/*"), approve=Approve())
     scene.request = replace(scene.request, grant=Grant(allow=(wanting,)))
@@ -242,7 +242,7 @@ async def test_question_to_people_is_a_decision_and_no_call(served: Observed) ->
 
 
 async def test_cancelled_run_and_its_call_are_counted_as_the_log_has_them(
-    served: Observed,
+    served: Observer,
 ) -> None:
     class Hanging(FakeTools):
         async def call_tool(self, request: ToolRequest) -> Completed:
@@ -265,7 +265,7 @@ async def test_cancelled_run_and_its_call_are_counted_as_the_log_has_them(
     assert read(served, "caxton_runs") == {(): 0}
 
 
-async def test_replay_is_counted_and_its_calls_are_not(served: Observed) -> None:
+async def test_replay_is_counted_and_its_calls_are_not(served: Observer) -> None:
     # law 6
     scene = scene_of(served, calling("weather", "rm"))
     await scene.run()
@@ -285,9 +285,9 @@ async def test_replay_is_counted_and_its_calls_are_not(served: Observed) -> None
 # -- over OTLP -----------------------------------------------------------------
 
 
-def sent_to(collector: Collector, *, served: bool = False) -> Observed:
+def sent_to(collector: Collector, *, served: bool = False) -> Observer:
     telemetry = observe(collector.url, {}, served=served)
-    assert isinstance(telemetry, Observed)
+    assert isinstance(telemetry, Observer)
     return telemetry
 
 
@@ -382,11 +382,14 @@ async def test_no_secret_is_in_any_metric_or_log_record(collector: Collector) ->
     assert b"Oslo" not in everything  # a parameter
 
 
-async def test_what_is_not_taken_is_counted(collector: Collector) -> None:
+async def test_what_is_not_taken_is_counted(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")  # milliseconds
     collector.refuses.add("/v1/traces")
     telemetry = sent_to(collector, served=True)
     await scene_of(telemetry, calling("weather")).run()
-    telemetry.spans.close()
+    await until(lambda: read(telemetry, "caxton_telemetry_lost_total") != {})
 
     assert read(telemetry, "caxton_telemetry_lost_total") == {("spans",): 1}
     telemetry.close()
@@ -441,7 +444,7 @@ async def test_host_tells_of_its_log_and_its_anchor(
     async with running(config, paths, {}, served=True) as up:
         await up.store.create("host/1").append(LogWritten(n=1, level="info", text=""))
         await up.store.seal()
-        assert isinstance(up.telemetry, Observed)
+        assert isinstance(up.telemetry, Observer)
         async with asyncio.timeout(30):
             while not read(up.telemetry, "caxton_anchor_failures_total")[()]:  # noqa: ASYNC110 -- told a moment later
                 await asyncio.sleep(0.01)
@@ -460,7 +463,7 @@ async def test_host_counts_the_restarts_of_its_servers(tmp_path: Path) -> None:
     paths = Paths(config=tmp_path, data=tmp_path, state=tmp_path, cache=tmp_path)
     async with running(config, paths, {}, start=["faulty"], served=True) as up:
         telemetry = up.telemetry
-        assert isinstance(telemetry, Observed)
+        assert isinstance(telemetry, Observer)
         await until(lambda: read(telemetry, "caxton_server_up") == {("faulty",): 1})
         assert read(telemetry, "caxton_server_restarts_total") == {}
         os.kill(processes(str(state))[0], signal.SIGKILL)

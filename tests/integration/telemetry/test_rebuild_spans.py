@@ -26,12 +26,11 @@ from caxton_host.lib import codec
 from caxton_host.ports import Door, Ending, Guest, ToolRequest
 from caxton_host.runs.recording import Recording
 from caxton_host.runs.run_request import ForkRequest
-from caxton_host.telemetry.export import connect
-from caxton_host.telemetry.sending import send_again
-from caxton_host.telemetry.spans import OtelTelemetry
+from caxton_host.telemetry import Observer
+from caxton_host.telemetry.rebuild_spans import send_again
 from caxton_host.telemetry.tools import TracedTools
 from caxton_host.testing import FakeTools
-from tests.collector import Collector, attributes, close, collecting, traced
+from tests.collector import Collector, attributes, close, collecting, connect, traced
 from tests.integration.serving.clients import meta, serving
 from tests.office import Office
 from tests.office import calling as calling_over_http
@@ -52,7 +51,6 @@ def again(scene: Scene, collector: Collector, **environ: str) -> None:
     """Trace anew, so that what was traced is there and what comes is apart."""
     close(scene)
     telemetry = connect(collector.url, environ)
-    assert isinstance(telemetry, OtelTelemetry)
     scene.telemetry = telemetry
     assert isinstance(scene.tools, TracedTools)
     scene.host = replace(
@@ -235,7 +233,7 @@ ASKED = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 async def test_run_is_below_who_asked_for_it(collector: Collector, flags: str) -> None:
     class Reading(FakeTools):
         async def call_tool(self, request: ToolRequest) -> Completed:
-            assert isinstance(scene.telemetry, OtelTelemetry)
+            assert isinstance(scene.telemetry, Observer)
             seen.append(scene.telemetry.headers())
             return await super().call_tool(request)
 

@@ -12,7 +12,6 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from caxton_host.telemetry.counting import Counting
 from caxton_host.telemetry.instruments import (
     CALL_SECONDS,
     CALLS,
@@ -20,10 +19,9 @@ from caxton_host.telemetry.instruments import (
     RUNS,
     Instrument,
 )
-from caxton_host.telemetry.metrics import MOST, OTHER, Metrics
-from caxton_host.telemetry.prometheus import nothing_to_read, reader
+from caxton_host.telemetry.metrics import MOST, OTHER, Metrics, nothing_to_read, reader
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "metrics.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "metrics.md"
 
 
 @dataclass
@@ -145,7 +143,7 @@ def test_gauge_goes_down_again(read: Read) -> None:
 
 def test_servers_are_looked_at_when_somebody_reads(read: Read) -> None:
     states = [State("demo"), State("lazy", up=False, generation=0)]
-    Counting(read.metrics).look_at(lambda: states)
+    read.metrics.look_at(lambda: states)
     assert read.points("caxton_server_up") == {("demo",): 1}
     # Of two with the same name, for runs with other headers, one is down.
     states[:] = [
@@ -162,7 +160,7 @@ def test_servers_are_looked_at_when_somebody_reads(read: Read) -> None:
 def test_two_hosts_of_a_process_do_not_see_each_other(read: Read) -> None:
     other, scrape = reader()
     provider = MeterProvider([other], shutdown_on_exit=False)
-    Counting(Metrics(provider.get_meter("test"))).worker("died")
+    Metrics(provider.get_meter("test")).worker("died")
     assert b"caxton_worker_deaths_total 1.0" in scrape()[1]
     assert "caxton_worker_deaths_total 0.0" in read.text()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from caxton_host.core.calls import JSON, Failed, Route
 from caxton_host.core.grants.approvals import Unapproved
@@ -18,6 +20,7 @@ from caxton_host.errors import (
     Suspend,
     ToolError,
 )
+from caxton_host.ports import Execution
 from caxton_host.telemetry.attributes import (
     attempt_fields,
     outcome_fields,
@@ -25,7 +28,7 @@ from caxton_host.telemetry.attributes import (
     result,
     server_fields,
 )
-from caxton_host.telemetry.notes import CallNotes, RunNotes, derived
+from caxton_host.telemetry.spans import Spans, derived
 
 
 @pytest.mark.parametrize(
@@ -113,13 +116,16 @@ def test_events_of_a_call_name_its_span_and_others_that_of_the_run() -> None:
         idempotency_key="",
         fuel=0,
     )
-    notes = RunNotes("ab" * 16, 7, clock=lambda: 5)
+    spans = Spans(lambda _: None, ALWAYS_ON, Resource({}), clock=lambda: 5)
+    run = spans.open_run(
+        Execution(run_id="r", agent="a", mode="live", module_sha256=""),
+        trace_id=0xAB,
+        span_id=7,
+    )
 
-    ids = notes.take(4, [invoked])
+    ids = run.take(4, [invoked])
 
-    assert ids == [("ab" * 16, f"{derived(7, 3):016x}")]
-    assert notes.fields == {"caxton.event.seq": 4}
-    assert notes.of(3).fields["caxton.event.seq"] == 4
-    assert notes.of(3).at == 5
-    notes.forget(3)
-    assert notes.of(3) == CallNotes()
+    assert ids == [(f"{0xAB:032x}", f"{derived(7, 3):016x}")]
+    assert run.fields["caxton.event.seq"] == 4
+    assert run.note(3).fields["caxton.event.seq"] == 4
+    assert run.note(3).at_ns == 5

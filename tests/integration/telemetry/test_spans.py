@@ -6,8 +6,9 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
@@ -19,11 +20,18 @@ from caxton_host.core.log.events import RunStarted, ToolInvoked
 from caxton_host.errors import ToolError
 from caxton_host.lib import codec
 from caxton_host.ports import Door, Ending, Guest, ToolRequest
-from caxton_host.telemetry import NoTelemetry
-from caxton_host.telemetry.export import connect
-from caxton_host.telemetry.spans import OtelTelemetry
+from caxton_host.telemetry import NoTelemetry, Observer, observe
 from caxton_host.testing import FakeTools
-from tests.collector import Collector, attributes, close, collecting, tidy, traced
+from tests.collector import (
+    Collector,
+    attributes,
+    close,
+    collecting,
+    connect,
+    tidy,
+    traced,
+)
+from tests.integration.mcp.conftest import until
 from tests.scene import ANSWERS, Scene, calling, ended, pack, rule
 
 INTERNAL, CLIENT = Span.SPAN_KIND_INTERNAL, Span.SPAN_KIND_CLIENT
@@ -242,7 +250,7 @@ async def test_no_parameter_and_no_result_is_on_a_span(collector: Collector) -> 
 async def test_replay_emits_no_client_span(collector: Collector) -> None:  # law 6
     scene = traced(collector.url, USUAL)
     await scene.run()
-    assert isinstance(scene.telemetry, OtelTelemetry)
+    assert isinstance(scene.telemetry, Observer)
     scene.telemetry.close()
     live = len(collector.spans)
     scene.telemetry = again = connect(collector.url, {})
@@ -323,7 +331,7 @@ async def test_each_item_of_a_batch_has_a_span_with_its_attempt_below(
 async def test_tool_server_is_given_the_trace_context(collector: Collector) -> None:
     class Reading(FakeTools):
         async def call_tool(self, request: ToolRequest) -> Completed:
-            assert isinstance(telemetry, OtelTelemetry)
+            assert isinstance(telemetry, Observer)
             seen.append(telemetry.headers())
             return await super().call_tool(request)
 
@@ -342,7 +350,6 @@ async def test_tool_server_is_given_the_trace_context(collector: Collector) -> N
 
 async def test_offers_pass_through() -> None:
     telemetry = connect("http://127.0.0.1:9", {})
-    assert isinstance(telemetry, OtelTelemetry)
     tools = FakeTools(ANSWERS)
 
     assert await telemetry.traced(tools).offered(["demo"]) == (
@@ -388,15 +395,22 @@ async def test_run_ends_at_once_with_one_warning_when_nobody_listens(
     assert "hunter2" not in caplog.text  # law 8
 
 
+def _more_than(items: Sized, number: int) -> bool:
+    return len(items) > number
+
+
 async def test_collector_that_refuses_is_told_of_once(
-    collector: Collector, caplog: pytest.LogCaptureFixture
+    collector: Collector,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")  # milliseconds
     collector.refuses.add("/v1/traces")
     scene = traced(collector.url, USUAL)
     for _ in range(3):
+        seen = len(collector.paths)
         await scene.run()
-        assert isinstance(scene.telemetry, OtelTelemetry)
-        scene.telemetry._provider.force_flush()
+        await until(partial(_more_than, collector.paths, seen))
     close(scene)
 
     told = [r for r in caplog.records if "does not take spans" in r.getMessage()]
@@ -431,7 +445,7 @@ async def test_closing_after_everything_was_sent_says_nothing(
 def test_without_an_end_point_there_is_no_telemetry(
     endpoint: str | None, environ: dict[str, str]
 ) -> None:
-    assert isinstance(connect(endpoint, environ), NoTelemetry)
+    assert isinstance(observe(endpoint, environ), NoTelemetry)
 
 
 @pytest.mark.parametrize(

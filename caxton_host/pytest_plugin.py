@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from .testing import AgentRun, Answer, Harness
-    from .testing.task import Given, Module
+    from .testing.runs import Given, Module
 
 
 _ODD = re.compile(r"[^A-Za-z0-9_.=-]+")

@@ -12,10 +12,10 @@ of all ports (`fakes`).
 
 from __future__ import annotations
 
-from .answers import DENIED, Answer, Tool, failure, tool_error
 from .fakes import FakeClock, FakeEntropy, FakeSandbox, FakeTools, Script, offer
 from .harness import Harness, run_agent
 from .runs import AgentRun
+from .scripted import DENIED, Answer, Tool, failure, tool_error
 
 __all__ = [
     "DENIED",

@@ -22,14 +22,10 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from ..core.host_limits import Places
 from ..errors import CaxtonError
 from ..ports import Sandbox
-from .answers import Answer
-from .cassette import save
-from .live import Scene, live
-from .reader import read
+from .cassette import read, save
 from .replaying import replayed
-from .runs import AgentRun, run_of
-from .scripted import ScriptedTools, ScriptFailed, grant_of
-from .task import Given, Module, Task, bytes_of, name_of
+from .runs import AgentRun, Given, Module, Scene, Task, bytes_of, live, name_of, run_of
+from .scripted import Answer, ScriptedTools, ScriptFailed, grant_of
 
 _T = TypeVar("_T")
 

@@ -13,10 +13,8 @@ from ..core.text.redact import Redactor
 from ..errors import BadBytes, UsageError
 from ..ports import Sandbox
 from ..telemetry import NoTelemetry
-from .cassette import Cassette, write
-from .live import Scene, live
-from .reader import parse
-from .task import Task
+from .cassette import Cassette, parse, write
+from .runs import Scene, Task, live
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,8 +22,7 @@ from ..ports import Answer, Door, Ending, Guest, Prepared, Sandbox
 from ..runs.driver import end_of
 from .cassette import ANEW, Cassette
 from .fakes import FakeClock, FakeEntropy
-from .runs import AgentRun, plain, run_of, shown
-from .task import Task
+from .runs import AgentRun, Task, plain, run_of, shown
 
 _RUN = "cassette"
 _AROUND = 200

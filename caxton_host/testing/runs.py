@@ -1,16 +1,141 @@
-"""What a test sees of a run."""
+"""One run in a test: its task, the real host over a log in memory, the result."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal, TypedDict
 
 from ..core.calls import JSON, reply
-from ..core.log.events import Event, LogWritten, RunCompleted, RunFailed, ToolInvoked
+from ..core.grants.grants import Grant
+from ..core.limits import Limits
+from ..core.log.events import (
+    Event,
+    LogWritten,
+    Recorded,
+    RunCompleted,
+    RunFailed,
+    ToolInvoked,
+)
 from ..core.log.payloads import outcome_of
+from ..core.names import is_server_name
+from ..core.text.redact import Redactor
+from ..errors import UsageError
+from ..ports import Sandbox, ToolSource
+from .fakes import FakeClock, FakeEntropy
 
+#: A module, or its file.
+Module = Path | str | bytes
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SEED_BYTES = 32
+#: Characters of a value in a message.
 _MAX_SHOWN = 2000
+_TESTER: dict[str, JSON] = {"kind": "test", "id": "test", "authenticated": False}
+
+
+class Given(TypedDict, total=False):
+    """The keyword arguments of a run; see `Task`."""
+
+    input: JSON
+    context: Mapping[str, JSON]
+    entry: str
+    seed: int
+    now: datetime
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """
+    What an agent is given.
+
+    Attributes:
+        input: Its input.
+
+        context: Its run variables.
+
+        entry: The exported function to call; by default what the configuration or
+            the cassette says, or else ``run``.
+
+        seed: What its random numbers come from.
+
+        now: What its clock says. It stands still: a test gives the same each time.
+
+        limits: Its bounds, or ``None`` for the usual ones.
+    """
+
+    input: JSON = None
+    context: Mapping[str, JSON] = field(default_factory=dict[str, JSON])
+    entry: str | None = None
+    seed: int = 0
+    now: datetime = datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+    limits: Limits | None = None
+
+    @property
+    def micros(self) -> int:
+        """
+        The time in microseconds since 1970.
+
+        Raises:
+            UsageError: It is none.
+        """
+        if self.now.tzinfo is None or self.now < _EPOCH:
+            raise UsageError(
+                f"now is {self.now}, without a time zone or before 1970",
+                fix="write for example datetime(2026, 11, 21, tzinfo=UTC)",
+            )
+        return (self.now - _EPOCH) // timedelta(microseconds=1)
+
+    @property
+    def seed_bytes(self) -> bytes:
+        """
+        The seed as the log holds it.
+
+        Raises:
+            UsageError: It does not fit.
+        """
+        try:
+            return self.seed.to_bytes(_SEED_BYTES, "big")
+        except OverflowError:
+            raise UsageError(
+                "the seed is negative, or has more than 256 bits",
+                fix="use another number",
+            ) from None
+
+
+def name_of(module: Module) -> str:
+    """Return what an agent is called whose name nobody said."""
+    stem = "" if isinstance(module, bytes) else Path(module).stem
+    return stem if is_server_name(stem) else "agent"
+
+
+def bytes_of(module: Module, limits: Limits | None) -> bytes:
+    """
+    Return the bytes of a module.
+
+    Raises:
+        UsageError: It cannot be read, or is too large.
+    """
+    if isinstance(module, bytes):
+        return module
+    limit = (limits or Limits()).module
+    try:
+        with Path(module).open("rb") as file:
+            data = file.read(limit + 1)
+    except OSError as exc:
+        raise UsageError(
+            f"cannot read the module {module}: {exc.strerror}",
+            fix="build it first: caxton agent build",
+        ) from None
+    if len(data) > limit:
+        raise UsageError(
+            f"the module {module} is larger than {limit} bytes",
+            fix="build a smaller one, or pass limits=Limits(module=...)",
+        )
+    return data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,3 +207,77 @@ def shown(value: object) -> str:
 def plain(text: str) -> str:
     """Return a text for a message as it stands, unless a terminal would obey it."""
     return text if text.isprintable() and len(text) <= _MAX_SHOWN else shown(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """
+    Where an agent runs.
+
+    Attributes:
+        agent: Its name.
+
+        tools: Reaches the *servers*.
+
+        names: Its own names for tools.
+    """
+
+    agent: str
+    tools: ToolSource
+    servers: Collection[str]
+    grant: Grant
+    names: Mapping[str, tuple[str, str]]
+    redact: Redactor = field(default_factory=Redactor)
+
+
+@dataclass(slots=True)
+class _Entropy:
+    """Entropy of which a run gets its seed."""
+
+    seed: bytes
+    other: FakeEntropy = field(default_factory=FakeEntropy)
+
+    def __call__(self, size: int) -> bytes:
+        return self.seed if size == len(self.seed) else self.other(size)
+
+
+async def live(
+    sandbox: Sandbox, module: bytes, scene: Scene, task: Task
+) -> tuple[Sequence[Recorded], Mapping[str, bytes]]:
+    """
+    Run an agent to its end, and return its log and what that keeps by digest.
+
+    Raises:
+        CaxtonError: As of `Host.start`.
+    """
+    from ..runs.host import Host  # noqa: PLC0415 -- 300 ms, with the store
+    from ..runs.run_request import RunRequest  # noqa: PLC0415 -- 300 ms, with the store
+    from ..store.memory import MemoryStore  # noqa: PLC0415 -- the same
+    from ..telemetry import NoTelemetry  # noqa: PLC0415 -- the same
+
+    clock = FakeClock(task.micros)
+    store = MemoryStore(clock=clock, entropy=FakeEntropy())
+    host = Host(
+        store=store,
+        tools=scene.tools,
+        sandbox=sandbox,
+        clock=clock,
+        entropy=_Entropy(task.seed_bytes),
+        telemetry=NoTelemetry(),
+        servers=scene.servers,
+        redact=scene.redact,
+    )
+    run_id = await host.start(
+        RunRequest(
+            agent=scene.agent,
+            module=module,
+            actor=_TESTER,
+            entry=task.entry or "run",
+            input=task.input,
+            context=dict(task.context),
+            limits=task.limits or Limits(),
+            grant=scene.grant,
+            names=scene.names,
+        )
+    )
+    return await store.read(f"run/{run_id}"), store.blobs

@@ -16,7 +16,7 @@ from caxton_host.core.calls import JSON
 from caxton_host.core.limits import Limits
 from caxton_host.errors import UnexpectedRun, UsageError
 from caxton_host.pytest_plugin import CaxtonCassette
-from caxton_host.testing import Harness, reader
+from caxton_host.testing import Harness, cassette
 from tests import standin
 from tests.canaries import found_in
 from tests.e2e.guests import SPINS, TRAPS, call, guest, log
@@ -411,7 +411,7 @@ def test_no_terminal_obeys_a_cassette(tape: Tape, recorded: str) -> None:  # law
 def test_a_run_that_is_too_much_for_a_cassette_is_not_written(
     tape: Tape, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "MAX_FILE", 100)
+    monkeypatch.setattr(cassette, "MAX_FILE", 100)
     with pytest.raises(UsageError, match=r"too much for a cassette: .* of 100 allowed"):
         tape.record(guest())
     assert not tape.path.exists()

@@ -28,9 +28,8 @@ from caxton_host.core.log.events import (
 from caxton_host.core.log.payloads import settled
 from caxton_host.errors import BadBytes, UsageError
 from caxton_host.lib import codec
-from caxton_host.testing import offer, reader
-from caxton_host.testing.cassette import write
-from caxton_host.testing.reader import parse, read
+from caxton_host.testing import cassette, offer
+from caxton_host.testing.cassette import parse, read, write
 from tests.scene import JSON_VALUES
 
 OFFER = offer("demo", "echo", "Says it")
@@ -283,7 +282,7 @@ def test_a_file_is_bounded_before_it_is_read(
     path = tmp_path / "large.json"
     path.write_text(json.dumps(WHOLE))
     assert read(path).started.agent == "a"
-    monkeypatch.setattr(reader, "MAX_FILE", 100)
+    monkeypatch.setattr(cassette, "MAX_FILE", 100)
     with pytest.raises(UsageError, match=r"large.json is not one: 101 bytes, of 100"):
         read(path)
 

@@ -1,4 +1,4 @@
-"""Agents as files: made from a template, built by a compiler, shipped as data."""
+"""Create agents from templates, and build them with the compilers of languages."""
 
 from __future__ import annotations
 

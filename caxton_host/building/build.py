@@ -1,4 +1,4 @@
-"""From a folder to a module: find the language, compile, and add the manifest."""
+"""Build an agent: find its language, compile it, and add the manifest."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FIX = "correct it; docs/reference/manifest.md has every key"
 
 class Language(Protocol):
     """
-    What the module of a language has.
+    A language that agents can be built from; see the module of each.
 
     Attributes:
         SOURCES: Names of the file that an agent of this language begins with. A file
@@ -38,15 +38,15 @@ class Language(Protocol):
         """
         Compile *source* to *module*.
 
-        The same source and tools give the same bytes, in whatever folder they are.
+        The same source and tools give the same bytes, in every folder.
 
         Args:
             source: An absolute path.
 
-            module: An absolute path, where nothing is yet.
+            module: An absolute path, where no file exists.
 
-            scratch: An empty folder. What is put in the folder ``cache`` in it may be
-                there at the next build.
+            scratch: An empty folder. Its folder ``cache`` may be kept for the next
+                build.
 
         Raises:
             UsageError: A tool is missing (the fix names the command that installs
@@ -62,10 +62,10 @@ _LANGUAGES: Mapping[str, Language] = MappingProxyType(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
     """
-    A module that a compiler made.
+    A module that was built.
 
     Attributes:
-        path: Where it is.
+        path: Its file.
 
         lang: The language that it was written in.
 
@@ -91,24 +91,24 @@ def build_agent(
     """
     Compile the agent in *folder* to a module named after the folder.
 
-    The same source, SDK and compiler give the same bytes. A build that fails leaves
-    an earlier module as it was.
+    The same source, SDK and compiler give the same bytes. A failed build keeps an
+    earlier module.
 
     Args:
         folder: Holds ``agent.c`` or the like, or such a file named like the folder,
             and ``agent.toml``, which becomes the manifest of the module.
 
-        lang: The language, where the folder holds sources in several.
+        lang: The language, if the folder has sources in several.
 
-        into: Where the module is put; the folder itself by default.
+        into: The folder of the module; *folder* by default.
 
-        cache: What the compiler may keep its cache in; by default nothing is kept.
+        cache: The folder of the compiler's cache; by default nothing is kept.
 
-        progress: Told of tools that take long.
+        progress: Called while a tool takes long.
 
     Raises:
-        UsageError: There is no source or no compiler, or it refused the source, or
-            ``agent.toml`` is no manifest.
+        UsageError: There is no source or no compiler, or the source does not compile,
+            or ``agent.toml`` is not a manifest.
     """
     lang, source = _source(folder, lang)
     described = described_by(folder.resolve())
@@ -135,7 +135,7 @@ def build_agent(
 
 
 def _source(folder: Path, wanted: str | None) -> tuple[str, Path]:
-    """Return the language of an agent, and the file that it begins with."""
+    """Return the language of an agent, and its source file."""
     if wanted is not None and wanted not in _LANGUAGES:
         raise UsageError(
             f"agents cannot be built from the language {wanted!r}",
@@ -174,13 +174,13 @@ def _names(lang: str, folder: str) -> tuple[str, ...]:
 
 def described_by(folder: Path) -> bytes:
     """
-    Return the manifest of the agent in *folder*, as it is put into the module.
+    Return the manifest of the agent in *folder*, as the module holds it.
 
-    Without ``agent.toml`` it says the name alone: that of the folder, if it may name
-    an agent.
+    Without ``agent.toml`` it has only the name: that of the folder, if it is a valid
+    name of an agent.
 
     Raises:
-        ConfigError: The file is no TOML, or what it says is no manifest.
+        ConfigError: The file is not TOML, or not a manifest.
     """
     path = folder / FILE
     try:

@@ -1,4 +1,4 @@
-"""C, by the compiler of Zig, which comes as a wheel: the same on every machine."""
+"""Build agents in C, with the compiler of Zig."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
-Runs componentize-py where nothing changes from one time to the next.
+Run componentize-py with a fixed time and fixed randomness.
 
 A program, started by `caxton_host.building.python` with ``still.c`` preloaded. It
-imports nothing of this package, and what it prints is for the agent's author.
+imports nothing of this package, and prints errors for the agent's author.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _AUTHOR = "/0/"
 
 def readable(error: str) -> str:
     """
-    Return what *error* says to the author: without the frames of others, and Rust's.
+    Return *error* with only the frames of the author's own files.
 
     Args:
         error: A traceback of the agent's Python, followed by one of the builder's.
@@ -44,7 +44,7 @@ def _authors(traceback: str) -> Iterator[str]:
 
 
 def main() -> None:
-    """Build what the arguments say, in a machine that stands still."""
+    """Run componentize-py with the arguments of the command line."""
     if ctypes.CDLL(None).caxton_still():
         sys.exit("the system does not let a program filter its own system calls")
     try:

@@ -1,10 +1,10 @@
 """
-JavaScript, by componentize-qjs: QuickJS and the agent's modules as one component.
+Build agents in JavaScript: QuickJS and the agent's modules as one component.
 
-The tool is an npm package, and lies in `node_modules` of the agent's folder or of one
-above it, as Node.js would look for it. It runs the top level of the agent's modules
-and keeps what they made. The modules are copied to a folder that holds nothing else,
-so that what is built depends on no path.
+The tool, componentize-qjs, is an npm package in `node_modules` of the agent's folder or
+of one above it, as Node.js resolves it. It runs the top level of the agent's modules
+and keeps the resulting memory. The modules are copied to a folder of their own, so that
+the built module depends on no path.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ SOURCES: tuple[str, ...] = ("agent.js",)
 _FROZEN = Path(__file__).with_name("frozen.c")
 _TOOL = "componentize-qjs"
 _VERSION = "0.4.5"
+#: Major version of Node.js.
 _OLDEST = 18
 _INSTALL = "apt-get install nodejs npm"
 _FLAGS = ("--world", "agent", "--sync", "--stub-wasi", "--opt-size")
@@ -94,7 +95,7 @@ def _node(folder: Path) -> str:
 
 
 def _tool(folder: Path) -> Path:
-    """Return where npm has put the tool."""
+    """Return the folder of the npm package."""
     for parent in (folder, *folder.parents):
         if (tool := parent / "node_modules" / _TOOL).is_dir():
             return tool
@@ -106,7 +107,7 @@ def _tool(folder: Path) -> Path:
 
 
 def _inside(folder: Path, command: str) -> str:
-    """Return what to type for *command* in *folder*. With --prefix npm reads less."""
+    """Return the shell command for *command* in *folder*. npm --prefix reads less."""
     below = os.path.relpath(folder)
     if below == ".":
         return command
@@ -142,7 +143,7 @@ def _modules(folder: Path) -> Iterator[Path]:
 
 
 def _readable(said: str, root: Path) -> str:
-    """Return what the tool found wrong, with paths as the author knows them."""
+    """Return the errors of the tool, with the author's own paths."""
     said = _NOISE.sub("", said).replace(f"{root}{os.sep}", "")
     return _ROOT.sub("", _OURS.sub("", said)).strip()
 

@@ -1,9 +1,9 @@
 """
-Python, by componentize-py: a component with the interpreter in it.
+Build agents in Python: the interpreter and the agent as one component.
 
-The build imports the agent once, and keeps the memory that there is then. What that
-memory depends on is held still by ``still.c``, so that the same source gives the
-same bytes.
+The tool, componentize-py, imports the agent once at the build and keeps the resulting
+memory. ``still.c`` fixes the time and randomness that this memory depends on, so that
+the same source gives the same bytes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def compile(source: Path, module: Path, scratch: Path) -> None:
     _copy(find_shared("agents/sdk/python"), sdk)
     entry = _ENTRY.format(name=source.stem)
     (sdk / "caxton_component.py").write_text(entry, "utf-8")
-    # Where it looks for packages: otherwise in those of the machine.
+    # Where it looks for packages; otherwise it would use those of the machine.
     (none / "lib" / "site-packages").mkdir(parents=True)
     (scratch / "tmp").mkdir()
     command = [sys.executable, "-I", str(_HERE / "componentize.py"), "--quiet"]
@@ -88,8 +88,8 @@ def _copy(folder: Path, target: Path) -> None:
     """
     Copy the Python files of *folder*.
 
-    The build may write beside what it imports, and an agent that runs while it is
-    built sees no other file.
+    The build may write beside what it imports, and code that runs at the build sees no
+    other file.
     """
     for count, file in enumerate(_sources(folder)):
         if count == _MAX_FILES:

@@ -1,4 +1,4 @@
-"""Rust, by any rustc here that has the standard library of wasm32-unknown-unknown."""
+"""Build agents in Rust, with any rustc that has wasm32-unknown-unknown."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ SOURCES: tuple[str, ...] = ("agent.rs",)
 
 _TARGET = "wasm32-unknown-unknown"
 _INSTALL = "apt-get install rustc libstd-rust-dev-wasm32 lld"
+#: Debian's compiler, where rustup's comes first and lacks the target.
 _ALSO = "/usr/bin"
 
-# What decides the bytes. Paths are mapped to names, or they would be in the module.
+# The flags decide the bytes. Paths are mapped to names: otherwise the module has them.
 _FLAGS = (
     "--edition=2021",
     f"--target={_TARGET}",
@@ -65,7 +66,7 @@ def compile(source: Path, module: Path, scratch: Path) -> None:
 
 
 def _rustc(scratch: Path) -> tuple[str, Path]:
-    """Return a compiler, and where its library for the target is."""
+    """Return a compiler, and the folder of its library for the target."""
     found = False
     for rustc in _candidates():
         found = True

@@ -21,7 +21,7 @@ def find_shared(path: str) -> Path:
         path: Starts with ``agents/`` or ``migrations/``, or is one of the two.
 
     Raises:
-        NotFoundError: This installation does not hold it.
+        NotFoundError: This installation does not have it.
     """
     package = Path(__file__).resolve().parents[1]
     for candidate in (package / f"_{path}", package.parent / path):
@@ -33,7 +33,7 @@ def find_shared(path: str) -> Path:
 
 
 def languages() -> list[str]:
-    """Return the languages that there is a template for."""
+    """Return the languages that have a template."""
     return sorted(entry.name for entry in find_shared("agents/templates").iterdir())
 
 
@@ -42,17 +42,17 @@ _PLACE = "{{name}}"
 
 def new_agent(name: str, lang: str, folder: Path) -> Path:
     """
-    Make an agent from a template, and return its folder.
+    Create an agent from a template, and return its folder.
 
     Args:
-        name: What it is called, and so is its folder.
+        name: The name of the agent and of its folder.
 
         lang: One of `languages`.
 
-        folder: Where its folder is made.
+        folder: The parent of the new folder.
 
     Raises:
-        UsageError: The name is not one, is taken, or the language is unknown.
+        UsageError: The name is invalid or taken, or the language is unknown.
     """
     if not is_agent_name(name):
         raise UsageError(
@@ -83,7 +83,7 @@ def new_agent(name: str, lang: str, folder: Path) -> Path:
 
 
 def _files(lang: str) -> list[Path]:
-    """Return the files of a template, and those of its SDK that editors read."""
+    """Return the files of a template, and the type declarations of its SDK."""
     template, sdk = find_shared(f"agents/templates/{lang}"), f"agents/sdk/{lang}"
     found = [*template.iterdir(), *find_shared(sdk).glob("*.d.ts")]
     return sorted(one for one in found if one.is_file())  # pip leaves a __pycache__

@@ -1,8 +1,8 @@
 """
-How a compiler is run: with little of our environment, not for ever, and heard.
+Run a compiler with a minimal environment, a time limit and progress reports.
 
-What it prints is bounded, and it is ended with all that it started, whatever becomes
-of us. Who wants to know that a build goes on listens with `listening`.
+Its output is bounded, and it is killed with all processes that it started. `listening`
+reports that a long build is under way.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ from typing import IO, TypeAlias
 
 from ..errors import UsageError
 
-#: Told how many seconds a tool has run, about once a second, after the first two.
+#: Called about once a second, after the first two, with the seconds a tool has run.
 Progress: TypeAlias = Callable[[float], None]
 
 #: Characters of what a tool printed that an error shows.
 SAID = 4_000
-_TIMEOUT = 300.0
-_PATIENCE = 2.0
-_TICK = 1.0
+#: A tool that has not ended by then is killed.
+_TIMEOUT_S = 300.0
+#: Before the first report of progress, and between two.
+_FIRST_REPORT_S = 2.0
+_REPORT_EVERY_S = 1.0
 _PASSED_ON = ("HOME", "PATH", "TMPDIR")
 
 _listener: ContextVar[Progress | None] = ContextVar("listener", default=None)
@@ -36,7 +38,7 @@ _listener: ContextVar[Progress | None] = ContextVar("listener", default=None)
 
 @contextlib.contextmanager
 def listening(progress: Progress | None) -> Generator[None]:
-    """Have *progress* told of tools that take long."""
+    """Call *progress* while a tool takes long."""
     token = _listener.set(progress)
     try:
         yield
@@ -53,19 +55,19 @@ def call(
     environ: Mapping[str, str] | None = None,
 ) -> str:
     """
-    Run a tool to its end, and return the first of what it printed.
+    Run a tool to its end, and return the beginning of its output.
 
     Args:
         command: The program and its arguments. No shell is involved.
 
         folder: Where it runs.
 
-        failed: What it means if it fails, as a sentence without a full stop.
+        failed: The error message if it fails, without a full stop.
 
-        fix: What to do about that.
+        fix: The fix of that error.
 
         environ: Variables beside ``HOME``, ``PATH`` and ``TMPDIR``. Of the caller's
-            environment it sees nothing else: it would change what is built.
+            environment it gets nothing else: that could change the module.
 
     Raises:
         UsageError: It failed, cannot be run, or took more than five minutes.
@@ -133,24 +135,24 @@ def zig_cc(
 def _await(process: subprocess.Popen[bytes], name: str) -> None:
     progress = _listener.get()
     began = time.monotonic()
-    wait = min(_PATIENCE, _TIMEOUT)
-    while (passed := time.monotonic() - began) < _TIMEOUT:
+    wait = min(_FIRST_REPORT_S, _TIMEOUT_S)
+    while (passed := time.monotonic() - began) < _TIMEOUT_S:
         try:
             process.wait(wait)
         except subprocess.TimeoutExpired:
-            wait = min(_TICK, _TIMEOUT)
+            wait = min(_REPORT_EVERY_S, _TIMEOUT_S)
             if progress:
                 progress(passed + wait)
         else:
             return
     raise UsageError(
-        f"{Path(name).name} did not end within {_TIMEOUT:.0f} s",
+        f"{Path(name).name} did not end within {_TIMEOUT_S:.0f} s",
         fix="try again when the machine is less busy",
     )
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    # What a tool leaves behind is ended too: nobody else would.
+    # Also the processes that the tool left running.
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -1,4 +1,4 @@
-"""The agent side: what a guest can do, and what keeps it there."""
+"""The sandbox: what a guest can do, and what confines it."""
 
 from __future__ import annotations
 

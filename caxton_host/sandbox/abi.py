@@ -1,12 +1,12 @@
 """
-The host functions of core modules: all that such a guest can reach.
+The host functions of core modules, and how such a guest is run.
 
 Every pointer and length comes as an unsigned number and is checked against the
 memory before anything happens, the answer's place included: no call is sent whose
-answer could not be delivered. Outside memory is a trap; bad bytes are not, they are
-the host's to judge and to record.
+answer could not be delivered. A place outside memory is a trap. Bad bytes are not: the
+host denies and records them.
 
-Bytes that no tool may get are not carried: a name is cut at 64 KiB. Params and
+Bytes that no tool may get are not sent: a name is cut at 64 KiB. Params and
 batches over their limit are sent as their first bytes, up to the limit, and the
 SHA-256 of all of them; so they are still over the limit, and still differ where the
 guest's differ.
@@ -92,22 +92,22 @@ class Session(Execution):
         return self._answered(answer, out, cap)
 
     def take_reply(self, out: int, cap: int) -> int:
-        """Give the last reply again."""
+        """Write the last reply again."""
         self._check(out, cap)
         return self._write(self._reply, out, cap)
 
     def tools(self, out: int, cap: int) -> int:
-        """Give the granted catalogue."""
+        """Write the granted catalogue."""
         self._check(out, cap)
         return self._give(_OK, self.start.tools, out, cap)
 
     def input(self, out: int, cap: int) -> int:
-        """Give the run's input."""
+        """Write the run's input."""
         self._check(out, cap)
         return self._give(_OK, self.start.input, out, cap)
 
     def get_context(self, key: int, key_len: int, out: int, cap: int) -> int:
-        """Give one run variable."""
+        """Write one run variable."""
         self._check(key, key_len)
         self._check(out, cap)
         name = self._read(key, min(key_len, wire.MAX_NAME))
@@ -124,11 +124,11 @@ class Session(Execution):
         self.output = self._read(pointer, length)
 
     def now(self) -> int:
-        """Give the time of the last recorded event that the guest has seen."""
+        """Return the time of the last recorded event that the guest has seen."""
         return self._now & 0xFFFF_FFFF_FFFF_FFFF
 
     def random(self, pointer: int, length: int) -> None:
-        """Give the next bytes of the random stream."""
+        """Write the next bytes of the random stream."""
         self._check(pointer, length)
         ctypes.memmove(self._base + pointer, self._draw(length), length)
 
@@ -235,11 +235,12 @@ class ModuleCode:
 def load(
     built: wasmtime.Engine, linker: wasmtime.Linker, artifact: bytes
 ) -> ModuleCode:
-    """Return the module that *artifact* holds: native code, so it must be ours."""
+    """Return the module in *artifact*, native code that this host must have made."""
     module = wasmtime.Module.deserialize(built, artifact)
     return ModuleCode(built, linker.instantiate_pre(module))
 
 
+#: Traps of wasmtime, by the names that events have for them.
 _TRAPS = {
     TrapCode.STACK_OVERFLOW: "stack overflow",
     TrapCode.MEMORY_OUT_OF_BOUNDS: "out of bounds memory access",
@@ -252,6 +253,7 @@ _TRAPS = {
     TrapCode.BAD_CONVERSION_TO_INTEGER: "invalid conversion to integer",
     TrapCode.UNREACHABLE: "unreachable",
 }
+# Words in the errors of wasmtime: no address space is left, or a limit is exceeded.
 _ROOMLESS = ("mmap", "os error 12", "allocate")
 _TOO_LARGE = ("limits", "resource limit")
 

@@ -1,9 +1,9 @@
 """
-The WebAssembly binary format, as far as the gate must know it.
+The parser of WebAssembly binaries: what the gate must know of a core module.
 
 One pass over section headers and declarations, linear in the size of the module.
 Code is measured, never interpreted. Every count is bounded before it is followed.
-What this file lets through is not yet valid: wasmtime decides that, in a confined
+A module that passes here may still be invalid: wasmtime decides that, in a confined
 process. See https://webassembly.github.io/spec/core/binary/modules.html.
 """
 
@@ -17,13 +17,14 @@ from typing import Literal, NoReturn
 from ..core.names import clean_name
 from ..errors import ModuleRefused
 
+#: Bytes of one name.
 MAX_NAME = 1_000
-#: In all parts of a binary together. An agent in Python has 40,000.
+#: Items in all parts of a binary together. An agent in Python has 40,000.
 MAX_THINGS = 250_000
 
 
 def bound(what: str, number: int, maximum: int) -> None:
-    """Refuse a module that has more of something than it may."""
+    """Refuse a module in which *number* exceeds *maximum*."""
     if number > maximum:
         raise ModuleRefused(
             f"the module has too many {what}: {number:,}, at most {maximum:,}",
@@ -42,7 +43,7 @@ class Reader:
 
         end: Where it ends.
 
-        seen: How many things were counted so far, in all parts of the module.
+        seen: How many items were counted so far, in all parts of the module.
     """
 
     __slots__ = ("_data", "_end", "_seen", "position")
@@ -61,7 +62,7 @@ class Reader:
         return self._end - self.position
 
     def fail(self, what: str) -> NoReturn:
-        """Refuse the module, for what is wrong here."""
+        """Refuse the module: it is not well-formed at this position."""
         raise ModuleRefused(
             f"the module is not well-formed: {what} at byte {self.position}",
             fix="build it again: the file is damaged, or needs a newer WebAssembly",
@@ -107,19 +108,19 @@ class Reader:
         return clean_name(self.take(self.count("bytes in a name", MAX_NAME)), MAX_NAME)
 
     def count(self, what: str, maximum: int) -> int:
-        """Return the next number, if it is no more than it may be."""
+        """Return the next number; refuse the module if it exceeds *maximum*."""
         count = self.u32()
         bound(what, count, maximum)
         return count
 
     def items(self, what: str, maximum: int) -> int:
-        """Return how many things follow, each of which is going to be looked at."""
+        """Return how many items follow, and count them as read."""
         count = self.count(what, maximum)
         self.saw(count)
         return count
 
     def saw(self, number: int) -> None:
-        """Count things that are going to be looked at."""
+        """Count items that are going to be read."""
         self._seen[0] += number
         bound("things to look at", self._seen[0], MAX_THINGS)
 
@@ -167,7 +168,7 @@ class Caps:
     How many of some things a module may have. In components, there are more.
 
     Attributes:
-        types: Whether to tell the types of its imports and exports.
+        types: Whether to read the types of its imports and exports.
     """
 
     imports: int = MAX_IMPORTS
@@ -194,7 +195,7 @@ class Bounds:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Import:
     """
-    Something that a module asks for. Names are escaped.
+    An import of a module. Names are escaped.
 
     Attributes:
         module: Of a component, the interface.
@@ -213,7 +214,7 @@ class Import:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """Something that a module offers. Fields as in `Import`."""
+    """An export of a module. Fields as in `Import`."""
 
     name: str
     kind: str

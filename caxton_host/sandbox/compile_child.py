@@ -1,10 +1,10 @@
 """
-The compile child: one module in, one artifact out, and nothing else.
+The compile child: reads one module and writes one artifact.
 
 Run as ``python -I -m caxton_host.sandbox.compile_child PARENT``. It reads a line of
 JSON and then the module, confines itself, writes ``!``, compiles, and writes ``+`` and
-the artifact, or ``-`` and why wasmtime refuses the module, or ``?`` and what a
-component declares otherwise than the host does.
+the artifact, or ``-`` and why wasmtime refuses the module, or ``?`` and the import or
+export of a component whose type is not the host's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .engine import build_engine
 from .interface import ENTRY_TYPE, FUNCTIONS, INTERFACE
 from .settings import EngineSettings
 
-#: Those that the host has; others go by what wasmtime calls them.
+#: Types that the host uses; others are shown by their name in wasmtime.
 _SIMPLE: dict[type[c.ValType], str] = {
     c.S64: "s64",
     c.U64: "u64",
@@ -32,8 +32,10 @@ _SIMPLE: dict[type[c.ValType], str] = {
 }
 
 
+# wasmtime accepts a host function of any type for an import of any type, and fails
+# only when it is called.
 def mismatch(engine: wasmtime.Engine, component: c.Component, entry: str) -> str:
-    """Return what is declared otherwise than the host declares it, or nothing."""
+    """Return how an import or the entry differs from the host's types, or ``""``."""
     type_ = component.type
     for name, extern in type_.imports(engine).items():
         item = extern.ty
@@ -94,7 +96,7 @@ def main() -> None:
         reply = b"-" + str(error).encode()
     sys.stdout.buffer.write(reply)
     sys.stdout.buffer.flush()
-    # What is left to end would end in a process that can do next to nothing.
+    # A confined process could not carry out what Python does at its exit.
     os._exit(0)
 
 

@@ -1,9 +1,9 @@
 """
-The compiler, host side: modules to artifacts, and the cache of artifacts.
+The host side of the compiler: compiles modules to artifacts, and caches these.
 
 An artifact is native code, so it is used only if this host made it: what is on disk
 carries a MAC under a key that no worker and no compile child ever sees. wasmtime
-itself runs in the compile child alone (`compile_child`).
+itself runs only in the compile child (`compile_child`).
 """
 
 from __future__ import annotations
@@ -34,15 +34,17 @@ from .settings import EngineSettings
 _CHILD = "caxton_host.sandbox.compile_child"
 _MIB = 1024 * 1024
 
-#: A child that neither computes nor ends is given up after so many times its
-#: processor time, and some seconds to start on a busy machine.
+#: A child that neither computes nor ends is killed after this many times its
+#: processor time, plus time to start on a busy machine.
 _WALL_FACTOR = 3
-_WALL_START = 30.0
+_WALL_START_S = 30.0
 #: Machine code is about 5 times its module; 10,000 tiny functions make 3 MiB.
 _ARTIFACT_FACTOR = 16
 _ARTIFACT_LEAST = 8 * _MIB
+#: Bytes of any artifact: a child could otherwise fill the host's memory.
 _ARTIFACT_MOST = 512 * _MIB
 _MAC_SIZE = hashlib.sha256().digest_size
+#: Bytes of an error of wasmtime that a message shows.
 _REASON = 300
 
 _Job: TypeAlias = tuple[str, float, int]
@@ -66,13 +68,13 @@ class Artifact:
 
 
 class Compiler:
-    """Compiles each module once, in a confined child, and remembers the result."""
+    """Compiles each module once, in a confined child, and caches the result."""
 
     def __init__(
         self, cache: Path, mac_key: bytes, compiling: Compiling = nullcontext
     ) -> None:
         """
-        Take the cache's folder, which need not exist or be writable.
+        Use a cache folder, which need not exist or be writable.
 
         Args:
             cache: For this user alone. It is created with mode 0700.
@@ -97,14 +99,14 @@ class Compiler:
         Return *module*, compiled. Callers that ask for the same share the work.
 
         Args:
-            module: What the gate let pass.
+            module: One that passed the gate.
 
-            limits: What compiling may cost.
+            limits: Bounds on the time and memory of compiling.
 
             settings: The engine it is compiled for.
 
-            entry: The function that is going to be called. Its type is looked at, if
-                this is a component; of a core module, the gate has seen it.
+            entry: The function that is going to be called. Its type is checked if
+                this is a component; the gate has checked that of a core module.
 
         Raises:
             ModuleRefused: wasmtime refuses it, or it costs too much to compile.
@@ -138,7 +140,7 @@ class Compiler:
 
 
 class _Cache:
-    """Files of a MAC and an artifact. Whatever is wrong with one, it is not there."""
+    """Files of a MAC and an artifact. A file with any fault counts as missing."""
 
     def __init__(self, folder: Path, mac_key: bytes) -> None:
         if len(mac_key) < _MAC_SIZE:
@@ -147,7 +149,7 @@ class _Cache:
         self._mac_key = mac_key
 
     def read(self, key: str) -> bytes | None:
-        # Not blocking, or a pipe with this name would hold us for ever.
+        # Non-blocking: opening a named pipe would otherwise never return.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             with os.fdopen(os.open(self._folder / key, flags), "rb") as file:
@@ -194,7 +196,7 @@ def _key(module: bytes, settings: EngineSettings, entry: str) -> str:
 
 @functools.cache
 def _processor() -> str:
-    """Return what the code generator may use here; homes are shared by machines."""
+    """Return the processor's features: machines may share a cache folder."""
     with suppress(OSError), Path("/proc/cpuinfo").open(encoding="utf-8") as file:
         for line in file:
             if line.startswith(("flags", "Features")):
@@ -223,7 +225,7 @@ async def _compile(
     )
     most = min(_ARTIFACT_FACTOR * len(module) + _ARTIFACT_LEAST, _ARTIFACT_MOST)
     try:
-        async with asyncio.timeout(_WALL_START + _WALL_FACTOR * limits.compile_cpu):
+        async with asyncio.timeout(_WALL_START_S + _WALL_FACTOR * limits.compile_cpu):
             await _send(child, json.dumps(order).encode() + b"\n", module)
             reply = await _receive(child, most)
             code = await child.wait()
@@ -234,13 +236,13 @@ async def _compile(
     finally:
         with suppress(ProcessLookupError):
             child.kill()
-        # Also drains what is left in the pipe, which is little, and so closes it.
+        # Drains the little that is left in the pipe, and closes it.
         await child.communicate()
     return _judge(reply, code, limits)
 
 
 async def _send(child: Process, *parts: bytes) -> None:
-    """Write to a child that may be dead: how it died says more than the pipe."""
+    """Write to a child that may be dead: its exit code explains more than the pipe."""
     assert child.stdin is not None  # noqa: S101 -- a pipe was asked for
     with suppress(ConnectionError):
         child.stdin.writelines(parts)
@@ -264,7 +266,7 @@ _SMALLER = "build a smaller module (-Os, shorter functions), or split it"
 
 
 def _judge(reply: bytes, code: int, limits: Limits) -> bytes:
-    """Return the artifact, or say why there is none."""
+    """Return the artifact, or raise why the module is refused."""
     if not reply:
         raise SandboxError("the compile child did not start", fix="run: caxton doctor")
     verdict, rest = reply[1:2], reply[2:]

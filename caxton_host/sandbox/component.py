@@ -1,10 +1,10 @@
 """
-The host functions of components: the same as of core modules, with JSON text.
+The host functions of components: those of core modules, with JSON text.
 
-A text is looked at no further than a limit allows. JSON becomes msgpack before it
-leaves this process, so that the host sees no difference between guests; a text that
-is no JSON goes as it is, and no text is a map or an array of msgpack that the host
-would take. Over their limit, params and batches go as those of core modules do.
+No more of a text is read than a limit allows. JSON becomes msgpack before it leaves
+this process, so that the host sees no difference between guests. A text that is not
+JSON is sent as it is: no text is a msgpack map or array that the host would accept.
+Params and batches over their limit are sent as those of core modules are.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAX_TEXT = 2 * 1024 * 1024
 class Session(Execution):
     """The host functions of one component: addresses of arguments and of a result."""
 
-    #: Why its last output is none.
+    #: Why its last output was not valid JSON, or empty.
     fault = ""
 
     def mcp_call(self, args: int, result: int) -> None:
@@ -58,11 +58,11 @@ class Session(Execution):
         values.give_text(result, codec.to_json(answer.reply))
 
     def tools(self, _args: int, result: int) -> None:
-        """Give the granted catalogue."""
+        """Return the granted catalogue."""
         values.give_text(result, codec.to_json(self.start.tools))
 
     def get_context(self, args: int, result: int) -> None:
-        """Give one run variable."""
+        """Return one run variable."""
         address, length = values.text(args, 0)
         key = string_at(address, min(length, wire.MAX_NAME)).decode(errors="replace")
         value = self.start.context.get(key)
@@ -72,7 +72,7 @@ class Session(Execution):
             values.give_some(result, codec.to_json(value))
 
     def input(self, _args: int, result: int) -> None:
-        """Give the run's input."""
+        """Return the run's input."""
         values.give_text(result, codec.to_json(self.start.input))
 
     def set_output(self, args: int, _result: int) -> None:
@@ -92,11 +92,11 @@ class Session(Execution):
         self.output = data
 
     def now(self, _args: int, result: int) -> None:
-        """Give the time of the last recorded event that the guest has seen."""
+        """Return the time of the last recorded event that the guest has seen."""
         values.give_s64(result, self._now)
 
     def random(self, _args: int, result: int) -> None:
-        """Give the next eight bytes of the random stream."""
+        """Return the next eight bytes of the random stream."""
         values.give_u64(result, int.from_bytes(self._draw(8), "little"))
 
     def log(self, args: int, _result: int) -> None:
@@ -173,7 +173,7 @@ def link(built: wasmtime.Engine) -> Linker:
 
 @dataclass(frozen=True, slots=True)
 class ComponentCode:
-    """A component ready to run, and what resolves its imports."""
+    """A component ready to run, and the linker that resolves its imports."""
 
     engine: wasmtime.Engine
     linker: Linker
@@ -197,13 +197,13 @@ class ComponentCode:
 
 
 def load(built: wasmtime.Engine, linker: Linker, artifact: bytes) -> ComponentCode:
-    """Return the component that *artifact* holds: native code, so it must be ours."""
+    """Return the component in *artifact*, native code that this host must have made."""
     return ComponentCode(built, linker, Component.deserialize(built, artifact))
 
 
 _TRAP = "wasm trap: "
 _FUEL = "all fuel consumed by WebAssembly"
-#: What wasmtime calls a trap, to what we call it.
+#: Names of traps in wasmtime, to those that events have.
 _TRAPS = {
     "call stack exhausted": "stack overflow",
     "undefined element: out of bounds table access": "out of bounds table access",
@@ -218,7 +218,7 @@ _TOO_LARGE = ("limits", "resource limit", "os error 27")
 
 
 def _failed(reason: str, *, started: bool) -> End:
-    """Return the end of a guest that did not return, by what wasmtime says of it."""
+    """Return the end of a guest that did not return, from the error of wasmtime."""
     # The last line is the cause. Those before it may have names that are the guest's.
     line = reason.rstrip().rpartition("\n")[2].strip()
     _, trapped, trap = line.rpartition(_TRAP)

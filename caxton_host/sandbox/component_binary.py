@@ -1,10 +1,10 @@
 """
-The binary format of WebAssembly components, as far as the gate must know it.
+The parser of WebAssembly components: what the gate must know of one.
 
 One pass over the sections. Of the outermost component the types are read, as far as
 it takes to know what is imported; of those inside only the core modules, and how many
-there are of everything. What this file lets through is not yet valid: wasmtime decides
-that, in a confined process. See
+there are of everything. A component that passes here may still be invalid: wasmtime
+decides that, in a confined process. See
 https://github.com/WebAssembly/component-model/blob/main/design/mvp/Binary.md.
 """
 
@@ -216,7 +216,7 @@ def _alias(reader: Reader) -> str:
 
 
 def _type(reader: Reader, depth: int) -> _Interface | None:
-    """Step over a type; return what its instances export if that is what it says."""
+    """Step over a type; return its exports if it is the type of an instance."""
     bound("types inside each other", depth, MAX_DEPTH)
     form = reader.byte()
     if form in {0x40, 0x43}:

@@ -1,8 +1,8 @@
 """
-The engine below components: values, host functions and calls, by the C interface.
+The C interface of wasmtime for components: values, host functions and calls.
 
-wasmtime-py's own way converts each value by its type, keeps an exception of a host
-function in a global of the process, and does not survive every one of them. Guarded
+wasmtime-py itself converts each value by its type, keeps an exception of a host
+function in a global of the process, and crashes on some exceptions. Guarded
 by ``tests/integration/sandbox/test_component_engine.py``.
 """
 
@@ -56,7 +56,7 @@ def host_callback(
     function: Callable[[int, int, int, int, int, int, int], int],
 ) -> object:
     """
-    Return what `define` takes for a host function.
+    Return the callback that `define` takes for a host function.
 
     It is called with a number, the context, the type, the address and number of its
     arguments, and those of its results. It returns 0 or an error, and must not raise.
@@ -66,16 +66,16 @@ def host_callback(
 
 def define(linker: LinkerInstance, name: str, callback: object, number: int) -> None:
     """
-    Define a host function. Nobody compares its type with what a component declares.
+    Define a host function. Its type is not compared with what a component declares.
 
     Args:
         linker: Of the interface that it belongs to.
 
         name: As components import it.
 
-        callback: Must outlive the linker.
+        callback: It must outlive the linker.
 
-        number: Its first argument, to tell functions apart.
+        number: Its first argument, which identifies the function.
     """
     encoded = name.encode()
     if _define(linker.ptr(), encoded, len(encoded), callback, number, 0):
@@ -98,30 +98,30 @@ def enumeration(values: int, place: int) -> str:
 
 
 def give_text(value: int, data: bytes) -> None:
-    """Put a text into the place of a result. wasmtime gives its memory back."""
+    """Write a text to the address of a result. wasmtime frees its memory."""
     ctypes.c_uint8.from_address(value).value = _STRING
     _bytes_new(value + _PAYLOAD, len(data), data)
 
 
 def give_some(value: int, data: bytes) -> None:
-    """Put an optional text into the place of a result."""
+    """Write an optional text to the address of a result."""
     inner = ctypes.create_string_buffer(_VALUE)
     give_text(ctypes.addressof(inner), data)
     _give(value, _OPTION, _value_new(ctypes.addressof(inner)))
 
 
 def give_none(value: int) -> None:
-    """Put the absence of an optional text into the place of a result."""
+    """Write an absent optional text to the address of a result."""
     _give(value, _OPTION, 0)
 
 
 def give_s64(value: int, number: int) -> None:
-    """Put a signed number into the place of a result."""
+    """Write a signed number to the address of a result."""
     _give(value, _S64, number & 0xFFFF_FFFF_FFFF_FFFF)
 
 
 def give_u64(value: int, number: int) -> None:
-    """Put an unsigned number into the place of a result."""
+    """Write an unsigned number to the address of a result."""
     _give(value, _U64, number)
 
 
@@ -152,7 +152,7 @@ def call(store: wasmtime.Store, function: Func, most: int) -> bytes | None:
 
         function: See `entry`.
 
-        most: How many bytes of an error to look at.
+        most: How many bytes of an error to return.
 
     Returns:
         ``None``, or its error.

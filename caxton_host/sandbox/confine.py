@@ -1,11 +1,11 @@
 """
-Confinement: a process gives up, for good, all that a guest must not have.
+Confinement: a process permanently gives up every resource a guest must not have.
 
 `spawn` starts a fresh interpreter with an empty environment. It opens what it needs,
-imports what it needs, and then calls `confine`: from there on it has its memory, its
-processor time and the files that are open, and can get no others. Each guard works
-without privileges. What the kernel lacks is left out and reported, on Linux by
-`guards`; elsewhere only the resource limits exist.
+imports what it needs, and then calls `confine`: from then on it has its memory, its
+processor time and the files that are open, and can get no more. Each guard works
+without privileges. A guard that the kernel lacks is left out and reported by `guards`;
+only Linux has more than the resource limits.
 
 What no longer works in a confined process: importing, ``open``, ``poll`` (the kernel
 counts its entries against the limit of open files, so a socket with a timeout fails;
@@ -35,14 +35,14 @@ from typing import IO, TypeAlias
 #
 # On x86_64 and aarch64. Elsewhere each of them fails, and its guard is not in force.
 
-#: How the kernel names a processor to a system call filter.
+#: The kernel's numbers of processors in a system call filter.
 AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 MACHINES = tuple(AUDIT)
 
 LINUX = sys.platform == "linux"
 _64_BIT = sys.maxsize > 1 << 32
 
-#: This processor, or ``None`` where we know no system call.
+#: This processor, or ``None`` where the numbers of system calls are unknown.
 AUDIT_ARCH = AUDIT.get(platform.machine()) if LINUX and _64_BIT else None
 
 _NUMBERS = {
@@ -65,7 +65,7 @@ def syscall(name: str, *args: object) -> int:
 
 
 def prctl(option: int, *args: int) -> bool:
-    """Set an attribute of the process, or say that it cannot be."""
+    """Set an attribute of the process; return whether that succeeded."""
     if not LINUX:
         return False
     rest = [ctypes.c_ulong(arg) for arg in (*args, 0, 0, 0, 0)[:4]]
@@ -99,7 +99,7 @@ def landlock_version() -> int:
 
 def restrict_names() -> bool:
     """
-    Take every right that this kernel can take from the calling thread.
+    Drop every right of the calling thread that this kernel can restrict.
 
     Threads that it starts later inherit this; those that run already do not.
     Needs no-new-privs, and one free file descriptor.
@@ -117,7 +117,7 @@ def restrict_names() -> bool:
 
 
 def _claim_all(attributes: _Rights, field: str) -> None:
-    """Set every bit of *field* that the kernel knows: it refuses one too many."""
+    """Set every bit of *field* that the kernel knows; it refuses unknown ones."""
     for bits in range(32, -1, -1):
         setattr(attributes, field, (1 << bits) - 1)
         ruleset = _create_ruleset(attributes)
@@ -142,7 +142,7 @@ def _create_ruleset(attributes: _Rights) -> int:
 # ``clone3`` hides its flags from a filter, so it does not exist; glibc falls back to
 # ``clone``. See https://docs.kernel.org/userspace-api/seccomp_filter.html.
 
-#: Allowed with any arguments. Numbers on x86_64 and aarch64; -1: there is none.
+#: Allowed with any arguments. Numbers on x86_64 and aarch64; -1: no such call.
 # See arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h.
 _ALLOWED = {
     "futex": (202, 98),
@@ -235,11 +235,11 @@ class _Only:
     Attributes:
         numbers: As above.
 
-        word: Which half of which argument: 2 is the lower half of the second.
+        word: Half of an argument: 2 is the lower half of the second.
 
-        values: What it may be.
+        values: Its allowed values.
 
-        mask: The bits that are looked at.
+        mask: The bits that are compared.
     """
 
     numbers: tuple[int, int]
@@ -252,7 +252,7 @@ def _conditions(*, images: bool) -> tuple[_Only, ...]:
     seals = (_ADD_SEALS,) if images else ()
     memory = (_Only(_MEMFD_CREATE, 2, (_CLOEXEC_ALLOW_SEALING,)),) if images else ()
     return (
-        # With an address, a datagram socket reaches whom it likes.
+        # Given an address, a datagram socket can send to any peer.
         _Only(_SENDTO, 8, (0,)),
         _Only(_SENDTO, 9, (0,)),
         _Only(_CLONE, 0, (_THREAD,), _NOT_DETACHED),
@@ -289,7 +289,7 @@ def filter_program(machine: str, *, images: bool = False) -> bytes:
 
 
 def _compare(only: _Only) -> list[tuple[int, int, int, int]]:
-    """Go on behind these instructions if the word is right, else deny."""
+    """Return instructions that deny the call unless the word has an allowed value."""
     count = len(only.values)
     return [
         (_LOAD, 0, 0, _AT_ARGUMENTS + 4 * only.word),
@@ -318,9 +318,11 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_NO_NEW_PRIVS = 38
 _CAPABILITY_VERSION_3 = 0x20080522
-_PROBE_TIMEOUT = 60
+#: For the child that `guards` confines.
+_PROBE_TIMEOUT_S = 60
 
-#: Descriptors, three of which are taken, and the most bytes of one file.
+#: Open descriptors of a process with images, three of which are taken at the start,
+#: and the size of one image in bytes.
 IMAGES = 16
 IMAGE_SIZE = 128 * 1024 * 1024
 
@@ -343,14 +345,14 @@ _NEEDS = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
     """
-    One thing that keeps a confined process in.
+    One restriction on a confined process.
 
     Attributes:
         name: As `confine` returns it.
 
         available: Whether this machine has it.
 
-        why: What is missing, or empty.
+        why: What the machine lacks, or empty.
     """
 
     name: str
@@ -362,20 +364,20 @@ def confine(
     *, address_space: int | None = None, cpu: int | None = None, images: bool = False
 ) -> list[str]:
     """
-    Confine this process, for good. Call it before any thread is started.
+    Confine this process permanently. Call it before any thread is started.
 
     Args:
         address_space: How much it may map, in bytes, with what it has already.
 
         cpu: How many seconds of processor time it may use, with what it has used.
 
-        images: Whether it may make files that have no name and are in memory: a few
-            of them, and none too large. wasmtime shares the first contents of a
+        images: Whether it may create anonymous files in memory (memfd): at most
+            `IMAGES`, of `IMAGE_SIZE` bytes. wasmtime shares the initial contents of a
             guest's memory that way. They cannot be executed, or sent anywhere.
 
     Returns:
-        The guards in force. One that the kernel lacks is left out, and so is one
-        that does not hold for a thread that runs already.
+        The guards in force. A guard that the kernel lacks is left out, and so is one
+        that does not hold for a thread that already runs.
     """
     alone = _is_alone()
     files, size = (IMAGES, IMAGE_SIZE) if images else (0, 0)
@@ -396,17 +398,17 @@ def confine(
             _limit(resource.RLIMIT_AS, address_space) and LINUX
         )
     if cpu is not None:
-        # The first limit ends it with a signal of its own, the second in any case.
+        # SIGXCPU at the soft limit names the reason; SIGKILL at the hard one ends it.
         steps["cpu"] = lambda: _limit(resource.RLIMIT_CPU, cpu, cpu + 1)
     steps["seccomp"] = lambda: filter_calls(images=images)
     return [name for name, step in steps.items() if step()]
 
 
 def guards() -> list[Guard]:
-    """Return which guards this machine has, by confining a child."""
+    """Return the guards of this machine, found by confining a child process."""
     with spawn(__name__, stdout=subprocess.PIPE) as child:
         try:
-            out, _ = child.communicate(timeout=_PROBE_TIMEOUT)
+            out, _ = child.communicate(timeout=_PROBE_TIMEOUT_S)
             found = json.loads(out)
         except (subprocess.TimeoutExpired, ValueError):
             child.kill()
@@ -444,7 +446,7 @@ def spawn(
 
 
 def command(module: str, *args: str) -> list[str]:
-    """Return what runs *module* in an interpreter that ignores its surroundings."""
+    """Return the command that runs *module* in an isolated interpreter."""
     return [sys.executable, "-I", "-m", module, *args]
 
 

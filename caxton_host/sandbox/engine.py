@@ -1,10 +1,10 @@
 """
-The engine: the one place that configures wasmtime and reaches into its private parts.
+The engine: the only module that configures wasmtime and uses its private parts.
 
 Imported by workers and compile children, never by the host. wasmtime-py keeps an
 exception of a host function in one global of the process, so that it can surface in
-another guest, and gives no epoch callback. What is here instead is the C interface
-below it, as guarded by ``tests/integration/sandbox/test_engine.py``.
+another guest, and has no epoch callback. So this module uses the C interface below it,
+as guarded by ``tests/integration/sandbox/test_engine.py``.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from wasmtime import _ffi
 
 from .settings import EngineSettings
 
-# No part of it is typed to the end, or meant to be.
+# Untyped: private parts of wasmtime-py.
 ffi: Any = _ffi
 _dll: Any = _ffi.dll
 _ptr, _size, _u64 = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64
 
 _Callback = ctypes.CFUNCTYPE(_size, _size, _size, _size, _size)
 
-# The same for each guest that is ended: what it says is found in its stop slot.
+# The same for each guest that is stopped: the reason is in its stop slot.
 _REASON = b"stopped by the host"
 
 
 def raw(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:  # noqa: ANN401 -- ctypes types have no common one
     """Return a function of the C interface, with plain integers for pointers."""
-    # By item, not by attribute: a function object of our own, beside the typed and
+    # By item, not by attribute: a separate function object, beside the typed and
     # slower one of wasmtime-py.
     function = _dll[name]
     function.restype, function.argtypes = result, arguments
@@ -73,7 +73,7 @@ def build_engine(settings: EngineSettings) -> wasmtime.Engine:
     for name, value in settings.switches.items():
         getattr(ffi, f"wasmtime_config_{name}_set")(pointer, value)
     if settings.component:
-        # Nothing runs on such a stack, but the other may not be larger.
+        # Nothing runs on this stack, but wasmtime requires it to be the larger one.
         ffi.wasmtime_config_async_stack_size_set(pointer, settings.stack)
     ffi.wasmtime_config_max_wasm_stack_set(pointer, settings.stack)
     ffi.wasmtime_config_memory_reservation_set(pointer, settings.memory)
@@ -83,7 +83,7 @@ def build_engine(settings: EngineSettings) -> wasmtime.Engine:
 
 def host_callback(function: Callable[[int, int, int, int], int]) -> object:
     """
-    Return what `define` takes for ``function(number, caller, values, count)``.
+    Return a callback for `define`: ``function(number, caller, values, count)``.
 
     It returns 0 or a trap, and must not raise.
     """
@@ -92,7 +92,7 @@ def host_callback(function: Callable[[int, int, int, int], int]) -> object:
 
 def epoch_callback(function: Callable[[int, int, int, int], int]) -> object:
     """
-    Return what `on_epoch` takes for ``function(context, data, delta, kind)``.
+    Return a callback for `on_epoch`: ``function(context, data, delta, kind)``.
 
     It returns 0 and writes to the last two, or an error, and must not raise.
     """
@@ -123,9 +123,9 @@ def define(
 
         type_: What guests may declare it as.
 
-        callback: Must outlive the linker.
+        callback: It must outlive the linker.
 
-        number: Its first argument, to tell functions apart.
+        number: Its first argument, which identifies the function.
     """
     module, field = path[0].encode(), path[1].encode()
     if _define(

@@ -1,11 +1,11 @@
 """
-The gate: which modules may be compiled at all.
+The gate: decides which modules may be compiled.
 
-It reads the binary itself, before anything else interprets a byte of it. A module
+It parses the binary before anything else interprets a byte of it. A module
 may import the host functions and nothing else, must export ``memory`` and its entry
 point, and declares no more than its limits allow. A component may import the same
-functions in another form; of what type, the compile child looks at. The gate saves
-time and gives good messages; that compiling is harmless is the work of that child.
+functions in another form; the compile child checks their types. The gate saves time
+and gives good messages; the confinement of that child makes compiling harmless.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .binary import HEADER, MAX_NAME, Import, ModuleInfo, parse_module
 from .component_binary import parse_component
 from .interface import CORE_ENTRY_TYPE, FUNCTIONS, HOST_FUNCTIONS, INTERFACE, NAMESPACE
 
-#: What leaves WASI out of a component.
+#: How to build a component without WASI.
 _STUB = (
     "build it with its WASI stubbed out: componentize-py ... --stub-wasi, "
     "componentize-qjs ... --stub-wasi, jco componentize --disable all"
@@ -25,7 +25,7 @@ _STUB = (
 _PAGE = 65_536
 _SHOWN = 128
 
-#: What usually drags an import in: how its module and name begin, and what to change.
+#: Common causes of an import: the prefixes of its module and name, and the fix.
 _REMEDIES = (
     (
         "wasi",
@@ -49,11 +49,11 @@ _REMEDIES = (
 
 def inspect(module: bytes) -> ModuleInfo:
     """
-    Return what a module declares, whether or not an agent may.
+    Return what a module declares, whether or not an agent may use it.
 
     Raises:
         ModuleRefused: It is neither a core module nor a component, or is too large
-            to look at.
+            to parse.
     """
     if is_component(module):
         return parse_component(module)
@@ -63,18 +63,18 @@ def inspect(module: bytes) -> ModuleInfo:
 
 def check(module: bytes, limits: Limits, entry: str) -> ModuleInfo:
     """
-    Let a module pass, and return what it declares, or say why not.
+    Return what a module declares, or refuse it.
 
     Args:
         module: Its bytes, of any quality.
 
-        limits: What it may ask for.
+        limits: Bounds on what it declares.
 
         entry: The function it must export, without parameters, giving an i32; of a
             component, a ``result<_, string>``.
 
     Raises:
-        ModuleRefused: It is neither a core module nor a component, or asks for too
+        ModuleRefused: It is neither a core module nor a component, or declares too
             much.
     """
     if len(module) > limits.module:

@@ -1,9 +1,9 @@
 """
-The host's end of the wire: one worker, and what it owes.
+The host's end of the wire: drives the guests of one worker process.
 
-The worker is hostile. It can say only what the protocol has, about runs that are its
-own, one thing at a time, within each run's limits; anything else kills it. So does
-not ending a guest that it was told to end.
+The worker is hostile. It may send only frames of the protocol, about runs that are its
+own, one at a time, within each run's limits; anything else kills it. So does a guest
+that has not ended within `GRACE_S` of a stop.
 """
 
 from __future__ import annotations
@@ -25,18 +25,20 @@ from ..ports import Answer, Door, Ending, Guest
 from . import confine, wire
 from .wire import End, WireError
 
-#: A worker that has not ended a guest after so many seconds is killed.
-GRACE = 0.25
-START_TIMEOUT = 60.0
-#: A worker that makes calls and leaves so much unread is killed.
+#: A worker that has not ended a guest this long after a stop is killed.
+GRACE_S = 0.25
+#: A worker that is not confined by then did not start. Long: machines are busy.
+START_TIMEOUT_S = 60.0
+#: Bytes. A worker that makes calls and leaves this much unread is killed.
 BACKLOG = 256 * 1024 * 1024
 
 _WORKER = "caxton_host.sandbox.worker"
 _CORE, _COMPONENTS = "core", "components"
-_REAP = 0.005
+#: Between two looks whether a killed process has ended.
+_REAP_EVERY_S = 0.005
 _CALLS = frozenset({wire.CALL, wire.CALLS})
 
-#: What the door is asked.
+#: A call, or a batch of calls, that the door carries out.
 _Call: TypeAlias = Callable[[], Awaitable[Answer]]
 
 
@@ -48,8 +50,17 @@ class _Run:
     """
     One execution, as the host sees it.
 
-    Either its guest computes, and the run waits for what comes `following`, or its
-    guest waits, while the door is at work. Nothing can come in the second case.
+    Either its guest computes, and the run waits for the next frame (`following`), or
+    its guest waits for the door. No frame may come in the second case.
+
+    Attributes:
+        caps: The largest body of each kind of frame.
+
+        gone: Done when the guest has ended, or its worker has.
+
+        lost: Why the worker is gone, or ``None``.
+
+        stopping: The worker was told to stop the guest.
     """
 
     def __init__(self, guest: Guest, door: Door) -> None:
@@ -67,7 +78,7 @@ class _Run:
         self._frames = self._logged = 0
 
     async def following(self) -> _Call | End:
-        """Return what the guest does next, or raise what ends the run."""
+        """Return the guest's next call or its end, or raise what ends the run."""
         if self.lost:
             raise self.lost
         self._at_door = False
@@ -105,16 +116,16 @@ class _Run:
         """Take the end of the guest."""
         end = wire.read_end(body, self.limits)
         if (self._at_door or end.kind == "stopped") and not self.stopping:
-            raise WireError("an end that nobody asked for")
+            raise WireError("an end without a stop")
         self.gone.set_result(None)
         self._deliver(end)
 
     def lose(self, why: str) -> None:
         """
-        Learn that the worker is gone.
+        Note that the worker is gone.
 
-        A call that is under way is not cut short: its outcome is recorded, and the
-        run goes on from there in another worker.
+        A call that is under way is not interrupted: its outcome is recorded, and the
+        run continues from there in another worker.
         """
         self.lost = SandboxError(why)
         self.gone.set_result(None)
@@ -132,7 +143,7 @@ class _Run:
             raise WireError("more host calls than any guest may make")
 
     def _deliver(self, what: _Call | End | BaseException) -> None:
-        # What comes second is what the guest did before it heard of the first.
+        # The first one counts: the guest did the second before it learned of it.
         if not self._next.done():
             self._next.set_result(what)
 
@@ -149,7 +160,7 @@ class Link(asyncio.BufferedProtocol):
 
         closed: Done when the process has ended.
 
-        lost: Why it takes no more runs, or empty.
+        lost: Why it accepts no more runs, or empty.
     """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -221,7 +232,7 @@ class Link(asyncio.BufferedProtocol):
         """
         await asyncio.wait(
             {self._ready, self.closed},
-            timeout=START_TIMEOUT,
+            timeout=START_TIMEOUT_S,
             return_when=asyncio.FIRST_COMPLETED,
         )
         if not self._ready.done():
@@ -232,7 +243,7 @@ class Link(asyncio.BufferedProtocol):
         Execute a guest of a module that was sent; see `ports.Sandbox.run`.
 
         Raises:
-            NoRoom: This worker has none; the guest did nothing yet.
+            NoRoom: This worker has no address space left; the guest has not started.
 
             SandboxError: The worker died.
         """
@@ -261,7 +272,7 @@ class Link(asyncio.BufferedProtocol):
             self._send(wire.module(key, settings, artifact))
 
     def kill(self, why: str) -> None:
-        """End the worker now. Its runs are told why."""
+        """End the worker now. *why* is the error of its runs."""
         self.lost = self.lost or why
         self._process.kill()
         if self._transport:
@@ -275,8 +286,8 @@ class Link(asyncio.BufferedProtocol):
             return
         run.stopping = True
         self._send(wire.frame(wire.STOP, number))
-        # Whatever becomes of the wait, the guest ends.
-        self._loop.call_later(GRACE, self._overdue, number)
+        # Also if the wait below is cancelled.
+        self._loop.call_later(GRACE_S, self._overdue, number)
         with anyio.CancelScope(shield=True):
             await asyncio.wait({run.gone})
 
@@ -286,14 +297,14 @@ class Link(asyncio.BufferedProtocol):
 
     def _send(self, frame: bytes) -> None:
         assert self._transport is not None  # noqa: S101 -- connected before it is used
-        # A run may still have an answer for a worker that is gone.
+        # A run may still answer a worker that is gone.
         if not self.lost:
             self._transport.write(frame)
 
     def _unread(self) -> int:
         return self._transport.get_write_buffer_size() if self._transport else 0
 
-    # What asyncio calls.
+    # -- called by asyncio -----------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
@@ -314,7 +325,7 @@ class Link(asyncio.BufferedProtocol):
             self.kill(f"the worker broke the protocol: {exc}")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell all runs, and see the process off."""
+        """End all runs of the worker, and reap the process."""
         del exc
         self.lost = self.lost or "the worker died"
         self._process.kill()
@@ -324,7 +335,7 @@ class Link(asyncio.BufferedProtocol):
         self._reap()
 
     def _cap(self, kind: int, number: int) -> int:
-        """Return the largest body that may come: by the limits of its run."""
+        """Return the largest body that a frame may have, by the limits of its run."""
         if kind == wire.READY:
             if self._ready.done():
                 raise WireError("ready twice")
@@ -348,6 +359,6 @@ class Link(asyncio.BufferedProtocol):
 
     def _reap(self) -> None:
         if self._process.poll() is None:
-            self._loop.call_later(_REAP, self._reap)
+            self._loop.call_later(_REAP_EVERY_S, self._reap)
         elif not self.closed.done():
             self.closed.set_result(None)

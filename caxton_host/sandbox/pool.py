@@ -1,14 +1,14 @@
 """
-The sandbox: which worker runs which guest.
+The sandbox: assigns guests to worker processes.
 
-A worker serves one trust domain. It starts when its first guest comes, is kept for
-the next ones, and ends when it has had nothing to do for a while, or when another
-domain needs its place. Its address space is what a number of guests like the first
-one take; a guest that finds no room is started once more, in a worker of its own.
+A worker serves one trust domain. It starts with its first guest, is kept for the next
+ones, and ends when it has been idle for a while, or when another domain needs its
+place. Its address space fits a number of guests like the first one; a guest that finds
+no room is started again in another worker.
 
-Guests that find no place wait in line, each domain in its own, and the domains take
-turns. While one of them waits for a process, a domain that has more of them gives
-one up: it takes no new guests there.
+Guests without a place wait in one queue a domain, and the domains take turns. While
+a domain waits for a process, one that has more of them gives one up: that worker takes
+no new guests.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from .link import Link, NoRoom
 from .settings import PAGE, settings_for, share
 
 _MIB = 1024 * 1024
-#: What a worker maps before its first guest, and its compiled modules.
+#: Bytes that a worker maps before its first guest, with its compiled modules.
 _WORKER_SPACE = 1024 * _MIB
 #: A guest's tables and host functions, beside its stack, and of a component up to
 #: four texts that wait with it.
 _GUEST_SPACE = 4 * _MIB
 _TEXT_SPACE = 12 * _MIB
-#: Bytes that are hashed sooner than a thread is woken.
+#: Bytes that are hashed faster than a thread is woken.
 _SMALL = 64 * 1024
 
 _CLOSED = "the sandbox is closed"
 
-#: Is told what becomes of workers: of those that end as they should, nothing.
+#: Called with each worker that starts, and each that dies; not at a normal end.
 OnWorker: TypeAlias = Callable[[Literal["started", "died"]], None]
 
 
-def _untold(what: str) -> None:
-    """Tell nobody of a worker."""
+def _unreported(what: str) -> None:
+    """Ignore a worker."""
     del what
 
 
@@ -83,7 +83,20 @@ class _Code:
 
 
 class _Worker:
-    """A worker, or one that is starting, and the guests that count on it."""
+    """
+    A worker, or one that is starting.
+
+    Attributes:
+        left: Bytes of address space that its guests have not reserved.
+
+        guests: How many it has.
+
+        full: A guest found no room, so it gets no more.
+
+        leaving: Its place is for another domain, so it gets no more guests.
+
+        idle: Ends it when it has had no guest for a while.
+    """
 
     def __init__(
         self, domain: str, space: int, compute: int | None, *, components: bool
@@ -107,7 +120,7 @@ class _Worker:
 
     @property
     def died(self) -> bool:
-        """Whether it did not start, or ended though nobody wanted it to."""
+        """Whether it did not start, or ended without being closed."""
         if not self.link.done():
             return False
         return bool(self.link.exception() or self.link.result().lost)
@@ -138,7 +151,7 @@ class WasmSandbox:
     Args:
         cache: Folder for compiled modules, for this user alone.
 
-        mac_key: At least 32 secret bytes, which authenticate what is in there.
+        mac_key: At least 32 secret bytes, which authenticate the cached modules.
 
         workers: How many processes there may be.
 
@@ -149,9 +162,9 @@ class WasmSandbox:
 
         idle: Seconds after which one without guests is closed.
 
-        on_worker: Is told of those that start or die.
+        on_worker: Called with ``started`` or ``died``, for each worker.
 
-        compiling: Entered while a module is compiled that was not before.
+        compiling: Entered while a module is compiled that is not in the cache.
     """
 
     def __init__(  # noqa: PLR0913 -- by name
@@ -163,7 +176,7 @@ class WasmSandbox:
         guests: int = 128,
         compute: int | None = None,
         idle: float = 60.0,
-        on_worker: OnWorker = _untold,
+        on_worker: OnWorker = _unreported,
         compiling: Compiling = nullcontext,
     ) -> None:
         self._compiler = Compiler(cache, mac_key, compiling)
@@ -308,7 +321,7 @@ class WasmSandbox:
         self._serve()
 
     def _choose(self, domain: str, code: _Code) -> _Worker | None:
-        """Return a worker for a guest of *domain*, or ``None``: it has to wait."""
+        """Return a worker for a guest of *domain*, or ``None`` if it has to wait."""
         for worker in self._workers:
             if (
                 worker.domain == domain
@@ -335,7 +348,7 @@ class WasmSandbox:
         return worker
 
     def _vacate(self, domain: str) -> None:
-        """Have the domain with the most workers give one up, if *domain* has fewer."""
+        """Mark a worker of the domain with the most, if *domain* has fewer."""
         if any(worker.leaving for worker in self._workers):
             return
         held = Counter(worker.domain for worker in self._workers)
@@ -362,7 +375,7 @@ class WasmSandbox:
 
 
 def _admit(module: bytes, limits: Limits, entry: str) -> tuple[ModuleInfo, int]:
-    """Let a module pass the gate; return what it declares, and a memory's bound."""
+    """Check a module; return what it declares, and the bound of each memory."""
     info = gate.check(module, limits, entry)
     most = limits.memory_of(component=info.kind == "component")
     memory = share([one.maximum for one in info.memories], most)

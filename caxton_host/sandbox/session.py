@@ -1,10 +1,10 @@
 """
-One execution, as its host functions see it, whichever form they have.
+One execution of a guest: its state, its limits, and its start and end.
 
-Counts what a guest uses, and holds what it is given: its time, its random stream, the
-slot that says why it has to end. `abi` and `component` put their forms of the host
-functions on top. A callback of theirs never raises: wasmtime-py would keep the
-exception where another guest finds it. It fills the stop slot and returns a trap.
+Counts what a guest uses, and holds its time, its random stream and its stop slot: the
+reason why it has to end. `abi` and `component` add their forms of the host functions.
+Their callbacks never raise: wasmtime-py would keep the exception in a global, where
+another guest meets it. They fill the stop slot and return a trap.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from ..ports import Answer
 from . import engine, wire
 from .wire import End, Start
 
-#: What each host call costs, so that fuel bounds how many there can be.
+#: Fuel of each host call, so that fuel bounds their number.
 CALL_FUEL = 10_000
-#: How much of its random stream a guest can read: it is kept in memory.
+#: Bytes of its random stream that a guest can read: they are kept in memory.
 MAX_RANDOM = 4 * 1024 * 1024
 
 
 class Ended(BaseException):
-    """The guest goes no further; its stop slot says why."""
+    """The guest must end; the reason is in its stop slot."""
 
 
 class Host(Protocol):
-    """Where host functions lead that the worker cannot answer."""
+    """Carries out the host functions that the worker cannot answer."""
 
     def call(self, name: bytes, params: bytes, fuel: int) -> Answer:
         """Carry out a tool call. Raises `Ended` if the guest is to stop."""
@@ -45,11 +45,11 @@ class Host(Protocol):
         ...
 
     def log(self, level: int, text: bytes) -> None:
-        """Pass on a log line."""
+        """Send a log line."""
         ...
 
     def tick(self) -> bool:
-        """Return whether a computing guest may go on."""
+        """Return whether a computing guest may continue."""
         ...
 
 
@@ -58,16 +58,16 @@ class Execution:
     One execution. Used by one thread.
 
     Args:
-        start: What the guest is given.
+        start: The guest's input, limits and the like.
 
         host: Where its calls go.
 
     Attributes:
-        fuel: What it has at first.
+        fuel: Its fuel at the start.
 
         context: Address of its store's context, once it has a store.
 
-        stop: Why it has to end, or ``None``. The first reason stays.
+        stop: Why it has to end, or ``None``. The first reason is kept.
 
         output: The last output it set, as msgpack, or ``None``.
     """
@@ -112,7 +112,7 @@ class Execution:
         if wanted > MAX_RANDOM:
             self._trap(f"more than {MAX_RANDOM} random bytes")
         if wanted > len(self._stream):
-            # hashlib cannot go on where it was: twice as much each time.
+            # hashlib cannot continue a digest: read twice as much each time.
             size = min(max(4096, 2 * wanted), MAX_RANDOM)
             self._stream = hashlib.shake_256(self._seed).digest(size)
         data = self._stream[self._drawn : wanted]
@@ -120,7 +120,7 @@ class Execution:
         return data
 
     def _log(self, level: int, pointer: int, length: int) -> None:
-        """Pass on a log line, until the run has written its share and one more."""
+        """Send a log line, until the run is over its limit by one."""
         if self._logged > self.limits.log:
             return
         most = wire.log_cap(self.limits)
@@ -155,11 +155,11 @@ def cut(address: int, length: int, most: int) -> bytes:
 
 
 def tail(whole: bytes | ctypes.Array[ctypes.c_char]) -> bytes:
-    """Return what stands for the rest of bytes that are cut: their size and SHA-256."""
+    """Return what replaces the rest of bytes that are cut: their size and SHA-256."""
     return len(whole).to_bytes(8, "big") + hashlib.sha256(whole).digest()
 
 
-#: Thread to the guest that it runs.
+#: Identifier of a thread to the guest that it runs.
 _executions: dict[int, Execution] = {}
 
 
@@ -182,7 +182,7 @@ def _on_epoch(_context: int, _data: int, delta: int, kind: int) -> int:
 
 
 def _watch(store: wasmtime.Store) -> None:
-    """Ask the guest of *store* at every tick whether it may go on."""
+    """Check at every tick whether the guest of *store* may continue."""
     engine.on_epoch(store, _on_epoch)
     engine.set_epoch_deadline(engine.context_of(store), 1)
 

@@ -1,9 +1,9 @@
 """
-How guests are compiled and run, as a value that has a fingerprint.
+The settings under which guests are compiled and run, and their fingerprint.
 
-Known to the host, which must not import wasmtime, and sent to the processes that
-do. Whatever can change a guest's machine code, its fuel, or where its stack ends
-is in here, or a recorded run would replay under another engine unnoticed.
+The host must not import wasmtime; it sends these settings to the processes that do.
+Every setting that can change a guest's machine code, its fuel or the end of its stack
+is here: otherwise a recorded run would replay under another engine unnoticed.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from dataclasses import asdict, dataclass
 
 from ..core.limits import Limits
 
+#: Bytes of a page of WebAssembly memory.
 PAGE = 64 * 1024
+#: Bytes of the stack of a core module.
 STACK = 512 * 1024
-#: An interpreter has frames of its own for each of its program's: with 2 MiB, 2,000
-#: calls inside each other were too many for one in JavaScript.
+#: Bytes. An interpreter has frames of its own for each of its program's: with 2 MiB,
+#: a JavaScript program overflowed at 2,000 nested calls.
 COMPONENT_STACK = 8 * 1024 * 1024
 
 #: Setting of `wasmtime_config_<name>_set` to its value.
@@ -73,10 +75,10 @@ COMPONENT_SWITCHES: dict[str, int] = SWITCHES | {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
     """
-    What an engine is built from. Sizes in bytes.
+    The settings of an engine. Sizes in bytes.
 
     Attributes:
-        memory: Address space of each linear memory. It cannot grow beyond.
+        memory: Address space of each linear memory, which cannot grow beyond it.
 
         stack: Stack of a guest.
 
@@ -86,7 +88,7 @@ class EngineSettings:
 
         machine: The processor family that it compiles for.
 
-        component: Whether it takes components, and nothing else.
+        component: Whether it takes components only, or core modules only.
     """
 
     memory: int
@@ -98,7 +100,7 @@ class EngineSettings:
 
     @property
     def switches(self) -> dict[str, int]:
-        """Return what is on and off."""
+        """Return the switches of wasmtime."""
         return COMPONENT_SWITCHES if self.component else SWITCHES
 
     @property
@@ -109,7 +111,7 @@ class EngineSettings:
         return f"wasmtime-{self.wasmtime}/{digest[:8]}"
 
     def to_json(self) -> str:
-        """Return what `from_json` reads."""
+        """Return the settings as JSON, for `from_json`."""
         return json.dumps(self._told(), sort_keys=True)
 
     def _told(self) -> dict[str, object]:
@@ -140,9 +142,9 @@ def settings_for(limits: Limits, *, component: bool = False) -> EngineSettings:
 
 def share(maxima: Sequence[int | None], limit: int) -> int:
     """
-    Return how large each memory may grow, so that all together keep to *limit*.
+    Return how large each memory may grow, so that all together stay within *limit*.
 
-    wasmtime bounds each memory alone, by one figure for all of a guest.
+    wasmtime has one bound a guest, which holds for each memory separately.
 
     Args:
         maxima: What each memory declares as its most, or ``None``. In pages.

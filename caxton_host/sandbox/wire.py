@@ -1,10 +1,10 @@
 """
-The frames between the host and a worker, and what each may weigh.
+The frames between the host and a worker, and their largest sizes.
 
     body length (u32)  kind (u8)  run (u32)  body
 
-The host takes a worker for hostile: what it says is cut to size here, and anything
-that breaks a rule is a `WireError`, which costs the worker its life.
+The host treats a worker as hostile: its frames are bounded here, and a frame that
+breaks a rule is a `WireError`, for which the worker is killed.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ from ..ports import Answer, Ending, Guest
 MODULE, START, REPLY, STOP = 1, 2, 3, 4
 READY, CALL, LOG, END, CALLS = 16, 17, 18, 19, 20
 
+# Bytes.
 MAX_NAME = 64 * 1024
 MAX_PARAMS = 1024 * 1024
 MAX_LINE = 1024 * 1024
 MAX_MESSAGE = 512
-#: What a short log line counts towards the limit on logs. A floor: the door, which
-#: cuts and records, must count no line for less.
+#: Bytes that a short log line counts towards the limit on logs. The door, which cuts
+#: and records lines, must count none for less.
 LINE_COST = 16
 _DIGEST = 32
-#: What follows bytes that were cut: how many there were, and their digest.
+#: Bytes that follow a text that was cut: its size, and its digest.
 _TAIL = 8 + _DIGEST
+#: Bytes of an empty inbox.
 _ROOM = 64 * 1024
 
 MAX_READY = 4096
@@ -61,7 +63,7 @@ class WireError(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
     """
-    What a worker is told about one execution.
+    The start of one execution, as the host sends it.
 
     Attributes:
         module: Key of the artifact, sent before.
@@ -83,7 +85,7 @@ class Start:
 @dataclass(slots=True, kw_only=True)
 class End:
     """
-    How an execution ended. Like `ports.Ending`, with the ends that a run survives.
+    How an execution ended: `ports.Ending`, and the ends after which a run continues.
 
     Attributes:
         kind: One of `ENDS`. ``stopped``: the host asked for it; ``no_room``: no
@@ -98,7 +100,7 @@ class End:
     output: bytes | None = None
 
     def ending(self) -> Ending:
-        """Return the same for the caller of `run`."""
+        """Return the end as a `ports.Ending`."""
         kind: Any = self.kind
         assert kind in {"returned", "trap", "limit"}  # noqa: S101 -- no other is one
         return Ending(
@@ -113,11 +115,11 @@ class End:
 
 class Inbox:
     """
-    Cuts a stream of bytes into frames, holding no more than one of them may weigh.
+    Splits a stream of bytes into frames, and holds at most the largest frame.
 
     Args:
         cap: Returns the largest body of a kind, for a run; -1 if none may come. It is
-            asked when the header is there, before the body is.
+            called when the header has come, before the body has.
     """
 
     def __init__(self, cap: Callable[[int, int], int]) -> None:
@@ -132,7 +134,7 @@ class Inbox:
         return len(self._buffer)
 
     def room(self) -> memoryview:
-        """Return where the next bytes go."""
+        """Return the buffer for the next bytes."""
         return self._view[self._filled :]
 
     def received(self, count: int) -> Iterator[tuple[int, int, bytes]]:
@@ -156,7 +158,7 @@ class Inbox:
             yield kind, run, body
         left = self._filled - start
         if left == len(self._buffer):
-            # Only as the bytes come: a header alone must not cost its megabytes.
+            # As the bytes come: a header alone must not reserve its megabytes.
             self._resize(min(size, 2 * left), 0, left)
         elif left <= _ROOM < len(self._buffer) and start:
             self._resize(_ROOM, start, left)
@@ -192,7 +194,7 @@ def frame(kind: int, run: int, body: bytes = b"") -> bytes:
 
 
 def module(key: str, settings: str, artifact: bytes) -> bytes:
-    """Return the frame that hands a compiled module to a worker."""
+    """Return the frame that sends a compiled module to a worker."""
     head = codec.encode([key, settings])
     return frame(MODULE, 0, len(head).to_bytes(2, "little") + head + artifact)
 
@@ -221,7 +223,7 @@ def start(run: int, key: str, memory: int, guest: Guest) -> bytes:
 
 
 def read_start(body: bytes) -> Start:
-    """Return what `start` was given."""
+    """Return the start in a frame of `start`."""
     fields: dict[str, Any] = codec.decode_trusted(body)
     fields["limits"] = Limits.from_payload(fields["limits"])
     return Start(**fields)
@@ -237,7 +239,7 @@ def read_call(body: bytes, limits: Limits) -> tuple[bytes, bytes, int]:
     Return name, params and fuel.
 
     Raises:
-        WireError: One of them is more than any guest can have.
+        WireError: One of them exceeds the bounds of every guest.
     """
     if len(body) < _CALL.size:
         raise WireError("a call that is cut off")
@@ -263,7 +265,7 @@ def read_calls(body: bytes, limits: Limits) -> tuple[bytes, int]:
     Return batch and fuel.
 
     Raises:
-        WireError: One of them is more than any guest can have.
+        WireError: One of them exceeds the bounds of every guest.
     """
     if len(body) < _CALLS.size:
         raise WireError("a batch that is cut off")
@@ -275,7 +277,7 @@ def read_calls(body: bytes, limits: Limits) -> tuple[bytes, int]:
 
 
 def params_cap(limits: Limits) -> int:
-    """Return how many bytes of params are sent as they are; see `abi`."""
+    """Return how many bytes of params are sent unchanged; see `abi`."""
     return min(limits.params, MAX_PARAMS - _DIGEST)
 
 
@@ -286,7 +288,7 @@ def reply(run: int, answer: Answer) -> bytes:
 
 
 def read_reply(body: bytes) -> Answer:
-    """Return what `reply` was given."""
+    """Return the answer in a frame of `reply`."""
     status, at, length = _REPLY.unpack_from(body)
     split = _REPLY.size + length
     return Answer(status, body[split:], at, body[_REPLY.size : split])
@@ -315,7 +317,7 @@ def read_log(body: bytes) -> tuple[int, bytes]:
 
 
 def end(run: int, end: End) -> bytes:
-    """Return the frame that says how a guest ended."""
+    """Return the frame of the end of a guest."""
     message = end.message.encode(errors="replace")[:MAX_MESSAGE]
     head = _END.pack(
         ENDS.index(end.kind),
@@ -333,7 +335,7 @@ def read_end(body: bytes, limits: Limits) -> End:
     Return how a guest ended.
 
     Raises:
-        WireError: No guest can end like that.
+        WireError: No guest can end so.
     """
     if len(body) < _END.size:
         raise WireError("an end that is cut off")
@@ -351,7 +353,7 @@ def read_end(body: bytes, limits: Limits) -> End:
     ):
         raise WireError("an end beyond its bounds")
     said = body[_END.size : split]
-    # What an agent says of itself is its text, as a log line is; the rest is ours.
+    # An agent's own message is kept as its text, like a log line; the rest is escaped.
     text = (
         said.decode(errors="ignore") if kind == _RETURNED else clean_name(said, length)
     )

@@ -1,12 +1,12 @@
 """
-A worker: a process that holds guests of one trust domain, and nothing worth stealing.
+A worker: a process that runs guests of one trust domain, and holds no secrets.
 
     python -I -m caxton_host.sandbox.worker SOCKET PARENT ADDRESS_SPACE KIND COMPUTE
 
-Imports what it needs, opens nothing but the one socket that it was given, confines
-itself, says so, and then does what the host's frames tell it. Each guest has a thread
-of its own. Nothing here waits for a guest: its thread asks the turns, the stop slot
-and the compute clock at every tick.
+Imports what it needs, opens only the one socket that it was given, confines itself,
+reports that, and then serves the host's frames. Each guest has a thread of its own.
+Nothing here waits for a guest: its thread checks the turns, the stop slot and the
+compute clock at every tick.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ from .session import Code, Ended, execute
 from .settings import COMPONENT_STACK, STACK, EngineSettings
 from .wire import End, Start
 
+#: Exit codes of this process.
 HOST_GONE, BROKEN = 0, 70
 
 
 class Waiter:
-    """Someone who waits for something that comes over the channel."""
+    """A thread that waits for a frame of the channel."""
 
     __slots__ = ("ready", "wake")
 
@@ -63,7 +64,7 @@ class Channel:
 
         handle: Called with kind, run and body of each frame, by the reader.
 
-        leave: Ends the process, without a word to the threads that are left.
+        leave: Ends the process at once, with all its threads.
     """
 
     def __init__(
@@ -110,18 +111,18 @@ class Channel:
                 waiter.wake.acquire()
 
     def release(self, waiter: Waiter) -> None:
-        """Let *waiter* go on, now or when it comes to wait."""
+        """Let *waiter* continue, now or when it starts to wait."""
         with self._state:
             waiter.ready = True
             if self._following.pop(waiter, waiter) is None:
                 waiter.wake.release()
 
     def listen(self) -> None:
-        """Read until something came. For the main thread, while there is no guest."""
+        """Read until a frame came. For the main thread, while there is no guest."""
         self._look(once=True)
 
     def poll(self) -> None:
-        """Read what has come, unless somebody else is reading."""
+        """Read what has come, unless another thread is reading."""
         self._look(once=False)
 
     def _look(self, *, once: bool) -> None:
@@ -157,7 +158,7 @@ class Channel:
         try:
             for kind, run, body in self._inbox.received(count):
                 self._handle(kind, run, body)
-        except BaseException:  # noqa: BLE001 -- not the fault of the guest that reads
+        except BaseException:  # noqa: BLE001 -- the guest that reads is not at fault
             self._leave(BROKEN)
         return True
 
@@ -179,7 +180,7 @@ class Turns:
     tick if others are waiting, so that none starves behind two that spin.
 
     Args:
-        width: How many there are.
+        width: How many guests may compute at a time.
     """
 
     def __init__(self, width: int) -> None:
@@ -189,17 +190,17 @@ class Turns:
 
     @property
     def wanted(self) -> bool:
-        """Whether somebody waits for a turn."""
+        """Whether a guest waits for a turn."""
         return bool(self._queue)
 
-    def take(self, who: object, dismissed: Callable[[], object]) -> bool:
+    def take(self, taker: object, dismissed: Callable[[], object]) -> bool:
         """
-        Wait for a turn, and return whether *who* got one.
+        Wait for a turn, and return whether *taker* got one.
 
         Args:
-            who: Who is known by this to `dismiss`.
+            taker: Identifies the guest to `dismiss`.
 
-            dismissed: Whether *who* is not to wait at all. It must be true before
+            dismissed: Returns whether *taker* must not wait. It must be true before
                 `dismiss` is called.
         """
         with self._lock:
@@ -208,7 +209,7 @@ class Turns:
                 return True
             if dismissed():
                 return False
-            place = self._queue[who] = _Place()
+            place = self._queue[taker] = _Place()
         place.wake.acquire()
         return place.granted
 
@@ -222,15 +223,16 @@ class Turns:
             else:
                 self._free += 1
 
-    def dismiss(self, who: object) -> None:
-        """Let *who* wait no longer."""
+    def dismiss(self, taker: object) -> None:
+        """End the wait of *taker*, without a turn."""
         with self._lock:
-            if place := self._queue.pop(who, None):
+            if place := self._queue.pop(taker, None):
                 place.wake.release()
 
 
-TICK = 0.01
-#: For the host functions, on top of the guest's own stack.
+#: Between two increments of the epoch: how long a guest runs unchecked.
+TICK_S = 0.01
+#: Bytes of stack for the host functions, on top of the guest's own stack.
 _PYTHON_STACK = 1536 * 1024
 _M_ARENA_MAX = -8
 
@@ -240,7 +242,7 @@ _Loader: TypeAlias = Callable[[bytes], Code]
 
 def _loader(built: wasmtime.Engine, *, components: bool) -> _Loader:
     """
-    Return what makes code of an artifact: native code, so that must be ours.
+    Return the loader of artifacts, native code that this host must have made.
 
     Args:
         built: What it was compiled for.
@@ -277,13 +279,13 @@ class Run(Waiter):
         self._since = self._used = 0.0
 
     def execute(self, code: Code) -> None:
-        """Run the and tell the host how it ended."""
+        """Run the guest, and send its end to the host."""
         try:
             self._take_turn()
             end = execute(code, self.session)
         except Ended:
             end = self.session.stop or End(kind="stopped")
-        except BaseException as exc:  # noqa: BLE001 -- the host is to know
+        except BaseException as exc:  # noqa: BLE001 -- sent to the host
             end = End(kind="failed", message=repr(exc))
         if self._holds:
             self.worker.turns.give()
@@ -310,11 +312,11 @@ class Run(Waiter):
         return self._answer
 
     def log(self, level: int, text: bytes) -> None:
-        """Pass on a log line."""
+        """Send a log line."""
         self.worker.channel.send(wire.log(self.number, level, text))
 
     def tick(self) -> bool:
-        """Return whether the guest may go on computing."""
+        """Return whether the guest may continue to compute."""
         session = self.session
         limit = session.limits.compute
         if self._used + monotonic() - self._since > limit:
@@ -326,12 +328,12 @@ class Run(Waiter):
         return session.stop is None
 
     def answer(self, answer: Answer) -> None:
-        """Hand over what the guest waits for."""
+        """Deliver the answer that the guest waits for."""
         self._answer = answer
         self.worker.channel.release(self)
 
     def stop(self) -> None:
-        """End the wherever it is."""
+        """End the guest, whether it computes or waits."""
         self.session.end(End(kind="stopped"))
         self.worker.turns.dismiss(self)
         self.worker.channel.release(self)
@@ -350,7 +352,7 @@ class Run(Waiter):
 
 class Worker:
     """
-    Does what the host's frames tell it.
+    Serves the frames of the host.
 
     Args:
         sock: Connected to the host.
@@ -386,13 +388,13 @@ class Worker:
             if not self._runs:
                 self.channel.listen()
                 continue
-            self._idle.wait(TICK)
+            self._idle.wait(TICK_S)
             for engine, _ in list(self._engines.values()):
                 engine.increment_epoch()
             self.channel.poll()
 
     def ended(self, run: Run, end: End) -> None:
-        """Forget *run*, and tell the host how it ended."""
+        """Drop *run*, and send its end to the host."""
         del self._runs[run.number]
         self.channel.send(wire.end(run.number, end))
         if not self._runs:
@@ -405,7 +407,7 @@ class Worker:
         elif kind == wire.START:
             self._start(number, wire.read_start(body))
         elif kind == wire.STOP:
-            # It may have ended while this was on its way.
+            # It may have ended before this frame came.
             if run := self._runs.get(number):
                 run.stop()
         else:
@@ -433,18 +435,18 @@ class Worker:
                 )
             self._modules[key] = self._engines[settings][1](artifact)
         except (wasmtime.WasmtimeError, MemoryError):
-            # Found out, and tried elsewhere, when it is to start.
+            # Its start reports that, and the host tries another worker.
             return
 
 
 def main() -> None:
-    """Run a worker on what the command line says."""
+    """Run a worker with the arguments of the command line."""
     descriptor, parent, address_space = map(int, sys.argv[1:4])
     components, compute = sys.argv[4] == "components", int(sys.argv[5])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     confine.die_with_parent(parent)
     sock = socket.socket(fileno=descriptor)
-    # An arena a thread would reserve 64 MiB for each guest.
+    # malloc arenas, one a thread, would reserve 64 MiB for each guest.
     ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
     stack = COMPONENT_STACK if components else STACK
     threading.stack_size(stack + _PYTHON_STACK)

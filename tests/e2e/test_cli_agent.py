@@ -120,8 +120,8 @@ def test_a_long_build_is_heard_of_in_a_log(
 ) -> None:
     shell.write("mine/agent.rs", SOURCES["agent.rs"])
     monkeypatch.setattr(command, "_EVERY", 0.01)
-    monkeypatch.setattr(tools, "_PATIENCE", 0.02)
-    monkeypatch.setattr(tools, "_TICK", 0.02)
+    monkeypatch.setattr(tools, "_FIRST_REPORT_S", 0.02)
+    monkeypatch.setattr(tools, "_REPORT_EVERY_S", 0.02)
     assert "compiling mine: " in shell("agent", "build", "mine").err
 
 

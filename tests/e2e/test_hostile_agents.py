@@ -140,7 +140,7 @@ def anyio_backend() -> str:
 def patience() -> Iterator[None]:
     """On a busy machine, no worker dies for being slow."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(link, "GRACE", 10.0)
+        patch.setattr(link, "GRACE_S", 10.0)
         yield
 
 

@@ -325,7 +325,7 @@ async def test_a_compile_that_needs_too_much_memory_ends_in_the_child(
 async def test_a_child_that_does_not_end_is_given_up(
     cache: Path, monkeypatch: pytest.MonkeyPatch, children: Watched
 ) -> None:
-    monkeypatch.setattr(compiler_module, "_WALL_START", 0.3)
+    monkeypatch.setattr(compiler_module, "_WALL_START_S", 0.3)
     instead_of_the_child(monkeypatch, "import time; time.sleep(60)")
 
     text = await refusal(AGENT, cache, Limits(compile_cpu=0))

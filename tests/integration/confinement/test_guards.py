@@ -59,7 +59,7 @@ def test_a_probe_that_fails_finds_no_guard(
 
 
 def test_a_probe_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("caxton_host.sandbox.confine._PROBE_TIMEOUT", 0.2)
+    monkeypatch.setattr("caxton_host.sandbox.confine._PROBE_TIMEOUT_S", 0.2)
     monkeypatch.setattr(
         "caxton_host.sandbox.confine.command", lambda _: ["/bin/sleep", "60"]
     )

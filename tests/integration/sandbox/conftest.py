@@ -15,7 +15,7 @@ from .support import KEY
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine, no worker dies for being slow."""
-    monkeypatch.setattr(link, "GRACE", 10.0)
+    monkeypatch.setattr(link, "GRACE_S", 10.0)
 
 
 @pytest.fixture(scope="session")

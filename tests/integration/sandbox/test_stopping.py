@@ -241,7 +241,7 @@ async def test_answers_for_a_worker_that_is_gone_are_dropped_in_silence(
 async def test_guest_that_cannot_be_stopped_costs_its_worker(
     sandbox: WasmSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "GRACE", 0.25)
+    monkeypatch.setattr(link, "GRACE_S", 0.25)
     # A stopped process stands for one that an escaped guest has taken over.
     other = asyncio.ensure_future(
         execute(sandbox, SPIN, beside := FakeDoor(), limits=LONG)

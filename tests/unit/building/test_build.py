@@ -123,7 +123,7 @@ def test_a_long_error_is_cut(agent: Path) -> None:
 def test_a_compiler_that_hangs_is_given_up(
     agent: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tools, "_TIMEOUT", 0.001)
+    monkeypatch.setattr(tools, "_TIMEOUT_S", 0.001)
     with pytest.raises(UsageError, match="did not end"):
         build_agent(agent)
 

@@ -54,8 +54,8 @@ def test_a_tool_sees_of_the_environment_what_it_needs(
 def test_who_listens_is_told_that_a_tool_takes_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tools, "_PATIENCE", 0.05)
-    monkeypatch.setattr(tools, "_TICK", 0.05)
+    monkeypatch.setattr(tools, "_FIRST_REPORT_S", 0.05)
+    monkeypatch.setattr(tools, "_REPORT_EVERY_S", 0.05)
     told: list[float] = []
     with tools.listening(told.append):
         _python("import time; time.sleep(0.5)", tmp_path)

@@ -1,11 +1,11 @@
 """
-A small tool server on the official SDK: offline, always the same.
+A small tool server on the official SDK, offline and deterministic.
 
     python -m caxton_host.demo_server              over standard input and output
     python -m caxton_host.demo_server --http PORT  over HTTP, at /mcp
     python -m caxton_host.demo_server --sse PORT   over the HTTP of 2024, at /sse
 
-With port 0 the system chooses one. Standard error tells the address.
+With port 0 the system chooses one. The address is printed to standard error.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ async def _call(
 
 
 def demo_server() -> Server:
-    """Return the server, to be run over any transport."""
+    """Return the server, for any transport."""
     return Server(
         "caxton-demo", version=__version__, on_list_tools=_list, on_call_tool=_call
     )
@@ -177,7 +177,7 @@ async def _serve() -> None:
 
 
 def sse_app() -> Starlette:
-    """Return the server over the transport of 2024, as the SDK serves it."""
+    """Return the server over HTTP with SSE, the transport of 2024."""
     from mcp.server.sse import SseServerTransport  # noqa: PLC0415 -- only for HTTP
     from starlette.applications import Starlette  # noqa: PLC0415 -- as above
     from starlette.routing import Mount, Route  # noqa: PLC0415 -- as above
@@ -206,7 +206,7 @@ async def _serve_http(app: Starlette, port: int, path: str) -> None:
     with socket.socket(proto=socket.IPPROTO_TCP) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", port))
-        listening.listen()  # Whoever reads the address may come at once.
+        listening.listen()  # Before the address is printed: clients may connect
         bound = listening.getsockname()[1]
         print(f"http://127.0.0.1:{bound}{path}", file=sys.stderr, flush=True)  # noqa: T201 -- a program
         await uvicorn.Server(config).serve([listening])
@@ -216,8 +216,15 @@ def main() -> None:
     """Serve until standard input ends, or over HTTP until a signal."""
     parser = argparse.ArgumentParser(prog="python -m caxton_host.demo_server")
     over = parser.add_mutually_exclusive_group()
-    over.add_argument("--http", type=int, metavar="PORT", help="on 127.0.0.1")
-    over.add_argument("--sse", type=int, metavar="PORT", help="the same, as in 2024")
+    over.add_argument(
+        "--http", type=int, metavar="PORT", help="serve HTTP on 127.0.0.1"
+    )
+    over.add_argument(
+        "--sse",
+        type=int,
+        metavar="PORT",
+        help="serve HTTP with SSE, the transport of 2024",
+    )
     given = parser.parse_args()
     gc.freeze()
     gc.enable()

@@ -1,8 +1,8 @@
 """
-Fixtures for tests of agents. Loaded by pytest itself; costs nothing unless used.
+Fixtures of pytest for tests of agents. They cost nothing unless used.
 
-`caxton_agent` runs a module on scripted tools, `caxton_cassette` on what was recorded
-once. Both share one sandbox a session.
+`caxton_agent` runs a module on scripted tools, `caxton_cassette` on a recorded run.
+Both share one sandbox a session.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MAX_NAME = 100
 
 
 class CaxtonAgent(Protocol):
-    """What `caxton_agent` is; see `caxton_host.testing.Harness.run`."""
+    """The type of `caxton_agent`; see `caxton_host.testing.Harness.run`."""
 
     def __call__(
         self,
@@ -45,7 +45,7 @@ class CaxtonAgent(Protocol):
 
 
 class CaxtonCassette:
-    """Runs an agent over a file beside the test, or writes that file."""
+    """Replays an agent over a cassette beside the test, or records one."""
 
     def __init__(self, harness: Harness, request: pytest.FixtureRequest) -> None:
         self._harness = harness
@@ -64,7 +64,7 @@ class CaxtonCassette:
         self, module: Module, *, agent: str | None = None, **given: Unpack[Given]
     ) -> AgentRun:
         """
-        Replay a run, or record it, as ``--caxton-record`` says.
+        Replay a run, or record it, by ``--caxton-record``.
 
         Args:
             module: The module, or its file.
@@ -74,9 +74,9 @@ class CaxtonCassette:
             given: Its input, context, entry, seed, now and limits.
 
         Raises:
-            UnexpectedRun: It did otherwise than is recorded.
+            UnexpectedRun: It differs from the recording.
 
-            UsageError: There is no cassette, or it could not be used or made.
+            UsageError: The cassette is missing, invalid or could not be recorded.
         """
         __tracebackhide__ = True
         path = self.path
@@ -97,28 +97,27 @@ class CaxtonCassette:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options."""
+    """Add the options of the command line."""
     group = parser.getgroup("caxton", "agents of caxton_host")
     group.addoption(
         "--caxton-record",
         dest="caxton_record",
         choices=("none", "once", "all"),
         default="none",
-        help="cassettes to record on real tool servers: none (the default), once: "
-        "those that are missing, all: every one anew",
+        help="record cassettes on real tool servers: none, once (missing), all",
     )
     group.addoption(
         "--caxton-config",
         dest="caxton_config",
         metavar="FILE",
-        help="the configuration to record with; by default the one that caxton finds",
+        help="use this configuration to record cassettes",
     )
 
 
 @pytest.fixture(scope="session")
 def caxton_harness() -> Iterator[Harness]:
-    """Give the sandbox that all tests share, as a `caxton_host.testing.Harness`."""
-    from .testing import Harness  # noqa: PLC0415 -- only for those who ask for it
+    """Share one sandbox between all tests, as a `caxton_host.testing.Harness`."""
+    from .testing import Harness  # noqa: PLC0415 -- only for tests that use it
 
     with Harness() as harness:
         yield harness
@@ -134,7 +133,7 @@ def caxton_agent(caxton_harness: Harness) -> CaxtonAgent:
 def caxton_cassette(
     caxton_harness: Harness, request: pytest.FixtureRequest
 ) -> CaxtonCassette:
-    """Run an agent on what was recorded once: ``caxton_cassette(module)``."""
+    """Run an agent on a recorded run: ``caxton_cassette(module)``."""
     return CaxtonCassette(caxton_harness, request)
 
 

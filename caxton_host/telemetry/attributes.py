@@ -1,8 +1,8 @@
 """
-What is said on a span, in the words of the conventions and of ours.
+The attributes of spans, with the names of the conventions and our own.
 
 The same for spans that are made while a run is driven, and for those that are made
-again of its log. Of parameters and results nothing is said, unless that was opted in.
+again from its log. Parameters and results are left out, unless that was opted in.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ..ports import Execution, Origin, Served
 
 Fields: TypeAlias = dict[str, str | int | bool]
 
-#: Characters of the parameters or the answer of a call, where they are wanted.
+#: Characters of the parameters or the answer of a call.
 _LONGEST = 16 * 1024
 
 _PORTS = {"http": 80, "https": 443}
@@ -50,7 +50,7 @@ _ERRORS: Mapping[type[BaseException], str] = {
 
 
 def agent_fields(execution: Execution) -> Fields:
-    """Return what is said of an execution before it begins."""
+    """Return the attributes of an execution that are known before it begins."""
     fields: Fields = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.provider.name": "caxton",
@@ -70,7 +70,7 @@ def agent_fields(execution: Execution) -> Fields:
 
 
 def _origin_fields(origin: Origin | None) -> Fields:
-    """Return the relation in words: backends lose links."""
+    """Return the relation to the origin: some backends drop links."""
     if origin is None:
         return {}
     fields: Fields = {
@@ -83,7 +83,7 @@ def _origin_fields(origin: Origin | None) -> Fields:
 
 
 def call_fields(execution: Execution, number: int, name: str) -> Fields:
-    """Return what is said of a call before it is judged."""
+    """Return the attributes of a call that are known before the decision."""
     return {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": name,
@@ -94,7 +94,7 @@ def call_fields(execution: Execution, number: int, name: str) -> Fields:
 
 
 def served_fields(served: Served) -> Fields:
-    """Return where the answer of a call is from."""
+    """Return the source of the answer of a call."""
     fields: Fields = {"caxton.call.served_from": served.by}
     if served.actor:
         fields["caxton.resolved_by"] = served.actor
@@ -106,7 +106,7 @@ def served_fields(served: Served) -> Fields:
 
 
 def route_fields(server: str, tool: str, effect: str) -> Fields:
-    """Return where a call leads."""
+    """Return the server and tool of a call."""
     return {
         "caxton.server.name": server,
         "caxton.tool.name": tool,
@@ -115,7 +115,7 @@ def route_fields(server: str, tool: str, effect: str) -> Fields:
 
 
 def outcome_fields(outcome: Outcome, route: Route | None = None) -> Fields:
-    """Return how a call ended, and where it led."""
+    """Return the outcome of a call, with its server and tool."""
     fields: Fields = {"caxton.call.outcome": how(outcome)}
     if isinstance(outcome, Completed) and outcome.cached:
         fields["caxton.call.cached"] = True
@@ -129,14 +129,14 @@ def outcome_fields(outcome: Outcome, route: Route | None = None) -> Fields:
 
 
 def error_of(outcome: Outcome) -> str | None:
-    """Return the name of what went wrong, if anything did."""
+    """Return the type of the error, or ``None``."""
     if isinstance(outcome, Completed):
         return "tool_error" if outcome.is_error else None
     return outcome.kind if isinstance(outcome, Failed) else outcome.code
 
 
 def raised_fields(exc: BaseException) -> Fields:
-    """Return what is said where *exc* ended it: never its words, which may quote."""
+    """Return the type of *exc*, never its message, which may quote a secret."""
     if isinstance(exc, Unapproved):
         return {"caxton.call.outcome": "waits"}
     if isinstance(exc, ToolError):
@@ -149,7 +149,7 @@ def raised_fields(exc: BaseException) -> Fields:
 
 
 def attempt_fields(server: str, tool: str, attempt: int) -> Fields:
-    """Return what is said of one attempt to reach a server."""
+    """Return the attributes of one attempt to call a tool."""
     fields: Fields = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": tool,
@@ -160,7 +160,7 @@ def attempt_fields(server: str, tool: str, attempt: int) -> Fields:
 
 
 def server_fields(known: Mapping[str, JSON]) -> Fields:
-    """Return what is known of a server, of ``{transport, address, protocol, ...}``."""
+    """Return the attributes of a server: ``{transport, address, protocol, ...}``."""
     fields: Fields = {}
     if isinstance(protocol := known.get("protocol"), str):
         fields["mcp.protocol.version"] = protocol

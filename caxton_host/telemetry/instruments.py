@@ -1,8 +1,8 @@
 """
-What is measured: one table, for OTLP and for Prometheus.
+The table of all metrics, for OTLP and for Prometheus.
 
-Labels are names of the configuration and of the catalogue, and words of our own.
-None is a run, a parameter or what an agent made up.
+Labels are names of the configuration and of the catalogue, and fixed words. No label
+holds a run, a parameter or a name that an agent made up.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 
-#: In seconds, as the conventions for MCP say.
+#: In seconds, of the conventions for MCP.
 _OPERATION = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 _APPEND = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5)
 
@@ -20,12 +20,12 @@ _APPEND = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5)
 @dataclass(frozen=True, slots=True)
 class Instrument:
     """
-    Something that is measured.
+    A metric.
 
     Attributes:
         labels: The attributes of its points.
 
-        zero: It has a point from the start: it has no labels, and alerts want it.
+        zero: It has a point from the start, for alerts; it has no labels.
 
         buckets: Bounds of a histogram, in seconds.
     """
@@ -39,13 +39,13 @@ class Instrument:
     buckets: tuple[float, ...] = ()
 
 
-# -- of the conventions --------------------------------------------------------
+# -- conventions -----------------------------------------------------------
 
 ATTEMPTS = Instrument(
     "mcp.client.operation.duration",
     "histogram",
     "s",
-    "What an attempt to call a tool took",
+    "Duration of an attempt to call a tool",
     ("mcp.method.name", "caxton.server.name", "gen_ai.tool.name", "error.type"),
     buckets=_OPERATION,
 )
@@ -53,7 +53,7 @@ CALL_SECONDS = Instrument(
     "gen_ai.execute_tool.duration",
     "histogram",
     "s",
-    "What a call took, with its decision, its records and every attempt",
+    "Duration of a call, with its decision, its records and every attempt",
     ("gen_ai.operation.name", "caxton.server.name", "gen_ai.tool.name", "error.type"),
     buckets=_OPERATION,
 )
@@ -61,7 +61,7 @@ RUN_SECONDS = Instrument(
     "gen_ai.invoke_agent.duration",
     "histogram",
     "s",
-    "How long a run was driven",
+    "Duration of a run while it was driven",
     (
         "gen_ai.operation.name",
         "gen_ai.provider.name",
@@ -71,7 +71,7 @@ RUN_SECONDS = Instrument(
     buckets=_OPERATION,
 )
 
-# -- of calls ------------------------------------------------------------------
+# -- calls ---------------------------------------------------------------------
 
 CALLS = Instrument(
     "caxton.calls",
@@ -84,32 +84,32 @@ DECISIONS = Instrument(
     "caxton.call.decisions",
     "counter",
     "{decision}",
-    "What grants said of calls",
+    "Decisions about calls",
     ("verdict", "code"),
 )
 IN_DOUBT = Instrument(
     "caxton.call.in_doubt",
     "counter",
     "{call}",
-    "Calls of which nobody knows whether they had an effect",
+    "Calls that may have had an effect that is not known",
     ("server", "tool"),
 )
 
-# -- of runs -------------------------------------------------------------------
+# -- runs ----------------------------------------------------------------------
 
 RUNS = Instrument("caxton.runs", "gauge", "{run}", "Runs under way", zero=True)
 RUNS_STARTED = Instrument(
     "caxton.runs.started",
     "counter",
     "{run}",
-    "Runs that began to be driven",
+    "Runs started or resumed",
     ("agent", "mode"),
 )
 RUNS_ENDED = Instrument(
     "caxton.runs.ended",
     "counter",
     "{run}",
-    "Runs that are no longer driven",
+    "Runs that ended or stopped",
     ("agent", "state", "kind"),
 )
 REPLAYS = Instrument(
@@ -119,17 +119,17 @@ DIVERGENCES = Instrument(
     "caxton.replay.divergences",
     "counter",
     "{replay}",
-    "Replays in which an agent did something else",
+    "Replays that diverged",
     zero=True,
 )
 
-# -- of tool servers -----------------------------------------------------------
+# -- tool servers --------------------------------------------------------------
 
 UP = Instrument(
     "caxton.server.up",
     "gauge",
     "1",
-    "Whether a server is connected that was needed",
+    "Whether a server that was needed is connected",
     ("server",),
 )
 RESTARTS = Instrument(
@@ -143,17 +143,17 @@ BREAKER = Instrument(
     "caxton.server.breaker",
     "gauge",
     "1",
-    "Whether a server is asked: 0 it is, 1 it is tried, 2 it is not",
+    "Circuit breaker of a server: 0 closed, 1 half open, 2 open",
     ("server",),
 )
 
-# -- of the host itself --------------------------------------------------------
+# -- the host itself -----------------------------------------------------------
 
 APPENDS = Instrument(
     "caxton.eventstore.append.duration",
     "histogram",
     "s",
-    "What a commit of events took",
+    "Duration of a commit of events",
     buckets=_APPEND,
 )
 APPENDED = Instrument(
@@ -170,7 +170,7 @@ ANCHOR_FAILURES = Instrument(
     "caxton.anchor.failures",
     "counter",
     "{try}",
-    "Tries to anchor a checkpoint that failed",
+    "Failed attempts to anchor a checkpoint",
     zero=True,
 )
 WORKER_STARTS = Instrument(
@@ -187,7 +187,7 @@ LOST = Instrument(
     "caxton.telemetry.lost",
     "counter",
     "{batch}",
-    "Batches of spans, logs or metrics that were not taken",
+    "Batches of spans, logs or metrics that the end point refused",
     ("signal",),
 )
 

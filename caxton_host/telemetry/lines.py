@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from ..core.calls import JSON
 
 
-#: What a host does, at level ``INFO``; trouble is logged elsewhere.
+#: Runs and calls, at level ``INFO``; errors are logged elsewhere.
 ACTIVITY = logging.getLogger("caxton_host.activity")
 
 
 class ActivityLines(Sink):
-    """Logs what it is told of."""
+    """Logs each run that begins or ends, and each call that is settled."""
 
     def run_began(self, run: ObservedRun) -> None:
         """Log that a run began."""
@@ -40,7 +40,7 @@ class ActivityLines(Sink):
         )
 
     def call_ended(self, call: ObservedCall) -> None:
-        """Log how a call ended, unless it is made again by a replay."""
+        """Log how a call ended, unless this is a replay."""
         if call.run.execution.mode == "replay":
             return
         route = call.route
@@ -66,21 +66,21 @@ def _ms(seconds: float) -> float:
 
 
 class OtlpHandler(logging.Handler):
-    """Hands records to *logger*, with the trace that they were logged in."""
+    """Passes records to *logger*, with the trace in which they were logged."""
 
     def __init__(self, logger: Logger) -> None:
         super().__init__()
         self._logger = logger
 
     def attach(self) -> Callable[[], None]:
-        """Take what this package logs; return what ends that."""
+        """Start to take the records of this package; return what stops that."""
         package = logging.getLogger("caxton_host")
         package.addHandler(self)
         return partial(package.removeHandler, self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Hand over one record; one whose words do not fit is left out."""
-        # The vendor's way to tell of it would print them, secrets and all.
+        """Pass on one record; drop one that cannot be formatted."""
+        # The SDK would print the record, with its secrets.
         with contextlib.suppress(Exception):
             self._hand_over(record)
 
@@ -99,7 +99,7 @@ class OtlpHandler(logging.Handler):
         )
 
 
-#: What the conventions call some of our fields.
+#: Our fields to their names in the conventions.
 _NAMES = {
     "run": "caxton.run.id",
     "agent": "gen_ai.agent.name",
@@ -113,7 +113,7 @@ _NAMES = {
 def _plain(value: object) -> str | int | float | bool:
     if isinstance(value, (int, float, bool)):
         return value
-    # Half a character would be an error for all records of its batch.
+    # A lone surrogate would make the whole batch of records fail.
     return str(value).encode(errors="backslashreplace").decode()
 
 

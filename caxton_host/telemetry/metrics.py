@@ -1,9 +1,9 @@
 """
-The numbers of a host.
+The metrics of a host, and the text of them that Prometheus reads.
 
-A count is an item of a dictionary that is read when somebody asks for it: it costs
-a call next to nothing. A duration is handed to the SDK at once, which keeps the
-trace of some of them, as exemplars.
+A count is an item of a dictionary, which is read at each export or scrape: it costs a
+call next to nothing. A duration is passed to the SDK at once, which keeps the trace of
+some of them as exemplars.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from ..ports import ToolRequest
 
 
-#: How many points an instrument may have; the labels of what comes then are this.
+#: How many points an instrument may have; later ones are counted under `OTHER`.
 MOST = 1_000
 OTHER = "other"
 
 #: Characters of a label. Servers choose the names of their tools.
 _LONGEST = 200
 
-#: What stands for a name that leads nowhere: the agent made it up.
+#: Replaces the name of a tool that does not exist: the agent made it up.
 _UNKNOWN = "unknown"
 
 _BREAKER: Mapping[str, int] = {"closed": 0, "half_open": 1, "open": 2}
@@ -43,10 +43,10 @@ _Labels: TypeAlias = tuple[str, ...]
 
 class Metrics(Sink):
     """
-    Counts and times, and hands them to a *meter*.
+    Counts and times what is observed, for a *meter*. A replay is not counted as a run.
 
     Attributes:
-        servers: Returns how tool servers do; called from the thread that asks.
+        servers: Returns the states of tool servers; called from any thread.
     """
 
     def __init__(self, meter: Meter) -> None:
@@ -58,18 +58,18 @@ class Metrics(Sink):
             self._make(meter, one)
 
     def add(self, what: i.Instrument, *labels: str, by: float = 1) -> None:
-        """Count *by* more, or less."""
+        """Add *by* to a count, or to a gauge."""
         points = self._points[what.name]
         if labels not in points:
             labels = _room(points, labels)
         points[labels] = points.get(labels, 0) + by
 
     def put(self, what: i.Instrument, value: float) -> None:
-        """Note the value of a gauge without labels."""
+        """Set a gauge that has no labels."""
         self._points[what.name][()] = value
 
     def time(self, what: i.Instrument, seconds: float, *labels: str) -> None:
-        """Note a duration. A label that is empty is left out."""
+        """Record a duration. An empty label is left out."""
         known = self._attributes[what.name]
         attributes = known.get(labels)
         if attributes is None:
@@ -78,10 +78,10 @@ class Metrics(Sink):
             known[labels] = attributes = {key: text for key, text in named if text}
         self._timed[what.name].record(seconds, attributes)
 
-    # -- of runs and calls -----------------------------------------------------
+    # -- runs and calls --------------------------------------------------------
 
     def run_began(self, run: ObservedRun) -> None:
-        """Count a run that is driven from now on."""
+        """Count the start of a run."""
         of = run.execution
         if of.mode != "replay":
             self.add(i.RUNS)
@@ -124,13 +124,13 @@ class Metrics(Sink):
         self.time(i.CALL_SECONDS, call.seconds, "execute_tool", server, name, error)
 
     def attempted(self, request: ToolRequest, seconds: float, error: str) -> None:
-        """Note how long an MCP server took."""
+        """Record the duration of an attempt to call an MCP server."""
         server = request.server
         tool = _UNKNOWN if request.guessed else request.tool
         if server != WEBHOOK:
             self.time(i.ATTEMPTS, seconds, "tools/call", server, tool, error)
 
-    # -- of the host -----------------------------------------------------------
+    # -- the host itself --------------------------------------------------------
 
     def happened(self, event: Event) -> None:
         """Count the starts of servers that were lost."""
@@ -138,17 +138,17 @@ class Metrics(Sink):
             self.add(i.RESTARTS, event.server)
 
     def look_at(self, servers: Callable[[], Iterable[ServerState]]) -> None:
-        """Ask *servers* how tool servers do, whenever somebody wants to know."""
+        """Read the states of tool servers from *servers* at each export or scrape."""
         self.servers = servers
 
     def committed(self, seconds: float, events: int, queued: int) -> None:
-        """Note a commit of the event store."""
+        """Record a commit of the event store."""
         self.time(i.APPENDS, seconds)
         self.add(i.APPENDED, by=events)
         self.put(i.QUEUED, queued)
 
     def anchor_failed(self) -> None:
-        """Count a try to anchor a checkpoint that failed."""
+        """Count a failed attempt to anchor a checkpoint."""
         self.add(i.ANCHOR_FAILURES)
 
     def worker(self, what: str) -> None:
@@ -157,7 +157,7 @@ class Metrics(Sink):
         self.add(i.WORKER_STARTS if started else i.WORKER_DEATHS)
 
     def lost(self, signal: str) -> None:
-        """Count a batch of spans, logs or metrics that nobody took."""
+        """Count a batch of spans, logs or metrics that the end point refused."""
         self.add(i.LOST, signal)
 
     def _make(self, meter: Meter, one: i.Instrument) -> None:
@@ -187,7 +187,7 @@ class Metrics(Sink):
             del options
             if one in {i.UP, i.BREAKER}:
                 self._look(one)
-            # In one go: another thread counts on.
+            # A copy in one step: other threads continue to count.
             for labels, value in [*self._points[one.name].items()]:
                 named = zip(one.labels, labels, strict=True)
                 yield Observation(value, dict(named))
@@ -195,19 +195,19 @@ class Metrics(Sink):
         return read
 
     def _look(self, one: i.Instrument) -> None:
-        """Note how servers do. Of those with one name, the best is up."""
+        """Set the gauges of servers. Of several with one name, the best one counts."""
         points: dict[_Labels, float] = {}
         for state in self.servers():
             if not (state.generation or state.problem):
-                continue  # nobody needed it yet
+                continue  # it was not needed yet
             value = int(state.up) if one is i.UP else _BREAKER[state.breaker]
             points[(state.server,)] = max(value, points.get((state.server,), 0))
         self._points[one.name] = points
 
 
 def _room(points: Collection[_Labels], labels: _Labels) -> _Labels:
-    """Return labels that can be written down, of a point that there is room for."""
-    # Half a character would be an error for every reader, and for ever.
+    """Return valid labels, or those of `OTHER` if the instrument is full."""
+    # A lone surrogate would make every later export and scrape fail.
     clean = tuple(
         text[:_LONGEST].encode(errors="backslashreplace").decode() for text in labels
     )
@@ -216,12 +216,12 @@ def _room(points: Collection[_Labels], labels: _Labels) -> _Labels:
     return (OTHER,) * len(labels)
 
 
-#: How runs end, or are left, without anything being wrong.
+#: Ends of runs that are not errors.
 _WELL = frozenset({"completed", "suspended"})
 
 
 def _is_in_doubt(call: ObservedCall) -> bool:
-    """Return whether it may have had an effect that nobody saw."""
+    """Return whether it may have had an effect that is not known."""
     again = call.route is not None and call.route.effect in REPEATABLE
     return call.status == "in_doubt" or (call.sent == "unknown" and not again)
 
@@ -236,12 +236,12 @@ _TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def nothing_to_read() -> tuple[str, bytes]:
-    """Return what is read where nothing is counted."""
+    """Return an empty scrape, where nothing is counted."""
     return _TYPE, b""
 
 
 def reader() -> tuple[MetricReader, Scrape]:
-    """Return what reads metrics, and what writes down all that it reads."""
+    """Return a reader of metrics for Prometheus, and what scrapes it."""
     from opentelemetry.exporter.prometheus import PrometheusMetricReader
     from prometheus_client import CollectorRegistry
     from prometheus_client.exposition import generate_latest
@@ -249,7 +249,7 @@ def reader() -> tuple[MetricReader, Scrape]:
     registry = CollectorRegistry()
     made = PrometheusMetricReader(scope_info_enabled=False, registry=registry)
 
-    alone = threading.Lock()  # or two would get each other's metrics
+    alone = threading.Lock()  # two scrapes at once would mix their metrics
 
     def scrape() -> tuple[str, bytes]:
         with alone:

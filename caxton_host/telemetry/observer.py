@@ -1,5 +1,5 @@
 """
-Observes one host: it is told what happens, and passes that on to its sinks.
+The observer of a host: passes runs, calls and attempts to its sinks.
 
 The spans are the first sink, so that what the others report is within a span.
 """
@@ -38,11 +38,11 @@ class Observer:
 
         sinks: Take the same, in other forms.
 
-        counts: One of *sinks*; it takes what happens to the host itself.
+        counts: The one of *sinks* that takes the events of the host itself.
 
         scrape: Returns the type and the bytes of all metrics as they are now.
 
-        ending: What to do in the end, all at the same time.
+        ending: Called by `close`, all at the same time.
 
     Attributes:
         counts: As above, or a sink that does nothing.

@@ -116,7 +116,7 @@ class _Rebuild:
         for last in events:
             self._take(last)
             if last.type in ENDS and last is not first:
-                break  # what comes behind it was recorded by others
+                break  # other hosts recorded what follows
         self._end(last)
 
     def _described(self, *, resumed: bool) -> Execution:
@@ -184,7 +184,7 @@ class _Rebuild:
 
     def _settle(self, number: int, outcome: Outcome) -> None:
         if number not in self._open:
-            return  # it was closed by others, after the crash
+            return  # another host closed it, after a crash
         asked = self._asked[number]
         route = None
         if isinstance(asked, ToolInvoked) and asked.server and asked.tool:
@@ -239,12 +239,12 @@ _TIMEOUT_S = 5.0
 
 class _Sending:
     """
-    Sends spans many at a time, as they end.
+    Sends spans in batches, as they end.
 
     Attributes:
-        sent: How many were taken.
+        sent: How many the receiver took.
 
-        failed: Some were not, so no more are tried.
+        failed: It refused some, so no more are sent.
     """
 
     def __init__(self, exporter: OTLPSpanExporter) -> None:
@@ -260,7 +260,7 @@ class _Sending:
             self.flush()
 
     def flush(self) -> None:
-        """Send what waits."""
+        """Send the spans that wait."""
         spans, self._waiting = self._waiting, []
         if self.failed or not spans:
             return
@@ -277,12 +277,12 @@ def send_again(recording: Recording, url: str, environ: Mapping[str, str]) -> in
     Args:
         recording: The run.
 
-        url: Where to, in full.
+        url: The end point, in full.
 
-        environ: Says how the host is called, and whether content is wanted.
+        environ: Names the host, and says whether content is wanted.
 
     Raises:
-        CaxtonError: They were not taken.
+        CaxtonError: The receiver refused them.
     """
     hushed()
     sending = _Sending(OTLPSpanExporter(endpoint=url, timeout=_TIMEOUT_S))

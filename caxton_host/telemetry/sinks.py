@@ -1,4 +1,4 @@
-"""What is observed of runs and calls, and the base class of the sinks that take it."""
+"""The observed runs and calls, and the base class of the sinks that take them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ServerState(Protocol):
 
 class Sink:
     """
-    Takes what an `Observer` is told. Never takes part in it.
+    Takes what an `Observer` observes.
 
     Every method does nothing here; a sink overrides those that it needs.
     """

@@ -1,5 +1,5 @@
 """
-Tests of agents, without a host, a database or a server.
+Test agents without a host, a database or a server.
 
     run = run_agent("weather.wasm", tools={"weather": "Lima: 18 °C, fog"})
     assert run.calls == [("weather", {"location": "Lima"})]

@@ -1,8 +1,9 @@
 """
-Cassettes: one run as a text file, to be read by people and replayed without a tool.
+Cassettes: one run as a text file that people can read, replayed without a tool.
 
-A cassette is the log of a run, without what a replay does not need: hashes, ids, fuel,
-times, servers. The same run gives the same text.
+A cassette is the log of a run without the hashes, ids, fuel, times and servers that a
+replay does not need. The same run gives the same text. The reader trusts nothing in a
+file: anyone may have written it.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ from ..lib import codec
 
 TYPE = "caxton.cassette/v1"
 
-#: What to do with a cassette that is not what a test needs.
-ANEW = "record it anew with pytest --caxton-record=all"
+#: The fix for a cassette that does not suit the test.
+ANEW = "record it again with pytest --caxton-record=all"
 
-#: Ends that come again if the run is executed again.
+#: Failures that a replay repeats.
 REPEATED = frozenset({"trap", "limit", "agent_error"})
-#: How the message of a limit begins that is another one each time.
+#: Prefixes of messages of limits that differ each time.
 _CLOCKS = ("wall:", "compute:")
 
 
@@ -49,9 +50,9 @@ class Cassette:
     A run that was recorded for a test.
 
     Attributes:
-        started: How it began.
+        started: Its first event.
 
-        now: When.
+        now: When that was recorded, in microseconds since 1970.
 
         definitions: Digest to definition, of each tool that the agent may see.
 
@@ -79,7 +80,7 @@ def write(history: Sequence[Recorded], blobs: Mapping[str, bytes]) -> str:
         blobs: What its log keeps by digest.
 
     Raises:
-        UsageError: It did not end by itself, or the log lacks an answer.
+        UsageError: It did not end by itself, or the log does not have an answer.
     """
     started = history[0].event
     assert isinstance(started, RunStarted)  # noqa: S101 -- the log of a run
@@ -96,7 +97,7 @@ def write(history: Sequence[Recorded], blobs: Mapping[str, bytes]) -> str:
         "context": started.context,
         "limits": _differing(started.limits, usual.to_payload()),
         "tools": _tools(started, blobs),
-        "events": [*_told(events)],
+        "events": [*_events_of(events)],
         "end": _end(events[-1]),
     }
     text = json.dumps(document, ensure_ascii=False, indent=2, allow_nan=False)
@@ -106,7 +107,7 @@ def write(history: Sequence[Recorded], blobs: Mapping[str, bytes]) -> str:
 def _differing(
     values: Mapping[str, JSON], usual: Mapping[str, JSON]
 ) -> dict[str, JSON]:
-    # None is what is usual, whatever that is.
+    # None stands for the default, whatever that is.
     return {
         key: value
         for key, value in values.items()
@@ -129,7 +130,7 @@ def _tools(started: RunStarted, blobs: Mapping[str, bytes]) -> list[JSON]:
     return tools
 
 
-def _told(events: Sequence[Event]) -> Iterator[JSON]:
+def _events_of(events: Sequence[Event]) -> Iterator[JSON]:
     """Yield each call with its reply, and each log line, in the order they came."""
     outcomes = dict(end for event in events if (end := outcome_of(event)))
     for event in events:
@@ -137,8 +138,8 @@ def _told(events: Sequence[Event]) -> Iterator[JSON]:
             yield {"log": event.level, "text": event.text}
         elif isinstance(event, ToolInvoked):
             called: dict[str, JSON] = {"call": event.name, "params": event.params}
-            # The digest is there only if the values are not enough: of bad bytes, of
-            # another spelling, or where a secret was taken out.
+            # The digest is written only if the values do not imply it: for bad bytes,
+            # another spelling, or where a secret was redacted.
             if event.params_sha256 != codec.sha256(codec.encode(event.params)):
                 called["params_sha256"] = event.params_sha256
             yield {**called, "reply": _reply(event, outcomes[event.call])}
@@ -192,8 +193,8 @@ def _end(end: Event) -> JSON:
         case _:
             why = f"{end.kind}: {end.message}" if isinstance(end, RunFailed) else ""
             raise UsageError(
-                f"the run did not end by itself, so there is no cassette of it; {why}",
-                fix="let it come to its end, and record it once more",
+                f"the run did not end by itself, so it cannot be a cassette; {why}",
+                fix="let the run end, and record it again",
             )
 
 
@@ -202,7 +203,7 @@ def _by_clock(end: RunFailed) -> bool:
 
 
 def _printable(text: str) -> str:
-    """Escape what a reviewer would not see, or see in another place."""
+    """Escape characters that a reviewer would not see, or not in their place."""
     return re.sub(r"[^\x00-\x7f]", _escaped, text)
 
 
@@ -232,10 +233,13 @@ def save(path: Path, text: str) -> None:
         ) from None
 
 
+# -- reading -------------------------------------------------------------------
+
+#: Bytes.
 MAX_FILE = 16 * 1024 * 1024
 _NODES = 1_000_000
 _MAX_EVENTS = 200_000
-#: How many times the default a limit may be. Of memory, that is all there can be.
+#: Largest multiple of the default of a limit. For memory, 16 GiB: no guest has more.
 _MAX_FACTOR = 64
 _LARGEST = 2**63 - 1
 _LEVELS = frozenset({"debug", "info", "warning", "error", "truncated"})
@@ -275,7 +279,7 @@ def read(path: Path) -> Cassette:
     Return the cassette in a file.
 
     Raises:
-        UsageError: There is none, or it breaks a bound or a rule of the format.
+        UsageError: The file is missing, or breaks a bound or a rule of the format.
     """
     try:
         if not path.is_file():
@@ -300,10 +304,10 @@ def read(path: Path) -> Cassette:
 
 def parse(data: bytes | str) -> Cassette:
     """
-    Return the cassette that a text is.
+    Parse the text of a cassette.
 
     Raises:
-        BadBytes: It is none.
+        BadBytes: It is not one.
     """
     root = _Table(codec.load_json(data, limit=MAX_FILE, nodes=_NODES), "$")
     if root.get("$type", str) != TYPE:
@@ -327,7 +331,7 @@ def parse(data: bytes | str) -> Cassette:
         catalogue=catalogue,
         servers={},
         host=None,
-        engine="",  # None is the same, so no fuel counts.
+        engine="",  # It equals no engine, so fuel is not compared.
     )
     return Cassette(
         started=started,
@@ -338,7 +342,7 @@ def parse(data: bytes | str) -> Cassette:
 
 
 class _Table:
-    """An object of the file, whose values are looked at before they are used."""
+    """An object of the file, whose values are checked before they are used."""
 
     def __init__(self, value: JSON, path: str) -> None:
         if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The ports, as fakes that need nothing and forget everything."""
+"""Fakes of the ports, in memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Script: TypeAlias = Callable[[Door, Guest], Awaitable[Ending]]
 
 @dataclass(slots=True)
 class FakeClock:
-    """A clock that moves when it is told to."""
+    """A clock that a test sets."""
 
     time: int = 1_700_000_000_000_000
 
@@ -37,12 +37,12 @@ class FakeClock:
 
 @dataclass(slots=True)
 class FakeEntropy:
-    """Bytes that look random and are the same each time."""
+    """Bytes that look random, and are the same in each test."""
 
     drawn: int = 0
 
     def __call__(self, size: int) -> bytes:
-        """Return *size* bytes, others than before."""
+        """Return *size* bytes, different on each call."""
         self.drawn += 1
         return hashlib.shake_256(str(self.drawn).encode()).digest(size)
 
@@ -57,7 +57,7 @@ def offer(
     effect: Effect = "unsafe",
     input_schema: Mapping[str, JSON] = _ANY,
 ) -> Offer:
-    """Return an offer of a tool, which takes any parameters if nothing else is said."""
+    """Return an offer of a tool, which takes any parameters by default."""
     schema = {**input_schema}
     definition = codec.canonical(
         {"name": tool, "description": description, "inputSchema": schema}
@@ -82,11 +82,22 @@ class FakeTools:
     """
     Tools with scripted answers, keyed by ``(server, tool)``.
 
-    An answer that is a `ToolError` is raised. ``asked`` lists what came, ``effects``
-    says what is not ``unsafe``, and of the answers of ``hashed`` the log is to keep a
-    digest. ``schemas`` says what takes not just any parameters, ``keys`` which of them
-    is for the idempotency key, ``readable`` what there is to read. Servers in ``down``
-    list no tools, and each of their calls fails.
+    An answer that is a `ToolError` is raised.
+
+    Attributes:
+        asked: The requests that came, in order.
+
+        effects: Of tools whose effect is not ``unsafe``.
+
+        hashed: Tools of whose answers the log keeps a digest.
+
+        readable: The resources of servers.
+
+        schemas: Of tools that do not take any parameters.
+
+        keys: Tool to the parameter for the idempotency key.
+
+        down: Servers that list no tools, and whose calls fail.
     """
 
     answers: Mapping[tuple[str, str], JSON | ToolError | Completed]
@@ -134,7 +145,7 @@ class FakeTools:
     async def resources(
         self, servers: Collection[str], scope: RunScope
     ) -> Sequence[ServerResource]:
-        """Return what there is of *servers*."""
+        """Return the resources of *servers*."""
         del scope
         return [one for one in self.readable if one.server in servers]
 
@@ -160,7 +171,7 @@ class FakeSandbox:
     guests: list[Guest] = field(default_factory=list[Guest])
 
     async def prepare(self, module: bytes, limits: Limits, entry: str) -> Prepared:
-        """Take any bytes for a module."""
+        """Accept any bytes as a module."""
         del limits, entry
         digest = codec.sha256(module)
         return Prepared(sha256=digest, abi="core/1", engine=self.engine, key=digest)

@@ -2,10 +2,10 @@
 Runs agents for tests: the real module, sandbox and gateway, and a log in memory.
 
     run      tools answer by a script
-    record   tools are those of a configuration; what happened becomes a cassette
+    record   tools are those of a configuration; the run becomes a cassette
     replay   the cassette answers, and no server is needed
 
-All that is asynchronous happens in a thread of its own, so tests may be of any kind.
+Asynchronous code runs in a thread of its own, so tests may be of any kind.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Harness:
 
     Args:
         environ: Where the folders of this user are found. Compiled modules are kept
-            there: only the first run of a module waits for that.
+            there: only the first run of a module waits for the compiler.
     """
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
@@ -85,16 +85,16 @@ class Harness:
 
             names: The agent's own names for tools, to ``SERVER/TOOL``.
 
-            allow: What it is granted, as patterns of ``SERVER/TOOL``; by default
-                all that is scripted, unless it is `DENIED`.
+            allow: Its grants, as patterns of ``SERVER/TOOL``; by default all tools
+                of the script that are not `DENIED`.
 
-            strict: Fail if an answer was not asked for.
+            strict: Fail if an answer of the script was not used.
 
             given: See `Task`.
 
         Raises:
-            UnexpectedRun: It asked for what has no script, or did not ask for what
-                has one.
+            UnexpectedRun: It called a tool without a script, or did not use an answer
+                of the script.
 
             UsageError: The module or the script is refused.
         """
@@ -129,7 +129,7 @@ class Harness:
         **given: Unpack[Given],
     ) -> AgentRun:
         """
-        Run an agent on real tool servers, and write what happened to a file.
+        Run an agent on real tool servers, and write a cassette.
 
         Its calls are made. It has the grants, names, limits and variables that the
         configuration gives it; the configured database is not used.
@@ -165,7 +165,7 @@ class Harness:
             task = recorder.whole(wanted)
             data = bytes_of(module, task.limits)
             text, made = await recorder.record(sandbox, data, task)
-            # What could not be replayed is not worth keeping.
+            # A run that cannot be replayed is not saved.
             run = await replayed(sandbox, data, made, task, cassette.name)
             save(cassette, text)
             return run
@@ -176,7 +176,7 @@ class Harness:
         self, module: Module, cassette: Path, **given: Unpack[Given]
     ) -> AgentRun:
         """
-        Run an agent over a cassette, and touch nothing.
+        Run an agent over a cassette, without any server.
 
         Args:
             module: The module, or its file. It need not be the recorded one.
@@ -186,7 +186,7 @@ class Harness:
             given: See `Task`.
 
         Raises:
-            UnexpectedRun: It did otherwise than is recorded; the first difference.
+            UnexpectedRun: It differs from the recording; the first difference.
 
             UsageError: The cassette or the module is refused.
         """
@@ -211,7 +211,7 @@ class Harness:
         except ScriptFailed as exc:
             failed = exc.error
         except CaxtonError as exc:
-            # Where it was found is of no use to who wrote the test.
+            # A traceback of this package is of no use to the author of the test.
             failed = exc.with_traceback(None)
         except BaseException:
             future.cancel()

@@ -1,4 +1,4 @@
-"""Recording: one run on the servers of a configuration, as a cassette."""
+"""Record one run on the servers of a configuration as a cassette."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Recorder:
     Runs one agent of a configuration.
 
     Attributes:
-        config: What was loaded. Its database is not used.
+        config: The configuration. Its database is not used.
 
         agent: The agent.
 
-        tokens: The folder in which logins left tokens.
+        tokens: The folder of the tokens of logins.
     """
 
     config: Config
@@ -39,7 +39,7 @@ class Recorder:
         cls, path: Path | None, agent: str, environ: Mapping[str, str], cwd: Path
     ) -> Recorder:
         """
-        Return what records an agent.
+        Return the recorder of an agent.
 
         Args:
             path: The configuration, or ``None`` to look for one.
@@ -71,7 +71,7 @@ class Recorder:
         Run the agent on the real servers, and return its cassette, as text too.
 
         Raises:
-            UsageError: The run cannot be one.
+            UsageError: The run cannot be a cassette.
 
             CaxtonError: As of `Host.start`.
         """
@@ -94,15 +94,16 @@ class Recorder:
             return text, parse(text)
         except BadBytes as exc:
             raise UsageError(
-                f"the run is too much for a cassette: {exc}", fix="record less"
+                f"the run is too large for a cassette: {exc}",
+                fix="record a shorter run",
             ) from None
 
     def whole(self, task: Task) -> Task:
         """
-        Return *task* with what the configuration says and the test does not.
+        Return *task*, completed from the configuration.
 
         Raises:
-            UsageError: A variable is required.
+            UsageError: A required variable is missing.
         """
         context = {**task.context}
         for key, variable in self.config.context.items():

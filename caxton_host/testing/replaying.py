@@ -1,8 +1,7 @@
 """
-Replaying a cassette, with the recorded agent or with another one.
+Replay a cassette, with the recorded agent or with another one.
 
-It may not do anything else. The first difference fails the test, and says what would
-have been right.
+The first difference fails the test, and the message shows both sides.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from .fakes import FakeClock, FakeEntropy
 from .runs import AgentRun, Task, plain, run_of, shown
 
 _RUN = "cassette"
+#: Characters that are shown on each side of a difference.
 _AROUND = 200
 _OTHERWISE = "in another order or encoding"
 
@@ -33,21 +33,21 @@ async def replayed(
     sandbox: Sandbox, module: bytes, cassette: Cassette, task: Task, name: str
 ) -> AgentRun:
     """
-    Execute a module over a cassette, and return what it did.
+    Execute a module over a cassette, and return the run.
 
     Args:
-        sandbox: Where.
+        sandbox: Where it runs.
 
-        module: Which.
+        module: Its bytes.
 
-        cassette: What it did once.
+        cassette: The recorded run.
 
-        task: What the test gives it.
+        task: The task of the test.
 
-        name: How messages call the cassette.
+        name: The cassette's name in messages.
 
     Raises:
-        UnexpectedRun: It did something else, or was recorded with another task.
+        UnexpectedRun: It differs, or was recorded with another task.
 
         UsageError: The module is refused.
     """
@@ -78,7 +78,7 @@ async def replayed(
 
 
 def _check_task(cassette: Cassette, task: Task, name: str) -> None:
-    """Refuse to compare with what was recorded of another task."""
+    """Refuse a cassette that was recorded with another task."""
     started = cassette.started
     recorded: dict[str, JSON] = {
         "input": started.input,
@@ -95,7 +95,7 @@ def _check_task(cassette: Cassette, task: Task, name: str) -> None:
         "now": task.micros,
     }
     found = first_difference(recorded, given)
-    # What was taken out of the recorded one is not known here.
+    # The values of redacted parts are not known here.
     if found and MASK not in str(found[1]):
         raise UnexpectedRun(
             f"{name} was recorded with another task: {_values(*found)}",
@@ -105,7 +105,7 @@ def _check_task(cassette: Cassette, task: Task, name: str) -> None:
 
 @dataclass(slots=True)
 class _Witness:
-    """A sandbox that remembers what was asked of it, and of the door."""
+    """A sandbox that keeps the calls and log lines of its guest, and its end."""
 
     sandbox: Sandbox
     asked: list[tuple[str, JSON]] = field(default_factory=list[tuple[str, JSON]])
@@ -138,7 +138,7 @@ class _Witness:
 
 @dataclass(frozen=True, slots=True)
 class _Tap:
-    """A door that tells what goes through it."""
+    """A door that reports what passes it."""
 
     witness: _Witness
     door: Door
@@ -172,7 +172,7 @@ def _unexpected(
     limits: Limits,
     name: str,
 ) -> UnexpectedRun:
-    """Return a divergence in the words of a test."""
+    """Return a divergence as the error of a test."""
     event, ended = events[found.seq - 1] if found.seq else None, witness.ended(limits)
     if isinstance(event, ToolInvoked):
         told = _of_call(found, event, witness.asked, ended)
@@ -184,7 +184,7 @@ def _unexpected(
         told = _lines(where, "nothing", _asked(witness.asked[made]))
     return UnexpectedRun(
         f"the agent differs from {name}: {told}",
-        fix=f"mend the agent; or, if it is to do this, {ANEW}",
+        fix=f"change the agent; or, if this is right, {ANEW}",
         divergence=found,
     )
 
@@ -232,7 +232,7 @@ def _values(where: str, recorded: JSON, now: JSON) -> str:
 
 
 def _apart(recorded: JSON, now: JSON) -> tuple[str, str]:
-    """Return two values as they are shown; of long texts, where they part."""
+    """Return two values for a message; of long texts, where they differ first."""
     old, new = repr(recorded), repr(now)
     if max(len(old), len(new)) <= _AROUND * 2:
         return old, new

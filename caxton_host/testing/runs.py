@@ -1,4 +1,4 @@
-"""One run in a test: its task, the real host over a log in memory, the result."""
+"""One run of an agent in a test: its task, its execution and its result."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Given(TypedDict, total=False):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """
-    What an agent is given.
+    The task of an agent in a test.
 
     Attributes:
         input: Its input.
@@ -60,9 +60,9 @@ class Task:
         entry: The exported function to call; by default what the configuration or
             the cassette says, or else ``run``.
 
-        seed: What its random numbers come from.
+        seed: Of its random numbers.
 
-        now: What its clock says. It stands still: a test gives the same each time.
+        now: The time of its clock, which stands still, so that runs are the same.
 
         limits: Its bounds, or ``None`` for the usual ones.
     """
@@ -80,7 +80,7 @@ class Task:
         The time in microseconds since 1970.
 
         Raises:
-            UsageError: It is none.
+            UsageError: It is not a time since 1970, with a time zone.
         """
         if self.now.tzinfo is None or self.now < _EPOCH:
             raise UsageError(
@@ -107,7 +107,7 @@ class Task:
 
 
 def name_of(module: Module) -> str:
-    """Return what an agent is called whose name nobody said."""
+    """Return the default name of an agent: that of its file."""
     stem = "" if isinstance(module, bytes) else Path(module).stem
     return stem if is_server_name(stem) else "agent"
 
@@ -141,7 +141,7 @@ def bytes_of(module: Module, limits: Limits | None) -> bytes:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentRun:
     """
-    What an agent did, as the log holds it.
+    The run of an agent, as the log holds it.
 
     Attributes:
         status: ``completed``, or ``failed``: it trapped, returned an error or reached
@@ -149,12 +149,12 @@ class AgentRun:
 
         error: Of one that failed, why: ``trap: unreachable``. Else ``None``.
 
-        output: What it put out, or ``None``.
+        output: Its output, or ``None``.
 
         calls: Name and parameters of each tool call, in order. Parameters that were
             no map are ``None``.
 
-        replies: What it got for each: ``{"status", "message", "data"}``, and
+        replies: The reply to each: ``{"status", "message", "data"}``, and
             ``"error"`` if the status is not ``ok``.
 
         logs: Level and text of each of its log lines.
@@ -169,7 +169,7 @@ class AgentRun:
 
 
 def run_of(events: Iterable[Event | None]) -> AgentRun:
-    """Return the run that left *events*, which has ended by itself."""
+    """Return the run with these *events*, which has ended by itself."""
     calls: dict[int, tuple[str, dict[str, JSON] | None]] = {}
     replies: dict[int, dict[str, JSON]] = {}
     logs: list[tuple[str, str]] = []
@@ -199,20 +199,20 @@ def run_of(events: Iterable[Event | None]) -> AgentRun:
 
 
 def shown(value: object) -> str:
-    """Return a value for a message: escaped, and not without end."""
+    """Return a value for a message: escaped, and cut."""
     text = repr(value)
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
 def plain(text: str) -> str:
-    """Return a text for a message as it stands, unless a terminal would obey it."""
+    """Return a text for a message, escaped if it has control characters."""
     return text if text.isprintable() and len(text) <= _MAX_SHOWN else shown(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
     """
-    Where an agent runs.
+    The agent of a run, its tools and its grants.
 
     Attributes:
         agent: Its name.
@@ -232,7 +232,7 @@ class Scene:
 
 @dataclass(slots=True)
 class _Entropy:
-    """Entropy of which a run gets its seed."""
+    """Entropy that gives a run its seed."""
 
     seed: bytes
     other: FakeEntropy = field(default_factory=FakeEntropy)

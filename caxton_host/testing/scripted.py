@@ -1,9 +1,8 @@
 """
-Scripts: what each tool answers in a test, and whether the agent kept to it.
+Scripts: the answers of tools in a test, and a check that the agent used them.
 
-A script is a tool client like any other, so calls are granted, recorded and bounded
-as ever. A call that it does not know fails the test, and so does an answer that nobody
-asked for.
+A script is a tool client, so calls are granted, recorded and bounded as always. A call
+without a script fails the test, and so does an answer that no call used.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class _Denial(Enum):
     DENIED = "DENIED"
 
 
-#: Instead of an answer: the tool is there, and not granted.
+#: Instead of an answer: the tool exists, and is not granted.
 DENIED: Final = _Denial.DENIED
 
 #: A text; a dictionary that is an MCP ``CallToolResult``; any other JSON value but a
@@ -67,7 +66,7 @@ class Tool:
 
         description: As a server would give it.
 
-        input_schema: JSON Schema of the parameters. Nobody checks them here.
+        input_schema: JSON Schema of the parameters. They are not checked.
     """
 
     answer: Answer
@@ -79,7 +78,7 @@ class Tool:
 
 def tool_error(text: str) -> dict[str, JSON]:
     """
-    Return the answer of a tool that says that it failed.
+    Return the answer of a tool that reports an error.
 
     >>> tool_error("no such city")["isError"]
     True
@@ -94,7 +93,7 @@ def failure(
     message: str = "the connection was lost",
 ) -> ToolError:
     """
-    Return what stands for no answer at all: the server is down, slow or broken.
+    Return a failure instead of an answer: the server is down, slow or broken.
 
     Args:
         kind: ``timeout``, ``transport``, ``protocol``, ``too_large``,
@@ -102,24 +101,24 @@ def failure(
 
         sent: Whether the server may have acted: ``no``, ``yes`` or ``unknown``.
 
-        message: What the agent reads.
+        message: The message for the agent.
     """
     return ToolError(kind, sent, message)
 
 
 def completed(name: str, answer: Answer) -> Completed:
     """
-    Return an answer in the form that is recorded, as if a server had given it.
+    Return an answer as it is recorded, as if it came from a server.
 
     Args:
         name: Of the tool, for messages.
 
-        answer: No list and no function.
+        answer: Not a list or a function.
 
     Raises:
-        ToolError: That is the answer.
+        ToolError: The answer is this error.
 
-        UsageError: It is no answer.
+        UsageError: It is not a valid answer.
     """
     if isinstance(answer, ToolError):
         raise answer
@@ -144,7 +143,7 @@ def _result(value: JSON) -> dict[str, JSON]:
     text = json.dumps(value, ensure_ascii=False)
     return {
         "content": [{"type": "text", "text": text}],
-        # A server may only answer with an object; SDKs wrap the rest like that.
+        # A server may only answer with an object; SDKs wrap other values so.
         "structuredContent": value if isinstance(value, dict) else {"result": value},
     }
 
@@ -167,7 +166,7 @@ def as_json(name: str, value: object) -> JSON:
         ) from None
 
 
-#: The server of a tool whose name in the script names none.
+#: The server of a tool whose name in the script has no server.
 SERVER = "script"
 
 _EXPOSED = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -176,10 +175,10 @@ _ANSWERING = 2  # frames of this module above a function of the script
 
 class ScriptFailed(Exception):  # noqa: N818 -- the test has failed, not the script
     """
-    The run went no further, because the test has failed.
+    The run was stopped, because the test has failed.
 
     Attributes:
-        error: With what.
+        error: The failure.
     """
 
     def __init__(self, error: BaseException) -> None:
@@ -193,9 +192,9 @@ class _Scripted:
     One tool.
 
     Attributes:
-        name: What the agent calls it.
+        name: The agent's name for it.
 
-        answers: One for each call, or the one for all.
+        answers: One for each call, or one for all.
 
         asked: How many calls were answered.
     """
@@ -213,11 +212,11 @@ class _Scripted:
 
     @property
     def denied(self) -> bool:
-        """Whether it is there to be denied."""
+        """Whether its calls are to be denied."""
         return self.for_all and self.answers[0] is DENIED
 
     def unused(self, tried: Collection[tuple[str, str]]) -> str:
-        """Return what of its answers nobody has asked for, or nothing."""
+        """Return which of its answers no call has used, or ``""``."""
         if self.for_all:
             return "" if self.target in tried else self.name
         left = len(self.answers) - self.asked
@@ -226,19 +225,19 @@ class _Scripted:
 
 class ScriptedTools:
     """
-    See `caxton_host.ports.ToolClient`. Its tools answer what a test says.
+    Tools with the answers of a test; see `caxton_host.ports.ToolClient`.
 
     Args:
-        script: Name of each tool to what it answers: the name that the agent uses,
-            or ``SERVER/TOOL``, which the agent calls ``mcp__SERVER__TOOL``.
+        script: Name of each tool to its answer: the name that the agent uses, or
+            ``SERVER/TOOL``, which the agent calls ``mcp__SERVER__TOOL``.
 
         names: Names of the agent's own, to ``SERVER/TOOL``.
 
     Attributes:
-        raised: What failed the test while the agent ran.
+        raised: The error that failed the test while the agent ran.
 
     Raises:
-        UsageError: A name cannot be one, or an answer is none.
+        UsageError: A name or an answer is not valid.
     """
 
     def __init__(
@@ -257,7 +256,7 @@ class ScriptedTools:
 
     @property
     def servers(self) -> list[str]:
-        """What a grant may name."""
+        """The servers of the scripted tools."""
         return list(dict.fromkeys(server for server, _ in self._tools))
 
     @property
@@ -282,18 +281,18 @@ class ScriptedTools:
     async def resources(
         self, servers: Collection[str], scope: RunScope
     ) -> Sequence[ServerResource]:
-        """Return nothing: a task says what the context is."""
+        """Return nothing: the context is that of the task."""
         del servers, scope
         return ()
 
     async def call_tool(self, request: ToolRequest) -> Completed:
-        """Return what the script says."""
+        """Return the scripted answer."""
         try:
             return self._answer(request)
         except ToolError:
             raise
         except BaseException as exc:  # noqa: BLE001 -- pytest.fail() raises one
-            # The reader wants to see the function, and not who called it.
+            # The traceback begins in the function, not in what called it.
             self.raised = exc.with_traceback(_behind(exc.__traceback__, _ANSWERING))
             raise RunStopped("script", "the test has failed") from None
 
@@ -317,20 +316,20 @@ class ScriptedTools:
 
     def check(self, run: AgentRun, events: Sequence[Event], *, strict: bool) -> None:
         """
-        Return if the agent kept to the script.
+        Check that the agent made the calls of the script.
 
         Args:
-            run: What it did.
+            run: Its run.
 
             events: Those of the run.
 
-            strict: Whether all that is scripted must have been asked for.
+            strict: Whether every answer must have been used.
 
         Raises:
-            ScriptFailed: A function of the script raised, or there was no answer.
+            ScriptFailed: A function of the script raised, or a call had no answer.
 
-            UnexpectedRun: The agent asked for what is not there, or did not for what
-                is.
+            UnexpectedRun: The agent called a tool without a script, or did not use an
+                answer.
         """
         if self.raised:
             raise ScriptFailed(self.raised)
@@ -347,13 +346,13 @@ class ScriptedTools:
         if unused and strict:
             ended = f"{run.status}, {plain(run.error)}" if run.error else run.status
             raise UnexpectedRun(
-                f"scripted, and never asked for: {'; '.join(unused)}\n"
+                f"scripted, and never called: {'; '.join(unused)}\n"
                 f"  the run {ended}; its calls: {shown(run.calls)}",
                 fix="take it out of the script, or pass strict=False",
             )
 
     def _target_of(self, call: ToolInvoked) -> tuple[str, str]:
-        # Of a server without any grant, the log knows no tool.
+        # The log has no tool for a call to a server without any grant.
         unknown = self._named.get(call.name, ("", ""))
         return (call.server, call.tool) if call.server and call.tool else unknown
 
@@ -370,10 +369,10 @@ class ScriptedTools:
 
 def grant_of(allow: Sequence[str]) -> Grant:
     """
-    Return a grant of what some patterns name.
+    Return a grant of the tools that some patterns name.
 
     Raises:
-        UsageError: One is no ``SERVER/TOOL``.
+        UsageError: A pattern is not ``SERVER/TOOL``.
     """
     patterns = tuple(Pattern.parse(text) for text in allow)
     return Grant(allow=(Rule(id="allow[1]", tools=patterns, source="test"),))
@@ -409,7 +408,7 @@ def _scripted(
 
 
 def _named(name: str) -> tuple[tuple[str, str], str]:
-    """Return server and tool, and what agents call it."""
+    """Return the server and tool, and the exposed name."""
     if "/" in name:
         target = _target(name)
         return target, exposed_name(*target)

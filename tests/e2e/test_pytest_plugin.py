@@ -95,7 +95,7 @@ def test_a_difference_fails_the_test_and_is_readable(project: pytest.Pytester) -
             f"{differs}demo__echo, [$].params.text",
             "E *recorded: 'hello[?]'",
             "E *now:      'is anybody there[?]'",
-            "E *To fix: mend the agent; *, record it anew with *--caxton-record=all",
+            "E *To fix: change the agent; *, record it again with *--caxton-record=all",
         ]
     )
     # What is between the test and its failure is not for the author to read.

@@ -396,7 +396,7 @@ def test_a_file_that_is_no_cassette_is_refused(
     tape.path.write_text(json.dumps(document))
     with pytest.raises(UsageError, match=message) as error:
         tape.replay(guest())
-    assert "record it anew" in error.value.fix
+    assert "record it again" in error.value.fix
 
 
 def test_no_terminal_obeys_a_cassette(tape: Tape, recorded: str) -> None:  # law 9
@@ -412,7 +412,9 @@ def test_a_run_that_is_too_much_for_a_cassette_is_not_written(
     tape: Tape, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cassette, "MAX_FILE", 100)
-    with pytest.raises(UsageError, match=r"too much for a cassette: .* of 100 allowed"):
+    with pytest.raises(
+        UsageError, match=r"too large for a cassette: .* of 100 allowed"
+    ):
         tape.record(guest())
     assert not tape.path.exists()
 

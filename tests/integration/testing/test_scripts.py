@@ -157,7 +157,7 @@ def test_an_answer_that_nobody_asked_for_fails_the_test(
     tools: dict[str, Answer] = {"ask": ["a", "b", "c"], "other": "d", "no": DENIED}
     with pytest.raises(UnexpectedRun) as error:
         caxton_agent(ASKS, tools=tools)
-    assert "never asked for: ask, 2 of 3 answers; other; no\n" in str(error.value)
+    assert "never called: ask, 2 of 3 answers; other; no\n" in str(error.value)
     assert "the run completed; its calls: [('ask', {'n': 1})]" in str(error.value)
     assert "strict=False" in fix_of(error)
     assert caxton_agent(ASKS, tools=tools, strict=False).output == "asked"

@@ -12,6 +12,9 @@ from pathlib import Path
 from ..core.tools.manifest import is_agent_name
 from ..errors import NotFoundError, UsageError
 
+#: Replaced by the name of the agent, in every file of a template.
+_PLACE = "{{name}}"
+
 
 def find_shared(path: str) -> Path:
     """
@@ -35,9 +38,6 @@ def find_shared(path: str) -> Path:
 def languages() -> list[str]:
     """Return the languages that have a template."""
     return sorted(entry.name for entry in find_shared("agents/templates").iterdir())
-
-
-_PLACE = "{{name}}"
 
 
 def new_agent(name: str, lang: str, folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Time, and who watches."""
+"""The ports of the clock and of telemetry."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..core.log.events import Event
 
 
 class Clock(Protocol):
-    """Where time comes from."""
+    """The source of time."""
 
     def now(self) -> int:
         """Return microseconds since 1970, UTC."""
@@ -26,16 +26,16 @@ class Clock(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
     """
-    What was recorded before, and is followed now.
+    The recorded run, or event, that an execution continues or replays.
 
     Attributes:
-        run_id: The run that it is of.
+        run_id: Its run.
 
-        trace_id: Under which it was recorded, in hex, as far as known.
+        trace_id: The trace under which it was recorded, in hex, if known.
 
         span_id: The same of the span.
 
-        seq: The number of the event that is followed, in the stream of its run.
+        seq: The number of the event, in the stream of its run.
 
         hash: Its hash, in hex.
     """
@@ -54,15 +54,15 @@ class Execution:
     One execution of the guest of a run.
 
     Attributes:
-        module_sha256: What is executed.
+        module_sha256: The module that is executed.
 
-        description: What the module says of itself.
+        description: Of its manifest.
 
         version: The same.
 
-        origin: What it goes on with, or does again.
+        origin: What it continues or replays.
 
-        asked: The W3C trace context of who asked for it: ``traceparent``, and maybe
+        asked: The W3C trace context of its caller: ``traceparent``, and maybe
             ``tracestate``.
     """
 
@@ -79,12 +79,12 @@ class Execution:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
     """
-    Where the answer of a call comes from.
+    The source of the answer of a call.
 
     Attributes:
-        origin: The call as it was recorded, if it is that.
+        origin: The recorded call, if the answer is from the log.
 
-        actor: Who resolved the call, if somebody did.
+        actor: The person who resolved the call, or empty.
     """
 
     by: Literal["upstream", "log", "resolution"] = "upstream"
@@ -93,7 +93,7 @@ class Served:
 
 
 class Span(Protocol):
-    """A call, while it is watched."""
+    """A call, while it is observed."""
 
     def settled(self, outcome: Outcome, route: Route | None) -> None:
         """Note how it ended."""
@@ -105,19 +105,19 @@ class Span(Protocol):
 
 
 class RunSpan(Protocol):
-    """A run, while it is watched."""
+    """A run, while it is observed."""
 
     def call(
         self, call: ToolCall, route: Route | None, served: Served | None = None
     ) -> AbstractContextManager[Span]:
-        """Watch one call of it, which leads to *route*."""
+        """Observe one of its calls, which leads to *route*."""
         ...
 
     def recorded(
         self, seq: int, events: Sequence[Event]
     ) -> Sequence[tuple[str | None, str | None]]:
         """
-        Take note of events of it that are recorded now.
+        Note events of it that are recorded now.
 
         Args:
             seq: The number of the first.
@@ -138,17 +138,17 @@ class RunSpan(Protocol):
         ...
 
     def replayed(self, verdict: str) -> None:
-        """Note what a replay found."""
+        """Note the verdict of a replay."""
         ...
 
 
 class Telemetry(Protocol):
-    """Watches runs and calls. Never takes part in them."""
+    """Observes runs and calls, without any effect on them."""
 
     def run(self, execution: Execution) -> AbstractContextManager[RunSpan]:
-        """Watch a run from its first event to its last."""
+        """Observe a run from its first event to its last."""
         ...
 
     def ids(self) -> tuple[str | None, str | None]:
-        """Return trace and span id of what is being watched now, in hex."""
+        """Return trace and span id of what is observed now, in hex."""
         ...

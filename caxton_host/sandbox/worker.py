@@ -77,10 +77,15 @@ class Channel:
         self._handle = handle
         self._leave = leave
         self._inbox = wire.Inbox(wire.to_worker)
+        # Frames of several guests must not mix.
         self._sending = Lock()
+        # Guards the next two, and `Waiter.ready`.
         self._state = Lock()
+        # The waiter whose thread reads the socket now.
         self._read_by: Waiter | None = None
+        # Waiters whose threads sleep, in order of arrival; the first one reads next.
         self._following: dict[Waiter, None] = {}
+        # Stands for the main thread as a reader.
         self._main = Waiter()
 
     def send(self, frame: bytes) -> None:
@@ -186,6 +191,7 @@ class Turns:
     def __init__(self, width: int) -> None:
         self._free = width
         self._lock = Lock()
+        # In order of request. Empty as long as a turn is free.
         self._queue: dict[object, _Place] = {}
 
     @property
@@ -274,8 +280,11 @@ class Run(Waiter):
         self.worker = worker
         kind = component.Session if worker.components else abi.Session
         self.session = kind(start, self)
+        # None after a wait: the guest was stopped.
         self._answer: Answer | None = None
+        # Whether it has a turn, which its end must give back.
         self._holds = False
+        # When it took the turn, and seconds computed since its last tool call.
         self._since = self._used = 0.0
 
     def execute(self, code: Code) -> None:
@@ -377,6 +386,7 @@ class Worker:
         self.components = components
         self.turns = Turns(compute or len(os.sched_getaffinity(0)))
         self._runs: dict[int, Run] = {}
+        # Set when the last run ends, so that the main thread need not wait for a tick.
         self._idle = threading.Event()
         self._engines: dict[str, tuple[wasmtime.Engine, _Loader]] = {}
         self._modules: dict[str, Code] = {}

@@ -25,8 +25,6 @@ class Instrument:
     Attributes:
         labels: The attributes of its points.
 
-        zero: It has a point from the start, for alerts; it has no labels.
-
         buckets: Bounds of a histogram, in seconds.
     """
 
@@ -35,182 +33,130 @@ class Instrument:
     unit: str
     about: str
     labels: tuple[str, ...] = ()
-    zero: bool = False
     buckets: tuple[float, ...] = ()
 
+    @property
+    def zero(self) -> bool:
+        """Whether it has a point from the start, for alerts."""
+        return not self.labels and self.kind != "histogram"
 
-# -- conventions -----------------------------------------------------------
 
-ATTEMPTS = Instrument(
+#: All of them, in the order of docs/reference/metrics.md.
+INSTRUMENTS: list[Instrument] = []
+
+
+def _counter(name: str, unit: str, about: str, *labels: str) -> Instrument:
+    return _add(Instrument(name, "counter", unit, about, labels))
+
+
+def _gauge(name: str, unit: str, about: str, *labels: str) -> Instrument:
+    return _add(Instrument(name, "gauge", unit, about, labels))
+
+
+def _histogram(
+    name: str, buckets: tuple[float, ...], about: str, *labels: str
+) -> Instrument:
+    return _add(Instrument(name, "histogram", "s", about, labels, buckets=buckets))
+
+
+def _add(one: Instrument) -> Instrument:
+    INSTRUMENTS.append(one)
+    return one
+
+
+# -- conventions -----------------------------------------------------------------
+
+ATTEMPTS = _histogram(
     "mcp.client.operation.duration",
-    "histogram",
-    "s",
+    _OPERATION,
     "Duration of an attempt to call a tool",
-    ("mcp.method.name", "caxton.server.name", "gen_ai.tool.name", "error.type"),
-    buckets=_OPERATION,
+    *("mcp.method.name", "caxton.server.name", "gen_ai.tool.name", "error.type"),
 )
-CALL_SECONDS = Instrument(
+CALL_SECONDS = _histogram(
     "gen_ai.execute_tool.duration",
-    "histogram",
-    "s",
+    _OPERATION,
     "Duration of a call, with its decision, its records and every attempt",
-    ("gen_ai.operation.name", "caxton.server.name", "gen_ai.tool.name", "error.type"),
-    buckets=_OPERATION,
+    *("gen_ai.operation.name", "caxton.server.name", "gen_ai.tool.name", "error.type"),
 )
-RUN_SECONDS = Instrument(
+RUN_SECONDS = _histogram(
     "gen_ai.invoke_agent.duration",
-    "histogram",
-    "s",
+    _OPERATION,
     "Duration of a run while it was driven",
-    (
-        "gen_ai.operation.name",
-        "gen_ai.provider.name",
-        "gen_ai.agent.name",
-        "error.type",
-    ),
-    buckets=_OPERATION,
+    *("gen_ai.operation.name", "gen_ai.provider.name"),
+    *("gen_ai.agent.name", "error.type"),
 )
 
-# -- calls ---------------------------------------------------------------------
+# -- calls -----------------------------------------------------------------------
 
-CALLS = Instrument(
+CALLS = _counter(
     "caxton.calls",
-    "counter",
     "{call}",
     "Calls that ended, or were left in doubt",
-    ("server", "tool", "status"),
+    *("server", "tool", "status"),
 )
-DECISIONS = Instrument(
-    "caxton.call.decisions",
-    "counter",
-    "{decision}",
-    "Decisions about calls",
-    ("verdict", "code"),
+DECISIONS = _counter(
+    "caxton.call.decisions", "{decision}", "Decisions about calls", "verdict", "code"
 )
-IN_DOUBT = Instrument(
+IN_DOUBT = _counter(
     "caxton.call.in_doubt",
-    "counter",
     "{call}",
     "Calls that may have had an effect that is not known",
-    ("server", "tool"),
+    *("server", "tool"),
 )
 
-# -- runs ----------------------------------------------------------------------
+# -- runs ------------------------------------------------------------------------
 
-RUNS = Instrument("caxton.runs", "gauge", "{run}", "Runs under way", zero=True)
-RUNS_STARTED = Instrument(
-    "caxton.runs.started",
-    "counter",
-    "{run}",
-    "Runs started or resumed",
-    ("agent", "mode"),
+RUNS = _gauge("caxton.runs", "{run}", "Runs under way")
+RUNS_STARTED = _counter(
+    "caxton.runs.started", "{run}", "Runs started or resumed", "agent", "mode"
 )
-RUNS_ENDED = Instrument(
+RUNS_ENDED = _counter(
     "caxton.runs.ended",
-    "counter",
     "{run}",
     "Runs that ended or stopped",
-    ("agent", "state", "kind"),
+    *("agent", "state", "kind"),
 )
-REPLAYS = Instrument(
-    "caxton.replays", "counter", "{replay}", "Replays of runs", ("verdict",)
-)
-DIVERGENCES = Instrument(
-    "caxton.replay.divergences",
-    "counter",
-    "{replay}",
-    "Replays that diverged",
-    zero=True,
-)
+REPLAYS = _counter("caxton.replays", "{replay}", "Replays of runs", "verdict")
+DIVERGENCES = _counter("caxton.replay.divergences", "{replay}", "Replays that diverged")
 
-# -- tool servers --------------------------------------------------------------
+# -- tool servers ----------------------------------------------------------------
 
-UP = Instrument(
-    "caxton.server.up",
-    "gauge",
-    "1",
-    "Whether a server that was needed is connected",
-    ("server",),
+UP = _gauge(
+    "caxton.server.up", "1", "Whether a server that was needed is connected", "server"
 )
-RESTARTS = Instrument(
-    "caxton.server.restarts",
-    "counter",
-    "{restart}",
-    "Starts of a server that was lost",
-    ("server",),
+RESTARTS = _counter(
+    "caxton.server.restarts", "{restart}", "Starts of a server that was lost", "server"
 )
-BREAKER = Instrument(
+BREAKER = _gauge(
     "caxton.server.breaker",
-    "gauge",
     "1",
     "Circuit breaker of a server: 0 closed, 1 half open, 2 open",
-    ("server",),
+    "server",
 )
 
-# -- the host itself -----------------------------------------------------------
+# -- the host itself -------------------------------------------------------------
 
-APPENDS = Instrument(
-    "caxton.eventstore.append.duration",
-    "histogram",
-    "s",
-    "Duration of a commit of events",
-    buckets=_APPEND,
+APPENDS = _histogram(
+    "caxton.eventstore.append.duration", _APPEND, "Duration of a commit of events"
 )
-APPENDED = Instrument(
-    "caxton.eventstore.events", "counter", "{event}", "Events committed", zero=True
-)
-QUEUED = Instrument(
+APPENDED = _counter("caxton.eventstore.events", "{event}", "Events committed")
+QUEUED = _gauge(
     "caxton.eventstore.queue",
-    "gauge",
     "{append}",
     "Appends that waited when the last commit was done",
-    zero=True,
 )
-ANCHOR_FAILURES = Instrument(
-    "caxton.anchor.failures",
-    "counter",
-    "{try}",
-    "Failed attempts to anchor a checkpoint",
-    zero=True,
+ANCHOR_FAILURES = _counter(
+    "caxton.anchor.failures", "{try}", "Failed attempts to anchor a checkpoint"
 )
-WORKER_STARTS = Instrument(
-    "caxton.worker.starts", "counter", "{worker}", "Workers started", zero=True
-)
-WORKER_DEATHS = Instrument(
+WORKER_STARTS = _counter("caxton.worker.starts", "{worker}", "Workers started")
+WORKER_DEATHS = _counter(
     "caxton.worker.deaths",
-    "counter",
     "{worker}",
     "Workers that died or were killed for what they did",
-    zero=True,
 )
-LOST = Instrument(
+LOST = _counter(
     "caxton.telemetry.lost",
-    "counter",
     "{batch}",
     "Batches of spans, logs or metrics that the end point refused",
-    ("signal",),
-)
-
-INSTRUMENTS = (
-    ATTEMPTS,
-    CALL_SECONDS,
-    RUN_SECONDS,
-    CALLS,
-    DECISIONS,
-    IN_DOUBT,
-    RUNS,
-    RUNS_STARTED,
-    RUNS_ENDED,
-    REPLAYS,
-    DIVERGENCES,
-    UP,
-    RESTARTS,
-    BREAKER,
-    APPENDS,
-    APPENDED,
-    QUEUED,
-    ANCHOR_FAILURES,
-    WORKER_STARTS,
-    WORKER_DEATHS,
-    LOST,
+    "signal",
 )

@@ -84,8 +84,9 @@ def drawn() -> str:
         f"<title>The rooms of {PACKAGE}: a room imports only from lower floors</title>",
         f"<style>{_STYLE}</style>",
         (
-            '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8"'
-            ' markerHeight="8" orient="auto"><path d="M0 0L8 4L0 8z"/></marker></defs>'
+            '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4"'
+            ' markerWidth="8" markerHeight="8" orient="auto">'
+            '<path d="M0 0L8 4L0 8z"/></marker></defs>'
         ),
     ]
     for number, rooms in enumerate(rows):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -55,3 +56,9 @@ def postgres_url(postgres: Server) -> str:
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
     return Programs(once(tmp_path_factory, "npm", install))
+
+
+@pytest.fixture(scope="session")
+def zig_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the cache of the C compiler, which builds may fill at the same time."""
+    return once(tmp_path_factory, "zig", lambda _: None)

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from caxton_host.building import build_agent, find_shared
-from tests import standin
-from tests.javascript import install
+from tests import javascript, standin
 
 from .shell import Shell
 
@@ -40,19 +39,18 @@ export function run() {
 
 @pytest.fixture(scope="session")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return install(tmp_path_factory.mktemp("javascript"))
+    return javascript.workshop(tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
-def agent(workshop: Path, tmp_path_factory: pytest.TempPathFactory) -> Agent:
+def agent(workshop: Path, zig_cache: Path) -> Agent:
     """Return what builds an agent of one file."""
-    cache = tmp_path_factory.mktemp("zig")
 
     def build(text: str) -> bytes:
         folder = workshop / "agent"
         folder.mkdir(exist_ok=True)
         (folder / "agent.js").write_text(text)
-        return build_agent(folder, cache=cache).path.read_bytes()
+        return build_agent(folder, cache=zig_cache).path.read_bytes()
 
     return build
 

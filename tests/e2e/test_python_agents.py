@@ -23,22 +23,21 @@ MODEL = find_shared("agents/assistant/model_server.py")
 pytestmark = pytest.mark.timeout(400)
 
 
-def _built(name: str, factory: pytest.TempPathFactory) -> Path:
+def _built(name: str, factory: pytest.TempPathFactory, zig_cache: Path) -> Path:
     def build(folder: Path) -> None:
-        cache = factory.mktemp("cache")
-        build_agent(find_shared(f"agents/{name}"), into=folder, cache=cache)
+        build_agent(find_shared(f"agents/{name}"), into=folder, cache=zig_cache)
 
     return once(factory, name, build) / f"{name}.wasm"
 
 
 @pytest.fixture(scope="session")
-def researcher(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _built("researcher", tmp_path_factory)
+def researcher(tmp_path_factory: pytest.TempPathFactory, zig_cache: Path) -> Path:
+    return _built("researcher", tmp_path_factory, zig_cache)
 
 
 @pytest.fixture(scope="session")
-def assistant(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _built("assistant", tmp_path_factory)
+def assistant(tmp_path_factory: pytest.TempPathFactory, zig_cache: Path) -> Path:
+    return _built("assistant", tmp_path_factory, zig_cache)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from caxton_host.building import build_agent, find_shared
-from tests.javascript import install
+from tests.javascript import workshop
 from tests.shared import once
 
 #: Languages that are built to core modules, which a bare engine runs.
@@ -15,25 +15,25 @@ CORE = ("c", "rust")
 LANGUAGES = (*CORE, "python", "javascript")
 
 
-@pytest.fixture(scope="session")
-def zig_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("zig")
-
-
-def _built(name: str, folder: Path, cache: Path) -> bytes:
+def _built(name: str, factory: pytest.TempPathFactory, cache: Path) -> bytes:
     source = Path(__file__).with_name(name)
-    shutil.copy(source, folder / f"agent{source.suffix}")
-    return build_agent(folder, cache=cache).path.read_bytes()
+
+    def build(folder: Path) -> None:
+        shutil.copy(source, folder / f"agent{source.suffix}")
+        build_agent(folder, cache=cache)
+
+    (module,) = once(factory, name, build).glob("*.wasm")
+    return module.read_bytes()
 
 
 @pytest.fixture(scope="session")
 def probe_c(tmp_path_factory: pytest.TempPathFactory, zig_cache: Path) -> bytes:
-    return _built("probe.c", tmp_path_factory.mktemp("probe"), zig_cache)
+    return _built("probe.c", tmp_path_factory, zig_cache)
 
 
 @pytest.fixture(scope="session")
 def probe_rust(tmp_path_factory: pytest.TempPathFactory, zig_cache: Path) -> bytes:
-    return _built("probe.rs", tmp_path_factory.mktemp("probe"), zig_cache)
+    return _built("probe.rs", tmp_path_factory, zig_cache)
 
 
 @pytest.fixture(scope="session", params=CORE)
@@ -50,7 +50,7 @@ def weathers(
     """Return the example agent in each language, by language."""
 
     def build(folder: Path) -> None:
-        sources = install(tmp_path_factory.mktemp("sources")) / "weather"
+        sources = workshop(tmp_path_factory) / "weather"
         shutil.copytree(find_shared("agents/weather"), sources)
         for lang in LANGUAGES:
             made = build_agent(sources, lang=lang, into=folder, cache=zig_cache)
@@ -68,4 +68,4 @@ def weather(request: pytest.FixtureRequest, weathers: dict[str, bytes]) -> bytes
 
 @pytest.fixture(scope="session")
 def batching(tmp_path_factory: pytest.TempPathFactory, zig_cache: Path) -> bytes:
-    return _built("batch.c", tmp_path_factory.mktemp("batch"), zig_cache)
+    return _built("batch.c", tmp_path_factory, zig_cache)

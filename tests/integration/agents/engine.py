@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -30,6 +31,12 @@ def problem(status: int, word: str, code: str, message: str) -> tuple[int, bytes
     return status, codec.encode(reply)
 
 
+@functools.cache
+def compiled(module: bytes) -> tuple[wt.Engine, wt.Module]:
+    engine = wt.Engine()
+    return engine, wt.Module(engine, module)
+
+
 @dataclass(kw_only=True)
 class Machine:
     """
@@ -50,7 +57,7 @@ class Machine:
     _waiting: bytes = b""
 
     def run(self, module: bytes) -> int:
-        engine = wt.Engine()
+        engine, compiled_module = compiled(module)
         self._store = store = wt.Store(engine)
         linker = wt.Linker(engine)
         for name, params, results, function in (
@@ -66,7 +73,7 @@ class Machine:
             ("log", [_I32] * 3, [], self._log),
         ):
             linker.define_func("caxton", name, wt.FuncType(params, results), function)
-        instance = linker.instantiate(store, wt.Module(engine, module))
+        instance = linker.instantiate(store, compiled_module)
         exports = instance.exports(store)
         memory, entry = exports["memory"], exports["run"]
         assert isinstance(memory, wt.Memory)

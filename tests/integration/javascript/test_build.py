@@ -53,8 +53,8 @@ def files(workshop: Path, tmp_path: Path) -> Files:
 
 
 @pytest.fixture
-def build(cache: Path) -> Build:
-    return lambda folder: build_agent(folder, cache=cache).path
+def build(zig_cache: Path) -> Build:
+    return lambda folder: build_agent(folder, cache=zig_cache).path
 
 
 def test_an_agent_of_several_files_and_packages_is_built(

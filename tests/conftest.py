@@ -12,6 +12,28 @@ from .others import Programs, install
 from .postgres import Server, running
 from .shared import once
 
+#: Files whose tests take longest, 5 to 30 s each. pytest-xdist gives each of two
+#: processes one half of the tests: these come first in them, so that both processes end
+#: together. A file is in the half of those that build or compile the same agents.
+_LONGEST = (
+    (
+        "tests/e2e/test_python_agents.py",
+        "tests/e2e/test_docs.py",
+        "tests/e2e/test_javascript_agents.py",
+        "tests/e2e/test_wheel.py",
+        "tests/e2e/test_pytest_plugin.py",
+    ),
+    (
+        "tests/integration/agents/test_languages.py",
+        "tests/integration/agents/test_agents.py",
+        "tests/integration/agents/test_python.py",
+        "tests/integration/javascript/test_build.py",
+        "tests/e2e/test_kill_loop.py",
+        "tests/conformance/test_client.py",
+        "tests/conformance/test_server.py",
+    ),
+)
+
 
 def pytest_configure() -> None:
     # Whoever starts the tests in the background may have them ignore it, and so would
@@ -34,6 +56,18 @@ def _encodable(it: object) -> object:
     if isinstance(it, list | tuple):
         return type(it)(_encodable(value) for value in it)
     return it
+
+
+@pytest.hookimpl(trylast=True)  # what shuffles the tests has done so
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def long(files: tuple[str, ...]) -> list[pytest.Item]:
+        return [item for item in items if item.nodeid.partition("::")[0] in files]
+
+    first, second = map(long, _LONGEST)
+    found = {*first, *second}
+    others = [item for item in items if item not in found]
+    cut = max(len(items) // 2 - len(first), 0)
+    items[:] = [*first, *others[:cut], *second, *others[cut:]]
 
 
 @pytest.fixture

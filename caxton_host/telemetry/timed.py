@@ -54,7 +54,7 @@ class _Timed:
 
 @dataclass(frozen=True, slots=True)
 class TimedTools(_Timed):
-    """A tool client whose every attempt *observers* are told of."""
+    """A tool client that reports every attempt to *observers*."""
 
     tools: ToolService
 

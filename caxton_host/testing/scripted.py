@@ -128,7 +128,7 @@ def completed(name: str, answer: Answer) -> Completed:
         return results.completed(result, name, ToolOptions(), Redactor(), size=size)
     except ToolError as exc:
         raise UsageError(
-            f"the answer of {name} is no CallToolResult: {exc}",
+            f"the answer of {name} is not a CallToolResult: {exc}",
             fix="give a text, or what an MCP server would answer",
         ) from None
 

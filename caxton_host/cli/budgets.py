@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, assert_never
 import click
 
 from ..core.calls import JSON
-from ..core.grants.budgets import UNIT, Budget, Calls, Concurrency, Pace, Sum, standing
+from ..core.grants.budgets import (
+    UNIT,
+    Budget,
+    CallCount,
+    Concurrency,
+    Pace,
+    Sum,
+    standing,
+)
 from ..core.names import run_of
 from .context import Frame, as_json, wait
 from .judgement import agent_of
@@ -134,7 +142,7 @@ def _rows(agent: str, rule: Rule, spent: Spent) -> Iterable[_Row]:
 
 def _named(budget: Budget) -> str:
     match budget:
-        case Calls():
+        case CallCount():
             return f"calls per {budget.per}"
         case Sum():
             return f"sum of {budget.of} per {budget.per}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.analysis.checking import astray
-from ..core.log.attribution import event_of_call
+from ..core.log.runs import event_of_call
 from ..core.names import meant_tool, stream_of
 from ..errors import NotKeptError, RestoredError, UsageError
 from .context import Frame, as_json, wait

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..core.analysis.matrix import Cell, matrix
+from ..core.analysis.checking import Cell, matrix
 from ..core.calls import JSON
 from .context import Frame, as_json
 from .judgement import agent_of

@@ -1,4 +1,4 @@
-"""The bounds of one run. Every figure is recorded with the run it bounded."""
+"""Limits of one run, and of one host. The limits of a run are recorded with it."""
 
 from __future__ import annotations
 
@@ -109,3 +109,25 @@ class Limits:
 
 
 _NAMES = tuple(field.name for field in fields(Limits))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """
+    The size of a host.
+
+    Attributes:
+        runs: Runs under way, waiting ones included. One more is refused.
+
+        workers: Worker processes.
+
+        guests: Guests of one worker, waiting for a tool or computing.
+
+        compute: Guests of one worker that compute at the same time; ``None`` for
+            as many as there are processors.
+    """
+
+    runs: int = 2048
+    workers: int = 16
+    guests: int = 128
+    compute: int | None = None

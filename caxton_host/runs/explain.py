@@ -22,9 +22,8 @@ from ..core.grants.decisions import (
 )
 from ..core.grants.grants import Grant
 from ..core.grants.tool_catalog import routes_from_payload
-from ..core.log.attribution import call_of
-from ..core.log.events import ApprovalRequested, Recorded, ToolInvoked
-from ..core.log.payloads import outcome_of
+from ..core.log.events import ApprovalRequested, Recorded, ToolInvoked, outcome_of
+from ..core.log.runs import call_of
 from ..core.tools.schemas import Mismatch
 from ..errors import NotFoundError, UsageError
 from ..lib.codec import encode

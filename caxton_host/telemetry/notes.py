@@ -22,8 +22,8 @@ from ..core.log.events import (
     ToolInvoked,
     ToolProgress,
     ToolRetried,
+    outcome_of,
 )
-from ..core.log.payloads import outcome_of
 from .attributes import Fields, arguments, result, route_fields
 
 _OF_CALL = (

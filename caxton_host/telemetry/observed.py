@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from ..core.calls import Denied, Failed, Outcome, Route, ToolCall
 from ..core.grants.approvals import Unapproved
-from ..core.log.attribution import how
 from ..core.log.events import Event
+from ..core.log.runs import outcome_word
 from ..errors import RunStopped, StoreError, Suspend
 from ..lib.logs import about
 from .null import NoTelemetry
@@ -61,7 +61,7 @@ class OneCall:
     Attributes:
         route: Where it leads, or ``None``: nowhere.
 
-        status: How it ended, as `core.log.attribution` names it; ``""``: it did not.
+        status: How it ended, as `core.log.runs` names it; ``""``: it did not.
 
         code: Why it was denied, or how it failed.
 
@@ -111,7 +111,7 @@ class OneCall:
 
     def settled(self, outcome: Outcome, route: Route | None) -> None:
         """Note how it ended."""
-        self.status = how(outcome)
+        self.status = outcome_word(outcome)
         if isinstance(outcome, Denied):
             self.code = outcome.code
         elif isinstance(outcome, Failed):

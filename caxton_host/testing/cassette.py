@@ -26,8 +26,8 @@ from ..core.log.events import (
     RunFailed,
     RunStarted,
     ToolInvoked,
+    outcome_of,
 )
-from ..core.log.payloads import outcome_of
 from ..errors import UsageError
 from ..lib import codec
 

@@ -17,8 +17,8 @@ from ..core.log.events import (
     RunFailed,
     RunStarted,
     ToolInvoked,
+    settled,
 )
-from ..core.log.payloads import settled
 from ..core.names import is_server_name, nearest
 from ..errors import BadBytes, FailureKind, Sent, UsageError
 from ..lib import codec

@@ -7,8 +7,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..core.calls import JSON, reply
-from ..core.log.events import Event, LogWritten, RunCompleted, RunFailed, ToolInvoked
-from ..core.log.payloads import outcome_of
+from ..core.log.events import (
+    Event,
+    LogWritten,
+    RunCompleted,
+    RunFailed,
+    ToolInvoked,
+    outcome_of,
+)
 
 _MAX_SHOWN = 2000
 

@@ -1,21 +1,20 @@
-"""
-What is odd about a grant: rules that never do anything, names that lead nowhere.
+"""Problems of a grant, and which agent may call which tool.
 
-A grant with findings is still a grant. Each finding is a place where it does not say
-what its writer is likely to mean.
+A grant with findings still works. Each finding is a place where the grant probably does
+not do what its author meant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from ..calls import JSON, Route
 from ..grants.decisions import may_ever
 from ..grants.grants import Grant, Rule
 from ..names import nearest
-from ..text.patterns import Pattern
+from ..text.globs import Pattern
 from ..text.toml_text import key_text
 from .grant_hints import grant_for, when
 
@@ -307,3 +306,61 @@ def _lacking(pattern: Pattern, known: Known) -> tuple[str, str, str] | None:
     meant = nearest(pattern.text, ["/".join(tool) for tool in tools])
     fix = f"write {meant}" if meant else f"caxton tool list --server {servers[0]}"
     return "no_tool", "no server offers such a tool", fix
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """
+    One agent and one tool.
+
+    Attributes:
+        tool: ``server/tool``.
+
+        word: ``yes``: whenever it wants; ``if``: if conditions hold; ``deny``: a rule
+            forbids it; ``-``: no rule allows it.
+
+        rule: The first rule that says so.
+    """
+
+    agent: str
+    tool: str
+    word: Literal["yes", "if", "deny", "-"]
+    rule: str | None = None
+
+
+def matrix(
+    grants: Mapping[str, Grant], tools: Iterable[tuple[str, str]]
+) -> dict[str, list[Cell]]:
+    """
+    Return a row of cells for each tool, by its name and in that order.
+
+    Args:
+        grants: By the name of the agent.
+
+        tools: What servers offer. What grants name in full is added.
+    """
+    targets = {*tools, *(t for grant in grants.values() for t in grant.literals())}
+    return {
+        f"{server}/{tool}": [
+            _cell(agent, grant, server, tool) for agent, grant in grants.items()
+        ]
+        for server, tool in sorted(targets)
+    }
+
+
+def _cell(agent: str, grant: Grant, server: str, tool: str) -> Cell:
+    name = f"{server}/{tool}"
+
+    def speaking(rules: Iterable[Rule]) -> list[Rule]:
+        return [rule for rule in rules if rule.matches(server, tool)]
+
+    denying, allowing = speaking(grant.deny), speaking(grant.allow)
+    for rule in denying:
+        if not conditional(rule):
+            return Cell(agent=agent, tool=name, word="deny", rule=rule.id)
+    if not allowing:
+        return Cell(agent=agent, tool=name, word="-")
+    free = [rule for rule in allowing if not conditional(rule)]
+    if free and not denying:
+        return Cell(agent=agent, tool=name, word="yes", rule=free[0].id)
+    return Cell(agent=agent, tool=name, word="if", rule=allowing[0].id)

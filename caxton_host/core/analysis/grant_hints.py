@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import TypeAlias
 
 from ...errors import ConditionError
 from ..calls import JSON
-from ..grants.budgets import Calls
-from ..grants.compare_params import Failure
+from ..grants.budgets import CallCount
 from ..grants.conditions import Conditions
+from ..grants.constraints import Failure
 from ..grants.decisions import Attempt, Refusal, Stage, Tally, considered
 from ..grants.grants import Grant, Rule
 from ..names import meant_tool
-from ..text.patterns import Pattern
+from ..text.globs import Pattern
 from ..text.toml_text import key_text, value_text
+from .infer_constraint import Observed, spelled
 from .rejudge import Explanation
-from .relax import loosened
 
 
 def grant_for(agent: str, target: str) -> str:
@@ -144,7 +145,7 @@ def _more(rule: Rule, _: Attempt, tally: Tally) -> tuple[Rule, str] | None:
     calls = tally.used[rule.id] + 1
     if rule.calls is None or calls <= rule.calls:
         return None  # Another budget: what is spent of that, its period gives back.
-    shared = [b for b in rule.budgets if isinstance(b, Calls)]
+    shared = [b for b in rule.budgets if isinstance(b, CallCount)]
     texts: list[JSON] = [f"{calls}/run", *(f"{b.limit}/{b.per}" for b in shared)]
     line = f"calls = {value_text(texts if shared else texts[0])}"
     return replace(rule, calls=calls), line
@@ -189,4 +190,94 @@ _LOOSER: Mapping[Stage, Callable[[Rule, Attempt, Tally], tuple[Rule, str] | None
     "too_large": _larger,
     "params": _wider,
     "budget": _more,
+}
+
+
+_Said: TypeAlias = dict[str, JSON]
+_Make: TypeAlias = Callable[[_Said, JSON], _Said]
+
+
+def loosened(
+    known: Mapping[str, JSON], failure: Failure, params: Mapping[str, JSON]
+) -> tuple[str, dict[str, JSON]] | None:
+    """
+    Return the name of a parameter and the condition on it that would take its value.
+
+    None, if that is not plain: the failure is of a part that has no name of its own, or
+    of a pattern, a path or an address.
+
+    >>> known = {"days": {"type": "integer", "max": 7}}
+    >>> loosened(known, Failure(("days",), "max", 7, True), {"days": 9})
+    ('days', {'type': 'integer', 'max': 9})
+
+    Args:
+        known: The conditions, by name.
+
+        failure: Why they do not take *params*.
+
+        params: Of the call.
+    """
+    steps = [step for step in failure.at if isinstance(step, str)]
+    name = ".".join(map(spelled, steps))
+    condition = known.get(name, {} if failure.kind == "other" else None)
+    make = _MAKERS.get(failure.kind)
+    if len(steps) < len(failure.at) or make is None or not isinstance(condition, dict):
+        return None
+    return name, make(condition, _value(params, steps))
+
+
+def _value(params: Mapping[str, JSON], steps: list[str]) -> JSON:
+    value: JSON = dict(params)
+    for step in steps:
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
+def _seen(_: _Said, value: JSON) -> _Said:
+    seen = Observed()
+    seen.take(value)
+    return seen.condition()[0]
+
+
+def _retyped(said: _Said, value: JSON) -> _Said:
+    return _seen(said, value) | _optional(said)
+
+
+def _missing(said: _Said, _: JSON) -> _Said:
+    return {**said, "optional": True}
+
+
+def _listed(said: _Said, value: JSON) -> _Said:
+    listed = said.get("one_of", [said.get("const")])
+    values = listed if isinstance(listed, list) else []
+    return {"one_of": [*values, value], **_optional(said)}
+
+
+def _optional(said: _Said) -> _Said:
+    return {"optional": True} if "optional" in said else {}
+
+
+def _bounded(name: str) -> _Make:
+    def make(said: _Said, value: JSON) -> _Said:
+        size = len(value) if isinstance(value, (str, list)) else value
+        if size == 0 and name.startswith("min_"):
+            return {key: constraint for key, constraint in said.items() if key != name}
+        return {**said, name: size}
+
+    return make
+
+
+_MAKERS: Mapping[str, _Make] = {
+    "other": _seen,
+    "missing": _missing,
+    "type": _retyped,
+    "const": _listed,
+    "one_of": _listed,
+    **{
+        name: _bounded(name)
+        for name in (
+            *("min", "max", "min_length", "max_length"),
+            *("min_items", "max_items"),
+        )
+    },
 }

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from ...errors import ConditionError
 from ..calls import JSON
-from ..grants.compare_params import KINDS, MAX_ITEMS
+from ..grants.constraints import KINDS, MAX_ITEMS
 from ..text.paths import plain_path
 from ..text.redact import MASK
 from ..text.urls import Addresses

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..calls import JSON, Completed, Denied, Outcome, Route
-from ..grants.compare_params import Matcher
 from ..grants.conditions import no_engine
+from ..grants.constraints import Matcher
 from ..grants.decisions import (
     Allowed,
     Attempt,
@@ -23,8 +23,7 @@ from ..grants.decisions import (
 )
 from ..grants.grants import Grant, Rule
 from ..grants.journal import spends_of
-from ..log.events import ApprovalRequested, Event, ToolInvoked
-from ..log.payloads import outcome_of
+from ..log.events import ApprovalRequested, Event, ToolInvoked, outcome_of
 from ..tools.schemas import Mismatch
 
 ALLOWED = "allowed"

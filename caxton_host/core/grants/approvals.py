@@ -14,8 +14,8 @@ from typing import Literal, TypeAlias
 from ...errors import Suspend, UsageError
 from ..calls import JSON, Denied
 from ..log.events import ApprovalDecided, ApprovalRequested, Payload, ToolInvoked
-from .compare_params import Matcher
 from .conditions import Conditions
+from .constraints import Matcher
 
 Verdict: TypeAlias = Literal["approve", "deny"]
 VERDICTS: tuple[Verdict, ...] = ("approve", "deny")

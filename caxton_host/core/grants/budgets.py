@@ -11,19 +11,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Literal, TypeAlias, assert_never
 
 from ...errors import UsageError
 from ..calls import JSON
-from .periods import Period, period_of
 
 #: Sums are counted in millionths, so that nothing is ever rounded.
 UNIT = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calls:
+class CallCount:
     """So many calls a period."""
 
     limit: int
@@ -54,7 +54,7 @@ class Sum:
 
     @property
     def key(self) -> str:
-        """See `Calls.key`."""
+        """See `CallCount.key`."""
         return f"sum/{self.per}/{self.of}"
 
 
@@ -77,7 +77,7 @@ class Pace:
 
     @property
     def key(self) -> str:
-        """See `Calls.key`. Another pace is another budget: it forgets soon."""
+        """See `CallCount.key`. Another pace is another budget: it forgets soon."""
         return f"rate/{self.limit}/{self.every}"
 
 
@@ -89,14 +89,14 @@ class Concurrency:
 
     @property
     def key(self) -> str:
-        """See `Calls.key`."""
+        """See `CallCount.key`."""
         return "open"
 
 
-Budget: TypeAlias = Calls | Sum | Pace | Concurrency
+Budget: TypeAlias = CallCount | Sum | Pace | Concurrency
 
 _KINDS: Mapping[str, type[Budget]] = {
-    "calls": Calls,
+    "calls": CallCount,
     "sum": Sum,
     "rate": Pace,
     "concurrency": Concurrency,
@@ -207,7 +207,7 @@ def standing(budget: Budget, use: tuple[int, int], now: int) -> tuple[int, int |
     """
     used, since = use
     match budget:
-        case Calls() | Sum():
+        case CallCount() | Sum():
             if budget.per == "run":
                 return 0, None
             start, end = period_of(budget.per, max(now, since))
@@ -226,7 +226,7 @@ def budget_to_payload(budget: Budget) -> dict[str, JSON]:
     """
     Return a budget as ``RunStarted.grants`` holds it.
 
-    >>> budget_to_payload(Calls(limit=20, per="day"))
+    >>> budget_to_payload(CallCount(limit=20, per="day"))
     {'kind': 'calls', 'limit': 20, 'per': 'day'}
     """
     return {"kind": _NAMES[type(budget)], **asdict(budget)}
@@ -257,3 +257,44 @@ def _amount(params: Mapping[str, JSON], of: str) -> int | None:
             return None
         value = value.get(name)
     return exact(value)
+
+
+Period: TypeAlias = Literal["hour", "day", "week", "month"]
+
+PERIODS: tuple[Period, ...] = ("hour", "day", "week", "month")
+
+_SECOND = 1_000_000
+_HOUR = 3600 * _SECOND
+_DAY = 24 * _HOUR
+_WEEK = 7 * _DAY
+_LENGTHS = {"hour": _HOUR, "day": _DAY, "week": _WEEK}
+#: 1970 began on a Thursday, a week begins on Monday.
+_SHIFTS = {"hour": 0, "day": 0, "week": 3 * _DAY}
+
+
+def period_of(period: Period, now: int) -> tuple[int, int]:
+    """
+    Return when the period with *now* in it began, and when the next one does.
+
+    All are microseconds since 1970.
+
+    >>> noon = 20_000 * 86_400_000_000 + 43_200_000_000
+    >>> [(edge - noon) // 3_600_000_000 for edge in period_of("day", noon)]
+    [-12, 12]
+    """
+    if period == "month":
+        return _month(now)
+    length, shift = _LENGTHS[period], _SHIFTS[period]
+    start = now - (now + shift) % length
+    return start, start + length
+
+
+def _month(now: int) -> tuple[int, int]:
+    at = datetime.fromtimestamp(now // _SECOND, UTC)
+    first = datetime(at.year, at.month, 1, tzinfo=UTC)
+    following = datetime(at.year + at.month // 12, at.month % 12 + 1, 1, tzinfo=UTC)
+    return _micros(first), _micros(following)
+
+
+def _micros(at: datetime) -> int:
+    return int(at.timestamp()) * _SECOND

@@ -16,8 +16,16 @@ from typing import TypeAlias, cast
 from ...errors import ConditionError
 from ..calls import JSON
 from ..names import nearest
-from .compare_params import MAX_ITEMS, Condition, Failure, Holds, Matcher
-from .constraints import CONSTRAINTS, contradiction, spoken_of
+from .constraints import (
+    CONSTRAINTS,
+    MAX_ITEMS,
+    Condition,
+    Failure,
+    Holds,
+    Matcher,
+    contradiction,
+    spoken_of,
+)
 
 _MAX_NAMES = 100
 _MAX_DEPTH = 16

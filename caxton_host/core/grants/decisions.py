@@ -17,8 +17,8 @@ from ..calls import JSON, Denied, Route
 from ..tools.schemas import Mismatch
 from .approvals import Approve
 from .budgets import Sum, cannot_bear
-from .compare_params import Failure, Matcher
 from .conditions import no_engine
+from .constraints import Failure, Matcher
 from .grants import Grant, Rule
 
 
@@ -165,7 +165,7 @@ def decide(grant: Grant, attempt: Attempt, tally: Tally) -> Allowed | Denied:
     """
     Return whether *grant* allows a call, and by which rule.
 
-    >>> from caxton_host.core.text.patterns import Pattern
+    >>> from caxton_host.core.text.globs import Pattern
     >>> rule = Rule(id="allow[1]", tools=(Pattern.parse("demo/echo"),), calls=1)
     >>> grant = Grant(allow=(rule,))
     >>> echo = Attempt(route=Route(server="demo", tool="echo"))

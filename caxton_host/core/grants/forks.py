@@ -20,8 +20,8 @@ from ..log.events import (
     Recorded,
     RunStarted,
     ToolInvoked,
+    outcome_of,
 )
-from ..log.payloads import outcome_of
 from .decisions import Allowed, decide
 from .grants import Grant
 from .journal import Journal, Origin, attempt_of, spends_of

@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 from ...errors import ConditionError, UsageError
 from ..calls import JSON
+from ..text.globs import Pattern
 from ..text.jsonpath import JsonPath
-from ..text.patterns import Pattern
 from .approvals import Approve
 from .budgets import Budget, Cost, budget_from_payload, budget_to_payload, costs
 from .conditions import Conditions

@@ -397,3 +397,22 @@ def listing(
             }
         )
     return tools
+
+
+def tool_document(
+    offer: Offer, accepted: Mapping[tuple[str, str], str]
+) -> dict[str, JSON]:
+    """Return the ``caxton.tool/v1`` document of a tool."""
+    before = accepted.get((offer.server, offer.tool))
+    return {
+        "$type": "caxton.tool/v1",
+        "server": offer.server,
+        "tool": offer.tool,
+        "exposed": offer.exposed,
+        "description": offer.description,
+        "input_schema": offer.parameters,
+        "effect": offer.effect,
+        "definition_sha256": offer.definition_sha256,
+        "accepted": None if before is None else before == offer.definition_sha256,
+        "on_change": offer.on_change,
+    }

@@ -1,21 +1,32 @@
-"""
-The hash that binds an event to all before it in its stream.
+"""The hash chain of each stream, and the check of it.
 
     digest = SHA-256(salt || payload)
     hash   = SHA-256(previous hash || envelope || digest)
 
 The envelope is the msgpack array ``[1, stream, seq, type, schema version,
-recorded_at, trace id, span id]``: one fixed form, so written here byte by byte
-(https://github.com/msgpack/msgpack/blob/master/spec.md). The first event of a
-stream follows 32 zero bytes. Salt and payload can be deleted; digest and hash
-stay, and still verify.
+recorded_at, trace id, span id]``. It has one fixed form, so it is encoded here byte by
+byte (https://github.com/msgpack/msgpack/blob/master/spec.md). The first event of a
+stream follows 32 zero bytes. Salt and payload can be deleted; digest and hash stay and
+still verify.
+
+The chain alone shows an edit, and an event that is missing, doubled or moved inside
+its stream. It cannot show a chain that was computed again, a tail that was cut off, a
+deleted stream, or events moved across streams. Signed checkpoints of the tree show
+these if one of them is kept where the forger cannot write.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import sha256
+from typing import Any, Literal, NamedTuple
+
+from ..names import run_of
+from .checkpoint import Checkpoint
 
 GENESIS = bytes(32)
 SALT_SIZE = 16
@@ -95,3 +106,287 @@ def _number(value: int) -> bytes:
     if value < 0x10000:  # noqa: PLR2004 -- uint 16
         return struct.pack(">BH", 0xCD, value)
     return struct.pack(">BI", 0xCE, value)
+
+
+#: More of them say nothing more.
+MAX_FAULTS = 20
+
+
+_MISSING = "its payload is missing"
+_RESTORED = "its run was erased, and its payload is there"
+
+
+class Gone(NamedTuple):
+    """
+    Which payloads of a stream are missing.
+
+    Attributes:
+        first: The number of the first event without one.
+
+        last: Of the last.
+
+        total: How many there are.
+
+        leading: How many of them are at the beginning of the stream, without a gap.
+    """
+
+    first: int
+    last: int
+    total: int
+    leading: int
+
+
+class Stored(NamedTuple):
+    """An event as its columns hold it, whatever they hold."""
+
+    stream: Any
+    seq: Any
+    type: Any
+    schema_version: Any
+    recorded_at: Any
+    trace_id: Any
+    span_id: Any
+    digest: Any
+    hash: Any
+    salt: Any
+    payload: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """
+    Something that is not as it was written.
+
+    Attributes:
+        kind: ``payload``: it, or its salt, was edited; ``envelope``: another field
+            was; ``column``: it holds what is never written there; ``missing``: an
+            event; ``rewritten``: events, and their chain with them, or a run was
+            removed; ``moved``: events across runs, as it seems; ``removed``: events,
+            and what follows was moved up; ``cut``: the tail; ``checkpoint``: it is
+            forged, or of another log; ``tree``: that of the writer is another;
+            ``blob``; ``lineage``: a fork is not of what it says; ``form``: a file is
+            no bundle.
+
+        stream: Where, if it is in one.
+
+        seq: Which event of it.
+    """
+
+    kind: str
+    message: str
+    stream: str | None = None
+    seq: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.stream} event {self.seq}: " * bool(self.stream) + self.message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signer:
+    """
+    Who signed the newest checkpoint.
+
+    Attributes:
+        public_key: Its key, as the log or the bundle says; ``None`` if it does not.
+
+        trusted: It is one of the keys that were pinned.
+    """
+
+    public_key: bytes | None
+    trusted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """
+    What a check found.
+
+    Attributes:
+        streams: How many streams were looked at.
+
+        events: How many events.
+
+        faults: What is wrong; those in streams first.
+
+        checkpoint: The newest that was found true.
+
+        signer: Of the newest checkpoint; ``None`` if there is none.
+
+        behind: How many events came after *checkpoint*: nothing but their chain
+            holds them.
+
+        erased: How many have no payload any more. Their digests are in the chain.
+
+        erased_runs: The ids of the runs that they are of.
+
+        lag: How many events a copy has less than were signed elsewhere.
+    """
+
+    streams: int
+    events: int
+    faults: tuple[Fault, ...] = ()
+    checkpoint: Checkpoint | None = None
+    signer: Signer | None = None
+    behind: int = 0
+    erased: int = 0
+    erased_runs: tuple[str, ...] = ()
+    lag: int = 0
+
+    @property
+    def verdict(self) -> Literal["intact", "broken", "signer_unknown"]:
+        """What it comes to. Without a checkpoint of a pinned key, nothing is sure."""
+        if self.faults:
+            return "broken"
+        trusted = self.signer is not None and self.signer.trusted
+        return "intact" if trusted or not self.events else "signer_unknown"
+
+    @property
+    def first_bad(self) -> tuple[str, int, str] | None:
+        """Stream, number and reason of the first bad event, if it is in a stream."""
+        for fault in self.faults:
+            if fault.stream is not None and fault.seq is not None:
+                return fault.stream, fault.seq, fault.message
+        return None
+
+
+class Chains:
+    """
+    Checks streams that come mixed, each in the order of its numbers.
+
+    A stream with a bad event is counted to its end, but checked no further.
+
+    Args:
+        erasable: Whether a stream may have lost its payloads. Their digests stay.
+
+    Attributes:
+        events: How many were looked at.
+
+        erased: Those without a payload that may lack it, by stream.
+
+        faults: The first of each bad stream.
+    """
+
+    def __init__(self, erasable: Callable[[str], bool] = lambda _: False) -> None:
+        self.events = 0
+        self.erased: dict[str, Gone] = {}
+        self.faults: list[Fault] = []
+        self._erasable = erasable
+        self._heads: dict[Any, tuple[int, bytes] | None] = {}
+
+    @property
+    def streams(self) -> int:
+        """How many streams were looked at."""
+        return len(self._heads)
+
+    @property
+    def missing(self) -> int:
+        """How many of the events have no payload, and may lack it."""
+        return sum(gone.total for gone in self.erased.values())
+
+    @property
+    def erased_runs(self) -> tuple[str, ...]:
+        """The ids of the runs that they are of, in order."""
+        return tuple(sorted(run_of(stream) for stream in self.erased))
+
+    def excuse(self, known: Mapping[str, int]) -> None:
+        """
+        Keep of what is missing what was erased; the rest is bad.
+
+        An erasure removes the payloads of a whole stream. So where some are missing
+        and some are not, somebody else removed or restored them.
+
+        Args:
+            known: How many of the first events of a stream were erased.
+        """
+        for stream, gone in list(self.erased.items()):
+            head = self._heads[stream]
+            allowed = min(known.get(stream, 0), head[0] if head else 0)
+            if gone.last > allowed:
+                del self.erased[stream]
+                self._bad_payload(stream, max(gone.first, allowed + 1), _MISSING)
+            elif gone.total < allowed:
+                del self.erased[stream]
+                self._bad_payload(stream, gone.leading + 1, _RESTORED)
+
+    def refuse_restored(self, known: Collection[str]) -> None:
+        """Report the streams of *known*, erased before the check, with payloads."""
+        for stream in known:
+            if stream not in self.erased and self._heads.get(stream):
+                self._bad_payload(stream, 1, _RESTORED)
+
+    def check(self, rows: Collection[Sequence[Any]]) -> None:
+        """Check more events: the fields of `Stored` of each, and what may follow."""
+        self.events += len(rows)
+        heads, beginning = self._heads, (0, GENESIS)
+        for row in rows:
+            stream, seq, type_, version, at, trace, span = row[:7]
+            digest, hash_, salt, payload = row[7:11]
+            head = heads.get(stream, beginning)
+            if head is None:
+                continue
+            # All of it in one place: what it takes a log of millions takes as often.
+            try:
+                head_ = envelope(stream, seq, type_, version, at, trace, span)
+                sound = (
+                    sha256(salt + payload).digest() == digest
+                    and sha256(head[1] + head_ + digest).digest() == hash_
+                    and seq == head[0] + 1
+                    # A longer salt could take its last bytes from the payload.
+                    and len(salt) == SALT_SIZE
+                )
+            except (TypeError, ValueError, AttributeError, struct.error):
+                sound = False
+            if sound:
+                heads[stream] = seq, hash_
+            else:
+                heads[stream] = self._look(Stored(*row[:11]), head)
+
+    def _look(self, row: Stored, head: tuple[int, bytes]) -> tuple[int, bytes] | None:
+        """Return where the stream goes on, if an event was erased and not changed."""
+        fault = self._fault(row, head[0] + 1, head[1])
+        if fault is None:
+            first, _, count, leading = self.erased.get(
+                row.stream, Gone(row.seq, 0, 0, 0)
+            )
+            leading += row.seq == leading + 1
+            self.erased[row.stream] = Gone(first, row.seq, count + 1, leading)
+            return row.seq, row.hash
+        self._bad(fault)
+        return None
+
+    def _bad_payload(self, stream: str, seq: int, message: str) -> None:
+        if self._heads[stream] is not None:
+            self._heads[stream] = None
+            self._bad(Fault(kind="payload", message=message, stream=stream, seq=seq))
+
+    def _bad(self, fault: Fault) -> None:
+        if len(self.faults) < MAX_FAULTS:
+            self.faults.append(fault)
+
+    def _fault(self, row: Stored, seq: int, previous: bytes) -> Fault | None:
+        stream = str(row.stream)
+        if row.salt is None and row.payload is None and self._erasable(stream):
+            kind, text = _reason(row, seq, previous, row.digest)
+        else:
+            kind, text = _reason(row, seq, previous, None)
+        return Fault(kind=kind, message=text, stream=stream, seq=seq) if kind else None
+
+
+def _reason(
+    row: Stored, seq: int, previous: bytes, digest: bytes | None
+) -> tuple[str, str]:
+    """Return what is wrong, its kind first, or two empty texts."""
+    if row.seq != seq:
+        return "missing", f"event {seq} is missing: the next is {row.seq}"
+    try:
+        if digest is None:
+            if row.payload is None:
+                return "payload", _MISSING
+            digest = payload_digest(row.salt, row.payload)
+            if digest != row.digest or len(row.salt) != SALT_SIZE:
+                return "payload", "its payload is not what was written"
+        if event_hash(previous, envelope(*row[:7]), digest) != row.hash:
+            return "envelope", "it is not what was written, or not where"
+    except (TypeError, ValueError, AttributeError, struct.error):
+        return "column", "a column holds what is never written there"
+    return "", ""

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from ...errors import BadBytes
+from ..calls import JSON
 
 MAX_NOTE = 16_384
 MAX_SIGNATURES = 16
@@ -245,3 +246,14 @@ def _base64(text: str) -> bytes:
     if b64encode(data).decode() != text:
         raise BadBytes("not Base64 as it is written")
     return data
+
+
+def checkpoint_document(checkpoint: Checkpoint, note: str) -> dict[str, JSON]:
+    """Return the ``caxton.checkpoint/v1`` document of a signed *note*."""
+    return {
+        "$type": "caxton.checkpoint/v1",
+        "origin": checkpoint.origin,
+        "size": checkpoint.size,
+        "root": checkpoint.root.hex(),
+        "note": note,
+    }

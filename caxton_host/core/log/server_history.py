@@ -45,7 +45,7 @@ LOOKED_AT = 2000
 
 
 @dataclass(slots=True, kw_only=True)
-class Seen:
+class ServerRecord:
     """
     A server in the newest host that had to do with it; first in one that is up.
 
@@ -132,12 +132,12 @@ class Seen:
                 pass
 
 
-def learned(
+def server_records(
     names: Iterable[str],
     hosts: Sequence[Recorded],
     runs: Sequence[Recorded],
     up: Collection[str] = (),
-) -> dict[str, Seen]:
+) -> dict[str, ServerRecord]:
     """
     Return what events say of the servers called *names*.
 
@@ -150,14 +150,16 @@ def learned(
 
         up: Hosts that are up.
     """
-    found = {name: Seen() for name in names}
+    found = {name: ServerRecord() for name in names}
     _learn_states(found, hosts, up)
     _learn_latency(found, runs)
     return found
 
 
 def _learn_states(
-    found: dict[str, Seen], newest_first: Sequence[Recorded], up: Collection[str]
+    found: dict[str, ServerRecord],
+    newest_first: Sequence[Recorded],
+    up: Collection[str],
 ) -> None:
     latest: dict[str, str] = {}
     living = [recorded for recorded in newest_first if recorded.stream in up]
@@ -174,7 +176,9 @@ def _server(recorded: Recorded) -> str:
     return str(getattr(recorded.event, "server", ""))
 
 
-def _learn_latency(found: dict[str, Seen], newest_first: Iterable[Recorded]) -> None:
+def _learn_latency(
+    found: dict[str, ServerRecord], newest_first: Iterable[Recorded]
+) -> None:
     # A call's end comes before its beginning here.
     took: dict[tuple[str, int], int] = {}
     for recorded in newest_first:

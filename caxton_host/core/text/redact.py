@@ -1,8 +1,7 @@
-"""
-Secrets never leave the host: every form of each is replaced before anyone sees it.
+"""Redaction: every form of each secret is replaced before a value leaves the host.
 
-A secret is known in plain, JSON-escaped, URL-encoded, hex and base64 form. Shorter
-than eight bytes it would be found everywhere, so it is not looked for.
+A secret is replaced in plain, JSON-escaped, URL-encoded, hex and base64 form. Secrets
+shorter than eight bytes are not replaced, since they would match almost anywhere.
 """
 
 from __future__ import annotations
@@ -252,3 +251,24 @@ def _forms(secret: str) -> Iterator[str]:
             first = -(-skip * 8 // 6)
             last = (skip + len(raw)) * 8 // 6
             yield body[first:last]
+
+
+_LONGEST = 4096
+
+
+def plain(text: str, redact: Redactor, longest: int = _LONGEST) -> str:
+    r"""
+    Return *text* on one line: redacted, cut, control characters escaped.
+
+    >>> print(plain("a\x1b[31m\nb", Redactor()))
+    a\x1b[31m\nb
+    """
+    shown = redact.text(text)
+    if len(shown) > longest:
+        shown = shown[:longest] + "..."
+    if shown.isprintable():
+        return shown
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode()
+        for char in shown
+    )

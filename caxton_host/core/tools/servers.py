@@ -1,12 +1,14 @@
-"""What the operator says about a tool server, as frozen values."""
+"""The configuration of a tool server, and the documents that describe one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ..calls import JSON, REPEATABLE, Effect, OverLimit, Record, Reply, Retry
+from .contexts import ServerResource
 
 #: What a server gets that asks a person something.
 Elicitation: TypeAlias = Literal["refuse", "defaults"]
@@ -320,3 +322,57 @@ _UNSAID = ToolOptions()
 
 #: What a server says for all its tools, unless one says otherwise.
 _SHARED = ("retry", "over_limit", "slow_response_threshold", "slow_response_message")
+
+#: Why no server of a configuration is there, and what mends it.
+SERVERS_OFF = "[mcp] enabled = false turns every tool server off"
+SERVERS_ON = "remove enabled = false from [mcp]"
+
+
+def server_document(name: str, described: JSON) -> dict[str, JSON]:
+    """Return the ``caxton.server/v1`` document of a server, secrets masked."""
+    assert isinstance(described, dict)  # noqa: S101 -- a table
+    command = described.get("command")
+    words = [str(word) for word in command] if isinstance(command, list) else []
+    return {
+        "$type": "caxton.server/v1",
+        "name": name,
+        "transport": described["transport"],
+        "address": shlex.join(words) if words else described["url"],
+        "required": described["required"],
+        "origin": described["origin"],
+    }
+
+
+def server_test_document(
+    name: str,
+    facts: Mapping[str, JSON],
+    tools: list[str],
+    resources: Sequence[ServerResource],
+    problem: str | None = None,
+) -> dict[str, JSON]:
+    """
+    Return the ``caxton.server-test/v1`` document of a server that was asked.
+
+    Args:
+        name: The server.
+
+        facts: What it says of itself.
+
+        tools: The names of its tools.
+
+        resources: What a run would read of it.
+
+        problem: Why it does not answer, or ``None``.
+    """
+    return {
+        "$type": "caxton.server-test/v1",
+        "server": name,
+        "answers": problem is None,
+        "problem": problem,
+        **{key: facts.get(key) for key in ("name", "version", "protocol")},
+        "tools": [*tools],
+        "resources": [
+            {"key": one.key, "uri": one.uri, "bytes": one.size, "error": one.error}
+            for one in resources
+        ],
+    }

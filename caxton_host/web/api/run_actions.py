@@ -10,7 +10,7 @@ from starlette.responses import Response
 from ...core.calls import JSON, Completed
 from ...core.grants.forks import forking_point
 from ...core.log.events import ToolInvoked
-from ...core.log.in_doubt import Abort, Fail, GiveResult, Resolution, Retry
+from ...core.log.requests import Abort, Fail, GiveResult, Resend, Resolution
 from ...errors import ToolError
 from ...gateway.results import answered
 from ...runs.explain import checks_of, document, find
@@ -32,7 +32,7 @@ _RESULT: dict[str, JSON] = {
 _SEQ: dict[str, JSON] = {**IN_PATH["seq"][0]}
 
 _CHOICES: Mapping[str, Callable[[], Resolution]] = {
-    "retry": Retry,
+    "retry": Resend,
     "fail": Fail,
     "abort": Abort,
 }

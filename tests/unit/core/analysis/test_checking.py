@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caxton_host.core.analysis.checking import Finding, Known, findings
-from caxton_host.core.analysis.matrix import matrix
+from caxton_host.core.analysis.checking import Finding, Known, findings, matrix
 from caxton_host.core.calls import JSON
 from caxton_host.core.grants.conditions import Conditions
 from caxton_host.core.grants.grants import Grant, Rule
-from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.text.globs import Pattern
 
 KNOWN: Known = {
     "demo": {"echo": {}, "get_weather": {}},

@@ -18,9 +18,9 @@ from caxton_host.core.log.events import (
     Event,
     LogWritten,
     ToolInvoked,
+    settled,
 )
-from caxton_host.core.log.payloads import settled
-from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.text.globs import Pattern
 
 ECHO = Route(server="demo", tool="echo")
 OK = Completed()

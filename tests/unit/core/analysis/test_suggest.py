@@ -15,8 +15,7 @@ from caxton_host.core.analysis.suggest import Suggestion
 from caxton_host.core.calls import JSON, Completed, Denied, Route
 from caxton_host.core.grants.conditions import Conditions
 from caxton_host.core.grants.grants import Grant
-from caxton_host.core.log.events import Event, LogWritten, ToolInvoked
-from caxton_host.core.log.payloads import settled
+from caxton_host.core.log.events import Event, LogWritten, ToolInvoked, settled
 from tests.scene import JSON_VALUES
 
 LONG = ["x" * n for n in (101, 105, 120)]

@@ -17,8 +17,7 @@ from caxton_host.core.grants.decisions import (
     may_ever,
 )
 from caxton_host.core.grants.grants import Grant, Rule
-from caxton_host.core.text.globs import Glob
-from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.text.globs import Glob, Pattern
 from caxton_host.errors import ConditionError, UsageError
 
 TOOLS = (Pattern.parse("demo/echo"),)

@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from caxton_host.core.tokens import Token, is_agent_pattern
+from caxton_host.core.grants.principals import Token, is_agent_pattern
 from tests.unit.store.fakes import FakeEntropy
 
 

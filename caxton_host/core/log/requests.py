@@ -1,4 +1,4 @@
-"""What a person says of a call in doubt, and the events that record it."""
+"""Requests to a running host, and resolutions of calls in doubt."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
 from ..calls import JSON, Completed, Failed
-from .events import CallResolved, Event, RunCancelled, RunSuspended
-from .payloads import settled
+from .events import CallResolved, Event, RunCancelled, RunSuspended, settled
 
 
 @dataclass(frozen=True, slots=True)
-class Retry:
+class Resend:
     """Send it once more."""
 
 
@@ -33,7 +32,7 @@ class Abort:
     """The run is to end."""
 
 
-Resolution: TypeAlias = Retry | GiveResult | Fail | Abort
+Resolution: TypeAlias = Resend | GiveResult | Fail | Abort
 
 
 def recorded_as(
@@ -66,7 +65,7 @@ def recorded_as(
         return CallResolved(call=call, verdict=verdict, actor=actor, reason=reason)
 
     match resolution:
-        case Retry():
+        case Resend():
             return (resolved("retry"),)
         case GiveResult(completed):
             return resolved("result"), settled(call, completed)
@@ -96,3 +95,47 @@ def _unknown() -> Failed:
         sent="unknown",
         message="the call was given up; whether it happened is unknown",
     )
+
+
+#: How it begins if it could not be done.
+FAILED = "failed: "
+UNKNOWN = "refused: the host does not know this kind of request"
+
+#: Of a server that was to be started anew.
+RESTARTED = "restarted"
+NOT_HERE = "not here: no run has needed it"
+
+
+def is_failure(outcome: str) -> bool:
+    """
+    Return whether what was asked was not done.
+
+    >>> is_failure("failed: no such file"), is_failure("generation 2")
+    (True, False)
+    """
+    return outcome.startswith(FAILED) or outcome == UNKNOWN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """
+    What somebody asks of the host that drives a run, or of a host as such.
+
+    Attributes:
+        run_id: The run; ``None``: it is for the host, whatever that drives.
+
+        kind: Of a run: ``cancel``. Of a host: ``reload``, ``restart``, ``go_on``.
+
+        actor: Who asks: ``{kind, id, authenticated}``.
+
+        reason: Why, in their words.
+
+        subject: What of the host it is about.
+    """
+
+    id: int
+    run_id: str | None
+    kind: str
+    actor: dict[str, JSON]
+    reason: str
+    subject: str | None = None

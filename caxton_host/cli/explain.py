@@ -107,7 +107,7 @@ async def _explained(
     frame: Frame, config: Config, run: str, kind: str, number: int
 ) -> Mapping[str, Any]:
     from ..app.bootstrap import open_store
-    from ..runs.explain import checks_of, document, find
+    from ..runs.explain import checks_of, explanation
     from ..runs.recording import Recording
 
     async with open_store(config, write=False) as store:
@@ -117,4 +117,4 @@ async def _explained(
         error = RestoredError(recording.run_id)
         note(f"{error}. To fix: {frame.named(error.fix)}")
     seq = event_of_call(recording.own, number) if kind == "call" else number
-    return document(find(recording, checks, seq))
+    return explanation(recording, checks, seq)

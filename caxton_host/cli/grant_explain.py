@@ -81,7 +81,7 @@ def _here(
 ) -> Mapping[str, Any]:
     from ..lib.clock import SystemClock
     from ..lib.json_schema import input_check
-    from ..runs.explain import as_sent, judge
+    from ..runs.explain import as_sent, judgement
     from .offered import known
 
     config = frame.load()
@@ -89,7 +89,7 @@ def _here(
     server, name = split(tool)
     offered = known(config, start=False)
     schema = (offered.get(server) or {}).get(name)
-    told = judge(
+    told = judgement(
         one,
         (server, name),
         Words.read(params).params(_loosened(schema)),
@@ -98,7 +98,7 @@ def _here(
         if isinstance(schema, dict)
         else None,
         now=SystemClock().now(),
-    ).to_document()
+    )
     return told_astray(told, _lost(server, name, offered))
 
 

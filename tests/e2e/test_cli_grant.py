@@ -240,7 +240,7 @@ def test_matrix_of_a_pipe_is_a_line_for_each_agent_and_tool(ran: Shell) -> None:
 def test_matrix_of_a_terminal_has_a_column_for_each_agent(
     weather: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("caxton_host.cli.matrix.on_terminal", lambda: True)
+    monkeypatch.setattr("caxton_host.cli.grant.on_terminal", lambda: True)
     monkeypatch.setattr("caxton_host.cli.output.on_terminal", lambda: True)
 
     out = weather("grant", "matrix").out

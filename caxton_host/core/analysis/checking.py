@@ -16,7 +16,7 @@ from ..grants.grants import Grant, Rule
 from ..names import nearest
 from ..text.globs import Pattern
 from ..text.toml_text import key_text
-from .grant_hints import grant_for, when
+from .grant_hints import grant_for, named_rule, when
 
 #: What each server offers: tool to its input schema. A server that was never asked
 #: has ``None``.
@@ -175,15 +175,15 @@ class _Check:
                 yield self._of(
                     rule,
                     "forbidden",
-                    f"{pattern.text} is never allowed: {_named(other)} forbids it",
+                    f"{pattern.text} is never allowed: {named_rule(other)} forbids it",
                     f"remove one of the two, or narrow {other.id}",
                 )
             elif other := _covering(pattern, earlier):
                 yield self._of(
                     rule,
                     "shadowed",
-                    f"{pattern.text} is never asked for here: {_named(other)} allows "
-                    "it before, whatever this rule says",
+                    f"{pattern.text} is never asked for here: {named_rule(other)} "
+                    "allows it before, whatever this rule says",
                     f"remove one of the two, or put this one before {other.id}",
                 )
 
@@ -267,10 +267,6 @@ class _Check:
             )
 
 
-def _named(rule: Rule) -> str:
-    return f"{rule.id} ({rule.source})" if rule.source else rule.id
-
-
 def _parameters(schema: JSON) -> dict[str, bool] | None:
     """Return the parameters that a schema names; ``None`` if it may take others."""
     if not isinstance(schema, dict):
@@ -316,15 +312,15 @@ class Cell:
     Attributes:
         tool: ``server/tool``.
 
-        word: ``yes``: whenever it wants; ``if``: if conditions hold; ``deny``: a rule
-            forbids it; ``-``: no rule allows it.
+        may: ``yes``: always; ``if``: if conditions hold; ``deny``: a rule forbids it;
+            ``-``: no rule allows it.
 
         rule: The first rule that says so.
     """
 
     agent: str
     tool: str
-    word: Literal["yes", "if", "deny", "-"]
+    may: Literal["yes", "if", "deny", "-"]
     rule: str | None = None
 
 
@@ -357,10 +353,10 @@ def _cell(agent: str, grant: Grant, server: str, tool: str) -> Cell:
     denying, allowing = speaking(grant.deny), speaking(grant.allow)
     for rule in denying:
         if not conditional(rule):
-            return Cell(agent=agent, tool=name, word="deny", rule=rule.id)
+            return Cell(agent=agent, tool=name, may="deny", rule=rule.id)
     if not allowing:
-        return Cell(agent=agent, tool=name, word="-")
+        return Cell(agent=agent, tool=name, may="-")
     free = [rule for rule in allowing if not conditional(rule)]
     if free and not denying:
-        return Cell(agent=agent, tool=name, word="yes", rule=free[0].id)
-    return Cell(agent=agent, tool=name, word="if", rule=allowing[0].id)
+        return Cell(agent=agent, tool=name, may="yes", rule=free[0].id)
+    return Cell(agent=agent, tool=name, may="if", rule=allowing[0].id)

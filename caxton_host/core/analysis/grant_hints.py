@@ -64,7 +64,7 @@ def when(at: int) -> str:
     return datetime.fromtimestamp(at / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def remedy(agent: str, explained: Explanation, tally: Tally) -> str | None:
+def remedy(agent: str, explained: Explanation) -> str | None:
     """
     Return what an agent's grants would have to say for a call to be allowed.
 
@@ -74,8 +74,6 @@ def remedy(agent: str, explained: Explanation, tally: Tally) -> str | None:
         agent: Whose grants they are.
 
         explained: What they say now.
-
-        tally: What the run did before the call.
     """
     attempt = explained.attempt
     if attempt.route is None:
@@ -86,14 +84,17 @@ def remedy(agent: str, explained: Explanation, tally: Tally) -> str | None:
         if one.rule.id != explained.rule:
             continue
         if one.kind == "deny":
-            return f"# {_named(one.rule)} forbids it, whatever allows it: narrow that"
+            return (
+                f"# {named_rule(one.rule)} forbids it, whatever allows it: narrow that"
+            )
         if one.refusal:
-            lines = _lines(one.rule, one.refusal, attempt, tally)
-            return "\n".join([f"# in {_named(one.rule)}:", *lines])
+            lines = _lines(one.rule, one.refusal, attempt, explained.tally)
+            return "\n".join([f"# in {named_rule(one.rule)}:", *lines])
     return None
 
 
-def _named(rule: Rule) -> str:
+def named_rule(rule: Rule) -> str:
+    """Return a rule as hints name it, with the place where it is written."""
     return f"{rule.id} ({rule.source})" if rule.source else rule.id
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 
 from ...errors import UsageError
@@ -117,24 +117,8 @@ class RunSummary:
 
     def to_document(self) -> dict[str, JSON]:
         """Return the ``caxton.run/v1`` document."""
-        return {
-            "$type": "caxton.run/v1",
-            "run_id": self.run_id,
-            "agent": self.agent,
-            "actor": self.actor,
-            "module_sha256": self.module_sha256,
-            "state": self.state,
-            "output": self.output,
-            "error": self.error,
-            "calls": dict(self.calls),
-            "events": self.events,
-            "started_at": self.started_at,
-            "duration_ms": self.duration_ms,
-            "trace_id": self.trace_id,
-            "forked_from": self.forked_from,
-            "waits_for": self.waits_for,
-            "erased": self.erased,
-        }
+        own = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {"$type": "caxton.run/v1", **own, "calls": dict(self.calls)}
 
 
 def summarise(run_id: str, history: Iterable[Recorded]) -> RunSummary:

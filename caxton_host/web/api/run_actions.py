@@ -13,7 +13,7 @@ from ...core.log.events import ToolInvoked
 from ...core.log.requests import Abort, Fail, GiveResult, Resend, Resolution
 from ...errors import ToolError
 from ...gateway.results import answered
-from ...runs.explain import checks_of, document, find
+from ...runs.explain import checks_of, explanation
 from ...runs.recording import Recording
 from ..edge.problems import Refusal
 from .operations import IN_PATH, Answer, Asked, Operation, Parameter, answer
@@ -111,7 +111,7 @@ async def explain(asked: Asked) -> Response:
     service = asked.service
     recording = await service.recording(asked.who, asked.path["run"])
     checks = await checks_of(recording, service.store, service.config())
-    return answer(document(find(recording, checks, asked.number("seq"))))
+    return answer(explanation(recording, checks, asked.number("seq")))
 
 
 _PROBLEMS = ("not-found", "conflict", "waiting", "erased", "refused", "sandbox")

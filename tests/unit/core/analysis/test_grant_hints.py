@@ -24,7 +24,7 @@ RULE = Rule(id="allow[1]", tools=(Pattern.parse("demo/echo"),), source="caxton.t
 
 def told(grant: Grant, attempt: Attempt = ECHO, tally: Tally | None = None) -> str:
     tally = tally or Tally()
-    return remedy("weather", explain(grant, attempt, tally), tally) or ""
+    return remedy("weather", explain(grant, attempt, tally)) or ""
 
 
 def test_call_without_a_grant_is_told_the_grant() -> None:
@@ -158,11 +158,12 @@ def test_refusal_that_no_line_lifts_is_told_in_its_own_words() -> None:
     refusal = Refusal("other", "ask somebody")  # type: ignore[arg-type]  # a later one
     explained = Explanation(
         attempt=ECHO,
+        tally=Tally(),
         verdict=Denied(code="other", rule="allow[1]", message="ask somebody"),
         considered=(Considered(RULE, "allow", True, refusal),),  # noqa: FBT003
     )
 
-    assert remedy("weather", explained, Tally()) == (
+    assert remedy("weather", explained) == (
         "# in allow[1] (caxton.toml:9):\n# ask somebody"
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from caxton_host.cli.budget_replay import Spending
+from caxton_host.cli.grant_rejudge import Spending
 from caxton_host.core.calls import Completed
 from caxton_host.core.grants.budgets import Budget, CallCount, Concurrency, Pace
 from caxton_host.core.grants.decisions import Allowed

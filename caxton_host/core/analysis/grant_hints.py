@@ -17,8 +17,8 @@ from ..grants.grants import Grant, Rule
 from ..names import meant_tool
 from ..text.globs import Pattern
 from ..text.toml_text import key_text, value_text
-from .infer_constraint import Observed, spelled
 from .rejudge import Explanation
+from .suggest import Observed, spelled
 
 
 def grant_for(agent: str, target: str) -> str:

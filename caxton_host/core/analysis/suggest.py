@@ -1,21 +1,232 @@
 """
-The least grant that covers recorded calls, as text to paste.
+Suggested conditions and grants, from recorded calls.
 
-Each generalisation is marked as a guess. A denied call counts only if that is asked
-for.
+`Observed` folds the values of one parameter into the least condition that accepts all
+of them: few values are listed, many are described by what they have in common, which
+is marked as a guess. `Suggestion` folds the calls of an agent into the least grant that
+covers them. However many values there are, a bounded part of them is kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TypeAlias
+from urllib.parse import urlsplit
 
+from ...errors import ConditionError
+from ..calls import JSON
+from ..grants.constraints import KINDS, MAX_ITEMS
+from ..text.paths import plain_path
+from ..text.redact import MASK
 from ..text.toml_text import key_text, quoted, value_text
-from .infer_constraint import Observed
+from ..text.urls import Addresses
 from .rejudge import RejudgedCall
 
 _Target: TypeAlias = tuple[str, str]
+
+_FEW = 5
+_SHORT = 100
+_MAX_NAMES = 50
+_DEPTH = 6
+_LARGEST = 2**63 - 1
+
+
+def spelled(name: str) -> str:
+    r"""
+    Return a name as the key of a condition.
+
+    >>> print(spelled("user.email"))
+    user\.email
+    """
+    return name.replace(".", "\\.")
+
+
+@dataclass(slots=True)
+class Observed:
+    """
+    What was seen of one value.
+
+    Attributes:
+        depth: How deep it is in the parameters.
+
+        times: How often it was there.
+
+        fields: Of maps: what was seen of each name.
+    """
+
+    depth: int = 0
+    times: int = 0
+    fields: dict[str, Observed] = field(default_factory=dict[str, "Observed"])
+    _kinds: set[str] = field(default_factory=set[str])
+    #: By their JSON; ``None``: there are too many, or one cannot be written down.
+    _values: dict[str, JSON] | None = field(default_factory=dict[str, JSON])
+    _least: float = 0
+    _most: float = 0
+    _longest: int = 0
+    _items: Observed | None = None
+    #: What texts have in common, as long as there is something.
+    _folder: str | None = ""
+    _hosts: set[tuple[str, str]] | None = field(default_factory=set[tuple[str, str]])
+    _masked: bool = False
+    _whole: bool = True
+
+    def take(self, value: JSON) -> None:
+        """Take a value that was seen."""
+        self.times += 1
+        self._kinds.add(KINDS[type(value)])
+        self._note(value)
+        if isinstance(value, str):
+            self._take_text(value)
+        elif isinstance(value, list):
+            self._longest = max(self._longest, len(value))
+            self._items = self._items or Observed(self.depth + 1)
+            for item in value if self.depth < _DEPTH else ():
+                self._items.take(item)
+        elif isinstance(value, dict):
+            self._take_map(value)
+        elif isinstance(value, (int, float)):
+            self._least = value if self.times == 1 else min(self._least, value)
+            self._most = value if self.times == 1 else max(self._most, value)
+
+    def condition(self, *, optional: bool = False) -> tuple[dict[str, JSON], str]:
+        """Return the condition, and what of it is guessed."""
+        said, guess = self._said()
+        return ({**said, "optional": True} if optional else said), guess
+
+    def conditions(self) -> list[tuple[str, dict[str, JSON], str]] | None:
+        """
+        Return a condition for each name of maps, and what of it is guessed.
+
+        None, if there was no name, or more than can be told.
+        """
+        if not self._whole or not self.fields:
+            return None
+        return [
+            (spelled(name), *below.condition(optional=below.times < self.times))
+            for name, below in self.fields.items()
+        ]
+
+    def _note(self, value: JSON) -> None:
+        """Keep a value, as long as there are few of them that can be written down."""
+        if self._values is None:
+            return
+        empty = isinstance(value, (dict, list)) and not value
+        if not (empty or _writable(value)):
+            self._values = None
+            return
+        self._values[json.dumps(value)] = value
+        if len(self._values) > _FEW:
+            self._values = None
+
+    def _take_text(self, text: str) -> None:
+        self._masked = self._masked or MASK in text
+        self._longest = max(self._longest, len(text))
+        if self._folder is not None:
+            self._folder = _common(self._folder, text)
+        if self._hosts is not None:
+            found = _host(text)
+            self._hosts = self._hosts | {found} if found else None
+            if self._hosts and len(self._hosts) > _FEW:
+                self._hosts = None
+
+    def _take_map(self, value: Mapping[str, JSON]) -> None:
+        if not self._whole:
+            return
+        names = self.fields.keys() | value.keys()
+        if self.depth >= _DEPTH or len(names) > _MAX_NAMES or "" in names:
+            self._whole = False
+            self.fields.clear()
+            return
+        for name, item in value.items():
+            self.fields.setdefault(name, Observed(self.depth + 1)).take(item)
+
+    def _said(self) -> tuple[dict[str, JSON], str]:
+        if self._values:
+            values = [*self._values.values()]
+            one: dict[str, JSON] = {"const": values[0]}
+            return (one if len(values) == 1 else {"one_of": values}), ""
+        if self._kinds <= {"integer", "number"}:
+            return self._of_numbers()
+        kind = "any" if len(self._kinds) > 1 else "".join(self._kinds)
+        say: dict[str, Callable[[], tuple[dict[str, JSON], str]]] = {
+            "string": self._of_texts,
+            "array": self._of_lists,
+            "object": self._of_maps,
+            "any": lambda: ({"type": "any"}, "values of several types"),
+        }
+        return say[kind]() if kind in say else ({"type": kind}, "")
+
+    def _of_numbers(self) -> tuple[dict[str, JSON], str]:
+        kind = "integer" if self._kinds == {"integer"} else "number"
+        said: dict[str, JSON] = {"type": kind}
+        if self._least >= -_LARGEST and self._most <= _LARGEST:
+            said |= {"min": self._least, "max": self._most}
+        return said, f"the range of {self.times}"
+
+    def _of_texts(self) -> tuple[dict[str, JSON], str]:
+        if self._masked:
+            return {"type": "string"}, "any text, for a secret was taken out"
+        if self._folder:
+            return {"path": {"inside": [self._folder]}}, f"the folder of {self.times}"
+        if self._hosts:
+            address: dict[str, JSON] = {
+                "scheme": [*sorted({scheme for scheme, _ in self._hosts})],
+                "host": [*sorted({host for _, host in self._hosts})],
+            }
+            return {"url": address}, f"the hosts of {self.times}"
+        said: dict[str, JSON] = {"type": "string", "max_length": self._longest}
+        return said, f"the longest of {self.times}"
+
+    def _of_maps(self) -> tuple[dict[str, JSON], str]:
+        found = self.conditions()
+        if found is None:
+            return {"type": "object"}, "whatever is in it"
+        said: dict[str, JSON] = {name: condition for name, condition, _ in found}
+        guesses = [f"{name}: {guess}" for name, _, guess in found if guess]
+        return {"has": said}, "; ".join(guesses)
+
+    def _of_lists(self) -> tuple[dict[str, JSON], str]:
+        said: dict[str, JSON] = {"type": "array", "max_items": self._longest}
+        guess = f"the longest of {self.times}"
+        if self._items and self._items.times and self._longest <= MAX_ITEMS:
+            said["each"], of_items = self._items.condition()
+            guess += f"; each: {of_items}" if of_items else ""
+        return said, guess
+
+
+def _writable(value: JSON) -> bool:
+    """Return whether a value can stand in a configuration as it is, in few words."""
+    if isinstance(value, str):
+        return len(value) <= _SHORT and "${" not in value and MASK not in value
+    if isinstance(value, (bool, float)):
+        return True
+    return isinstance(value, int) and abs(value) <= _LARGEST
+
+
+def _common(folder: str, text: str) -> str | None:
+    """Return the folder of a path; if there was one before, what both are in."""
+    path = plain_path(text)
+    if path is None:
+        return None
+    own = path.rstrip("/").split("/")[:-1]
+    if folder:
+        pairs = zip(folder.split("/"), own, strict=False)
+        own = [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
+    return "/".join(own) or None
+
+
+def _host(text: str) -> tuple[str, str] | None:
+    """Return scheme and host of an address that is not in doubt, at the usual port."""
+    try:
+        parts = urlsplit(text)
+        found = parts.scheme.lower(), parts.hostname or ""
+        said: JSON = {"scheme": found[0], "host": found[1]}
+        return found if Addresses.parse(said, ()).hold(text) else None
+    except (ValueError, ConditionError):
+        return None
 
 
 @dataclass(slots=True)

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caxton_host.config.load import load_bytes
-from caxton_host.core.analysis.infer_constraint import Observed
 from caxton_host.core.analysis.rejudge import Rejudger
-from caxton_host.core.analysis.suggest import Suggestion
+from caxton_host.core.analysis.suggest import Observed, Suggestion
 from caxton_host.core.calls import JSON, Completed, Denied, Route
 from caxton_host.core.grants.conditions import Conditions
 from caxton_host.core.grants.grants import Grant

@@ -1,4 +1,4 @@
-"""``caxton runs explain``: why a call was allowed or denied."""
+"""``caxton runs explain``: explain why a call was allowed or denied."""
 
 from __future__ import annotations
 
@@ -47,12 +47,11 @@ def _kinds(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> lis
 @click.pass_obj
 def of_run(frame: Frame, run: str, place: tuple[str, ...], as_json: bool) -> None:
     """
-    Show why a call of RUN was allowed or denied.
+    Explain why a call of RUN was allowed or denied.
 
-    Tables show two numbers of each call: its own, and that of its event. "call 7" is
-    the seventh call, and "event 7" the call that event is about; a number alone is
-    that of an event. Each rule of the recorded grants is shown with what it says of
-    the call, as things stood when it was made.
+    "call 7" is the seventh call, "event 7" the call that event 7 is about; a number
+    alone is that of an event. Each rule of the recorded grants is shown with its
+    result at the time of the call.
 
     \b
     Examples:
@@ -97,7 +96,7 @@ async def _document(
                 if kind == "call":
                     seq = event_of_call(await log.read(stream_of(run_id)), number)
                 return await log.explanation(run_id, seq)
-        assert config  # noqa: S101 -- it is for this machine
+        assert config  # noqa: S101 -- set unless the host is remote
         return await _explained(frame, config, run, kind, number)
     except NotKeptError as exc:
         raise NotKeptError(str(exc), fix=f"caxton runs show {run}") from None

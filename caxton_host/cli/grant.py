@@ -1,4 +1,4 @@
-"""``caxton grant``: for the person who writes down what an agent may do."""
+"""``caxton grant``: check, explain and suggest grants."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @click.group("grant")
 def command() -> None:
     """
-    Check, explain and propose what agents may do.
+    Check, explain and suggest grants.
 
     \b
     Examples:
@@ -60,15 +60,14 @@ def check(
     ctx: click.Context, frame: Frame, agent: str | None, start: bool, as_json: bool
 ) -> None:
     """
-    Show what is odd about the grants of AGENT, or of all agents.
+    Check the grants of AGENT, or of all agents, for problems.
 
-    Rules that have expired or never do anything, tools that no server offers, names
-    that lead nowhere. Without --start no server is asked: what they offer is what was
-    accepted when a run saw them first. What cannot be read at all is an error of the
-    configuration.
+    It finds rules that have expired or have no effect, tools that no server offers, and
+    names that lead to no tool. Without --start no server is asked: the tools are those
+    that were accepted when a run first saw them.
 
     \b
-    Exit codes: 0 nothing is odd; 1 something is; 2 usage or configuration.
+    Exit codes: 0 no problem; 1 problems; 2 usage or configuration.
 
     \b
     Examples:
@@ -115,12 +114,12 @@ def show_matrix(frame: Frame, agent: str | None, start: bool, as_json: bool) -> 
     Show which agent may call which tool.
 
     \b
-      yes   whenever it wants
+      yes   always
       if    if the conditions of a rule hold
       deny  never: a rule forbids it
       -     never: no rule allows it
 
-    The tools are those that grants name, and those that servers are known to offer.
+    The tools are those that grants name and those that servers are known to offer.
 
     \b
     Examples:
@@ -167,10 +166,10 @@ def show_matrix(frame: Frame, agent: str | None, start: bool, as_json: bool) -> 
 @click.pass_obj
 def budgets(frame: Frame, agent: str | None, as_json: bool) -> None:
     """
-    Show what is spent of the budgets that the runs of an agent share.
+    Show the budgets that the runs of AGENT, or of each agent, share.
 
-    Without AGENT, of all agents. What counts a run is not among them: see
-    caxton runs show. Times are of the store's clock, in UTC.
+    For budgets of a single run see caxton runs show. Times are of the store's clock, in
+    UTC.
 
     \b
     Examples:

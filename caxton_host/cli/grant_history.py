@@ -46,7 +46,7 @@ _WORDS = {ALLOWED: "allowed", ASKS: "asks people"}
     "file", metavar="NEW.toml", type=click.Path(dir_okay=False, path_type=Path)
 )
 @click.option("--agent", help="Only runs of this agent.")
-@click.option("--since", type=Moment(), help="Only runs that began then or later.")
+@click.option("--since", type=Moment(), help="Only runs that began since then.")
 @as_json
 @click.pass_obj
 @click.pass_context
@@ -59,15 +59,15 @@ def what_if(
     as_json: bool,
 ) -> None:
     """
-    Judge the recorded calls again by the grants of NEW.toml, and show what changes.
+    Judge recorded calls by the grants of NEW.toml.
 
-    Each run is judged in its order, at its times, with what it did before each call.
-    Nothing is called, started or written. What the agent would have done after
-    another decision is not known: what it did is judged. With --json, each decision
-    that changes is a line, and the last line is the sum.
+    Each run is judged in its order, at its times, with its earlier calls. Nothing is
+    called, started or written. The recorded calls are judged; what the agent would have
+    done after another decision is unknown. With --json, each changed decision is a
+    line, and the last line is the summary.
 
     \b
-    Exit codes: 0 every decision stays; 1 some change; 2 usage or configuration.
+    Exit codes: 0 no decision changes; 1 some change; 2 usage or configuration.
 
     \b
     Examples:
@@ -118,7 +118,7 @@ async def _judge(
 
 
 def _line(one: LoggedCall) -> str:
-    """Return a decision that changes, in two lines for people."""
+    """Format a changed decision in two lines."""
     judged, call = one.judged, one.judged.invoked
     tool = f"{call.server}/{call.tool}" if call.server else call.name
     params = clipped(plain(to_json(call.params)), _WIDTH)
@@ -175,10 +175,10 @@ def _sum_up(count: LogRejudger, file: Path) -> None:
     "file",
     metavar="FILE.wasm",
     type=click.Path(path_type=Path),
-    help="The module whose manifest to read, instead of recorded calls.",
+    help="Read the manifest of this module instead of recorded calls.",
 )
-@click.option("--since", type=Moment(), help="Of an agent, only runs since then.")
-@click.option("--with-denied", is_flag=True, help="Calls that were denied count too.")
+@click.option("--since", type=Moment(), help="Only runs of agents since then.")
+@click.option("--with-denied", is_flag=True, help="Include denied calls.")
 @as_json
 @click.pass_obj
 def suggest(
@@ -190,12 +190,11 @@ def suggest(
     as_json: bool,
 ) -> None:
     """
-    Print the least grant that covers recorded calls, or the wishes of a manifest.
+    Suggest the least grant for recorded calls, or for a manifest.
 
-    It is text for caxton.toml, to be read and cut down first: printing it grants
-    nothing, and neither does the manifest. What is more than was recorded is marked as
-    a guess. The grant is held against the same calls; what it would decide otherwise
-    is told.
+    The output is text for caxton.toml: review and narrow it first. Neither the output
+    nor the manifest grants anything. Generalisations are marked as guesses. The
+    suggested grant judges the same calls, and decisions that it would change are shown.
 
     \b
     Examples:
@@ -205,12 +204,12 @@ def suggest(
     """
     if bool(names) == bool(file):
         raise UsageError(
-            "a proposal is made of recorded calls, or of a manifest",
-            fix="name agents or runs, or say --manifest FILE.wasm",
+            "name agents or runs, or a manifest, and not both",
+            fix="name agents or runs, or pass --manifest FILE.wasm",
         )
     if file and (since is not None or with_denied):
         raise UsageError(
-            "a manifest has no calls to choose from",
+            "--since and --with-denied do not apply to a manifest",
             fix="leave out --since and --with-denied, or --manifest",
         )
     if file:
@@ -236,10 +235,12 @@ def suggest(
 @dataclass(frozen=True, slots=True)
 class _Wanted:
     """
-    What the suggestion is made of.
+    The source of a suggestion.
 
     Attributes:
-        config: Says where names lead that led nowhere; with it, denied calls count.
+        names: Agents and runs.
+
+        config: Resolves names that led to no tool; with it, denied calls count.
     """
 
     names: Sequence[str]
@@ -249,7 +250,7 @@ class _Wanted:
     async def source(
         self, store: SqlStore, types: Sequence[str]
     ) -> AsyncGenerator[Recorded]:
-        """Yield the events of what was named."""
+        """Yield the events of the named agents and runs."""
         for name in self.names:
             if await store.runs(1, agent=name):
                 events = store.of_runs(types, since=self.since, agent=name)
@@ -276,13 +277,13 @@ class _Suggested:
     A suggestion.
 
     Attributes:
-        agents: Those that it is for.
+        agents: The agents that it is for.
 
-        text: The grant.
+        text: The grants as TOML.
 
-        judged: The same calls, judged by it.
+        judged: The same calls, judged by them.
 
-        changed: The first verdicts that it would change.
+        changed: The first verdicts that they would change.
     """
 
     agents: Sequence[str]
@@ -374,7 +375,7 @@ def _of_manifest(file: Path, *, as_json: bool) -> None:
 
 
 def _proposal(manifest: Manifest, file: Path) -> str:
-    """Return tables of a configuration. What a stranger wrote stays in its comments."""
+    """Return tables of a configuration. Texts of the manifest are comments only."""
     named = f"agents.{manifest.name}"
     module = json.dumps(str(file), ensure_ascii=False)
     lines = [f"[{named}]", f"module = {module}"]

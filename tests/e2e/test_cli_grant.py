@@ -483,7 +483,7 @@ def test_suggestion_is_a_document_too(ran: Shell) -> None:
 def test_suggestion_is_of_calls_or_of_a_manifest(ran: Shell) -> None:
     assert (
         ran("grant", "suggest").fix
-        == "name agents or runs, or say --manifest FILE.wasm"
+        == "name agents or runs, or pass --manifest FILE.wasm"
     )
     done = ran("grant", "suggest", "nobody")
     assert done.code == 2

@@ -18,13 +18,12 @@ from ..text.globs import Pattern
 from ..text.toml_text import key_text
 from .grant_hints import grant_for, named_rule, when
 
-#: What each server offers: tool to its input schema. A server that was never asked
-#: has ``None``.
+#: Offered tools by server: tool to input schema. ``None``: the server was never asked.
 Known: TypeAlias = Mapping[str, Mapping[str, JSON] | None]
 
 _SEE = "caxton tool list shows all"
 
-#: What of a rule does not make it refuse anything.
+#: Keys of a rule with which it never refuses a call.
 _FREE = frozenset(
     {"id", "tools", "source", "name", "timeout", "max_result", "redact_result"}
 )
@@ -33,21 +32,21 @@ _FREE = frozenset(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """
-    Something odd about a grant.
+    A problem of a grant.
 
     Attributes:
-        agent: Whose grant it is.
+        agent: The agent of the grant.
 
-        place: The rule, or the key: ``allow[2]``, ``names.look``.
+        place: The rule or the key: ``allow[2]``, ``names.look``.
 
         source: File and line, or ``""``.
 
         code: ``expired``, ``spent``, ``forbidden``, ``shadowed``, ``order``,
             ``no_server``, ``no_tool``, ``no_param``, ``required`` or ``not_granted``.
 
-        problem: The same for people.
+        problem: The problem, for people.
 
-        fix: What can be done.
+        fix: How to fix it.
     """
 
     agent: str
@@ -59,15 +58,15 @@ class Finding:
 
 
 def conditional(rule: Rule) -> bool:
-    """Return whether a rule that speaks of a tool can refuse a call of it."""
+    """Return whether a rule that covers a tool can refuse a call of it."""
     return not rule.to_payload().keys() <= _FREE
 
 
 def astray(name: str, target: tuple[str, str] | None, known: Known) -> str | None:
     """
-    Return why no grant helps a call, with the tool that it may have meant.
+    Return why no grant would allow a call, with the tool that it may have meant.
 
-    For operators only: an agent is told of no tool that it is not granted.
+    For operators only: an agent must not learn of tools that it is not granted.
 
     >>> known = {"demo": {"echo": {}, "get_weather": {}}}
     >>> astray("mcp__demo__get_wether", ("demo", "get_wether"), known)
@@ -76,14 +75,14 @@ def astray(name: str, target: tuple[str, str] | None, known: Known) -> str | Non
     'no tool of that name is known; did you mean demo/get_weather?'
 
     Args:
-        name: What was called.
+        name: The called name.
 
-        target: The server and the tool that this means, if it is known.
+        target: Server and tool of the name, if known.
 
-        known: What servers offer.
+        known: The offered tools.
 
     Returns:
-        ``None`` if a grant may help, or if nobody knows.
+        ``None`` if a grant may allow it, or if the tools of the server are unknown.
     """
     if target is not None:
         server, tool = target
@@ -99,7 +98,7 @@ def astray(name: str, target: tuple[str, str] | None, known: Known) -> str | Non
         for tool in tools or ()
         for alias in (tool, f"{server}__{tool}")
     }
-    # What all names begin with would make any two of them look alike.
+    # A common prefix would make any two names similar.
     meant = nearest(name.removeprefix("mcp__"), [*names])
     hint = f"did you mean {names[meant]}?" if meant else _SEE
     return f"no tool of that name is known; {hint}"
@@ -113,16 +112,16 @@ def findings(
     now: int,
 ) -> Iterator[Finding]:
     """
-    Yield what is odd about the grant of an agent.
+    Yield the problems of the grant of an agent.
 
     Args:
         agent: Its name.
 
-        grant: What it may do.
+        grant: Its grant.
 
         names: Its own names for tools.
 
-        known: Every server that there is.
+        known: The offered tools of all servers.
 
         now: The time, in microseconds since 1970.
     """
@@ -138,7 +137,7 @@ def findings(
     for rule in grant.deny:
         yield from check.params(rule)
         for pattern in rule.tools:
-            # A star may well be there for what a server does not have yet.
+            # A deny rule with a star may be meant for tools to come.
             if pattern.literal:
                 yield from check.offered(rule, pattern, "forbids")
     for name, target in names.items():
@@ -236,7 +235,7 @@ class _Check:
                 )
 
     def _schemas(self, rule: Rule) -> dict[str, dict[str, bool]]:
-        """Return parameters of the tools of a rule, and whether they are needed."""
+        """Return the parameters of each tool of a rule: whether each is required."""
         found: dict[str, dict[str, bool]] = {}
         for server, tools in self.known.items():
             for tool, schema in (tools or {}).items():
@@ -268,7 +267,7 @@ class _Check:
 
 
 def _parameters(schema: JSON) -> dict[str, bool] | None:
-    """Return the parameters that a schema names; ``None`` if it may take others."""
+    """Return the parameters that a schema names; ``None``: it may accept others."""
     if not isinstance(schema, dict):
         return None
     named, needed = schema.get("properties"), schema.get("required")
@@ -279,7 +278,7 @@ def _parameters(schema: JSON) -> dict[str, bool] | None:
 
 
 def _covering(pattern: Pattern, rules: Sequence[Rule]) -> Rule | None:
-    """Return the first of *rules* that has its way with all that *pattern* covers."""
+    """Return the first of *rules* that decides all calls that *pattern* covers."""
     for rule in rules:
         if not conditional(rule) and any(one.covers(pattern) for one in rule.tools):
             return rule
@@ -287,7 +286,7 @@ def _covering(pattern: Pattern, rules: Sequence[Rule]) -> Rule | None:
 
 
 def _lacking(pattern: Pattern, known: Known) -> tuple[str, str, str] | None:
-    """Return code, problem and fix if no server has what *pattern* covers."""
+    """Return code, problem and fix if no server offers a tool of *pattern*."""
     servers = [name for name in known if pattern.covers_server(name)]
     if not servers:
         meant = nearest(pattern.text.partition("/")[0], [*known])
@@ -328,12 +327,12 @@ def matrix(
     grants: Mapping[str, Grant], tools: Iterable[tuple[str, str]]
 ) -> dict[str, list[Cell]]:
     """
-    Return a row of cells for each tool, by its name and in that order.
+    Return a row of cells for each tool, sorted by name.
 
     Args:
-        grants: By the name of the agent.
+        grants: The grants, by the name of the agent.
 
-        tools: What servers offer. What grants name in full is added.
+        tools: The offered tools. Tools that grants name without a star are added.
     """
     targets = {*tools, *(t for grant in grants.values() for t in grant.literals())}
     return {

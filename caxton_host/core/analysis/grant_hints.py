@@ -1,4 +1,4 @@
-"""What would allow a call that a grant denies: lines to be read, and pasted."""
+"""Hints: how a grant would have to change to allow a call that it denies."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def grant_for(agent: str, target: str) -> str:
 
 def unoffered(name: str, servers: Iterable[str], grant: Grant) -> str | None:
     """
-    Return what to look at if a name leads nowhere though what it means is granted.
+    Return a hint if a name leads to no tool, but the tool that it means is granted.
 
     Args:
-        name: Of a call that was denied, and is not in the catalogue of its run.
+        name: The name of a denied call. The catalogue of the run does not have it.
 
-        servers: Those that were asked for their tools.
+        servers: The servers that were asked for their tools.
 
-        grant: What the run may do.
+        grant: The grant of the run.
     """
     target = meant_tool(name, servers)
     if target is None or not grant.speaking(*target)[1]:
@@ -56,7 +56,7 @@ def unoffered(name: str, servers: Iterable[str], grant: Grant) -> str | None:
 
 def when(at: int) -> str:
     """
-    Return a time as a configuration has it.
+    Format a time as in a configuration.
 
     >>> when(1_700_000_000_000_000)
     '2023-11-14T22:13:20Z'
@@ -66,14 +66,14 @@ def when(at: int) -> str:
 
 def remedy(agent: str, explained: Explanation) -> str | None:
     """
-    Return what an agent's grants would have to say for a call to be allowed.
+    Return how the grant of an agent would have to change to allow a call.
 
-    Nothing if it is allowed, or if its name leads nowhere.
+    ``None`` if the call is allowed, or if its name leads to no tool.
 
     Args:
-        agent: Whose grants they are.
+        agent: The name of the agent.
 
-        explained: What they say now.
+        explained: The verdict of its grant.
     """
     attempt = explained.attempt
     if attempt.route is None:
@@ -101,7 +101,7 @@ def named_rule(rule: Rule) -> str:
 def _lines(
     rule: Rule, refusal: Refusal | None, attempt: Attempt, tally: Tally
 ) -> Iterator[str]:
-    """Yield a line for each thing that refuses, one behind the other."""
+    """Yield a line for each refusal of a rule, one after the other."""
     while refusal:
         loosen = _LOOSER.get(refusal.code)
         found = loosen(rule, attempt, tally) if loosen else None
@@ -145,7 +145,7 @@ def _larger(rule: Rule, attempt: Attempt, _: Tally) -> tuple[Rule, str]:
 def _more(rule: Rule, _: Attempt, tally: Tally) -> tuple[Rule, str] | None:
     calls = tally.used[rule.id] + 1
     if rule.calls is None or calls <= rule.calls:
-        return None  # Another budget: what is spent of that, its period gives back.
+        return None  # Another budget, which is full again in the next period.
     shared = [b for b in rule.budgets if isinstance(b, CallCount)]
     texts: list[JSON] = [f"{calls}/run", *(f"{b.limit}/{b.per}" for b in shared)]
     line = f"calls = {value_text(texts if shared else texts[0])}"
@@ -153,7 +153,7 @@ def _more(rule: Rule, _: Attempt, tally: Tally) -> tuple[Rule, str] | None:
 
 
 def _wider(rule: Rule, attempt: Attempt, _: Tally) -> tuple[Rule, str]:
-    """Let a condition take the value that it fails; if that is not plain, tell it."""
+    """Relax the condition that the value fails, or describe it if that is not plain."""
     params = rule.params
     failure = params and _failure(params, rule, attempt)
     assert params  # noqa: S101 -- or nothing had refused
@@ -202,10 +202,10 @@ def loosened(
     known: Mapping[str, JSON], failure: Failure, params: Mapping[str, JSON]
 ) -> tuple[str, dict[str, JSON]] | None:
     """
-    Return the name of a parameter and the condition on it that would take its value.
+    Return the name of a parameter and a relaxed condition that accepts its value.
 
-    None, if that is not plain: the failure is of a part that has no name of its own, or
-    of a pattern, a path or an address.
+    ``None`` if that is not plain: the failure is of a part without a name of its own,
+    or of a pattern, a path or a URL.
 
     >>> known = {"days": {"type": "integer", "max": 7}}
     >>> loosened(known, Failure(("days",), "max", 7, True), {"days": 9})
@@ -214,9 +214,9 @@ def loosened(
     Args:
         known: The conditions, by name.
 
-        failure: Why they do not take *params*.
+        failure: Why *params* fail them.
 
-        params: Of the call.
+        params: The parameters of the call.
     """
     steps = [step for step in failure.at if isinstance(step, str)]
     name = ".".join(map(spelled, steps))

@@ -47,34 +47,34 @@ def spelled(name: str) -> str:
 @dataclass(slots=True)
 class Observed:
     """
-    What was seen of one value.
+    The values of one parameter, folded.
 
     Attributes:
-        depth: How deep it is in the parameters.
+        depth: Its depth in the parameters.
 
-        times: How often it was there.
+        times: The number of values.
 
-        fields: Of maps: what was seen of each name.
+        fields: Of maps: the values of each name.
     """
 
     depth: int = 0
     times: int = 0
     fields: dict[str, Observed] = field(default_factory=dict[str, "Observed"])
     _kinds: set[str] = field(default_factory=set[str])
-    #: By their JSON; ``None``: there are too many, or one cannot be written down.
+    #: By their JSON; ``None``: there are too many, or one cannot be written as TOML.
     _values: dict[str, JSON] | None = field(default_factory=dict[str, JSON])
     _least: float = 0
     _most: float = 0
     _longest: int = 0
     _items: Observed | None = None
-    #: What texts have in common, as long as there is something.
+    #: The common folder of all texts; ``None``: there is none.
     _folder: str | None = ""
     _hosts: set[tuple[str, str]] | None = field(default_factory=set[tuple[str, str]])
     _masked: bool = False
     _whole: bool = True
 
     def take(self, value: JSON) -> None:
-        """Take a value that was seen."""
+        """Fold a value."""
         self.times += 1
         self._kinds.add(KINDS[type(value)])
         self._note(value)
@@ -92,15 +92,15 @@ class Observed:
             self._most = value if self.times == 1 else max(self._most, value)
 
     def condition(self, *, optional: bool = False) -> tuple[dict[str, JSON], str]:
-        """Return the condition, and what of it is guessed."""
+        """Return the condition, and a description of what is guessed of it."""
         said, guess = self._said()
         return ({**said, "optional": True} if optional else said), guess
 
     def conditions(self) -> list[tuple[str, dict[str, JSON], str]] | None:
         """
-        Return a condition for each name of maps, and what of it is guessed.
+        Return name, condition and guess for each name of maps.
 
-        None, if there was no name, or more than can be told.
+        ``None`` if there was no name, or too many.
         """
         if not self._whole or not self.fields:
             return None
@@ -110,7 +110,7 @@ class Observed:
         ]
 
     def _note(self, value: JSON) -> None:
-        """Keep a value, as long as there are few of them that can be written down."""
+        """Keep a value while there are few, and all can be written as TOML."""
         if self._values is None:
             return
         empty = isinstance(value, (dict, list)) and not value
@@ -198,7 +198,7 @@ class Observed:
 
 
 def _writable(value: JSON) -> bool:
-    """Return whether a value can stand in a configuration as it is, in few words."""
+    """Return whether a value is short and can be written in a configuration."""
     if isinstance(value, str):
         return len(value) <= _SHORT and "${" not in value and MASK not in value
     if isinstance(value, (bool, float)):
@@ -207,7 +207,7 @@ def _writable(value: JSON) -> bool:
 
 
 def _common(folder: str, text: str) -> str | None:
-    """Return the folder of a path; if there was one before, what both are in."""
+    """Return the folder of a path; with a previous *folder*, the common one."""
     path = plain_path(text)
     if path is None:
         return None
@@ -219,7 +219,7 @@ def _common(folder: str, text: str) -> str | None:
 
 
 def _host(text: str) -> tuple[str, str] | None:
-    """Return scheme and host of an address that is not in doubt, at the usual port."""
+    """Return scheme and host of a URL that is not in doubt, at the default port."""
     try:
         parts = urlsplit(text)
         found = parts.scheme.lower(), parts.hostname or ""

@@ -1,8 +1,8 @@
 """
-What a rule wants of the parameters of a call.
+Conditions of a rule on the parameters of a call.
 
-An allow rule wants all its conditions to hold. A deny rule applies unless all of them
-can be judged and one does not hold.
+An allow rule requires all its conditions to hold. A deny rule applies unless all its
+conditions can be judged and one fails.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .constraints import (
 _MAX_NAMES = 100
 _MAX_DEPTH = 16
 
-#: Keys of a condition that `constraints` does not know: they lead to further ones.
+#: Keys of a condition that lead to further conditions.
 _BELOW = frozenset({"each", "some", "keys", "has"})
 #: All keys of a condition.
 CONDITION_KEYS = CONSTRAINTS.keys() | _BELOW | {"optional"}
@@ -39,18 +39,18 @@ _MAP, _TEXT = frozenset({"object"}), frozenset({"string"})
 _DOT = re.compile(r"(?<!\\)\.")
 
 _Keys: TypeAlias = tuple[str, ...]
-#: Where it leads, from here; where it stands in the file; what it says.
+#: Its path from here, its place in the file, and its value.
 _Named: TypeAlias = tuple[_Keys, _Keys, JSON]
 
 
 def no_engine(_: str, __: str) -> None:
-    """Judge no text: `schemas` has an engine, and this package is pure."""
+    """Judge no text: `lib.json_schema` has an engine, and this package is pure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
     """
-    What the parameters of a call have to be, by their names.
+    Conditions on the parameters of a call, by their names.
 
     >>> wanted = Conditions.parse({"days": {"type": "integer", "max": 7}})
     >>> wanted.failure({"days": 3})
@@ -60,9 +60,9 @@ class Conditions:
     '$.days has another type than the grant wants'
 
     Attributes:
-        text: As they were written, in JSON. Two are equal if these are.
+        text: The conditions as JSON. Two are equal if their texts are.
 
-        root: The same, for the map of all parameters.
+        root: The condition on the map of all parameters.
     """
 
     text: str
@@ -71,16 +71,16 @@ class Conditions:
     @classmethod
     def parse(cls, spec: Mapping[str, JSON], *, deny: bool = False) -> Conditions:
         """
-        Return the conditions that a table spells.
+        Parse a table of conditions.
 
         Args:
             spec: Names of parameters, with the constraints on each. A dot leads into
                 a map: ``user.email``; a dot of a name is written with a backslash.
 
-            deny: They are those of a deny rule.
+            deny: They belong to a deny rule.
 
         Raises:
-            ConditionError: They cannot be, or say nothing.
+            ConditionError: They are invalid, or have no effect.
         """
         if not 0 < len(spec) <= _MAX_NAMES:
             raise ConditionError(
@@ -97,7 +97,7 @@ class Conditions:
     @classmethod
     def from_payload(cls, payload: JSON, *, deny: bool = False) -> Conditions:
         """
-        Return the conditions that a log holds.
+        Parse conditions from a log.
 
         Raises:
             ConditionError: This version does not understand them.
@@ -114,14 +114,14 @@ class Conditions:
         others: bool = False,
     ) -> Failure | None:
         """
-        Return why *params* are not what is wanted, or ``None``. Never raises.
+        Return why *params* fail the conditions, or ``None``. Never raises.
 
         Args:
             params: The decoded parameters of a call.
 
             matches: Says whether a text fits a regular expression.
 
-            others: Whether parameters that no condition names are taken.
+            others: Parameters without a condition are accepted.
         """
         try:
             return next(self._failures(params, matches, others=others), None)

@@ -21,14 +21,14 @@ from ..text.globs import Glob
 from ..text.paths import Roots
 from ..text.urls import Addresses
 
-#: Says whether a text, as a whole, fits a regular expression, which comes first; or
-#: ``None`` if that cannot be judged.
+#: Returns whether a text matches a regular expression as a whole; ``None``: it cannot
+#: be judged. The expression is the first argument.
 Matcher: TypeAlias = Callable[[str, str], "bool | None"]
 
-#: Whether a value holds, or ``None`` if it cannot be judged.
+#: Returns whether a value satisfies a constraint; ``None``: it cannot be judged.
 Holds: TypeAlias = "Callable[[JSON, Matcher], bool | None]"
 
-#: What JSON calls a value, by its type here. A whole number is a number as well.
+#: JSON types by Python types. An integer is a number as well.
 KINDS: Mapping[type, str] = MappingProxyType(
     {
         str: "string",
@@ -41,7 +41,7 @@ KINDS: Mapping[type, str] = MappingProxyType(
     }
 )
 
-#: Items of a list, and entries of a map, where each of them is looked at.
+#: Most items of a list, and entries of a map, that are compared one by one.
 MAX_ITEMS = 500
 _MAX_SHOWN = 64
 
@@ -49,17 +49,17 @@ _MAX_SHOWN = 64
 @dataclass(frozen=True, slots=True)
 class Failure:
     """
-    A part of the parameters that a condition does not take.
+    A part of the parameters that fails a condition.
 
     Attributes:
-        at: Where it is: names, and numbers of items.
+        at: Its path: names, and indices of items.
 
-        kind: The constraint; or ``missing``, ``other`` (no condition names it) or
+        kind: The constraint; or ``missing``, ``other`` (it has no condition) or
             ``error``.
 
-        wanted: What the constraint says. Not for the agent.
+        wanted: The value of the constraint. Not for the agent.
 
-        judged: Whether it does not hold; or else it could not be judged.
+        judged: It fails; otherwise it cannot be judged.
     """
 
     at: tuple[str | int, ...]
@@ -70,7 +70,7 @@ class Failure:
     @property
     def path(self) -> str:
         """
-        The same as a JSON path.
+        The place as a JSON path.
 
         >>> Failure(("labels", 2), "one_of").path
         '$.labels[2]'
@@ -79,40 +79,40 @@ class Failure:
 
     @property
     def message(self) -> str:
-        """What the agent may know of it."""
+        """The message for the agent."""
         return f"{self.path} {_SAYS[self.kind]}"
 
     def under(self, step: str | int) -> Failure:
-        """Return the same, seen from the list or the map around it."""
+        """Return the same with its path from the enclosing list or map."""
         return Failure((step, *self.at), self.kind, self.wanted, self.judged)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
     """
-    What one value has to be.
+    A condition on one value.
 
     Attributes:
-        spec: As it was written.
+        spec: The condition as written.
 
-        kinds: Kinds of values that it speaks of.
+        kinds: The JSON types of values that it accepts.
 
         checks: Constraints on the value itself, by name.
 
         optional: The value may be missing.
 
-        each: What each item of a list has to be.
+        each: The condition on each item of a list.
 
-        some: What at least one item has to be.
+        some: The condition on at least one item.
 
-        names: What each name of a map has to be.
+        names: The condition on each name of a map.
 
-        values: What each value of a map has to be.
+        values: The condition on each value of a map.
 
-        fields: What named values of a map have to be. If there are any, others are
-            not taken, unless the rule says so.
+        fields: Conditions on named values of a map. With any, other names are
+            refused, unless the rule accepts them.
 
-        most: How many items or entries are looked at.
+        most: Most items or entries that are compared.
     """
 
     spec: Mapping[str, JSON]
@@ -129,7 +129,7 @@ class Condition:
     def failures(
         self, value: JSON, matches: Matcher, *, others: bool
     ) -> Iterator[Failure]:
-        """Yield what of *value* does not hold, or cannot be judged."""
+        """Yield the parts of *value* that fail or cannot be judged."""
         if KINDS.get(type(value), "") not in self.kinds:
             yield Failure((), "type", [*sorted(self.kinds)])
             return
@@ -149,7 +149,7 @@ class Condition:
                     yield from self._of_fields(value, matches, others=others)
 
     def plainly(self, value: JSON, matches: Matcher) -> bool:
-        """Return whether *value* holds and has no parts, as most items do."""
+        """Return whether *value* has no parts and satisfies the condition."""
         if isinstance(value, (list, dict)) or KINDS.get(type(value)) not in self.kinds:
             return False
         for _, holds in self.checks:  # noqa: SIM110 -- 500 generators take as long
@@ -207,7 +207,7 @@ def _step(step: str | int) -> str:
     if isinstance(step, int):
         return f"[{step}]"
     if len(step) > _MAX_SHOWN:
-        # Not a part of it: of half a secret nobody would know that it is one.
+        # Not a part of it: redaction would not find a part of a secret.
         return f"[a name of {len(step)} characters]"
     return f".{step}" if step.isidentifier() else f"[{json.dumps(step)}]"
 
@@ -269,10 +269,10 @@ class Constraint:
 
 def spoken_of(value: Mapping[str, JSON], at: _Keys) -> frozenset[str]:
     """
-    Return which kinds of values a condition speaks of.
+    Return the JSON types of values that a condition accepts.
 
     Raises:
-        ConditionError: Of none: two constraints contradict each other.
+        ConditionError: There are none: two constraints contradict each other.
     """
     kinds = _ALL
     for name, said in value.items():
@@ -297,7 +297,7 @@ def _kinds(name: str, said: JSON) -> frozenset[str]:
 
 
 def contradiction(value: Mapping[str, JSON]) -> tuple[str, str] | None:
-    """Return what no value, or what every value holds, and what to do about it."""
+    """Return the problem and the fix of a condition that always or never holds."""
     for name in ("const", "one_of"):
         rest = sorted(value.keys() - {name, "type", "optional"})
         if rest and name in value:
@@ -316,7 +316,7 @@ def contradiction(value: Mapping[str, JSON]) -> tuple[str, str] | None:
 
 
 def _same(one: JSON, other: JSON) -> bool:
-    """Return whether two values are the same: ``1`` is neither ``1.0`` nor ``true``."""
+    """Return whether two values are equal: ``1`` is neither ``1.0`` nor ``true``."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict) and isinstance(other, dict):
@@ -423,7 +423,7 @@ def _url(said: JSON, at: _Keys, *, deny: bool = False) -> Holds:
     return lambda value, _: addresses.hold(value)  # type: ignore[arg-type]
 
 
-#: In the order in which they are listed for people.
+#: In the order in which messages list them.
 CONSTRAINTS: Mapping[str, Constraint] = {
     "type": Constraint(_type, None),
     "const": Constraint(_const, None),

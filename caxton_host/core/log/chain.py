@@ -35,11 +35,11 @@ _BEGIN = bytes((0x98, 1))
 _NIL = b"\xc0"
 _NILS = _NIL + _NIL
 _LONG = struct.Struct(">BQ").pack
-_LATE = 1 << 32  # what takes eight bytes: a time, as a rule
+_LATE = 1 << 32  # numbers from here on take eight bytes: usually times
 
 
 def payload_digest(salt: bytes, payload: bytes) -> bytes:
-    """Return the digest that stands for a payload, even once it is deleted."""
+    """Return the digest of a payload, which is kept when the payload is erased."""
     return hashlib.sha256(salt + payload).digest()
 
 
@@ -74,14 +74,13 @@ def envelope(  # noqa: PLR0913, PLR0917 -- its fields are what it binds
     )
 
 
-# Streams and types come again with every event.
+# Cached, since streams and types repeat with every event.
 @lru_cache(maxsize=2048)
 def _begin(stream: str) -> bytes:
     return _BEGIN + _text(stream)
 
 
-# By type as well: what is read from a database may be a version of the same value, and
-# was never written so.
+# Typed: a database may return an equal value of another type, which was never written.
 @lru_cache(maxsize=256, typed=True)
 def _kind(type_: str, schema_version: int) -> bytes:
     return _text(type_) + _number(schema_version)
@@ -108,7 +107,7 @@ def _number(value: int) -> bytes:
     return struct.pack(">BI", 0xCE, value)
 
 
-#: More of them say nothing more.
+#: Further faults are not reported.
 MAX_FAULTS = 20
 
 
@@ -118,16 +117,16 @@ _RESTORED = "its run was erased, and its payload is there"
 
 class Gone(NamedTuple):
     """
-    Which payloads of a stream are missing.
+    The missing payloads of a stream.
 
     Attributes:
-        first: The number of the first event without one.
+        first: The number of the first event without a payload.
 
-        last: Of the last.
+        last: The number of the last one.
 
-        total: How many there are.
+        total: The number of such events.
 
-        leading: How many of them are at the beginning of the stream, without a gap.
+        leading: The number of them at the beginning of the stream, without a gap.
     """
 
     first: int
@@ -137,7 +136,7 @@ class Gone(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """An event as its columns hold it, whatever they hold."""
+    """The columns of an event, unchecked."""
 
     stream: Any
     seq: Any
@@ -155,21 +154,22 @@ class Stored(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """
-    Something that is not as it was written.
+    A difference between the stored log and the written one.
 
     Attributes:
-        kind: ``payload``: it, or its salt, was edited; ``envelope``: another field
-            was; ``column``: it holds what is never written there; ``missing``: an
-            event; ``rewritten``: events, and their chain with them, or a run was
-            removed; ``moved``: events across runs, as it seems; ``removed``: events,
-            and what follows was moved up; ``cut``: the tail; ``checkpoint``: it is
-            forged, or of another log; ``tree``: that of the writer is another;
-            ``blob``; ``lineage``: a fork is not of what it says; ``form``: a file is
-            no bundle.
+        kind: ``payload``: a payload or its salt was edited; ``envelope``: another field
+            was edited; ``column``: a column has a value that is never written;
+            ``missing``: an event is missing; ``rewritten``: events were rewritten with
+            their chain, or a run was removed; ``moved``: events were probably moved
+            across runs; ``removed``: events were removed and later ones moved up;
+            ``cut``: the tail was removed; ``checkpoint``: a checkpoint is forged, or of
+            another log; ``tree``: the stored tree differs; ``blob``: a blob was edited
+            or removed; ``lineage``: a fork does not match its parent; ``form``: a file
+            is not a bundle.
 
-        stream: Where, if it is in one.
+        stream: The stream, if the fault is in one.
 
-        seq: Which event of it.
+        seq: The number of the event in it.
     """
 
     kind: str
@@ -184,12 +184,12 @@ class Fault:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signer:
     """
-    Who signed the newest checkpoint.
+    The signer of the newest checkpoint.
 
     Attributes:
-        public_key: Its key, as the log or the bundle says; ``None`` if it does not.
+        public_key: Its key, by the log or the bundle; ``None``: unknown.
 
-        trusted: It is one of the keys that were pinned.
+        trusted: The key is pinned.
     """
 
     public_key: bytes | None
@@ -199,27 +199,26 @@ class Signer:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """
-    What a check found.
+    The result of a check of a log or a bundle.
 
     Attributes:
-        streams: How many streams were looked at.
+        streams: The number of streams that were checked.
 
-        events: How many events.
+        events: The number of events that were checked.
 
-        faults: What is wrong; those in streams first.
+        faults: The faults; those in streams first.
 
-        checkpoint: The newest that was found true.
+        checkpoint: The newest valid checkpoint.
 
-        signer: Of the newest checkpoint; ``None`` if there is none.
+        signer: Its signer; ``None`` if there is no checkpoint.
 
-        behind: How many events came after *checkpoint*: nothing but their chain
-            holds them.
+        behind: The number of events after *checkpoint*. Only their chain covers them.
 
-        erased: How many have no payload any more. Their digests are in the chain.
+        erased: The number of events with erased payloads. The chain has their digests.
 
-        erased_runs: The ids of the runs that they are of.
+        erased_runs: The ids of their runs.
 
-        lag: How many events a copy has less than were signed elsewhere.
+        lag: The number of events that a copy lacks of those signed elsewhere.
     """
 
     streams: int
@@ -234,7 +233,7 @@ class Verdict:
 
     @property
     def verdict(self) -> Literal["intact", "broken", "signer_unknown"]:
-        """What it comes to. Without a checkpoint of a pinned key, nothing is sure."""
+        """The verdict. It is ``intact`` only with a checkpoint of a pinned key."""
         if self.faults:
             return "broken"
         trusted = self.signer is not None and self.signer.trusted
@@ -251,19 +250,19 @@ class Verdict:
 
 class Chains:
     """
-    Checks streams that come mixed, each in the order of its numbers.
+    Checks the chains of interleaved streams, each in the order of its events.
 
-    A stream with a bad event is counted to its end, but checked no further.
+    After a bad event the rest of its stream is counted, but not checked.
 
     Args:
-        erasable: Whether a stream may have lost its payloads. Their digests stay.
+        erasable: Whether the payloads of a stream may be erased.
 
     Attributes:
-        events: How many were looked at.
+        events: The number of events that were checked.
 
-        erased: Those without a payload that may lack it, by stream.
+        erased: The missing payloads of erasable streams, by stream.
 
-        faults: The first of each bad stream.
+        faults: The first fault of each bad stream.
     """
 
     def __init__(self, erasable: Callable[[str], bool] = lambda _: False) -> None:
@@ -275,28 +274,28 @@ class Chains:
 
     @property
     def streams(self) -> int:
-        """How many streams were looked at."""
+        """The number of streams that were checked."""
         return len(self._heads)
 
     @property
     def missing(self) -> int:
-        """How many of the events have no payload, and may lack it."""
+        """The number of events with erased payloads."""
         return sum(gone.total for gone in self.erased.values())
 
     @property
     def erased_runs(self) -> tuple[str, ...]:
-        """The ids of the runs that they are of, in order."""
+        """The ids of the runs with erased payloads, sorted."""
         return tuple(sorted(run_of(stream) for stream in self.erased))
 
     def excuse(self, known: Mapping[str, int]) -> None:
         """
-        Keep of what is missing what was erased; the rest is bad.
+        Report missing payloads that no recorded erasure explains.
 
-        An erasure removes the payloads of a whole stream. So where some are missing
-        and some are not, somebody else removed or restored them.
+        An erasure removes the payloads of a whole stream. So if only some are missing,
+        they were removed or restored in another way.
 
         Args:
-            known: How many of the first events of a stream were erased.
+            known: The number of first events that were erased, by stream.
         """
         for stream, gone in list(self.erased.items()):
             head = self._heads[stream]
@@ -315,7 +314,7 @@ class Chains:
                 self._bad_payload(stream, 1, _RESTORED)
 
     def check(self, rows: Collection[Sequence[Any]]) -> None:
-        """Check more events: the fields of `Stored` of each, and what may follow."""
+        """Check more events: rows with the fields of `Stored`, and any others after."""
         self.events += len(rows)
         heads, beginning = self._heads, (0, GENESIS)
         for row in rows:
@@ -324,7 +323,7 @@ class Chains:
             head = heads.get(stream, beginning)
             if head is None:
                 continue
-            # All of it in one place: what it takes a log of millions takes as often.
+            # Inline, since this runs for each of millions of events.
             try:
                 head_ = envelope(stream, seq, type_, version, at, trace, span)
                 sound = (
@@ -342,7 +341,7 @@ class Chains:
                 heads[stream] = self._look(Stored(*row[:11]), head)
 
     def _look(self, row: Stored, head: tuple[int, bytes]) -> tuple[int, bytes] | None:
-        """Return where the stream goes on, if an event was erased and not changed."""
+        """Return the new head of the stream if the event was erased, else report it."""
         fault = self._fault(row, head[0] + 1, head[1])
         if fault is None:
             first, _, count, leading = self.erased.get(
@@ -375,7 +374,7 @@ class Chains:
 def _reason(
     row: Stored, seq: int, previous: bytes, digest: bytes | None
 ) -> tuple[str, str]:
-    """Return what is wrong, its kind first, or two empty texts."""
+    """Return the kind and the text of the fault, or two empty texts."""
     if row.seq != seq:
         return "missing", f"event {seq} is missing: the next is {row.seq}"
     try:

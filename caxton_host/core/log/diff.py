@@ -28,7 +28,7 @@ from .runs import ENDS
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The event that records a call; of a fork, it may be its parent's."""
+    """The event that records a call; of a fork, it may be in the parent run."""
 
     run: str
     seq: int
@@ -46,11 +46,11 @@ class CallDifference:
     Attributes:
         call: Its number.
 
-        name: Its name, of the run that made it.
+        name: Its name, in the run that made it.
 
-        a: Where the one run has it, or ``None`` if it has not.
+        a: Its place in the first run, or ``None``.
 
-        b: The same of the other.
+        b: Its place in the second run, or ``None``.
     """
 
     call: int
@@ -73,16 +73,16 @@ class CallDifference:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diff:
     """
-    What differs between two runs.
+    The differences between two runs.
 
     Attributes:
-        a: The id of the one run.
+        a: The id of the first run.
 
-        b: That of the other.
+        b: The id of the second run.
 
-        calls: Those that differ, in order.
+        calls: The calls that differ, in order.
 
-        end: What differs of their ends.
+        end: The differences of their ends.
     """
 
     a: str
@@ -113,7 +113,7 @@ class Diff:
 
 @dataclass(slots=True)
 class _Call:
-    """A call, or the question whether it may be made."""
+    """A call, or the request to approve it."""
 
     place: Place
     invoked: ToolInvoked | ApprovalRequested
@@ -143,12 +143,12 @@ class _Run:
 
 def diff(a: Sequence[Recorded], b: Sequence[Recorded]) -> Diff:
     """
-    Return what differs between two runs.
+    Return the differences between two runs.
 
     Args:
-        a: The events of the one, of a fork behind those that it inherited.
+        a: The events of the first run; of a fork, after those that it inherited.
 
-        b: Those of the other.
+        b: The same of the second run.
     """
     one, other = _folded(a), _folded(b)
     return Diff(
@@ -265,7 +265,7 @@ def _by_digest(path: str, a: str | None, b: str | None) -> list[Difference]:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A JSON path, and what stands there in the one run and in the other."""
+    """A JSON path, and its values in the two runs."""
 
     path: str
     a: JSON
@@ -280,8 +280,8 @@ def changes(old: JSON, new: JSON, path: str = "$") -> Iterator[Difference]:
     """
     Return every place where two values differ, outermost first.
 
-    What only one of them has is ``None`` in the other. Lists of another length differ
-    as a whole: nobody can say which item became which.
+    A missing key counts as ``None``. Lists of different lengths differ as a whole,
+    since their items cannot be matched.
 
     >>> [one.path for one in changes({"a": 1, "b": [1]}, {"b": [2], "c": None})]
     ['$.a', '$.b[0]', '$.c']
@@ -305,7 +305,7 @@ def first_difference(
     """
     Return path and values of the first place where two values differ.
 
-    ``True``, ``1`` and ``1.0`` are three values here.
+    ``True``, ``1`` and ``1.0`` are three different values.
 
     >>> first_difference({"a": [1, 2]}, {"a": [1, 3]})
     ('$.a[1]', 2, 3)

@@ -12,24 +12,24 @@ from .events import CallResolved, Event, RunCancelled, RunSuspended, settled
 
 @dataclass(frozen=True, slots=True)
 class Resend:
-    """Send it once more."""
+    """Send the call again."""
 
 
 @dataclass(frozen=True, slots=True)
 class GiveResult:
-    """This is what the tool answered."""
+    """Use this result as the answer of the tool."""
 
     completed: Completed
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The agent is to see a failure."""
+    """Let the call fail."""
 
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """The run is to end."""
+    """Cancel the run."""
 
 
 Resolution: TypeAlias = Resend | GiveResult | Fail | Abort
@@ -43,16 +43,16 @@ def recorded_as(
     doubts: Collection[int] = (),
 ) -> tuple[Event, ...]:
     """
-    Return the events that record a resolution. They are stored together.
+    Return the events that record a resolution, to store in one transaction.
 
     Args:
-        call: The call.
+        call: The number of the call.
 
-        resolution: What is said of it.
+        resolution: The resolution.
 
-        actor: By whom.
+        actor: Who resolves it.
 
-        reason: Why.
+        reason: The reason that the actor gives.
 
         doubts: Other calls of the run that are in doubt.
 
@@ -80,9 +80,9 @@ def recorded_as(
 
 def closing(doubts: Iterable[int], end: Event) -> tuple[Event, ...]:
     """
-    Return *end*, after what closes the calls that nobody will ask about again.
+    Return *end*, after events that close the calls in doubt.
 
-    A run that is suspended leaves its calls in doubt open: it is about them.
+    A suspension closes none, since the run waits for their resolution.
     """
     if isinstance(end, RunSuspended):
         return (end,)
@@ -97,18 +97,18 @@ def _unknown() -> Failed:
     )
 
 
-#: How it begins if it could not be done.
+#: Prefix of the outcome of a request that failed.
 FAILED = "failed: "
 UNKNOWN = "refused: the host does not know this kind of request"
 
-#: Of a server that was to be started anew.
+#: Outcomes of a request to restart a server.
 RESTARTED = "restarted"
 NOT_HERE = "not here: no run has needed it"
 
 
 def is_failure(outcome: str) -> bool:
     """
-    Return whether what was asked was not done.
+    Return whether a request failed.
 
     >>> is_failure("failed: no such file"), is_failure("generation 2")
     (True, False)
@@ -119,18 +119,18 @@ def is_failure(outcome: str) -> bool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """
-    What somebody asks of the host that drives a run, or of a host as such.
+    A request to the host that drives a run, or to a host.
 
     Attributes:
-        run_id: The run; ``None``: it is for the host, whatever that drives.
+        run_id: The run; ``None``: the request is to a host.
 
-        kind: Of a run: ``cancel``. Of a host: ``reload``, ``restart``, ``go_on``.
+        kind: For a run: ``cancel``. For a host: ``reload``, ``restart``, ``go_on``.
 
-        actor: Who asks: ``{kind, id, authenticated}``.
+        actor: Who requests it: ``{kind, id, authenticated}``.
 
-        reason: Why, in their words.
+        reason: The reason that the actor gives.
 
-        subject: What of the host it is about.
+        subject: The part of the host that it concerns, such as a server.
     """
 
     id: int

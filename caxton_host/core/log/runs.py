@@ -22,7 +22,7 @@ from .events import (
     outcome_of,
 )
 
-#: What a run's state is after each of these events.
+#: The state of a run after each of these events.
 ENDS: Mapping[str, str] = {
     "RunStarted": "running",
     "RunResumed": "running",
@@ -36,14 +36,14 @@ ENDS: Mapping[str, str] = {
 GOING_ON = frozenset({"running", "suspended"})
 
 
-#: Why a run of a restored log is suspended: a person has to say that it goes on.
+#: Why a run of a restored log is suspended, until a person resumes it.
 RESTORED = "restored"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
     """
-    A run, as lists show it.
+    A row of the table of runs.
 
     Attributes:
         actor: JSON.
@@ -52,14 +52,14 @@ class RunRow:
 
         started_at: Microseconds since 1970, UTC.
 
-        ended_at: The same; ``None`` while it goes on.
+        ended_at: The same; ``None`` if it has not ended.
 
         host: The stream of the host process that started it.
 
-        owner: The stream of the one that drives it, or did until it died; ``None``
-            while nobody has to.
+        owner: The stream of the host that drives it, or drove it until it died;
+            ``None``: none has to.
 
-        epoch: How often a host has begun to drive it.
+        epoch: How many times a host has begun to drive it.
     """
 
     run_id: str
@@ -83,20 +83,18 @@ class RunSummary:
     Attributes:
         error: ``{kind, message}`` of a run that failed or was cancelled.
 
-        calls: How many ended how: ``total``, ``ok``, ``tool_error``, ``denied``,
-            ``failed``, ``in_doubt``; or that it ``waits``: a person has not approved
-            it yet, and nothing was sent.
+        calls: Numbers of calls: ``total``, ``ok``, ``tool_error``, ``denied``,
+            ``failed``, ``in_doubt``, and ``waits`` for an approval.
 
-        forked_from: ``{run, seq, hash}`` of a fork; what it inherited from there is
-            not counted here.
+        forked_from: ``{run, seq, hash}`` of a fork. Inherited calls are not counted.
 
-        events: How many the stream holds.
+        events: The number of events in the stream.
 
         duration_ms: From the first event to the last.
 
         waits_for: Of a suspended run, the reason of its last `RunSuspended`.
 
-        erased: What the run said was deleted; so only state and times are known.
+        erased: The payloads were erased, so only state and times are known.
     """
 
     run_id: str
@@ -122,7 +120,7 @@ class RunSummary:
 
 
 def summarise(run_id: str, history: Iterable[Recorded]) -> RunSummary:
-    """Return what became of the run whose events are *history*."""
+    """Return the summary of the run with the events *history*."""
     run, ends, own = RunSummary(run_id=run_id), Counter[str](), set[int]()
     waits = set[int]()
     for recorded in history:
@@ -175,7 +173,7 @@ def _waits_for(event: Event | None) -> str | None:
 
 
 def call_list(history: Iterable[Recorded]) -> list[JSON]:
-    """Return what each call of the run with the events *history* came to."""
+    """Return a document of each call of the run with the events *history*."""
     calls: dict[int, dict[str, JSON]] = {}
     for recorded in history:
         event = recorded.event
@@ -199,22 +197,24 @@ def call_list(history: Iterable[Recorded]) -> list[JSON]:
     return [*calls.values()]
 
 
-#: How a call can have ended; the last: not at all.
+#: The outcomes of calls; the last is of calls that have not ended.
 OUTCOMES = ("ok", "tool_error", "denied", "failed", "in_doubt")
 
-#: What tells which tool a call is of.
+#: Events that name the tool of a call.
 NAMING = (ToolInvoked, ApprovalRequested)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportLine:
     """
-    An event, and what its line repeats.
+    A line of an export: an event, with facts of its run and its call.
+
+    Each line stands alone, so it repeats what other events of the run record.
 
     Attributes:
         run: The run, or ``None`` for an event of a host.
 
-        agent: What runs.
+        agent: The agent of the run.
 
         actor: Who started the run; ``None`` if that was erased.
 
@@ -234,23 +234,23 @@ class ExportLine:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportFilter:
     """
-    Which lines are wanted. Nothing said is everything.
+    Selects lines of an export. An unset field selects every line.
 
     Attributes:
-        stream: The one that it is in.
+        stream: Events of this stream.
 
-        since: It was recorded then or later: microseconds since 1970.
+        since: Recorded at this time or later: microseconds since 1970.
 
-        until: It was recorded before.
+        until: Recorded before this time.
 
-        agent: The run is one of this agent.
+        agent: Runs of this agent.
 
-        actor: An id; of who started the run, or of who caused the event itself.
+        actor: The id of who started the run, or caused the event.
 
         tool: A glob of ``server/tool``.
 
-        outcomes: Some of `OUTCOMES`: only what ended a call so; of a call in doubt,
-            its beginning.
+        outcomes: Some of `OUTCOMES`: events that ended a call in one of these ways; of
+            a call in doubt, its `ToolInvoked`.
     """
 
     stream: str | None = None
@@ -262,13 +262,13 @@ class ExportFilter:
     outcomes: Collection[str] = ()
 
     def takes(self, line: ExportLine) -> bool:
-        """Return whether *line* is wanted as it is."""
+        """Return whether *line* is selected."""
         return (not self.outcomes or line.outcome in self.outcomes) and self.concerns(
             line
         )
 
     def concerns(self, line: ExportLine) -> bool:
-        """Return whether *line* is of that time, actor and tool."""
+        """Return whether *line* matches `until`, `actor` and `tool`."""
         if self.until is not None and line.recorded.recorded_at >= self.until:
             return False
         if self.tool is not None and not fnmatchcase(line.tool or "", self.tool):
@@ -285,8 +285,8 @@ class OpenCalls:
     The tools of the calls that are open, folded from events of all runs.
 
     Attributes:
-        most: How many are remembered. The ones that were asked for least recently
-            are forgotten: who needs them has to look them up.
+        most: Most calls in memory. The least recently used are dropped, and have to be
+            read from the log again.
     """
 
     most: int = 10_000
@@ -309,7 +309,7 @@ class OpenCalls:
         return (recorded.stream, number) in self._open
 
     def tool(self, recorded: Recorded) -> str | None:
-        """Return the tool of the call that an event is about; forget an ended one."""
+        """Return the tool of the call of an event; drop the call if it ended."""
         event, number = recorded.event, call_of(recorded)
         if isinstance(event, NAMING):
             self.learn(recorded.stream, event)
@@ -325,7 +325,7 @@ class OpenCalls:
 
 def event_of_call(history: Iterable[Recorded], number: int) -> int:
     """
-    Return the sequence number of the event that says what call *number* is.
+    Return the sequence number of the event that names call *number*.
 
     Raises:
         UsageError: The run has no such call of its own.
@@ -347,7 +347,7 @@ def call_of(recorded: Recorded) -> int | None:
 
 def outcome_word(outcome: Outcome) -> str:
     """
-    Return how a call ended, in a word.
+    Return the name of an outcome, one of `OUTCOMES`.
 
     >>> outcome_word(Completed(is_error=True))
     'tool_error'

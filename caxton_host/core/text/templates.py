@@ -27,9 +27,9 @@ class Filled:
     A text whose placeholders are filled in.
 
     Attributes:
-        unknown: Placeholders that stay: nothing is known by that name.
+        unknown: Placeholders that are not replaced, since the name is unknown.
 
-        problem: Why the text is as it was, or ``None``.
+        problem: Why the text is unchanged, or ``None``.
     """
 
     text: str
@@ -39,7 +39,7 @@ class Filled:
 
 def fill(text: str, values: Mapping[str, JSON], *, longest: int) -> Filled:
     """
-    Return *text* with values in the place of ``{name}`` and ``${context.name}``.
+    Return *text* with ``{name}`` and ``${context.name}`` replaced by values.
 
     >>> fill("For {user.name}: {n} of {all}", {"user": {"name": "Ada"}, "n": 3},
     ...      longest=100)
@@ -76,7 +76,7 @@ def fill(text: str, values: Mapping[str, JSON], *, longest: int) -> Filled:
 
 def named(text: str) -> list[str]:
     """
-    Return the names of the placeholders in *text*, each once.
+    Return the names of the placeholders in *text*, without duplicates.
 
     >>> named("{a} ${context.b.c} {a} {1}")
     ['a', 'b.c']
@@ -87,9 +87,9 @@ def named(text: str) -> list[str]:
 
 def unfilled(value: JSON, known: Mapping[str, JSON]) -> list[str]:
     """
-    Return the placeholders in the texts of *value* that *known* has something for.
+    Return the placeholders in the texts of *value* that *known* has a value for.
 
-    An agent that passes one on was meant to pass what it stands for.
+    An agent that passes on such a placeholder should have passed its value.
 
     >>> unfilled({"to": ["{phone}", "{x}"]}, {"phone": "555"})
     ['phone']
@@ -127,7 +127,7 @@ def _text(value: JSON) -> str:
 
 
 def texts(value: JSON) -> Iterator[str]:
-    """Yield every text of *value*, keys aside."""
+    """Yield every text of *value*, without keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
@@ -138,7 +138,7 @@ def texts(value: JSON) -> Iterator[str]:
             yield from texts(item)
 
 
-#: Characters. A template that repeats a long value must not multiply it.
+#: In characters: a template may repeat a long value.
 MAX_MESSAGE = 64 * 1024
 
 _NOTHING = "MCP tool returned no result."
@@ -160,11 +160,11 @@ def pick_message(value: JSON, field: str | None, template: str | None) -> str | 
 
         field: A dotted path; list items by their index.
 
-        template: A text with ``{dotted.path}`` placeholders. What is not there
-            is left empty. Wins over *field*.
+        template: A text with ``{dotted.path}`` placeholders. A missing value is
+            empty. Takes precedence over *field*.
 
     Returns:
-        ``None`` if neither is given, or there is nothing at *field*.
+        ``None`` if neither is given, or there is no value at *field*.
     """
     if template is not None:
         text = _PATH.sub(lambda found: _shown(_at(value, found[1])), template)
@@ -176,7 +176,7 @@ def pick_message(value: JSON, field: str | None, template: str | None) -> str | 
 
 def summary(tool: str, data: Mapping[str, JSON]) -> str:
     """
-    Return what is said of an answer that has no text.
+    Return the message of an answer that has no text.
 
     >>> summary("lookup", {"content": [], "structuredContent": {"name": "Ada"}})
     'lookup returned 1 field'
@@ -240,11 +240,11 @@ _OPERATORS = {
 
 class Expanded(NamedTuple):
     """
-    An address.
+    An expanded URI template.
 
     Attributes:
-        missing: Names without a value, whose expressions stay as they are. In a query
-            they are left out: what stands there may be left out.
+        missing: Names without a value. Their expressions are kept, but in a query,
+            where they are optional, they are dropped.
     """
 
     uri: str
@@ -252,13 +252,13 @@ class Expanded(NamedTuple):
 
 
 def is_template(uri: str) -> bool:
-    """Return whether something of *uri* is to be filled in."""
+    """Return whether *uri* contains expressions."""
     return bool(set("{}") & set(uri))
 
 
 def expand(template: str, values: Mapping[str, str]) -> Expanded:
     """
-    Return the address that *template* is with these values.
+    Expand a URI template (RFC 6570). Every value is a text.
 
     >>> expand("crm://customers/{id}{?page,size}", {"id": "8 a/b", "page": "2"})
     Expanded(uri='crm://customers/8%20a%2Fb?page=2', missing=())
@@ -266,7 +266,7 @@ def expand(template: str, values: Mapping[str, str]) -> Expanded:
     Expanded(uri='crm://a/b{/id}', missing=('id',))
 
     Raises:
-        UsageError: It is no template.
+        UsageError: It is not a valid template.
     """
     parts: list[str] = []
     missing: list[str] = []
@@ -312,7 +312,7 @@ def _expression(
 def _quoted(text: str, safe: str) -> str:
     if not safe:
         return quote(text, safe="")
-    # What is encoded already is not encoded again where reserved signs may stand.
+    # Where reserved characters are kept, triplets are not encoded again.
     parts = _TRIPLET.split(text)
     return "".join(
         part if number % 2 else quote(part, safe=safe)

@@ -122,10 +122,8 @@ def _line(one: LoggedCall) -> str:
     judged, call = one.judged, one.judged.invoked
     tool = f"{call.server}/{call.tool}" if call.server else call.name
     params = clipped(plain(to_json(call.params)), _WIDTH)
-    was, now = (
-        _said(judged.was, judged.rule),
-        _said(judged.code, verdict_rule(judged.now)),
-    )
+    was = _said(judged.was, judged.rule)
+    now = _said(judged.code, verdict_rule(judged.now))
     return (
         f"run {one.run_id} call {call.call} (event {judged.seq})  {tool} {params}\n"
         f"  {was} -> {now}"

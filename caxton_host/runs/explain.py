@@ -44,7 +44,7 @@ _KEY = "0" * 64
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainedCall:
     """
-    A recorded call, and what the recorded grants say of it.
+    A recorded call, and the verdict of the recorded grants.
 
     Attributes:
         seq: Its first event in the stream.

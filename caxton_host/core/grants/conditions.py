@@ -103,7 +103,7 @@ class Conditions:
             ConditionError: This version does not understand them.
         """
         if not isinstance(payload, dict):
-            raise ConditionError((), "is no table", fix="write { NAME = {...} }")
+            raise ConditionError((), "is not a table", fix="write { NAME = {...} }")
         return cls.parse(payload, deny=deny)
 
     def failure(
@@ -119,7 +119,7 @@ class Conditions:
         Args:
             params: The decoded parameters of a call.
 
-            matches: Says whether a text fits a regular expression.
+            matches: Returns whether a text matches a regular expression.
 
             others: Parameters without a condition are accepted.
         """
@@ -140,7 +140,7 @@ class Conditions:
         """
         Return why a deny rule does not apply, or ``None`` if it does. Never raises.
 
-        It does unless everything can be judged, and something does not hold.
+        It does apply unless all conditions can be judged and one fails.
         """
         try:
             found = list(self._failures(params, matches, others=True))
@@ -149,7 +149,7 @@ class Conditions:
         return found[0] if found and all(one.judged for one in found) else None
 
     def patterns(self) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Yield each regular expression, and where it stands: for its engine to see."""
+        """Yield each regular expression and its place, for the engine to check."""
         yield from _patterns(self.root, ())
 
 
@@ -170,12 +170,12 @@ def _patterns(condition: Condition, at: _Keys) -> Iterator[tuple[str, _Keys]]:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Reads what was written, for an allow rule or for a deny rule."""
+    """Parses conditions of an allow rule or a deny rule."""
 
     deny: bool
 
     def fields(self, named: list[_Named], depth: int) -> dict[str, Condition]:
-        """Return the conditions of a map, by the first of the names that lead there."""
+        """Parse the conditions on a map, grouped by the first name of their path."""
         fields: dict[str, Condition] = {}
         for first in dict.fromkeys(names[0] for names, _, _ in named):
             here = [item for item in named if item[0][0] == first]
@@ -199,15 +199,15 @@ class _Reader:
         return fields
 
     def condition(self, value: JSON, at: _Keys, depth: int) -> Condition:
-        """Return the condition that a table spells."""
+        """Parse the condition on a value."""
         if not isinstance(value, dict) or not value.keys() - {"optional"}:
             raise ConditionError(
                 at,
-                "says nothing of the value",
+                "has no constraint on the value",
                 fix='write { type = "string" }, or { type = "any" }',
             )
         if depth > _MAX_DEPTH:
-            raise ConditionError(at, "is too deep", fix="write it flatter")
+            raise ConditionError(at, "is nested too deeply", fix="flatten it")
         self._refuse(value, at)
         made = {
             name: self._check(name, value[name], (*at, name))
@@ -238,18 +238,18 @@ class _Reader:
                 below = f'a name in a map is written params."{at[-1]}.{name}"'
                 raise ConditionError(
                     (*at, name),
-                    "there is no such constraint",
+                    "is not a known constraint",
                     fix=f"write {meant}; {below}"
                     if meant
                     else f"{below}; constraints are {', '.join(known)}",
                 )
             if self.deny and name in NOT_IN_DENY:
                 raise ConditionError(
-                    (*at, name), "a deny rule cannot say that", fix=NOT_IN_DENY[name]
+                    (*at, name), "is not allowed in a deny rule", fix=NOT_IN_DENY[name]
                 )
         if not self.deny and "some" in value:
             raise ConditionError(
-                (*at, "some"), "only deny rules say that", fix="write each"
+                (*at, "some"), "is allowed in deny rules only", fix="write each"
             )
         if not isinstance(value.get("optional", True), bool):
             raise ConditionError(
@@ -263,13 +263,13 @@ class _Reader:
             )
 
     def _below(self, value: dict[str, JSON], at: _Keys, depth: int) -> Condition:
-        """Return the part of the condition that speaks of what is in the value."""
+        """Parse the part of a condition on items, entries and fields."""
         keys = _table(value.get("keys"), (*at, "keys"), _KEYS)
         most = keys.get("max", value.get("max_items", MAX_ITEMS))
         if type(most) is not int or most < 1:
             raise ConditionError(
                 (*at, "keys" if "max" in keys else "max_items"),
-                "leaves nothing to look at",
+                "allows no entries",
                 fix="write a number of at least 1",
             )
 
@@ -326,6 +326,6 @@ def _table(
     if not isinstance(value, dict) or not value or (known and value.keys() - known):
         named = ", ".join(sorted(known)) if known else "NAME"
         raise ConditionError(
-            at, "is no table of what is known here", fix=f"known here: {named}"
+            at, "is not a table of known keys", fix=f"known keys: {named}"
         )
     return value

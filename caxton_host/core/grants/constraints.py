@@ -255,11 +255,11 @@ class Constraint:
     One key of a condition.
 
     Attributes:
-        make: Returns what holds, given what is written and where.
+        make: Returns the check of a value, from the written value and its place.
 
-        kinds: Which values it speaks of, or ``None`` if that hangs on what is written.
+        kinds: The JSON types that it applies to; ``None``: they depend on the value.
 
-        denied: The same as *make* for a deny rule, where that is another.
+        denied: Replaces *make* in deny rules.
     """
 
     make: Callable[[JSON, _Keys], Holds]
@@ -331,7 +331,7 @@ def _same(one: JSON, other: JSON) -> bool:
 def _type(said: JSON, at: _Keys) -> Holds:
     if not isinstance(said, str) or said not in _TYPES:
         raise ConditionError(
-            at, "is no type", fix=f"write one of {', '.join(sorted(_TYPES))}"
+            at, "is not a type", fix=f"write one of {', '.join(sorted(_TYPES))}"
         )
     return lambda value, _: KINDS.get(type(value)) in _TYPES[said]
 
@@ -344,7 +344,7 @@ def _const(said: JSON, at: _Keys) -> Holds:
 def _one_of(said: JSON, at: _Keys) -> Holds:
     if not isinstance(said, list) or not 0 < len(said) <= _MAX_VALUES:
         raise ConditionError(
-            at, "is no list of values", fix=f"write 1 to {_MAX_VALUES} values"
+            at, "is not a list of values", fix=f"write 1 to {_MAX_VALUES} values"
         )
     if any(_same(a, b) for n, a in enumerate(said) for b in said[:n]):
         raise ConditionError(at, "has a value twice", fix="remove one")
@@ -361,9 +361,9 @@ def _one_of(said: JSON, at: _Keys) -> Holds:
 
 def _number(said: JSON, at: _Keys) -> int | float:
     if isinstance(said, bool) or not isinstance(said, (int, float)):
-        raise ConditionError(at, "is no number", fix="write one, like 10")
+        raise ConditionError(at, "is not a number", fix="write one, like 10")
     if not math.isfinite(said):
-        raise ConditionError(at, "is no number", fix="write a finite one")
+        raise ConditionError(at, "is not a number", fix="write a finite one")
     return said
 
 
@@ -380,7 +380,7 @@ def _max(said: JSON, at: _Keys) -> Holds:
 def _count(said: JSON, at: _Keys, least: int) -> int:
     if type(said) is not int or said < least:
         raise ConditionError(
-            at, "is no number that says something", fix=f"write {least} or more"
+            at, f"is not an integer >= {least}", fix=f"write {least} or more"
         )
     return said
 
@@ -398,14 +398,14 @@ def _at_most(said: JSON, at: _Keys) -> Holds:
 def _pattern(said: JSON, at: _Keys) -> Holds:
     if not isinstance(said, str) or not 0 < len(said) <= _MAX_PATTERN:
         raise ConditionError(
-            at, "is no pattern", fix=f"write 1 to {_MAX_PATTERN} characters"
+            at, "is not a pattern", fix=f"write 1 to {_MAX_PATTERN} characters"
         )
     return lambda value, matches: matches(said, value)  # type: ignore[arg-type]
 
 
 def _glob(said: JSON, at: _Keys) -> Holds:
     if not isinstance(said, str):
-        raise ConditionError(at, "is no text", fix='write it like: "acme/*"')
+        raise ConditionError(at, "is not a text", fix='write it like: "acme/*"')
     try:
         glob = Glob.parse(said)
     except UsageError as exc:

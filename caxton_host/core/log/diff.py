@@ -259,7 +259,7 @@ def _differences(a: dict[str, JSON], b: dict[str, JSON]) -> list[Difference]:
 
 
 def _by_digest(path: str, a: str | None, b: str | None) -> list[Difference]:
-    """Return how bytes differ that look alike: a secret, or another spelling."""
+    """Return the difference of digests, where the shown values are equal."""
     return [] if a == b else [Difference(path, a, b)]
 
 

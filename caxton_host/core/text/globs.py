@@ -61,7 +61,7 @@ class Glob:
         """
         if not text or len(text) > _MAX_LENGTH or not text.isprintable():
             raise UsageError(
-                "is no glob", fix=f"write 1 to {_MAX_LENGTH} printable characters"
+                "is not a glob", fix=f"write 1 to {_MAX_LENGTH} printable characters"
             )
         if text.replace("**", "*").count("*") > _MAX_STARS:
             raise UsageError(

@@ -47,12 +47,12 @@ class Roots:
         """
         if not isinstance(said, dict) or said.keys() != {"inside"}:
             raise ConditionError(
-                at, "does not say where", fix='write { inside = ["/srv/data"] }'
+                at, "names no folders", fix='write { inside = ["/srv/data"] }'
             )
         listed, at = said["inside"], (*at, "inside")
         if not isinstance(listed, list) or not 0 < len(listed) <= _MAX_ROOTS:
             raise ConditionError(
-                at, "is no list of folders", fix='write it like: ["/srv/data"]'
+                at, "is not a list of folders", fix='write it like: ["/srv/data"]'
             )
         roots: list[str] = []
         for number, root in enumerate(listed, 1):
@@ -60,7 +60,7 @@ class Roots:
             if path is None or str(root).startswith(_FILE):
                 raise ConditionError(
                     (*at, str(number)),
-                    "is no absolute path in its shortest form",
+                    "is not a canonical absolute path",
                     fix="write it like: /srv/data",
                 )
             roots.append(path.rstrip("/"))

@@ -22,7 +22,7 @@ _LINE = 24
 #: At most this many released secrets are still replaced.
 _LATE = 8
 _ROUNDS = 3
-# Of more rounds than that. Without a bound, many of them would take for ever.
+# Of more decoding rounds than that. Without a bound, a text could take for ever.
 _SLASHES = r"\\{1,8}"
 _SHORT = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 _SHORTENED = {char: letter for letter, char in _SHORT.items()}

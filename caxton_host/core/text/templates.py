@@ -49,7 +49,7 @@ def fill(text: str, values: Mapping[str, JSON], *, longest: int) -> Filled:
         text: Braces around anything but a name stay as they are. A text in which
             one has no partner stays as it is, whole.
 
-        values: By name. A dotted one is looked up as it stands, then step by step.
+        values: Values by name. A dotted name is looked up as a whole, then by steps.
 
         longest: Characters. A text that would be longer stays as it is.
     """

@@ -97,7 +97,7 @@ class Addresses:
         if not isinstance(said, dict) or said.keys() - known:
             raise ConditionError(
                 at,
-                "is no table of parts of an address",
+                "is not a table of parts of a URL",
                 fix='write { host = ["example.com"] }; known: scheme, host, port, path',
             )
         schemes = _texts(said, "scheme", at) or (_PORTS if deny else ["https"])
@@ -277,7 +277,7 @@ def _texts(said: dict[str, JSON], key: str, at: tuple[str, ...]) -> list[str]:
     listed = _listed(said, key, at)
     texts = [item for item in listed if isinstance(item, str)]
     if len(texts) < len(listed):
-        raise ConditionError((*at, key), "is no text", fix="write it in quotes")
+        raise ConditionError((*at, key), "is not a text", fix="write it in quotes")
     return texts
 
 

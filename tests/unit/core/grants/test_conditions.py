@@ -141,7 +141,7 @@ def test_failure_tells_the_operator_what_was_wanted_and_the_agent_not() -> None:
 
 @pytest.mark.parametrize("bound", [math.nan, math.inf])
 def test_bound_that_is_no_number_is_refused(bound: float) -> None:
-    with pytest.raises(ConditionError, match="is no number"):
+    with pytest.raises(ConditionError, match="is not a number"):
         Conditions.parse({"a": {"max": bound}})
 
 

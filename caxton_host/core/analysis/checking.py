@@ -1,4 +1,5 @@
-"""Problems of a grant, and which agent may call which tool.
+"""
+Problems of a grant, and which agent may call which tool.
 
 A grant with findings still works. Each finding is a place where the grant probably does
 not do what its author meant.

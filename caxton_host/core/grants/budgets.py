@@ -21,6 +21,18 @@ from ..calls import JSON
 #: Sums are counted in millionths, so that nothing is rounded.
 UNIT = 1_000_000
 
+Period: TypeAlias = Literal["hour", "day", "week", "month"]
+
+PERIODS: tuple[Period, ...] = ("hour", "day", "week", "month")
+
+_SECOND = 1_000_000  # microseconds
+_HOUR = 3600 * _SECOND
+_DAY = 24 * _HOUR
+_WEEK = 7 * _DAY
+_LENGTHS = {"hour": _HOUR, "day": _DAY, "week": _WEEK}
+#: 1970 began on a Thursday, a week begins on Monday.
+_SHIFTS = {"hour": 0, "day": 0, "week": 3 * _DAY}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallCount:
@@ -256,19 +268,6 @@ def _amount(params: Mapping[str, JSON], of: str) -> int | None:
             return None
         value = value.get(name)
     return exact(value)
-
-
-Period: TypeAlias = Literal["hour", "day", "week", "month"]
-
-PERIODS: tuple[Period, ...] = ("hour", "day", "week", "month")
-
-_SECOND = 1_000_000
-_HOUR = 3600 * _SECOND
-_DAY = 24 * _HOUR
-_WEEK = 7 * _DAY
-_LENGTHS = {"hour": _HOUR, "day": _DAY, "week": _WEEK}
-#: 1970 began on a Thursday, a week begins on Monday.
-_SHIFTS = {"hour": 0, "day": 0, "week": 3 * _DAY}
 
 
 def period_of(period: Period, now: int) -> tuple[int, int]:

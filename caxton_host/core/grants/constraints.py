@@ -1,4 +1,5 @@
-"""Constraints on one value, and the comparison of a value with its condition.
+"""
+Constraints on one value, and the comparison of a value with its condition.
 
 A part of a value satisfies its condition, fails it, or cannot be judged: it is missing,
 of another type, or larger than what is compared. Deny rules need the difference

@@ -1,4 +1,5 @@
-"""Callers over the network: their tokens, scopes and agents.
+"""
+Callers over the network: their tokens, scopes and agents.
 
 A scope says what a principal may do; its agents say with which of them. A run that a
 principal may not see looks to it as if it did not exist.

@@ -1,4 +1,5 @@
-"""The hash chain of each stream, and the check of it.
+"""
+The hash chain of each stream, and the check of it.
 
     digest = SHA-256(salt || payload)
     hash   = SHA-256(previous hash || envelope || digest)

@@ -1,4 +1,5 @@
-"""Differences between two values, and between two runs.
+"""
+Differences between two values, and between two runs.
 
 The calls of two runs are compared by their order. Times, ids, keys and fuel are never
 compared: two runs that made the same calls are the same.

@@ -1,4 +1,5 @@
-"""The events of runs and hosts, and how the log stores them.
+"""
+The events of runs and hosts, and how the log stores them.
 
 Append fields with defaults; never rename or remove a field: every log that was ever
 written must replay. A new meaning needs a new schema version and an entry in

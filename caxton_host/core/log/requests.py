@@ -9,6 +9,49 @@ from typing import TypeAlias, assert_never
 from ..calls import JSON, Completed, Failed
 from .events import CallResolved, Event, RunCancelled, RunSuspended, settled
 
+#: Prefix of the outcome of a request that failed.
+FAILED = "failed: "
+UNKNOWN = "refused: the host does not know this kind of request"
+
+#: Outcomes of a request to restart a server.
+RESTARTED = "restarted"
+NOT_HERE = "not here: no run has needed it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """
+    A request to the host that drives a run, or to a host.
+
+    Attributes:
+        run_id: The run; ``None``: the request is to a host.
+
+        kind: For a run: ``cancel``. For a host: ``reload``, ``restart``, ``go_on``.
+
+        actor: Who requests it: ``{kind, id, authenticated}``.
+
+        reason: The reason that the actor gives.
+
+        subject: The part of the host that it concerns, such as a server.
+    """
+
+    id: int
+    run_id: str | None
+    kind: str
+    actor: dict[str, JSON]
+    reason: str
+    subject: str | None = None
+
+
+def is_failure(outcome: str) -> bool:
+    """
+    Return whether a request failed.
+
+    >>> is_failure("failed: no such file"), is_failure("generation 2")
+    (True, False)
+    """
+    return outcome.startswith(FAILED) or outcome == UNKNOWN
+
 
 @dataclass(frozen=True, slots=True)
 class Resend:
@@ -95,47 +138,3 @@ def _unknown() -> Failed:
         sent="unknown",
         message="the call was given up; whether it happened is unknown",
     )
-
-
-#: Prefix of the outcome of a request that failed.
-FAILED = "failed: "
-UNKNOWN = "refused: the host does not know this kind of request"
-
-#: Outcomes of a request to restart a server.
-RESTARTED = "restarted"
-NOT_HERE = "not here: no run has needed it"
-
-
-def is_failure(outcome: str) -> bool:
-    """
-    Return whether a request failed.
-
-    >>> is_failure("failed: no such file"), is_failure("generation 2")
-    (True, False)
-    """
-    return outcome.startswith(FAILED) or outcome == UNKNOWN
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """
-    A request to the host that drives a run, or to a host.
-
-    Attributes:
-        run_id: The run; ``None``: the request is to a host.
-
-        kind: For a run: ``cancel``. For a host: ``reload``, ``restart``, ``go_on``.
-
-        actor: Who requests it: ``{kind, id, authenticated}``.
-
-        reason: The reason that the actor gives.
-
-        subject: The part of the host that it concerns, such as a server.
-    """
-
-    id: int
-    run_id: str | None
-    kind: str
-    actor: dict[str, JSON]
-    reason: str
-    subject: str | None = None

@@ -35,9 +35,14 @@ ENDS: Mapping[str, str] = {
 #: The states of a run that has not ended.
 GOING_ON = frozenset({"running", "suspended"})
 
-
 #: Why a run of a restored log is suspended, until a person resumes it.
 RESTORED = "restored"
+
+#: The outcomes of calls; the last is of calls that have not ended.
+OUTCOMES = ("ok", "tool_error", "denied", "failed", "in_doubt")
+
+#: Events that name the tool of a call.
+NAMING = (ToolInvoked, ApprovalRequested)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,13 +200,6 @@ def call_list(history: Iterable[Recorded]) -> list[JSON]:
                 call["duration_us"] = end[1].duration_us
                 call["cached"] = end[1].cached
     return [*calls.values()]
-
-
-#: The outcomes of calls; the last is of calls that have not ended.
-OUTCOMES = ("ok", "tool_error", "denied", "failed", "in_doubt")
-
-#: Events that name the tool of a call.
-NAMING = (ToolInvoked, ApprovalRequested)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

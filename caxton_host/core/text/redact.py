@@ -1,4 +1,5 @@
-"""Redaction: every form of each secret is replaced before a value leaves the host.
+"""
+Redaction: every form of each secret is replaced before a value leaves the host.
 
 A secret is replaced in plain, JSON-escaped, URL-encoded, hex and base64 form. Secrets
 shorter than eight bytes are not replaced, since they would match almost anywhere.

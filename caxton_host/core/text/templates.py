@@ -1,4 +1,5 @@
-"""Texts with placeholders: prompts, messages of results, and URI templates.
+"""
+Texts with placeholders: prompts, messages of results, and URI templates.
 
 `fill` fills ``{name}`` in a text for one run, `pick_message` picks the message of a
 result out of its data, and `expand` expands a URI template (RFC 6570).

@@ -13,7 +13,7 @@ from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.limits import Limits
 from caxton_host.core.log.events import Event, Recorded
-from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.text.globs import Pattern
 from caxton_host.core.text.redact import Redactor
 from caxton_host.errors import ToolError
 from caxton_host.lib import codec

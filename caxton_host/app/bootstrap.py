@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from .. import __version__
 from ..config import Config, Paths
 from ..core.calls import JSON
-from ..core.host_limits import Places
+from ..core.limits import Places
 from ..core.log.checkpoint import Note
 from ..core.log.events import ConfigLoaded, Event, HostStarted, ToolProgress
 from ..core.names import uuid7

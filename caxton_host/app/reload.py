@@ -23,7 +23,7 @@ from ..config import FIXED, Config
 from ..core.calls import JSON
 from ..core.grants.grants import Grant
 from ..core.log.events import ConfigLoaded, Event, GrantChanged
-from ..core.log.runs import Request
+from ..core.log.requests import Request
 from ..errors import CaxtonError
 from ..lib.local_user import local_actor
 from ..runs.run_request import grants_digest

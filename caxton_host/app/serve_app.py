@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from ..config import Config, Paths, Serve
 from ..core.calls import JSON
 from ..core.grants.principals import Principal
-from ..core.log.runs import Request
+from ..core.log.requests import Request
 from ..errors import UsageError
 from ..lib.clock import SystemClock
 from ..lib.local_user import local_actor

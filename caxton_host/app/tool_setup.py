@@ -12,8 +12,7 @@ from ..config import Config
 from ..core.calls import Completed
 from ..core.grants.tool_catalog import Offered
 from ..core.log.events import Event, ToolsChanged
-from ..core.log.request_outcomes import NOT_HERE
-from ..core.log.runs import Request
+from ..core.log.requests import NOT_HERE, Request
 from ..core.text.redact import Redactor
 from ..core.tools.contexts import ServerResource
 from ..core.tools.webhooks import SERVER as WEBHOOK

@@ -17,7 +17,7 @@ from .variables import by_hand
 
 if TYPE_CHECKING:
     from ..core.grants.tool_catalog import Offer, Offered
-    from ..core.log.changes import Difference
+    from ..core.log.diff import Difference
     from ..store.sql import SqlStore
 
 
@@ -126,7 +126,7 @@ async def _accept(
 async def _compared(
     store: SqlStore | None, offer: Offer
 ) -> tuple[str | None, list[Difference]]:
-    from ..core.log.changes import changes
+    from ..core.log.diff import changes
     from ..lib.codec import decode_trusted
 
     before: str | None = None

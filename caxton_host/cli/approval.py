@@ -11,7 +11,7 @@ import click
 
 from ..core.grants.approvals import VERDICTS, Verdict
 from ..core.log.events import ApprovalRequested
-from ..core.log.summary import summarise
+from ..core.log.runs import summarise
 from ..core.text.redact import Redactor
 from ..errors import StoreError, UsageError
 from ..lib.local_user import local_actor

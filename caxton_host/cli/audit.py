@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.calls import JSON
-from ..core.grants.documents import checkpoint_document
+from ..core.log.checkpoint import checkpoint_document
 from ..core.names import stream_of
 from ..errors import UsageError
 from ..lib.local_user import local_actor
@@ -29,7 +29,7 @@ from .verdict import (
 )
 
 if TYPE_CHECKING:
-    from ..core.log.audit import Verdict
+    from ..core.log.chain import Verdict
     from ..core.log.checkpoint import Note
     from ..errors import NotKeptError
     from .host_option import There

@@ -9,7 +9,7 @@ import click
 
 from ..core.calls import JSON
 from ..core.log.events import Recorded
-from ..core.log.summary import summarise
+from ..core.log.runs import summarise
 from ..core.names import stream_of
 from ..core.text.redact import Redactor
 from ..errors import BusyError, CaxtonError, UsageError

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.calls import JSON
-from ..core.log.payloads import to_payload
+from ..core.log.events import to_payload
 from ..errors import UsageError
 from .context import SIGNED, Frame, as_json, wait
 from .exits import FAILED

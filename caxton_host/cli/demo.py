@@ -18,7 +18,7 @@ import click
 
 from ..core.calls import JSON
 from ..core.log.events import Recorded, ToolDenied
-from ..core.log.summary import RunSummary, summarise
+from ..core.log.runs import RunSummary, summarise
 from ..core.names import stream_of
 from ..lib.local_user import local_actor
 from .context import Frame, as_json, wait
@@ -30,7 +30,7 @@ from .verdict import audit_document, audit_line, keyring
 
 if TYPE_CHECKING:
     from ..config import Config
-    from ..core.log.audit import Verdict
+    from ..core.log.chain import Verdict
     from ..runs.replay import Replayed
 
 

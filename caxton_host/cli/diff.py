@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.calls import JSON
-from ..core.log.changes import Difference
-from ..core.log.diff import Place, diff
+from ..core.log.diff import Difference, Place, diff
 from .context import Frame, as_json, wait
 from .output import clipped, note, on_terminal, plain, say, show, table, to_json
 

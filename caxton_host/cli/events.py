@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import click
 
-from ..core.grants.documents import event_document
-from ..core.log.attribution import OUTCOMES, Wanted
-from ..core.log.events import Recorded
+from ..core.log.events import Recorded, event_document
+from ..core.log.runs import OUTCOMES, ExportFilter
 from ..core.names import stream_of
 from ..errors import UsageError
 from ..runs.run_summaries import events_of
@@ -154,7 +153,7 @@ def export(
         raise click.UsageError("name a run, say --all, or say what you want of all")
     if (run or named) and everything:
         raise click.UsageError("name a run, or say --all")
-    wanted = Wanted(
+    wanted = ExportFilter(
         since=since,
         until=until,
         agent=agent,
@@ -167,7 +166,7 @@ def export(
 
 
 async def _export(
-    frame: Frame, run: str | None, wanted: Wanted, *, as_array: bool
+    frame: Frame, run: str | None, wanted: ExportFilter, *, as_array: bool
 ) -> None:
     from ..store.jsonl_export import lines
 

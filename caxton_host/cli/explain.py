@@ -1,4 +1,4 @@
-"""``caxton runs explain``: why a call was allowed or denied."""
+"""``caxton runs explain``: explain why a call was allowed or denied."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.analysis.checking import astray
-from ..core.log.attribution import event_of_call
+from ..core.log.runs import event_of_call
 from ..core.names import meant_tool, stream_of
 from ..errors import NotKeptError, RestoredError, UsageError
 from .context import Frame, as_json, wait
@@ -47,12 +47,11 @@ def _kinds(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> lis
 @click.pass_obj
 def of_run(frame: Frame, run: str, place: tuple[str, ...], as_json: bool) -> None:
     """
-    Show why a call of RUN was allowed or denied.
+    Explain why a call of RUN was allowed or denied.
 
-    Tables show two numbers of each call: its own, and that of its event. "call 7" is
-    the seventh call, and "event 7" the call that event is about; a number alone is
-    that of an event. Each rule of the recorded grants is shown with what it says of
-    the call, as things stood when it was made.
+    "call 7" is the seventh call, "event 7" the call that event 7 is about; a number
+    alone is that of an event. Each rule of the recorded grants is shown with its
+    result at the time of the call.
 
     \b
     Examples:
@@ -97,7 +96,7 @@ async def _document(
                 if kind == "call":
                     seq = event_of_call(await log.read(stream_of(run_id)), number)
                 return await log.explanation(run_id, seq)
-        assert config  # noqa: S101 -- it is for this machine
+        assert config  # noqa: S101 -- set unless the host is remote
         return await _explained(frame, config, run, kind, number)
     except NotKeptError as exc:
         raise NotKeptError(str(exc), fix=f"caxton runs show {run}") from None
@@ -107,7 +106,7 @@ async def _explained(
     frame: Frame, config: Config, run: str, kind: str, number: int
 ) -> Mapping[str, Any]:
     from ..app.bootstrap import open_store
-    from ..runs.explain import checks_of, document, find
+    from ..runs.explain import checks_of, explanation
     from ..runs.recording import Recording
 
     async with open_store(config, write=False) as store:
@@ -117,4 +116,4 @@ async def _explained(
         error = RestoredError(recording.run_id)
         note(f"{error}. To fix: {frame.named(error.fix)}")
     seq = event_of_call(recording.own, number) if kind == "call" else number
-    return document(find(recording, checks, seq))
+    return explanation(recording, checks, seq)

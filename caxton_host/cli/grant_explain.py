@@ -1,4 +1,4 @@
-"""``caxton grant explain``: whether a call that nobody made would be allowed."""
+"""``caxton grant explain``: explain whether a call would be allowed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     "--after",
     metavar="SERVER/TOOL",
     multiple=True,
-    help="As if the run had called that before, with success. May be repeated.",
+    help="Assume a successful earlier call of that tool; repeatable.",
 )
 @as_json
 @click.pass_obj
@@ -46,15 +46,14 @@ def command(
     as_json: bool,
 ) -> None:
     """
-    Show whether AGENT may call SERVER/TOOL with these parameters, and why.
+    Explain whether AGENT may call SERVER/TOOL with these parameters.
 
-    Each rule is shown with what it says of the call, and what would allow it if it is
-    denied. Nothing is called, started or recorded. It is judged as the first call of a
-    run, but for what --after says.
+    Each rule is shown with its result and, if the call is denied, with a change that
+    would allow it. Nothing is called, started or recorded. The call is judged as the
+    first of a run, after those of --after.
 
     \b
-    Exit codes: 0 it is allowed; 1 it is denied; 2 usage or configuration; 3 it waits
-    for a person's word.
+    Exit codes: 0 allowed; 1 denied; 2 usage or configuration; 3 needs approval.
 
     \b
     Examples:
@@ -81,7 +80,7 @@ def _here(
 ) -> Mapping[str, Any]:
     from ..lib.clock import SystemClock
     from ..lib.json_schema import input_check
-    from ..runs.explain import as_sent, judge
+    from ..runs.explain import as_sent, judgement
     from .offered import known
 
     config = frame.load()
@@ -89,7 +88,7 @@ def _here(
     server, name = split(tool)
     offered = known(config, start=False)
     schema = (offered.get(server) or {}).get(name)
-    told = judge(
+    told = judgement(
         one,
         (server, name),
         Words.read(params).params(_loosened(schema)),
@@ -98,12 +97,12 @@ def _here(
         if isinstance(schema, dict)
         else None,
         now=SystemClock().now(),
-    ).to_document()
+    )
     return told_astray(told, _lost(server, name, offered))
 
 
 def _lost(server: str, tool: str, offered: Known) -> str | None:
-    """Return why no grant helps a call, if that is known."""
+    """Return why no grant would allow a call, if that is known."""
     if server in offered:
         return astray(f"{server}/{tool}", (server, tool), offered)
     meant = nearest(server, [*offered])
@@ -112,7 +111,7 @@ def _lost(server: str, tool: str, offered: Known) -> str | None:
 
 
 def _loosened(schema: JSON) -> dict[str, JSON]:
-    """Return what says how words are read. What is wrong with them is for the rules."""
+    """Return the schema without its checks: it parses words, and the rules judge."""
     known = schema if isinstance(schema, dict) else {}
     strict = ("required", "additionalProperties")
     return {key: value for key, value in known.items() if key not in strict}
@@ -124,7 +123,7 @@ async def _there(
     from ..remote.documents import mapping
 
     body: dict[str, JSON] = {"agent": agent, "tool": "/".join(split(tool))}
-    # What the tool wants is known there: a word is JSON if it reads as JSON.
+    # Only the host knows the schema, so a word that parses as JSON is JSON.
     body |= {"params": Words.read(params).params({}), "after": [*after]}
     async with there.reach() as remote:
         return mapping(await remote.post("/grants/explain", body))

@@ -122,7 +122,7 @@ def _look(module: bytes, entry: str) -> _Found:
 
 async def _compile(frame: Frame, module: bytes, entry: str) -> ModuleRefused | None:
     from ..app.bootstrap import open_sandbox
-    from ..core.host_limits import Places
+    from ..core.limits import Places
 
     async with open_sandbox(frame.paths(), Places()) as sandbox:
         try:

@@ -14,7 +14,7 @@ import click
 
 from ..core.grants.grants import Grant, Rule
 from ..core.names import is_server_name, nearest
-from ..core.text.patterns import Pattern
+from ..core.text.globs import Pattern
 from ..core.tools.servers import ServerConfig, Transport
 from ..core.tools.webhooks import SERVER as WEBHOOK
 from ..errors import UsageError

@@ -11,8 +11,8 @@ import click
 from ..core.calls import JSON
 from ..core.limits import Limits
 from ..core.log.events import ToolInvoked
-from ..core.log.in_doubt import Abort, Fail, GiveResult, Resolution, Retry
-from ..core.log.summary import summarise
+from ..core.log.requests import Abort, Fail, GiveResult, Resend, Resolution
+from ..core.log.runs import summarise
 from ..errors import UsageError
 from ..lib.local_user import local_actor
 from . import remote_runs
@@ -117,7 +117,7 @@ def command(
     wanted = _Wanted(
         run=run,
         seq=seq,
-        choice=Retry() if retry else Fail() if fail else Abort() if abort else None,
+        choice=Resend() if retry else Fail() if fail else Abort() if abort else None,
         file=file,
         reason=reason,
         resumes=resumes,

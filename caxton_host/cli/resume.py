@@ -10,7 +10,7 @@ import click
 
 from ..core.grants.approvals import Unapproved
 from ..core.grants.grants import Grant
-from ..core.log.summary import RunSummary, summarise
+from ..core.log.runs import RunSummary, summarise
 from ..errors import CaxtonError, RestoredError, Suspend, UsageError
 from ..lib.local_user import local_actor
 from .context import Frame, as_json

@@ -15,7 +15,7 @@ import click
 
 from ..core.calls import JSON
 from ..core.log.events import RunCompleted
-from ..core.log.summary import summarise
+from ..core.log.runs import summarise
 from ..core.names import is_server_name, nearest
 from ..errors import BadBytes, ModuleRefused, NotFoundError, UsageError
 from ..lib.local_user import local_actor

@@ -21,9 +21,9 @@ from ..core.log.events import (
     ToolFailed,
     ToolInvoked,
     ToolRetried,
+    outcome_of,
 )
-from ..core.log.payloads import outcome_of
-from ..core.log.summary import RunSummary
+from ..core.log.runs import RunSummary
 from ..core.names import meant_tool
 from ..core.text.templates import unfilled
 from ..core.tools.contexts import BUILT_IN

@@ -12,7 +12,7 @@ from ..core.calls import JSON
 from ..core.grants.approvals import VERDICTS, Asked, Verdict
 from ..core.grants.grants import Grant
 from ..core.log.events import ApprovalRequested, RunSuspended, ToolProgress
-from ..core.log.summary import RunSummary, call_list, summarise
+from ..core.log.runs import RunSummary, call_list, summarise
 from ..errors import RestoredError
 from .context import Frame
 from .exits import FAILED, SUSPENDED

@@ -8,8 +8,7 @@ from contextlib import suppress
 import click
 
 from ..core.log.events import RunErased
-from ..core.log.runs import RESTORED
-from ..core.log.summary import RunSummary, call_list, summarise
+from ..core.log.runs import RESTORED, RunSummary, call_list, summarise
 from ..core.names import nearest, run_of, stream_of
 from ..errors import RestoredError, UsageError
 from ..runs.run_summaries import BROKEN, summary_of

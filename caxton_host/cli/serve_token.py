@@ -16,10 +16,16 @@ import click
 
 from ..config.quantities import duration
 from ..core.calls import JSON
-from ..core.grants.principals import SCOPES, Principal, Scope
+from ..core.grants.principals import (
+    PREFIX,
+    SCOPES,
+    Principal,
+    Scope,
+    Token,
+    is_agent_pattern,
+)
 from ..core.names import nearest
 from ..core.text.redact import Redactor
-from ..core.tokens import PREFIX, Token, is_agent_pattern
 from ..errors import NotFoundError, UsageError
 from ..lib.clock import SystemClock
 from ..ports import TokenRow

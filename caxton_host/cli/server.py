@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.calls import JSON
-from ..core.grants.documents import (
+from ..core.grants.tool_catalog import tool_document
+from ..core.tools.servers import (
     SERVERS_OFF,
     SERVERS_ON,
     server_document,
     server_test_document,
-    tool_document,
 )
 from ..errors import NotFoundError, ServerUnavailable, UsageError
 from ..lib.clock import SystemClock

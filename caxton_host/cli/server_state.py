@@ -6,7 +6,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..core.log.events import Recorded
-from ..core.log.server_history import HOST, LOOKED_AT, OF_HOSTS, OF_RUNS, Seen, learned
+from ..core.log.server_history import (
+    HOST,
+    LOOKED_AT,
+    OF_HOSTS,
+    OF_RUNS,
+    ServerRecord,
+    server_records,
+)
 from ..core.names import RUN
 from ..errors import UsageError
 from .context import wait
@@ -15,14 +22,14 @@ if TYPE_CHECKING:
     from ..config import Config
 
 
-def seen(config: Config) -> dict[str, Seen]:
+def seen(config: Config) -> dict[str, ServerRecord]:
     """Return how each server of *config* did; no log, no knowledge."""
     hosts: list[Recorded] = []
     runs: list[Recorded] = []
     up: list[str] = []
     with suppress(UsageError):
         hosts, runs, up = wait(_read(config))
-    return learned(config.servers, hosts, runs, up)
+    return server_records(config.servers, hosts, runs, up)
 
 
 async def _read(config: Config) -> tuple[list[Recorded], list[Recorded], list[str]]:

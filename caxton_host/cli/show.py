@@ -6,8 +6,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from ..core.calls import JSON
-from ..core.grants.documents import event_document
-from ..core.log.attribution import Line, call_of
 from ..core.log.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -21,8 +19,10 @@ from ..core.log.events import (
     ToolFailed,
     ToolInvoked,
     ToolProgress,
+    event_document,
+    to_payload,
 )
-from ..core.log.payloads import to_payload
+from ..core.log.runs import ExportLine, call_of
 from .output import clipped, plain
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _WIDTH = 100
 
 
-def line_document(line: Line) -> dict[str, JSON]:
+def line_document(line: ExportLine) -> dict[str, JSON]:
     """Return the document of an exported event, which stands alone."""
     document = event_document(line.recorded)
     document["run"] = line.run

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..core.grants.documents import event_document
-from ..core.log.attribution import call_of
-from ..core.log.events import LogWritten, ToolInvoked
+from ..core.log.events import LogWritten, ToolInvoked, event_document
+from ..core.log.runs import call_of
 from .output import note, plain, say, to_json
 from .show import remark
 

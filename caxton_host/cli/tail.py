@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..core.grants.documents import event_document
-from ..core.log.events import Recorded
+from ..core.log.events import Recorded, event_document
 from ..core.log.runs import ENDS, GOING_ON
 from ..core.names import RUN, stream_of
 from . import interrupt

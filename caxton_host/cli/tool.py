@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.calls import JSON, Completed
-from ..core.text.messages import summary
+from ..core.text.templates import summary
 from ..core.tools.webhooks import SERVER as WEBHOOK
 from ..errors import ToolError
 from . import accept, completion, variables

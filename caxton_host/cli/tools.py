@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import click
 
 from ..core.calls import JSON
-from ..core.grants.documents import tool_document
+from ..core.grants.tool_catalog import tool_document
 from ..core.names import nearest
 from ..errors import NotFoundError, UsageError
 from ..runs.tool_pinning import unaccepted

@@ -13,8 +13,8 @@ from .context import Frame
 from .output import complain, counted, note, patience, say
 
 if TYPE_CHECKING:
-    from ..core.log.audit import Verdict
     from ..core.log.bundle import Bundle
+    from ..core.log.chain import Verdict
     from ..core.log.checkpoint import Note
     from ..lib.signing import Keyring
 
@@ -51,7 +51,7 @@ def of_bundle(
     path: Path, known: tuple[bytes, ...], kept: Sequence[Note] = ()
 ) -> tuple[Bundle | None, Verdict]:
     """Return the bundle in a file, if it is one, and what a check of it came to."""
-    from ..core.log.audit import Fault, Verdict
+    from ..core.log.chain import Fault, Verdict
     from ..store.bundle_store import check_bundle, read_bundle
 
     with patience("verifying"):

@@ -13,8 +13,8 @@ from ..core.grants.conditions import CONDITION_KEYS, NOT_IN_DENY, Conditions
 from ..core.grants.grants import Grant, Rule
 from ..core.limits import Limits
 from ..core.names import is_server_name
+from ..core.text.globs import Pattern
 from ..core.text.jsonpath import JsonPath
-from ..core.text.patterns import Pattern
 from ..errors import BadBytes, ConditionError, UsageError
 from ..lib.json_schema import check_pattern
 from . import budgets

@@ -8,9 +8,18 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Any, cast
 
-from ..core.grants.budgets import UNIT, Budget, Calls, Concurrency, Pace, Sum, exact
+from ..core.grants.budgets import (
+    PERIODS,
+    UNIT,
+    Budget,
+    CallCount,
+    Concurrency,
+    Pace,
+    Period,
+    Sum,
+    exact,
+)
 from ..core.grants.grants import Rule
-from ..core.grants.periods import PERIODS, Period
 from ..core.names import is_server_name
 from . import fields as f
 from .schema import INTEGER, STRING, array, either, object_, one_of, shaped
@@ -69,7 +78,7 @@ def check_accounts(rules: Sequence[Rule], at: At) -> None:
 
 
 @shaped(either(INTEGER, STRING, array(STRING)))
-def _calls(value: object, at: At) -> tuple[int | None, *tuple[Calls, ...]]:
+def _calls(value: object, at: At) -> tuple[int | None, *tuple[CallCount, ...]]:
     """Read how many calls: those of a run, and then those of periods."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return (f.number(value, at),)
@@ -90,7 +99,7 @@ def _calls(value: object, at: At) -> tuple[int | None, *tuple[Calls, ...]]:
     run = counts.pop("run", None)
     if 0 in counts.values():
         raise at.error("allows no call at all", fix="remove the rule")
-    return run, *(Calls(limit=counts[p], per=p) for p in PERIODS if p in counts)
+    return run, *(CallCount(limit=counts[p], per=p) for p in PERIODS if p in counts)
 
 
 def _sums(value: object, at: At) -> tuple[Sum, ...]:

@@ -9,8 +9,7 @@ from typing import Literal
 
 from ..core.calls import JSON
 from ..core.grants.grants import Grant
-from ..core.host_limits import Places
-from ..core.limits import Limits
+from ..core.limits import Limits, Places
 from ..core.tools.servers import ServerConfig, ToolOptions
 from ..core.tools.webhooks import SERVER, Webhook
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from ..core.text.urls import in_the_clear
 from ..core.tools.servers import OAuth
-from ..core.tools.url_origin import in_the_clear
 from . import fields as f
 from .schema import object_, shaped
 from .source import At

@@ -6,7 +6,7 @@ import re
 from urllib.parse import unquote, unquote_plus
 
 from ..core.calls import JSON
-from ..core.host_limits import Places
+from ..core.limits import Places
 from ..core.text.templates import texts
 from ..core.tools.contexts import RESERVED
 from ..core.tools.servers import ServerConfig

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from ..core.calls import JSON
-from ..core.tokens import SIGNATURES
+from ..core.grants.principals import SIGNATURES
+from ..core.text.urls import in_the_clear, is_loopback
 from ..core.tools.schemas import bounded
 from ..core.tools.servers import Rate
-from ..core.tools.url_origin import in_the_clear, is_loopback
 from ..errors import BadBytes, ConfigError
 from ..lib.json_schema import check
 from . import fields as f

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from ..core.calls import JSON, Retry
 from ..core.names import is_server_name, is_tool_name
+from ..core.text.urls import in_the_clear
 from ..core.tools.servers import (
     USUAL,
     BreakerOptions,
@@ -19,7 +20,6 @@ from ..core.tools.servers import (
     ServerConfig,
     ToolOptions,
 )
-from ..core.tools.url_origin import in_the_clear
 from ..core.tools.webhooks import SERVER, Webhook, placeholders
 from ..errors import UsageError
 from . import fields as f

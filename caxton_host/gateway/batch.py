@@ -21,8 +21,13 @@ from ..core.calls import JSON, Outcome, ToolCall
 from ..core.grants.approvals import Unapproved
 from ..core.grants.call_terms import Terms
 from ..core.grants.journal import Answered, Fresh, InDoubt, Recall
-from ..core.log.events import ApprovalRequested, Event, ToolInvoked, ToolRetried
-from ..core.log.payloads import settled
+from ..core.log.events import (
+    ApprovalRequested,
+    Event,
+    ToolInvoked,
+    ToolRetried,
+    settled,
+)
 from ..errors import Suspend
 from ..ports import Refused, Reservation, Span
 from .call_budgets import Judged, Out, Want

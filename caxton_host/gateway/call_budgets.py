@@ -13,11 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never, cast
 
 from ..core.calls import JSON, Denied
-from ..core.grants.budgets import Calls, Concurrency, Cost, Pace, Sum
+from ..core.grants.budgets import CallCount, Concurrency, Cost, Pace, Period, Sum
 from ..core.grants.call_terms import Terms
 from ..core.grants.decisions import Allowed, Refusal
 from ..core.grants.grants import Rule
-from ..core.grants.periods import Period
 from ..core.log.events import ApprovalRequested, ToolInvoked
 from ..ports import Refused, Reservation
 
@@ -59,7 +58,7 @@ class Want:
                 return replace(reservation, every=budget.every)
             case Concurrency():
                 return replace(reservation, call=call)
-            case Calls() | Sum():
+            case CallCount() | Sum():
                 return replace(reservation, per=cast("Period", budget.per))
             case _:
                 assert_never(budget)

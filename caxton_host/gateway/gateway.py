@@ -46,8 +46,7 @@ from ..core.calls import (
 from ..core.grants.call_terms import Terms
 from ..core.grants.journal import Answered, Fresh, InDoubt
 from ..core.limits import Limits
-from ..core.log.events import Event, ToolProgress, ToolRetried
-from ..core.log.payloads import settled
+from ..core.log.events import Event, ToolProgress, ToolRetried, settled
 from ..core.names import idempotency_key
 from ..errors import FailureKind, LeaseLost, RunStopped, Sent, StoreError, ToolError
 from ..ports import Asker, EventLog, ToolClient, ToolRequest

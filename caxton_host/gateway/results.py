@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from ..core.calls import JSON, Completed
 from ..core.log.events import ToolInvoked
-from ..core.text.messages import pick_message, summary
 from ..core.text.redact import Redactor
+from ..core.text.templates import pick_message, summary
 from ..core.tools.servers import ToolOptions
 from ..errors import BadBytes, ToolError
 from ..lib.codec import load_json

@@ -6,8 +6,7 @@ import binascii
 from dataclasses import replace
 
 from ..core.calls import JSON, Completed
-from ..core.text.redact import Redactor
-from ..core.text.sanitize import plain
+from ..core.text.redact import Redactor, plain
 from ..lib.codec import sha256
 
 _LONGEST_TYPE = 128

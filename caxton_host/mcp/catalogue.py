@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ..core.calls import JSON, Effect
 from ..core.grants.tool_catalog import Offer
 from ..core.names import exposed_name, is_tool_name
-from ..core.text.redact import Redactor
-from ..core.text.sanitize import plain
+from ..core.text.redact import Redactor, plain
 from ..core.tools.servers import ServerConfig
 from ..errors import BadBytes, ConfigError
 from ..lib.codec import canonical, sha256

@@ -16,8 +16,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import __version__
-from ..core.text.redact import Redactor
-from ..core.text.sanitize import plain
+from ..core.text.redact import Redactor, plain
 from ..core.tools.servers import ServerConfig
 from ..errors import ServerUnavailable, ToolError
 from ..lib.clock import SystemClock

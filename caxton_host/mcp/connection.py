@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from .. import __version__
 from ..core.calls import JSON, Completed, shortened
 from ..core.grants.tool_catalog import Offer
-from ..core.text.redact import Redactor
-from ..core.text.sanitize import plain
+from ..core.text.redact import Redactor, plain
 from ..core.tools.contexts import ServerResource
 from ..core.tools.schemas import bounded
 from ..core.tools.servers import Resources, ServerConfig, ToolOptions

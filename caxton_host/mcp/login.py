@@ -28,10 +28,9 @@ from mcp.shared.auth import (
 from pydantic import AnyUrl
 
 from ..core.calls import JSON
-from ..core.text.redact import Redactor
-from ..core.text.sanitize import plain
+from ..core.text.redact import Redactor, plain
+from ..core.text.urls import in_the_clear, origin
 from ..core.tools.servers import OAuth, ServerConfig
-from ..core.tools.url_origin import in_the_clear, origin
 from ..errors import ServerUnavailable, ToolError, UsageError
 from ..lib.http import Client
 from .auth.challenge import LONGEST, is_scope

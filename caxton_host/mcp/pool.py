@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 from ..core.calls import JSON, Completed
 from ..core.grants.tool_catalog import Offered
 from ..core.log.events import Event
-from ..core.log.request_outcomes import FAILED, RESTARTED
+from ..core.log.requests import FAILED, RESTARTED
 from ..core.text.redact import Redactor
 from ..core.tools.contexts import ServerResource
 from ..core.tools.servers import ServerConfig

@@ -15,12 +15,10 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple, Protocol
 
 from ..core.calls import JSON
-from ..core.text.redact import Redactor
-from ..core.text.sanitize import plain
-from ..core.text.templates import fill
+from ..core.text.redact import Redactor, plain
+from ..core.text.templates import expand, fill, is_template
 from ..core.tools.contexts import BUILT_IN, ServerResource
 from ..core.tools.servers import Resources, ServerConfig
-from ..core.tools.uri_template import expand, is_template
 from ..errors import BadBytes, ToolError, UsageError
 from ..lib.codec import load_json, sha256
 from ..ports import RunScope

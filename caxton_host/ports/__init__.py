@@ -8,7 +8,8 @@ Each is shipped twice: for real (`store`, `mcp` and `webhooks`, `sandbox`,
 
 from __future__ import annotations
 
-from ..core.log.runs import Request, RunRow
+from ..core.log.requests import Request
+from ..core.log.runs import RunRow
 from .history import History, Streams
 from .log import (
     Definitions,

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from ..core.calls import JSON
-from ..core.grants.periods import Period
+from ..core.grants.budgets import Period
 from ..core.log.events import Event
-from ..core.log.runs import Request, RunRow
+from ..core.log.requests import Request
+from ..core.log.runs import RunRow
 from .history import Streams
 
 #: Takes the number of the first of some events that are queued now, and these; returns

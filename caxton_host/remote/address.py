@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
-from ..core.tools.url_origin import is_loopback
+from ..core.text.urls import is_loopback
 from ..errors import UsageError
 
 #: The variable of the environment that holds the token.

@@ -12,9 +12,15 @@ from ..core.grants.approvals import Asked
 from ..core.grants.grants import Grant
 from ..core.grants.tool_catalog import routes_from_payload
 from ..core.limits import Limits
-from ..core.log.events import ApprovalRequested, Event, Recorded, RunErased, RunStarted
-from ..core.log.payloads import from_payload
-from ..core.log.summary import RunSummary
+from ..core.log.events import (
+    ApprovalRequested,
+    Event,
+    Recorded,
+    RunErased,
+    RunStarted,
+    from_payload,
+)
+from ..core.log.runs import RunSummary
 from ..errors import CaxtonError
 from ..runs.approvals import Waiting
 from .problems import stranger

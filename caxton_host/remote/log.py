@@ -11,8 +11,7 @@ from dataclasses import fields
 
 from ..core.calls import JSON
 from ..core.log.events import Recorded, RunErased, RunStarted
-from ..core.log.runs import ENDS, GOING_ON
-from ..core.log.summary import RunSummary
+from ..core.log.runs import ENDS, GOING_ON, RunSummary
 from ..core.names import RUN, run_of, stream_of
 from ..errors import NotFoundError
 from ..lib.codec import sha256 as digest

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from ..core.host_limits import Places
+from ..core.limits import Places
 from ..errors import BusyError, OverloadedError
 
 #: Seconds after which it is worth to come again, when nothing says more.

@@ -18,9 +18,8 @@ from typing import TypeAlias
 from ..core.calls import JSON
 from ..core.grants.journal import Journal
 from ..core.log.events import Event, RunCancelled, RunSuspended
-from ..core.log.in_doubt import closing
-from ..core.log.request_outcomes import FAILED, UNKNOWN
-from ..core.log.runs import ENDS, Request
+from ..core.log.requests import FAILED, UNKNOWN, Request, closing
+from ..core.log.runs import ENDS
 from ..core.names import stream_of
 from ..errors import BusyError, CaxtonError, StoreError, UsageError
 from ..ports import EventLog, SharedStore, Store

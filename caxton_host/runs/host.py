@@ -20,7 +20,7 @@ from ..core.grants.call_terms import Terms
 from ..core.grants.grants import Grant
 from ..core.grants.tool_catalog import shown
 from ..core.log.events import RunStarted
-from ..core.log.in_doubt import GiveResult, Resolution, recorded_as
+from ..core.log.requests import GiveResult, Resolution, recorded_as
 from ..core.names import stream_of, uuid7
 from ..core.text.templates import texts
 from ..errors import RestoredError, UsageError

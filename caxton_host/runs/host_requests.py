@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..core.calls import JSON
-from ..core.log.request_outcomes import RESTARTED, is_failure
+from ..core.log.requests import RESTARTED, is_failure
 from ..errors import NotFoundError
 from ..ports import Hosts
 

@@ -15,7 +15,7 @@ from ..core.calls import JSON, Completed
 from ..core.grants.approvals import Unapproved
 from ..core.grants.grants import Grant
 from ..core.grants.tool_catalog import Offered, routes_from_payload
-from ..core.log.changes import first_difference
+from ..core.log.diff import first_difference
 from ..core.log.events import (
     Event,
     LogWritten,
@@ -23,8 +23,8 @@ from ..core.log.events import (
     RunFailed,
     ToolInvoked,
     ToolRetried,
+    to_payload,
 )
-from ..core.log.payloads import to_payload
 from ..core.text.redact import Redactor
 from ..core.tools.contexts import ServerResource
 from ..errors import (

@@ -16,8 +16,7 @@ from ..core.grants.forks import Point
 from ..core.grants.grants import Grant
 from ..core.grants.tool_catalog import Catalogue, shown
 from ..core.limits import Limits
-from ..core.log.events import Event, RunStarted
-from ..core.log.payloads import settled
+from ..core.log.events import Event, RunStarted, settled
 from ..core.text.redact import Redactor
 from ..core.tools.contexts import BUILT_IN, prompted
 from ..errors import BadBytes, UsageError

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..core.log.events import Recorded
-from ..core.log.runs import RunRow
-from ..core.log.summary import RunSummary, summarise
+from ..core.log.runs import RunRow, RunSummary, summarise
 from ..core.names import stream_of
 from ..errors import LogBrokenError
 from ..ports import Streams

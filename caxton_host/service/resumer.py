@@ -15,7 +15,7 @@ import contextlib
 import logging
 from dataclasses import dataclass, field
 
-from ..core.log.runs import Request
+from ..core.log.requests import Request
 from ..errors import BusyError, CaxtonError, StoreError, UsageError
 from ..runs.recording import Recording
 from .run_service import Service

@@ -21,7 +21,7 @@ from ..core.calls import JSON, Completed
 from ..core.grants.approvals import Verdict
 from ..core.grants.principals import Principal, Scope
 from ..core.log.events import RunCancelled
-from ..core.log.in_doubt import Resolution
+from ..core.log.requests import Resolution
 from ..core.log.runs import RunRow
 from ..core.names import nearest
 from ..errors import BusyError, ForbiddenError, NotFoundError, Suspend, UsageError

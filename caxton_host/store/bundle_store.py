@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import IO, NoReturn, cast
 
 from ..core.calls import JSON
-from ..core.log.audit import Chains, Fault, Signer, Verdict
 from ..core.log.bundle import (
     MAX_HEADER,
     MAX_LINE,
@@ -25,10 +24,17 @@ from ..core.log.bundle import (
     Sealed,
     parse_bundle,
 )
-from ..core.log.chain import envelope, event_hash, payload_digest
+from ..core.log.chain import (
+    Chains,
+    Fault,
+    Signer,
+    Verdict,
+    envelope,
+    event_hash,
+    payload_digest,
+)
 from ..core.log.checkpoint import Note, parse_note
-from ..core.log.events import Event, Recorded, RunErased, RunStarted
-from ..core.log.payloads import from_payload
+from ..core.log.events import Event, Recorded, RunErased, RunStarted, from_payload
 from ..core.log.tree import inclusion, is_consistent
 from ..core.names import RUN
 from ..errors import BadBytes, NotFoundError, StoreError, UsageError

@@ -13,8 +13,7 @@ from itertools import repeat
 from typing import NamedTuple, TypeAlias
 
 from ..core.log.chain import SALT_SIZE, envelope, event_hash, payload_digest
-from ..core.log.events import Event, RunResumed, RunStarted
-from ..core.log.payloads import to_payload
+from ..core.log.events import Event, RunResumed, RunStarted, to_payload
 from ..core.log.runs import ENDS, GOING_ON, RunRow
 from ..errors import BadBytes, NotFoundError, StoreError
 from ..lib.codec import encode

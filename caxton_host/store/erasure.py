@@ -24,8 +24,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from ..core.log.chain import GENESIS, SALT_SIZE, envelope, event_hash, payload_digest
-from ..core.log.events import RunErased
-from ..core.log.payloads import from_payload
+from ..core.log.events import RunErased, from_payload
 from ..core.log.runs import GOING_ON
 from ..core.names import stream_of
 from ..errors import LogBrokenError, NotFoundError, NotKeptError, UsageError

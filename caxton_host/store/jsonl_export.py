@@ -8,9 +8,15 @@ from contextlib import aclosing
 from typing import Protocol, cast
 
 from ..core.calls import JSON
-from ..core.log.attribution import NAMING, Calls, Line, Wanted, call_of, how
-from ..core.log.events import Recorded, ToolInvoked
-from ..core.log.payloads import outcome_of
+from ..core.log.events import Recorded, ToolInvoked, outcome_of
+from ..core.log.runs import (
+    NAMING,
+    ExportFilter,
+    ExportLine,
+    OpenCalls,
+    call_of,
+    outcome_word,
+)
 from ..core.names import run_of
 
 
@@ -35,7 +41,7 @@ class Source(Protocol):
         ...
 
 
-async def lines(reader: Source, wanted: Wanted) -> AsyncGenerator[Line]:
+async def lines(reader: Source, wanted: ExportFilter) -> AsyncGenerator[ExportLine]:
     """
     Yield the wanted lines, in the order of positions; calls in doubt at the end.
 
@@ -45,7 +51,7 @@ async def lines(reader: Source, wanted: Wanted) -> AsyncGenerator[Line]:
     Raises:
         LogBrokenError: An event is not what was written.
     """
-    calls, waiting = Calls(), dict[tuple[str, int | None], Line]()
+    calls, waiting = OpenCalls(), dict[tuple[str, int | None], ExportLine]()
     doubts = "in_doubt" in wanted.outcomes
     found = reader.attributed(
         wanted.stream,
@@ -73,20 +79,20 @@ async def lines(reader: Source, wanted: Wanted) -> AsyncGenerator[Line]:
 
 def _line(
     recorded: Recorded, agent: str | None, actor: str | None, tool: str | None
-) -> Line:
+) -> ExportLine:
     end = outcome_of(recorded.event) if recorded.event else None
     who = cast("dict[str, JSON]", json.loads(actor)) if actor else None
-    return Line(
+    return ExportLine(
         recorded=recorded,
         run=run_of(recorded.stream) or None,
         agent=agent,
         actor=who or None,
         tool=tool,
-        outcome=how(end[1]) if end else None,
+        outcome=outcome_word(end[1]) if end else None,
     )
 
 
-async def _look_up(reader: Source, calls: Calls, wanted: Recorded) -> None:
+async def _look_up(reader: Source, calls: OpenCalls, wanted: Recorded) -> None:
     """Learn the tool of a call that began before what is read."""
     number = call_of(wanted)
     async with aclosing(reader.stream_events(wanted.stream)) as events:

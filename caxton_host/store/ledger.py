@@ -13,8 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
-from ..core.grants.budgets import apart
-from ..core.grants.periods import period_of
+from ..core.grants.budgets import apart, period_of
 from ..core.log.events import (
     Event,
     RunCancelled,

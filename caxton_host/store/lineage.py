@@ -7,8 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from ..core.log.events import Event, RunStarted
-from ..core.log.payloads import from_payload
+from ..core.log.events import Event, RunStarted, from_payload
 from ..core.names import RUN, run_of
 from ..errors import LogBrokenError
 from ..lib.codec import decode_trusted

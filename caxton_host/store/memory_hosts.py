@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..core.calls import JSON
-from ..core.log.runs import Request, RunRow
+from ..core.log.requests import Request
+from ..core.log.runs import RunRow
 from ..errors import NotFoundError
 from .memory_reading import MemoryReading
 

@@ -10,8 +10,7 @@ from dataclasses import fields
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from ..core.log.events import Event, Recorded, RunErased
-from ..core.log.payloads import from_payload
+from ..core.log.events import Event, Recorded, RunErased, from_payload
 from ..core.log.runs import RunRow
 from ..core.names import RUN
 from ..errors import LogBrokenError, NotFoundError, StoreError

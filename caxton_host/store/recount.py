@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-from ..core.grants.periods import Period
+from ..core.grants.budgets import Period
 from ..core.names import stream_of
 from ..lib.codec import decode_trusted
 from ..ports import Reservation

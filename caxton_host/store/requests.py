@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from ..core.calls import JSON
-from ..core.log.runs import Request
+from ..core.log.requests import Request
 from ..errors import NotFoundError, StoreError
 from ..ports import Clock
 from .engine import explain, path_of

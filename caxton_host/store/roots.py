@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.log.audit import MAX_FAULTS, Chains, Fault, Signer, Verdict
+from ..core.log.chain import MAX_FAULTS, Chains, Fault, Signer, Verdict
 from ..core.log.checkpoint import Checkpoint, Note, origin_of, parse_note
 from ..core.log.tree import Frontier
 from ..errors import BadBytes

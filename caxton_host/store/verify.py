@@ -24,7 +24,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from ..core.log.audit import Chains, Fault, Stored, Verdict
+from ..core.log.chain import Chains, Fault, Stored, Verdict
 from ..core.log.checkpoint import Note
 from ..core.log.tree import Frontier
 from ..core.names import RUN

@@ -26,8 +26,8 @@ from ..core.log.events import (
     RunSuspended,
     ToolInvoked,
     ToolRetried,
+    outcome_of,
 )
-from ..core.log.payloads import outcome_of
 from ..core.log.runs import ENDS
 from ..core.names import stream_of
 from ..errors import CaxtonError, Suspend

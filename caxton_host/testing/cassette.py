@@ -27,8 +27,9 @@ from ..core.log.events import (
     RunFailed,
     RunStarted,
     ToolInvoked,
+    outcome_of,
+    settled,
 )
-from ..core.log.payloads import outcome_of, settled
 from ..core.names import is_server_name, nearest
 from ..errors import BadBytes, FailureKind, Sent, UsageError
 from ..lib import codec

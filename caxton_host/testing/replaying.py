@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from ..core.calls import JSON
 from ..core.limits import Limits
-from ..core.log.changes import first_difference
+from ..core.log.diff import first_difference
 from ..core.log.events import Event, RunCompleted, RunFailed, ToolInvoked
 from ..core.text.redact import MASK, Redactor
 from ..errors import BadBytes, Divergence, UnexpectedRun

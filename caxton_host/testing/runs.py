@@ -18,8 +18,8 @@ from ..core.log.events import (
     RunCompleted,
     RunFailed,
     ToolInvoked,
+    outcome_of,
 )
-from ..core.log.payloads import outcome_of
 from ..core.names import is_server_name
 from ..core.text.redact import Redactor
 from ..errors import UsageError

@@ -21,8 +21,8 @@ from caxton_host.core.log.events import (
     ToolDenied,
     ToolInvoked,
     ToolRetried,
+    outcome_of,
 )
-from caxton_host.core.log.payloads import outcome_of
 from caxton_host.core.text.redact import MASK
 from caxton_host.lib.clock import SystemClock
 from caxton_host.store.schema import budgets, slots

@@ -15,7 +15,7 @@ from collections import deque
 from caxton_host.app.bootstrap import Running, running
 from caxton_host.core.calls import Completed
 from caxton_host.core.grants.approvals import Verdict
-from caxton_host.core.log.in_doubt import GiveResult, Resolution, Retry
+from caxton_host.core.log.requests import GiveResult, Resend, Resolution
 from caxton_host.errors import BusyError, LeaseLost
 from caxton_host.runs.approvals import Word, say
 from caxton_host.runs.recording import Recording
@@ -85,7 +85,9 @@ async def _resolve(up: Running, place: Place, recording: Recording) -> None:
             continue
         key = doubt.invoked.idempotency_key
         seen = any(key == one for _, one in happened(place.counter))
-        resolution: Resolution = GiveResult(Completed(message=key)) if seen else Retry()
+        resolution: Resolution = (
+            GiveResult(Completed(message=key)) if seen else Resend()
+        )
         assert doubt.seq is not None
         await up.host.resolve(
             recording.run_id, doubt.seq, resolution, actor=WHO, reason="the counter"

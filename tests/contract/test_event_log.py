@@ -16,8 +16,8 @@ from caxton_host.core.log.events import (
     RunFailed,
     RunResumed,
     RunSuspended,
+    to_payload,
 )
-from caxton_host.core.log.payloads import to_payload
 from caxton_host.errors import NotFoundError, StoreError
 from caxton_host.lib.codec import encode, sha256
 from caxton_host.ports import Refused, Reservation

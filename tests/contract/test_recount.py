@@ -8,12 +8,11 @@ import pytest
 import sqlalchemy as sa
 
 from caxton_host.core.calls import Completed, Route
-from caxton_host.core.grants.budgets import Budget, Calls, Concurrency, Pace, Sum
+from caxton_host.core.grants.budgets import Budget, CallCount, Concurrency, Pace, Sum
 from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.grants.journal import Journal
-from caxton_host.core.log.events import Event, RunCancelled, ToolInvoked
-from caxton_host.core.log.payloads import settled
-from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.log.events import Event, RunCancelled, ToolInvoked, settled
+from caxton_host.core.text.globs import Pattern
 from caxton_host.gateway.gateway import Gateway
 from caxton_host.store import recount
 from caxton_host.store.budget_reads import Spent
@@ -25,8 +24,8 @@ from tests.unit.test_spending import paid
 
 DAY = 86_400_000_000
 BUDGETS: tuple[Budget, ...] = (
-    Calls(limit=9, per="day"),
-    Calls(limit=90, per="month"),
+    CallCount(limit=9, per="day"),
+    CallCount(limit=90, per="month"),
     Sum(of="amount", limit=50_000_000, per="week"),
     Sum(of="amount", limit=50_000_000, per="run"),
     Pace(limit=3, every=DAY),

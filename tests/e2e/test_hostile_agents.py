@@ -20,7 +20,7 @@ from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.grants.tool_catalog import Offered
 from caxton_host.core.limits import Limits
 from caxton_host.core.log.events import Event, RunCompleted, RunFailed, ToolInvoked
-from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.text.globs import Pattern
 from caxton_host.errors import ModuleRefused, ToolError
 from caxton_host.lib.clock import SystemClock
 from caxton_host.ports import RunScope, ToolRequest

@@ -24,7 +24,7 @@ from caxton_host.core.log.events import (
     ToolCompleted,
     ToolInvoked,
 )
-from caxton_host.core.log.in_doubt import GiveResult
+from caxton_host.core.log.requests import GiveResult
 from caxton_host.errors import StoreError
 from caxton_host.lib.clock import SystemClock
 from caxton_host.ports import RunScope, ToolRequest

@@ -15,8 +15,8 @@ import pytest
 from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.limits import Limits
 from caxton_host.core.log.events import Event, LogWritten, RunFailed, RunStarted
-from caxton_host.core.log.in_doubt import Retry
-from caxton_host.core.log.summary import summarise
+from caxton_host.core.log.requests import Resend
+from caxton_host.core.log.runs import summarise
 from caxton_host.lib import codec
 from caxton_host.ports import ToolRequest
 from caxton_host.runs.host import Host
@@ -235,7 +235,7 @@ async def test_run_that_was_suspended_resolved_and_resumed_replays(
     assert types(await place.events())[-1] == "RunSuspended"
     assert (await place.replay()).verdict == "identical"
 
-    await place.host.resolve(place.run_id, 6, Retry(), actor=ANN, reason="none there")
+    await place.host.resolve(place.run_id, 6, Resend(), actor=ANN, reason="none there")
     assert (await place.replay()).verdict == "identical"
 
     await place.host.resume(place.run_id, actor=ANN, grant=DEMO)

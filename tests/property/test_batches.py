@@ -13,8 +13,13 @@ from caxton_host.core.calls import JSON, Completed, Route
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.grants.journal import Journal
 from caxton_host.core.limits import Limits
-from caxton_host.core.log.events import Event, Recorded, ToolDenied, ToolInvoked
-from caxton_host.core.log.payloads import outcome_of
+from caxton_host.core.log.events import (
+    Event,
+    Recorded,
+    ToolDenied,
+    ToolInvoked,
+    outcome_of,
+)
 from caxton_host.gateway.gateway import Gateway
 from caxton_host.gateway.guest_calls import RunDoor
 from caxton_host.lib import codec

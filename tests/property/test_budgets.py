@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caxton_host.core.calls import Completed
-from caxton_host.core.log.events import RunCancelled, ToolInvoked
-from caxton_host.core.log.payloads import settled
+from caxton_host.core.log.events import RunCancelled, ToolInvoked, settled
 from caxton_host.ports import Refused, Reservation
 from caxton_host.store.log import SqlLog
 from caxton_host.store.sql import SqlStore

@@ -9,8 +9,13 @@ from hypothesis import strategies as st
 
 from caxton_host.core.calls import JSON
 from caxton_host.core.grants.journal import Journal
-from caxton_host.core.log.events import Recorded, ToolDenied, ToolInvoked
-from caxton_host.core.log.payloads import from_payload, to_payload
+from caxton_host.core.log.events import (
+    Recorded,
+    ToolDenied,
+    ToolInvoked,
+    from_payload,
+    to_payload,
+)
 from caxton_host.gateway.gateway import Gateway
 from caxton_host.gateway.guest_calls import RunDoor
 from caxton_host.lib import codec

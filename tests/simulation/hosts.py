@@ -23,9 +23,9 @@ from caxton_host.core.log.events import (
     ToolCompleted,
     ToolInvoked,
     ToolRetried,
+    outcome_of,
 )
-from caxton_host.core.log.in_doubt import Abort, Fail, GiveResult, Resolution, Retry
-from caxton_host.core.log.payloads import outcome_of
+from caxton_host.core.log.requests import Abort, Fail, GiveResult, Resend, Resolution
 from caxton_host.core.names import idempotency_key
 from caxton_host.errors import BusyError, StoreError, Suspend, UsageError
 from caxton_host.lib import codec
@@ -291,7 +291,7 @@ class Story:
                 idempotency_key=call.idempotency_key,
             )
             return GiveResult(answer(request))
-        words: list[Resolution] = [Retry(), Retry(), Fail(), Abort()]
+        words: list[Resolution] = [Resend(), Resend(), Fail(), Abort()]
         return self.chance.choice(words)
 
     async def _check(self, run_id: str) -> None:

@@ -19,7 +19,7 @@ from caxton_host.core.log.events import (
     ToolDenied,
     ToolInvoked,
 )
-from caxton_host.core.log.summary import summarise
+from caxton_host.core.log.runs import summarise
 from caxton_host.errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
 from caxton_host.lib import codec
 from caxton_host.ports import Answer, Door, Ending, Guest

@@ -11,7 +11,7 @@ from caxton_host.core.calls import JSON
 from caxton_host.core.grants.conditions import Conditions
 from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.log.events import Event, ToolDenied, ToolInvoked
-from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.text.globs import Pattern
 from caxton_host.lib import codec
 from caxton_host.ports import Door, Ending, Guest
 from caxton_host.runs.run_request import ForkRequest

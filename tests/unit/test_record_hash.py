@@ -15,9 +15,9 @@ from caxton_host.core.log.events import (
     ToolCompleted,
     ToolFailed,
     ToolInvoked,
+    to_payload,
 )
-from caxton_host.core.log.in_doubt import Retry
-from caxton_host.core.log.payloads import to_payload
+from caxton_host.core.log.requests import Resend
 from caxton_host.core.tools.servers import ToolOptions
 from caxton_host.errors import NotKeptError, SandboxError, ToolError
 from caxton_host.lib import codec
@@ -195,7 +195,7 @@ async def test_run_with_an_answer_that_is_not_kept_cannot_be_resumed() -> None:
 
     assert caught.value.call == 1
     # A word on the call in doubt is taken, but it does not help: law 5.
-    await scene.host.resolve(first.run_id, 4, Retry(), actor=ANN, reason="again")
+    await scene.host.resolve(first.run_id, 4, Resend(), actor=ANN, reason="again")
     with pytest.raises(NotKeptError):
         await scene.host.resume(first.run_id, actor=ANN, grant=DEMO)
     after = await scene.store.read(f"run/{first.run_id}")

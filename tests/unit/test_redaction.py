@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from caxton_host.core.calls import JSON, Completed
-from caxton_host.core.log.payloads import to_payload
+from caxton_host.core.log.events import to_payload
 from caxton_host.core.text.redact import MASK, Redactor
 from caxton_host.errors import ToolError
 from caxton_host.lib import codec

@@ -25,7 +25,7 @@ from caxton_host.core.log.events import (
     ToolInvoked,
     ToolRetried,
 )
-from caxton_host.core.log.in_doubt import Abort, Fail, GiveResult, Resolution, Retry
+from caxton_host.core.log.requests import Abort, Fail, GiveResult, Resend, Resolution
 from caxton_host.core.log.runs import RESTORED
 from caxton_host.errors import NotFoundError, RestoredError, Suspend, UsageError
 from caxton_host.ports import Door, Ending, Guest
@@ -199,7 +199,7 @@ async def test_crash_after_a_retry_was_decided_is_in_doubt_again() -> None:
 @pytest.mark.parametrize(
     ("resolution", "told", "output"),
     [
-        (Retry(), ["CallResolved", "RunResumed", "ToolRetried", "ToolCompleted"], [0]),
+        (Resend(), ["CallResolved", "RunResumed", "ToolRetried", "ToolCompleted"], [0]),
         (
             GiveResult(Completed(message="clear", data=None)),
             ["CallResolved", "ToolCompleted", "RunResumed"],
@@ -242,7 +242,7 @@ async def test_aborting_ends_the_run_and_leaves_no_call_open() -> None:
 async def test_only_a_call_in_doubt_can_be_resolved() -> None:
     scene = await crashed(calling(WEATHER, ECHO), 4)
     with pytest.raises(UsageError, match="those are: 4"):
-        await scene.host.resolve(scene.run_id, 2, Retry(), actor=ANN, reason="")
+        await scene.host.resolve(scene.run_id, 2, Resend(), actor=ANN, reason="")
 
 
 async def test_run_that_is_not_there_cannot_be_resumed() -> None:
@@ -331,7 +331,7 @@ async def test_waiting_for_a_person_is_not_driven_time() -> None:
     scene = await crashed(calling(WEATHER, ECHO), 2)
     await resumed(scene)
     scene.clock.time += 10_000 * 1_000_000
-    await scene.host.resolve(scene.run_id, 2, Retry(), actor=ANN, reason="")
+    await scene.host.resolve(scene.run_id, 2, Resend(), actor=ANN, reason="")
     events = await resumed(scene)
     assert isinstance(events[-1], RunCompleted)
 

@@ -10,13 +10,18 @@ from typing import Any
 import pytest
 
 from caxton_host.core.calls import JSON, Completed, Denied, Effect, Route, ToolCall
-from caxton_host.core.grants.budgets import Budget, Calls, Concurrency, Pace, Sum
+from caxton_host.core.grants.budgets import Budget, CallCount, Concurrency, Pace, Sum
 from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.grants.journal import Journal
 from caxton_host.core.limits import Limits
-from caxton_host.core.log.events import Event, ToolDenied, ToolFailed, ToolInvoked
-from caxton_host.core.log.payloads import to_payload
-from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.log.events import (
+    Event,
+    ToolDenied,
+    ToolFailed,
+    ToolInvoked,
+    to_payload,
+)
+from caxton_host.core.text.globs import Pattern
 from caxton_host.errors import StoreError, ToolError
 from caxton_host.gateway.gateway import Gateway
 from caxton_host.gateway.guest_calls import RunDoor
@@ -33,7 +38,7 @@ from tests.scene import types
 LIMITS = Limits()
 SECOND = 1_000_000
 DOWN = ToolError("transport", "no", "it is down")
-TWO_A_DAY = Calls(limit=2, per="day")
+TWO_A_DAY = CallCount(limit=2, per="day")
 SUM = Sum(of="amount", limit=100 * SECOND, per="day")
 
 
@@ -192,7 +197,7 @@ async def test_denied_call_is_recorded_and_spends_nothing() -> None:  # law 2
 
 
 async def test_denial_says_when_there_is_room_again() -> None:
-    scene = Scene(granted(Calls(limit=1, per="hour")))
+    scene = Scene(granted(CallCount(limit=1, per="hour")))
     scene.clock.time = 3600 * SECOND * 1000 + 600 * SECOND
 
     await scene.pay(1)
@@ -213,7 +218,9 @@ async def test_failed_call_has_spent() -> None:
 
 async def test_next_rule_takes_over_from_one_whose_budget_is_spent() -> None:
     scene = Scene(
-        Grant(allow=(paying(TWO_A_DAY), paying(Calls(limit=1, per="day"), number=2)))
+        Grant(
+            allow=(paying(TWO_A_DAY), paying(CallCount(limit=1, per="day"), number=2))
+        )
     )
 
     assert [await scene.pay(n) for n in (1, 2, 3, 4)] == [*["paid"] * 3, "budget"]
@@ -365,7 +372,9 @@ async def test_batch_waits_for_its_turn_but_not_for_its_own_calls() -> None:
 
 async def test_refusal_leaves_the_retries_of_a_batch_alone() -> None:
     doubt = replace(intent(), params_sha256=codec.sha256(codec.encode({"amount": 1})))
-    scene = Scene(granted(Calls(limit=1, per="day")), history=[doubt], effect="read")
+    scene = Scene(
+        granted(CallCount(limit=1, per="day")), history=[doubt], effect="read"
+    )
     await scene.beside().pay()
 
     assert await scene.pay_many(1, 1) == ["paid", "budget"]
@@ -404,7 +413,9 @@ async def test_grants_of_today_spend_what_is_theirs_and_share_what_is_the_same()
     None
 ):
     today = granted(
-        Calls(limit=1, per="day"), Calls(limit=5, per="hour"), Concurrency(limit=9)
+        CallCount(limit=1, per="day"),
+        CallCount(limit=5, per="hour"),
+        Concurrency(limit=9),
     )
     scene = Scene(granted(TWO_A_DAY), today=today)
 
@@ -418,7 +429,7 @@ async def test_grants_of_today_spend_what_is_theirs_and_share_what_is_the_same()
 
 
 async def test_recorded_limit_counts_where_todays_is_higher() -> None:
-    scene = Scene(granted(Calls(limit=1, per="day")), today=granted(TWO_A_DAY))
+    scene = Scene(granted(CallCount(limit=1, per="day")), today=granted(TWO_A_DAY))
 
     assert [await scene.pay(1), await scene.pay(2)] == ["paid", "budget"]
     denied = scene.log.events[-1]
@@ -485,7 +496,7 @@ async def test_fork_spends_what_it_sends_itself_and_replay_spends_nothing() -> N
         id="allow[1]",
         tools=(Pattern.parse("demo/*"),),
         name="demo",
-        budgets=(Calls(limit=9, per="day"),),
+        budgets=(CallCount(limit=9, per="day"),),
     )
     grant = Grant(allow=(rule,))
     scene.request = replace(scene.request, grant=grant)

@@ -8,9 +8,14 @@ import pytest
 
 from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.grants.grants import Grant
-from caxton_host.core.log.events import Event, ToolCompleted, ToolFailed, ToolProgress
-from caxton_host.core.log.in_doubt import GiveResult
-from caxton_host.core.log.payloads import to_payload
+from caxton_host.core.log.events import (
+    Event,
+    ToolCompleted,
+    ToolFailed,
+    ToolProgress,
+    to_payload,
+)
+from caxton_host.core.log.requests import GiveResult
 from caxton_host.core.text.jsonpath import JsonPath
 from caxton_host.core.text.redact import MASK
 from caxton_host.errors import FailureKind, ToolError

@@ -8,9 +8,8 @@ from typing import Any
 
 from caxton_host.core.calls import JSON, Completed, cut
 from caxton_host.core.grants.tool_catalog import Offered
-from caxton_host.core.log.events import Event, ToolCompleted
-from caxton_host.core.log.in_doubt import GiveResult
-from caxton_host.core.log.payloads import to_payload
+from caxton_host.core.log.events import Event, ToolCompleted, to_payload
+from caxton_host.core.log.requests import GiveResult
 from caxton_host.lib import codec
 from caxton_host.ports import Door, Ending, Guest
 from caxton_host.runs.run_request import ForkRequest

@@ -14,7 +14,7 @@ from typing import TypeAlias, cast
 
 from ...errors import Divergence, LogBrokenError, NondeterminismError, NotKeptError
 from ..calls import JSON, Completed, Outcome, Route, ToolCall
-from ..log.changes import first_difference
+from ..log.diff import first_difference
 from ..log.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -23,12 +23,12 @@ from ..log.events import (
     LogWritten,
     ToolInvoked,
     ToolRetried,
+    outcome_of,
 )
-from ..log.payloads import outcome_of
 from ..text.redact import same_but_masked
 from .approvals import Asked
-from .compare_params import Matcher
 from .conditions import no_engine
+from .constraints import Matcher
 from .decisions import Allowed, Attempt, Tally, decide
 from .grants import Grant, Rule
 

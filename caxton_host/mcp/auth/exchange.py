@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from ...core.tools.url_origin import in_the_clear, origin
+from ...core.text.urls import in_the_clear, origin
 from ...errors import ToolError
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import cast
 
-from ...core.text.redact import Redactor
-from ...core.text.sanitize import plain
+from ...core.text.redact import Redactor, plain
 from ...ports import Clock
 from .bucket import Bucket
 

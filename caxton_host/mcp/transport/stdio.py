@@ -23,8 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import cast
 
-from ...core.text.redact import Redactor
-from ...core.text.sanitize import plain
+from ...core.text.redact import Redactor, plain
 from ...core.tools.servers import ServerConfig
 from ...errors import ServerUnavailable, ToolError
 from ...lib.clock import SystemClock

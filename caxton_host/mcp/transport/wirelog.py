@@ -15,8 +15,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
-from ...core.text.redact import Redactor
-from ...core.text.sanitize import plain
+from ...core.text.redact import Redactor, plain
 from ...core.tools.servers import ServerConfig
 from ...ports import Clock
 from .wire import Tap

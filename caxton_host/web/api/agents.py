@@ -9,7 +9,8 @@ from ...core.calls import JSON
 from ...errors import NotFoundError, UsageError
 from ...lib.codec import decode_trusted
 from ...lib.json_schema import input_check
-from ...runs.explain import as_sent, judge
+from ...runs.explain import as_sent
+from ...runs.explain import judgement as judgement_document
 from ...runs.module_library import Card
 from ..edge.problems import Refusal
 from .operations import Answer, Asked, Operation, answer
@@ -80,7 +81,7 @@ async def judgement(asked: Asked) -> Response:
     config = asked.service.config()
     schema = await _schema(asked, target)
     return answer(
-        judge(
+        judgement_document(
             agent,
             target,
             params,
@@ -89,7 +90,7 @@ async def judgement(asked: Asked) -> Response:
             if isinstance(schema, dict)
             else None,
             now=asked.service.host.clock.now(),
-        ).to_document()
+        )
     )
 
 

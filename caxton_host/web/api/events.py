@@ -11,9 +11,8 @@ from typing import TypeAlias
 
 from starlette.responses import Response
 
-from ...core.grants.documents import event_document
 from ...core.grants.principals import Principal
-from ...core.log.events import Recorded
+from ...core.log.events import Recorded, event_document
 from ...core.log.runs import ENDS, GOING_ON
 from ...core.names import RUN, run_of, stream_of
 from ...ports import Readings

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from ...core.grants.documents import checkpoint_document
-from ...core.log.checkpoint import parse_note
+from ...core.log.checkpoint import checkpoint_document, parse_note
 from ..edge.problems import Refusal
 from .operations import Answer, Asked, Operation, answer
 

@@ -10,10 +10,10 @@ from starlette.responses import Response
 from ...core.calls import JSON, Completed
 from ...core.grants.forks import forking_point
 from ...core.log.events import ToolInvoked
-from ...core.log.in_doubt import Abort, Fail, GiveResult, Resolution, Retry
+from ...core.log.requests import Abort, Fail, GiveResult, Resend, Resolution
 from ...errors import ToolError
 from ...gateway.results import answered
-from ...runs.explain import checks_of, document, find
+from ...runs.explain import checks_of, explanation
 from ...runs.recording import Recording
 from ..edge.problems import Refusal
 from .operations import IN_PATH, Answer, Asked, Operation, Parameter, answer
@@ -32,7 +32,7 @@ _RESULT: dict[str, JSON] = {
 _SEQ: dict[str, JSON] = {**IN_PATH["seq"][0]}
 
 _CHOICES: Mapping[str, Callable[[], Resolution]] = {
-    "retry": Retry,
+    "retry": Resend,
     "fail": Fail,
     "abort": Abort,
 }
@@ -111,7 +111,7 @@ async def explain(asked: Asked) -> Response:
     service = asked.service
     recording = await service.recording(asked.who, asked.path["run"])
     checks = await checks_of(recording, service.store, service.config())
-    return answer(document(find(recording, checks, asked.number("seq"))))
+    return answer(explanation(recording, checks, asked.number("seq")))
 
 
 _PROBLEMS = ("not-found", "conflict", "waiting", "erased", "refused", "sandbox")

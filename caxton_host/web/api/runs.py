@@ -11,9 +11,8 @@ import re
 from starlette.responses import Response
 
 from ...core.calls import JSON
-from ...core.log.payloads import to_payload
-from ...core.log.runs import GOING_ON, RunRow
-from ...core.log.summary import RunSummary
+from ...core.log.events import to_payload
+from ...core.log.runs import GOING_ON, RunRow, RunSummary
 from ...core.names import stream_of
 from ...errors import UsageError
 from ...runs.execution_info import trace_of

@@ -9,17 +9,22 @@ from starlette.responses import Response
 
 from ...config import describe
 from ...core.calls import JSON
-from ...core.grants.documents import (
+from ...core.grants.tool_catalog import Offered, tool_document
+from ...core.log.server_history import (
+    HOST,
+    LOOKED_AT,
+    OF_HOSTS,
+    OF_RUNS,
+    server_records,
+)
+from ...core.names import RUN, nearest
+from ...core.tools.contexts import ServerResource
+from ...core.tools.servers import (
     SERVERS_OFF,
     SERVERS_ON,
     server_document,
     server_test_document,
-    tool_document,
 )
-from ...core.grants.tool_catalog import Offered
-from ...core.log.server_history import HOST, LOOKED_AT, OF_HOSTS, OF_RUNS, learned
-from ...core.names import RUN, nearest
-from ...core.tools.contexts import ServerResource
 from ...core.tools.webhooks import SERVER as WEBHOOK
 from ...errors import NotFoundError, ServerUnavailable
 from ...ports import RunScope
@@ -50,7 +55,7 @@ async def _servers(asked: Asked) -> dict[str, JSON]:
     config, store = asked.service.config(), asked.service.store
     described = describe(config)["servers"]
     assert isinstance(described, dict)  # noqa: S101 -- a table
-    known = learned(
+    known = server_records(
         config.servers,
         await store.newest(HOST, OF_HOSTS, LOOKED_AT),
         await store.newest(RUN, OF_RUNS, LOOKED_AT),

@@ -11,8 +11,7 @@ from contextlib import AbstractContextManager, aclosing
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from ...core.grants.documents import event_document
-from ...core.log.events import Recorded
+from ...core.log.events import Recorded, event_document
 from ...errors import CaxtonError
 
 logger = logging.getLogger("caxton_host")

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ...config import Serve
-from ...core.grants.principals import Principal
-from ...core.tokens import PREFIX, Token
-from ...core.tools.url_origin import is_loopback
+from ...core.grants.principals import PREFIX, Principal, Token
+from ...core.text.urls import is_loopback
 from ...errors import UsageError
 from ...lib.http import Client
 from ...lib.local_user import local_actor

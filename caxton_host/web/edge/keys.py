@@ -17,8 +17,8 @@ import jwt
 
 from ...config import OAuth
 from ...core.calls import JSON
-from ...core.tokens import SIGNATURES
-from ...core.tools.url_origin import in_the_clear, origin
+from ...core.grants.principals import SIGNATURES
+from ...core.text.urls import in_the_clear, origin
 from ...errors import BadBytes, ToolError
 from ...lib.codec import load_json
 from ...lib.http import Client

@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from ...core.tools.url_origin import is_loopback
+from ...core.text.urls import is_loopback
 from .problems import Refusal
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})

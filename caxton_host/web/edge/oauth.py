@@ -15,9 +15,8 @@ from typing import Any, cast
 import jwt
 
 from ...config import OAuth
-from ...core.grants.principals import SCOPES, Principal
+from ...core.grants.principals import SCOPES, Principal, is_agent_pattern
 from ...core.names import is_server_name
-from ...core.tokens import is_agent_pattern
 from ...lib.http import Client
 from ...ports import Clock
 from .bearer import SCOPE_PREFIX, Challenge

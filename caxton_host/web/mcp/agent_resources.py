@@ -20,8 +20,8 @@ from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
 from ...core.calls import JSON
-from ...core.grants.documents import event_document
 from ...core.grants.principals import Principal
+from ...core.log.events import event_document
 from ...core.names import stream_of
 from ...errors import NotFoundError, UsageError
 from ...runs.module_library import Card

@@ -10,8 +10,7 @@ import pytest
 from caxton_host.core.calls import JSON
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.limits import Limits
-from caxton_host.core.log.events import Recorded, RunCompleted
-from caxton_host.core.log.payloads import to_payload
+from caxton_host.core.log.events import Recorded, RunCompleted, to_payload
 from caxton_host.errors import ToolError
 from caxton_host.runs.host import Host
 from caxton_host.runs.manifests import read

@@ -21,7 +21,7 @@ from caxton_host.core.calls import Completed
 from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.grants.tool_catalog import Offered
 from caxton_host.core.log.events import RunResumed
-from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.text.globs import Pattern
 from caxton_host.errors import BusyError, LeaseLost
 from caxton_host.lib.clock import SystemClock
 from caxton_host.ports import RunScope, ToolRequest

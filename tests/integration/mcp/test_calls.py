@@ -19,8 +19,8 @@ from caxton_host.core.log.events import (
     ToolFailed,
     ToolProgress,
     ToolRetried,
+    outcome_of,
 )
-from caxton_host.core.log.payloads import outcome_of
 from caxton_host.core.text.redact import Redactor
 from caxton_host.core.tools.servers import Restart, ServerConfig, ToolOptions
 from caxton_host.errors import NotFoundError, ToolError

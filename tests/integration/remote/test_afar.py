@@ -12,9 +12,8 @@ from caxton_host.cli import remote_runs
 from caxton_host.cli.context import Frame
 from caxton_host.cli.host_option import There
 from caxton_host.core.calls import JSON
-from caxton_host.core.grants.documents import event_document
-from caxton_host.core.log.events import Recorded
-from caxton_host.core.log.summary import summarise
+from caxton_host.core.log.events import Recorded, event_document
+from caxton_host.core.log.runs import summarise
 from caxton_host.errors import ServerUnavailable
 from caxton_host.remote import follow
 from tests.integration.webhooks.conftest import Server

@@ -9,8 +9,8 @@ import anyio
 import psycopg
 import pytest
 
-from caxton_host.core.log.audit import Verdict
 from caxton_host.core.log.bundle import parse_bundle
+from caxton_host.core.log.chain import Verdict
 from caxton_host.core.log.checkpoint import Note
 from caxton_host.core.log.events import RunCompleted
 from caxton_host.errors import StoreError

@@ -13,8 +13,7 @@ from alembic.migration import MigrationContext
 from psycopg import errors
 
 from caxton_host.core.calls import Completed
-from caxton_host.core.log.events import TokenRevoked
-from caxton_host.core.log.payloads import settled
+from caxton_host.core.log.events import TokenRevoked, settled
 from caxton_host.errors import StoreError
 from caxton_host.lib.codec import sha256
 from caxton_host.lib.signing import Keyring

@@ -20,7 +20,7 @@ from caxton_host.core.grants.approvals import Approve
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.grants.tool_catalog import Offered
 from caxton_host.core.log.events import Recorded
-from caxton_host.core.log.in_doubt import Fail, GiveResult, Resolution, Retry
+from caxton_host.core.log.requests import Fail, GiveResult, Resend, Resolution
 from caxton_host.errors import CaxtonError, StoreError, ToolError
 from caxton_host.lib import codec
 from caxton_host.ports import Door, Ending, Guest, ToolRequest
@@ -410,7 +410,7 @@ async def test_call_that_is_sent_again_by_a_person_says_who(
 ) -> None:
     scene = await crashed(collector)
     place = intent(await scene.recorded(), 2).seq
-    await scene.host.resolve(scene.run_id, place, Retry(), actor=ANN, reason="")
+    await scene.host.resolve(scene.run_id, place, Resend(), actor=ANN, reason="")
     again(scene, collector)
 
     await scene.host.resume(scene.run_id, actor=ANN, grant=DEMO)

@@ -16,8 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from caxton_host.config import OAuth, Serve
-from caxton_host.core.grants.principals import Principal, Scope
-from caxton_host.core.tokens import SIGNATURES, Token
+from caxton_host.core.grants.principals import SIGNATURES, Principal, Scope, Token
 from caxton_host.lib.http import Client
 from caxton_host.store.memory import MemoryStore
 from caxton_host.web.edge import keys

@@ -10,7 +10,7 @@ from caxton_host.config import Agent, Config
 from caxton_host.core.calls import JSON
 from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.log.events import ConfigLoaded, Event, GrantChanged
-from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.text.globs import Pattern
 from caxton_host.runs.run_request import grants_digest
 
 from .test_tool_generations import Opening, config

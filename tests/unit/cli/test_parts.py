@@ -35,9 +35,9 @@ from caxton_host.core.log.events import (
     ToolInvoked,
     ToolProgress,
     ToolRetried,
+    settled,
 )
-from caxton_host.core.log.payloads import settled
-from caxton_host.core.log.summary import summarise
+from caxton_host.core.log.runs import summarise
 from caxton_host.core.text.redact import Redactor
 from caxton_host.errors import CaxtonError, UsageError
 from caxton_host.lib.local_user import local_actor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from caxton_host.core.grants.budgets import Budget, Calls, Concurrency, Pace, Sum
+from caxton_host.core.grants.budgets import Budget, CallCount, Concurrency, Pace, Sum
 
 from .conftest import Folder
 
@@ -19,11 +19,11 @@ ALLOW = "agents.a.allow[1]"
         ("calls = 5", 5, []),
         ("calls = '5/run'", 5, []),
         ("calls = ['5/run']", 5, []),
-        ("calls = '20/day'", None, [Calls(limit=20, per="day")]),
+        ("calls = '20/day'", None, [CallCount(limit=20, per="day")]),
         (
             "calls = ['20/day', '5/run', '9 / hour']",
             5,
-            [Calls(limit=9, per="hour"), Calls(limit=20, per="day")],
+            [CallCount(limit=9, per="hour"), CallCount(limit=20, per="day")],
         ),
         ("rate = '30/min'", None, [Pace(limit=30, every=60_000_000)]),
         (

@@ -24,8 +24,7 @@ from caxton_host.config import (
 from caxton_host.core.calls import Retry
 from caxton_host.core.grants.approvals import Approve
 from caxton_host.core.grants.conditions import Conditions
-from caxton_host.core.host_limits import Places
-from caxton_host.core.limits import Limits
+from caxton_host.core.limits import Limits, Places
 from caxton_host.core.tools.servers import (
     BreakerOptions,
     Rate,

@@ -410,7 +410,7 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
         (
             RULE + "approve = { when = { params.amount = { least = 1 } } }",
             "agents.a.allow[1].approve.when.amount.least",
-            "no such constraint",
+            "not a known constraint",
             "min",
         ),
         (

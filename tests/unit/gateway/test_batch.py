@@ -21,8 +21,8 @@ from caxton_host.core.log.events import (
     ToolFailed,
     ToolInvoked,
     ToolRetried,
+    settled,
 )
-from caxton_host.core.log.payloads import settled
 from caxton_host.core.names import idempotency_key
 from caxton_host.errors import NondeterminismError, RunStopped, StoreError, Suspend
 from caxton_host.gateway import guest_calls

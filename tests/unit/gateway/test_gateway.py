@@ -30,8 +30,9 @@ from caxton_host.core.log.events import (
     ToolFailed,
     ToolInvoked,
     ToolRetried,
+    outcome_of,
+    settled,
 )
-from caxton_host.core.log.payloads import outcome_of, settled
 from caxton_host.core.names import idempotency_key
 from caxton_host.core.text.jsonpath import JsonPath
 from caxton_host.core.text.redact import Redactor

@@ -9,7 +9,7 @@ import pytest
 from caxton_host.core.calls import JSON, Effect
 from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.grants.tool_catalog import Offer, catalogue_for, listing
-from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.text.globs import Pattern
 from caxton_host.core.text.redact import Redactor
 from caxton_host.core.tools.servers import ServerConfig, ToolOptions
 from caxton_host.errors import ConfigError

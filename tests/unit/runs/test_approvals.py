@@ -10,7 +10,7 @@ import pytest
 
 from caxton_host.core.calls import JSON
 from caxton_host.core.grants.approvals import NOBODY, Approve, Verdict
-from caxton_host.core.grants.budgets import Calls
+from caxton_host.core.grants.budgets import CallCount
 from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.log.events import (
     ApprovalDecided,
@@ -530,7 +530,7 @@ async def test_call_that_was_not_approved_spends_nothing() -> None:
 
 
 async def test_budget_that_others_spend_meanwhile_denies_an_approved_call() -> None:
-    once = Calls(limit=1, per="day")
+    once = CallCount(limit=1, per="day")
     scene = await suspended(
         calling(WEATHER), replace(wanting(OPS), name="one", budgets=(once,))
     )

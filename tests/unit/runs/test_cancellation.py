@@ -15,7 +15,7 @@ from caxton_host.core.log.events import (
     RunSuspended,
     ToolFailed,
 )
-from caxton_host.core.log.runs import Request
+from caxton_host.core.log.requests import Request
 from caxton_host.errors import BusyError, NotFoundError, StoreError, UsageError
 from caxton_host.ports import Door, Ending, Guest
 from caxton_host.runs.cancellation import UnderWay, cancel_idle, watching

@@ -17,8 +17,8 @@ from caxton_host.core.calls import JSON
 from caxton_host.core.grants.approvals import Approve
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.log.events import RunResumed, RunSuspended
-from caxton_host.core.log.in_doubt import Retry
-from caxton_host.core.log.runs import RESTORED, Request, RunRow
+from caxton_host.core.log.requests import Request, Resend
+from caxton_host.core.log.runs import RESTORED, RunRow
 from caxton_host.errors import ForbiddenError, RestoredError, StoreError
 from caxton_host.runs.approvals import Word, say
 from caxton_host.service.resumer import Waker
@@ -180,7 +180,7 @@ async def test_what_another_host_let_go_of_goes_on(tmp_path: Path) -> None:
             if e.type == "ToolInvoked"
         ]
 
-        await office.service.resolve(BOSS, run_id, doubt.seq, Retry(), "try")
+        await office.service.resolve(BOSS, run_id, doubt.seq, Resend(), "try")
 
         await until(office, run_id, "completed")
 

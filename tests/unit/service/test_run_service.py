@@ -18,7 +18,7 @@ from caxton_host.core.log.events import (
     ToolInvoked,
     ToolProgress,
 )
-from caxton_host.core.log.in_doubt import Retry
+from caxton_host.core.log.requests import Resend
 from caxton_host.errors import (
     ForbiddenError,
     NotFoundError,
@@ -214,7 +214,7 @@ async def test_who_may_only_look_ends_nothing(tmp_path: Path) -> None:
     with pytest.raises(ForbiddenError):
         await office.service.cancel(who("eve", "read"), run_id, "no")
     with pytest.raises(ForbiddenError):
-        await office.service.resolve(ANN, run_id, 1, Retry(), "no")
+        await office.service.resolve(ANN, run_id, 1, Resend(), "no")
 
 
 async def test_variables_are_those_of_the_configuration(tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ async def test_runs_that_take_longer_are_suspended_and_taken_over(
 
     tools.let.set()
     boss = who("boss", "admin")
-    await office.service.resolve(boss, run_id, recorded[-2].seq, Retry(), "try")
+    await office.service.resolve(boss, run_id, recorded[-2].seq, Resend(), "try")
     await office.service.resume(ANN, run_id)
 
     assert await office.done(run_id) == "completed"

@@ -16,9 +16,14 @@ from pathlib import Path
 import pytest
 
 from caxton_host.core.calls import JSON
-from caxton_host.core.log.audit import Verdict
 from caxton_host.core.log.bundle import parse_bundle
-from caxton_host.core.log.chain import GENESIS, envelope, event_hash, payload_digest
+from caxton_host.core.log.chain import (
+    GENESIS,
+    Verdict,
+    envelope,
+    event_hash,
+    payload_digest,
+)
 from caxton_host.core.log.checkpoint import Checkpoint, Note, parse_note
 from caxton_host.core.log.events import RunCompleted, ToolCompleted
 from caxton_host.core.log.tree import Frontier

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.core.log.audit import Verdict
+from caxton_host.core.log.chain import Verdict
 from caxton_host.errors import LogBrokenError
 from caxton_host.store.verify import verify
 

@@ -24,8 +24,8 @@ from caxton_host.core.log.events import (
     RunFailed,
     RunStarted,
     ToolInvoked,
+    settled,
 )
-from caxton_host.core.log.payloads import settled
 from caxton_host.errors import BadBytes, UsageError
 from caxton_host.lib import codec
 from caxton_host.testing import cassette, offer

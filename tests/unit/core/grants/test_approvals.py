@@ -11,7 +11,7 @@ from caxton_host.core.grants.decisions import Allowed, Attempt, Tally, decide
 from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.grants.journal import Fresh, Journal
 from caxton_host.core.log.events import ApprovalDecided, ApprovalRequested, Event
-from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.text.globs import Pattern
 from caxton_host.errors import LogBrokenError, NondeterminismError, UsageError
 
 OPS = Approve(by=("ops", "board"), within=900.0)

@@ -11,8 +11,8 @@ from caxton_host.core.log.events import (
     RunCompleted,
     ToolInvoked,
     ToolRetried,
+    settled,
 )
-from caxton_host.core.log.payloads import settled
 from caxton_host.errors import Divergence, LogBrokenError, NondeterminismError
 
 SUNNY = Completed(message="clear")

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.core.text.redact import Redactor
-from caxton_host.core.text.sanitize import plain
+from caxton_host.core.text.redact import Redactor, plain
 from caxton_host.core.tools.servers import ServerConfig
 from caxton_host.mcp.transport import stdio
 

@@ -9,7 +9,7 @@ import pytest
 
 from caxton_host.core.grants.approvals import Approve
 from caxton_host.core.grants.grants import Grant, Rule
-from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.text.globs import Pattern
 from caxton_host.testing import FakeTools
 from caxton_host.web.api import approvals
 from tests.office import Office, Slow, calling

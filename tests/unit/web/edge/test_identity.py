@@ -8,8 +8,8 @@ import pytest
 
 from caxton_host.config import OAuth, Serve
 from caxton_host.core.calls import JSON
+from caxton_host.core.grants.principals import Token
 from caxton_host.core.log.events import TokenCreated, TokenRevoked
-from caxton_host.core.tokens import Token
 from caxton_host.errors import StoreError, UsageError
 from caxton_host.ports import TokenRow
 from caxton_host.store.memory import MemoryStore

@@ -10,8 +10,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from caxton_host.config import Serve
 from caxton_host.core.calls import JSON
+from caxton_host.core.grants.principals import Token
 from caxton_host.core.log.events import TokenCreated, TokenRevoked
-from caxton_host.core.tokens import Token
 from caxton_host.errors import StoreError
 from caxton_host.ports import TokenRow
 from caxton_host.runs.admission import Line

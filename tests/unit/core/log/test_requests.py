@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from caxton_host.core.log.request_outcomes import (
+from caxton_host.core.log.requests import (
     FAILED,
     NOT_HERE,
     RESTARTED,

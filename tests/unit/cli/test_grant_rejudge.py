@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from caxton_host.cli.budget_replay import Spending
+from caxton_host.cli.grant_rejudge import Spending
 from caxton_host.core.calls import Completed
-from caxton_host.core.grants.budgets import Budget, Calls, Concurrency, Pace
+from caxton_host.core.grants.budgets import Budget, CallCount, Concurrency, Pace
 from caxton_host.core.grants.decisions import Allowed
 from caxton_host.core.grants.grants import Rule
-from caxton_host.core.log.events import RunCompleted, ToolInvoked
-from caxton_host.core.log.payloads import settled
-from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.log.events import RunCompleted, ToolInvoked, settled
+from caxton_host.core.text.globs import Pattern
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
@@ -51,7 +50,7 @@ def codes(budget: Budget, *calls: tuple[str, int, int]) -> list[str]:
 def test_calls_of_a_day_are_counted_over_runs_and_come_back_with_the_next() -> None:
     calls = [("run/1", 1, DAY), ("run/2", 1, DAY + 1), ("run/2", 2, 2 * DAY)]
 
-    assert codes(Calls(limit=1, per="day"), *calls) == ["", "budget", ""]
+    assert codes(CallCount(limit=1, per="day"), *calls) == ["", "budget", ""]
 
 
 def test_calls_follow_one_another_as_fast_as_a_rate_lets_them() -> None:

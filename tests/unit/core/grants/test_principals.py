@@ -1,4 +1,4 @@
-"""Tokens of a host: their form, and what is kept of them."""
+"""Tokens of a host, their form and their digest; and what a principal may see."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import hashlib
 
 import pytest
 
-from caxton_host.core.tokens import Token, is_agent_pattern
+from caxton_host.core.grants.principals import Principal, Scope, Token, is_agent_pattern
+from caxton_host.core.log.events import Recorded
 from tests.unit.store.fakes import FakeEntropy
 
 
@@ -70,3 +71,24 @@ def test_what_only_looks_like_a_token_is_none(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "a/b", "[a-z]", "a?", "a b", "a\n", 65 * "a"])
 def test_pattern_of_agents_has_no_other_sign_than_the_star(text: str) -> None:
     assert not is_agent_pattern(text)
+
+
+def test_only_an_admin_sees_the_position_of_an_event() -> None:
+    event = Recorded(
+        position=7,
+        stream="run/1",
+        seq=1,
+        type="RunStarted",
+        schema_version=1,
+        recorded_at=0,
+        trace_id=None,
+        span_id=None,
+        hash=b"",
+        event=None,
+    )
+
+    def position(scope: Scope) -> int:
+        ann = Principal(kind="token", id="t", scopes=frozenset({scope}))
+        return ann.shown(event).position
+
+    assert (position("admin"), position("read")) == (7, 0)

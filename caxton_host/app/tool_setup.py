@@ -9,16 +9,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..config import Config
-from ..core.calls import Completed
-from ..core.grants.tool_catalog import Offered
 from ..core.log.events import Event, ToolsChanged
 from ..core.log.request_outcomes import NOT_HERE
 from ..core.log.runs import Request
 from ..core.text.redact import Redactor
-from ..core.tools.contexts import ServerResource
 from ..core.tools.webhooks import SERVER as WEBHOOK
-from ..errors import ToolError
-from ..ports import Era, Eras, RunScope, ToolClient, ToolRequest, ToolService
+from ..gateway.tool_layers import ToolRouter
+from ..ports import Era, Eras, RunScope, ToolClient, ToolService
 from ..runs.response_caching import Answers, Cached
 from ..telemetry import NoTelemetry, Observed
 
@@ -26,70 +23,33 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..mcp import McpTools, Pool
-    from ..mcp.status import ServerStatus
+    from ..mcp.health import ServerStatus
 
 
-@dataclass(frozen=True, slots=True)
-class Routed:
+class Routed(ToolRouter):
     """
-    Several tool clients as one; each server belongs to one of them.
+    The tools of one configuration.
 
-    Attributes:
-        clients: Name of a server to the client that reaches it.
+    Args:
+        clients: By name of a server: the client that reaches it.
 
-        source: One of them, if it is not the same for every run.
+        mcp: The MCP servers among them, some of which a run has of its own.
     """
 
-    clients: Mapping[str, ToolClient]
-    source: ToolService | None = None
+    def __init__(
+        self, clients: Mapping[str, ToolClient], mcp: McpTools | None = None
+    ) -> None:
+        super().__init__(clients)
+        self._mcp = mcp
 
     @contextlib.asynccontextmanager
-    async def open(self, scope: RunScope) -> AsyncGenerator[Routed]:
+    async def open(self, scope: RunScope) -> AsyncGenerator[ToolRouter]:
         """Return the tools of one run."""
-        if self.source is None:
+        if self._mcp is None:
             yield self
             return
-        async with self.source.open(scope) as opened:
-            yield Routed(
-                {
-                    name: opened if client is self.source else client
-                    for name, client in self.clients.items()
-                }
-            )
-
-    async def offered(self, servers: Collection[str]) -> Offered:
-        """Return what *servers* offer, by whichever client; others are left out."""
-        groups = self._groups(servers)
-        parts = [await client.offered(names) for client, names in groups]
-        return Offered(
-            offers=tuple(offer for part in parts for offer in part.offers),
-            servers={k: v for part in parts for k, v in part.servers.items()},
-            options={k: v for part in parts for k, v in part.options.items()},
-        )
-
-    def _groups(self, servers: Collection[str]) -> list[tuple[ToolClient, list[str]]]:
-        groups: dict[int, tuple[ToolClient, list[str]]] = {}
-        for name in servers:
-            if client := self.clients.get(name):
-                groups.setdefault(id(client), (client, []))[1].append(name)
-        return [*groups.values()]
-
-    async def resources(
-        self, servers: Collection[str], scope: RunScope
-    ) -> Sequence[ServerResource]:
-        """Read the resources of *servers*, each by its client."""
-        groups = self._groups(servers)
-        parts = [await client.resources(names, scope) for client, names in groups]
-        return [one for part in parts for one in part]
-
-    async def call_tool(self, request: ToolRequest) -> Completed:
-        """Send *request* by the client of its server."""
-        client = self.clients.get(request.server)
-        if client is None:
-            raise ToolError(
-                "transport", "no", f"no server {request.server!r} is configured"
-            )
-        return await client.call_tool(request)
+        async with self._mcp.open(scope) as servers:
+            yield ToolRouter({**self.clients, **servers.clients})
 
 
 def server_names(config: Config) -> tuple[str, ...]:
@@ -165,11 +125,10 @@ class Tooling:
         self.redact.learn(config.secrets)
         async with contextlib.AsyncExitStack() as stack:
             clients: dict[str, ToolClient] = {}
-            source: ToolService | None = None
+            mcp: McpTools | None = None
             if config.servers:
                 mcp = await stack.enter_async_context(self._servers(config))
-                source = mcp
-                clients |= dict.fromkeys(config.servers, mcp)
+                clients |= mcp.clients
             if config.webhooks:
                 from ..webhooks import WebhookTools  # noqa: PLC0415 -- only with one
 
@@ -181,7 +140,7 @@ class Tooling:
                         trace_context=self.telemetry.headers,
                     )
                 )
-            tools = self.telemetry.traced(Routed(clients, source))
+            tools = self.telemetry.traced(Routed(clients, mcp))
             if ttls := _ttls(config):
                 answers = Answers(ttls=ttls, redact=self.redact)
                 self._answers.append(answers)

@@ -8,35 +8,51 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import math
 import os
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import __version__
+from ..core.calls import JSON
 from ..core.text.redact import Redactor
 from ..core.text.sanitize import plain
 from ..core.tools.servers import ServerConfig
-from ..errors import ServerUnavailable, ToolError
+from ..errors import CaxtonError, ServerUnavailable, ToolError
 from ..lib.clock import SystemClock
+from ..lib.codec import canonical, sha256
+from ..ports import Era, Eras
 from .auth.oauth import Access
 from .connection import Connection
 from .transport import stdio
+from .transport.messages import Refusal
 from .transport.serverlog import LogFile
-from .transport.subscription import listening
-from .transport.wire import Link, Strays, Wire
-from .transport.wirelog import tap_of
+from .transport.wire import Link, Strays, Wire, tap_of
 
 if TYPE_CHECKING:
     from mcp.client.session import ClientSession
     from mcp_types import Implementation
 
 
+logger = logging.getLogger(__name__)
+
 #: A server that has not answered the newest handshake by now is offered the old one
 #: as well. Nothing is lost if it is only slow to start: the first yes counts.
 _PROBE = 1.0
+
+#: Seconds to look up or store what a server speaks: to ask it costs a second.
+_STORE_S = 1.0
+
+#: Seconds before a stream of changes that ended is opened again. One that lasted starts
+#: anew.
+_REOPEN_MIN_S, _REOPEN_MAX_S = 1.0, 60.0
+
+#: What the stream is opened for.
+_WANTED: dict[str, JSON] = {"toolsListChanged": True}
 
 
 @asynccontextmanager
@@ -220,3 +236,116 @@ def _also(config: ServerConfig, exc: Exception) -> str:
     if config.transport == "http" and re.search(r"answered 40[045]", str(exc)):
         return 'if it speaks SSE alone, add transport = "sse"'
     return "a proxy is named in [http] proxy, never by the environment"
+
+
+# -- what a server speaks --------------------------------------------------------------
+
+
+class ProtocolMemory:
+    """
+    The era of one server.
+
+    The *address* may hold no secret: a digest of it is stored. Without *eras*
+    nothing is known at the start, and nothing is left in the end.
+    """
+
+    def __init__(self, config: ServerConfig, address: str, eras: Eras | None) -> None:
+        self._key = sha256(canonical([config.name, config.transport, address]))
+        # The oldest transport has no era to choose.
+        self._eras = eras if config.transport != "sse" else None
+        self._stored: Era | None = None
+        self._era: Era | None = None
+        self._storing: set[asyncio.Task[None]] = set()
+
+    async def legacy(self) -> bool:
+        """Return whether the server is known to speak nothing of 2026 or later."""
+        if self._era is None and self._eras is not None:
+            with suppress(CaxtonError, TimeoutError):
+                async with asyncio.timeout(_STORE_S):
+                    self._era = self._stored = await self._eras.era(self._key)
+        return self._era is not None and self._era.legacy
+
+    def learn(self, era: Era) -> None:
+        """Take note of what the server speaks now."""
+        self._era = era
+        if self._eras is not None and era != self._stored:
+            self._stored = era
+            task = asyncio.create_task(self._store(self._eras, era))
+            self._storing.add(task)
+            task.add_done_callback(self._storing.discard)
+
+    def forget(self) -> None:
+        """Have the server asked the next time: it did not come up as it is known."""
+        if self._era is not None and self._era.legacy:
+            self.learn(Era("", legacy=False))
+
+    async def _store(self, eras: Eras, era: Era) -> None:
+        try:
+            await eras.learn_era(self._key, era)
+        except CaxtonError as exc:
+            logger.debug("MCP: what a server speaks is not remembered: %s", exc)
+
+    async def close(self) -> None:
+        """Wait a moment for what is being stored."""
+        if self._storing:
+            _, late = await asyncio.wait(self._storing, timeout=_STORE_S)
+            for task in late:
+                task.cancel()
+
+
+# -- changes of its tools --------------------------------------------------------------
+
+
+@asynccontextmanager
+async def listening(
+    peer: Wire, session: ClientSession, meta: Mapping[str, JSON]
+) -> AsyncGenerator[None]:
+    """
+    Hear of changes for as long as the block lasts, if the server tells of any.
+
+    Args:
+        peer: The other end of the connection.
+
+        session: What was settled.
+
+        meta: What every request carries.
+    """
+    told = session.server_capabilities
+    modern = session.discover_result is not None
+    # An old server asks a person on the stream that tells of changes.
+    asks = peer.elicitation == "defaults" and not modern
+    if not (told and told.tools and (told.tools.list_changed or asks)):
+        yield
+        return
+
+    async def subscribe() -> bool:
+        params = {"notifications": _WANTED, "_meta": dict(meta)}
+        await peer.request("subscriptions/listen", params, math.inf, standing=True)
+        return True
+
+    task = asyncio.create_task(_hear(peer, subscribe if modern else peer.overhear))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def _hear(peer: Wire, stream: Callable[[], Awaitable[bool]]) -> None:
+    loop = asyncio.get_running_loop()
+    wait = _REOPEN_MIN_S
+    while peer.lost is None:
+        began = loop.time()
+        try:
+            if not await stream():
+                return
+        except Refusal:
+            return  # It has none, whatever it said.
+        except ToolError as exc:
+            if exc.kind not in {"transport", "timeout"}:
+                return
+        peer.changes += 1
+        if loop.time() - began > _REOPEN_MAX_S:
+            wait = _REOPEN_MIN_S
+        await asyncio.sleep(wait * (0.5 + secrets.randbelow(501) / 1000))
+        wait = min(wait * 2, _REOPEN_MAX_S)

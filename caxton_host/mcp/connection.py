@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,14 +26,11 @@ from ..errors import BadBytes, ToolError
 from ..gateway.results import completed
 from ..lib.codec import decode_trusted
 from ..lib.json_schema import mismatch
-from ..ports import Progress, RunScope, ignore, unrecorded
-from .blobs import set_apart
+from ..ports import RunScope, ToolRequest
 from .catalogue import offers_of
-from .resources import read_resources
-from .response_cache import Kept, good_for
-from .transport.elicitation import ROUNDS, carried
-from .transport.reports import Heard
-from .transport.wire import Answer, Wire
+from .resources import Kept, good_for, read_resources, set_apart
+from .transport.messages import ROUNDS, Answer, Heard, Refusal, carried
+from .transport.wire import Wire
 
 if TYPE_CHECKING:
     from mcp.client.session import ClientSession
@@ -47,6 +44,10 @@ logger = logging.getLogger(__name__)
 _LIST_SECONDS = 60.0
 
 _CALL = "tools/call"
+
+#: Where a call carries its idempotency key, in ``_meta``.
+_KEY = "io.caxton/idempotency-key"
+
 #: Seconds until a server that wants nothing but time is asked again.
 _SOONEST, _LATEST = 0.05, 0.25
 
@@ -130,14 +131,12 @@ class Connection:
 
     async def ping(self, deadline: float) -> bool:
         """Return whether the server says anything before the *deadline*."""
-        from mcp.shared.exceptions import MCPError  # noqa: PLC0415 -- loaded by now
-
         # Since 2026 there is no ping.
         method = "ping" if self.legacy else "server/discover"
         params = {"_meta": self.meta} if self.meta else None
         try:
             await self._peer.request(method, params, deadline)
-        except MCPError:
+        except Refusal:
             return True
         except ToolError as exc:
             return exc.sent == "yes"
@@ -251,91 +250,97 @@ class Connection:
         raise ToolError("too_large", "no", "the list of tools does not end")
 
     async def _ask(
-        self,
-        method: str,
-        params: dict[str, JSON],
-        deadline: float,
-        headers: Mapping[str, str] | None = None,
-        on_progress: Heard | None = None,
+        self, method: str, params: dict[str, JSON], deadline: float
     ) -> Answer:
-        from mcp.shared.exceptions import MCPError  # noqa: PLC0415 -- loaded by now
-
         try:
-            return await self._peer.request(
-                method, params, deadline, headers=headers, on_progress=on_progress
-            )
-        except MCPError as exc:
-            said = plain(exc.error.message, self._redact)
-            if method != _CALL or not said:
-                said = f"the server refused {method}: {said}"
-            raise ToolError(
-                "protocol", "yes", said, code=exc.error.code or None
-            ) from None
+            return await self._peer.request(method, params, deadline)
+        except Refusal as exc:
+            raise self._refused(method, exc) from None
 
-    async def _last(
-        self,
-        params: dict[str, JSON],
-        deadline: float,
-        headers: Mapping[str, str] | None,
-        heard: Heard,
-        again: Callable[[], Awaitable[None]],
-    ) -> Answer:
-        """Ask until nothing more is wanted, all within one deadline."""
-        more: dict[str, JSON] = {}
-        for number in range(ROUNDS + 1):
-            try:
-                answer = await self._ask(
-                    _CALL, {**params, **more}, deadline, headers, heard
-                )
-            except ToolError as exc:
-                if not number or exc.sent != "no":
-                    raise
-                # What it did in the rounds before is not known.
-                raise ToolError(exc.kind, "unknown", str(exc)) from None
-            if self.legacy:
-                return answer
-            wanted = carried(answer.result, self._config.elicitation)
-            if wanted is None:
-                return answer
-            more = wanted
-            if "inputResponses" not in more:
-                await asyncio.sleep(min(_SOONEST * 2**number, _LATEST))
-            if self._loop.time() >= deadline:
-                raise ToolError("timeout", "unknown", "the server asks for ever more")
-            if number < ROUNDS:
-                await again()
-        why = f"the tool asks for more input after {ROUNDS} rounds"
-        raise ToolError("invalid_result", "yes", why)
+    def _refused(self, method: str, exc: Refusal) -> ToolError:
+        said = plain(exc.message, self._redact)
+        if method != _CALL or not said:
+            said = f"the server refused {method}: {said}"
+        return ToolError("protocol", "yes", said, code=exc.code or None)
 
-    async def call(  # noqa: PLR0913, PLR0917 -- what is sent, and who hears of it
-        self,
-        tool: str,
-        params: dict[str, JSON],
-        meta: dict[str, JSON],
-        deadline: float,
-        tell: Callable[[Progress], None] = ignore,
-        again: Callable[[], Awaitable[None]] = unrecorded,
+    async def call(
+        self, request: ToolRequest, trace_context: Mapping[str, str], deadline: float
     ) -> Completed:
         """
-        Call a tool once.
+        Call a tool once: as often as the server asks for more, within one deadline.
 
-        What *meta* holds goes along, for servers that know it. The *deadline* is
-        on the clock of the event loop. How far the server is, is told to *tell*, and
-        *again* is awaited before each further send that it asks for.
+        Args:
+            request: The call.
+
+            trace_context: Of its span, for servers that know it.
+
+            deadline: On the clock of the event loop.
 
         Raises:
             ToolError: There is no answer, or none that can be used.
         """
-        began = self._loop.time()
+        self._check_pin(request)
+        began, tool = self._loop.time(), request.tool
+        elicitation = self._config.elicitation
+        options = self._options(tool)
+        meta = {**self.meta, _KEY: request.idempotency_key, **trace_context}
+        arguments = request.params
+        if options.key_argument:
+            arguments = {**arguments, options.key_argument: request.idempotency_key}
+        params: dict[str, JSON] = {"name": tool, "arguments": arguments, "_meta": meta}
         mirrored = self._mirrored.get(tool)
-        answer = await self._last(
-            {"name": tool, "arguments": params, "_meta": {**self.meta, **meta}},
-            deadline,
-            mirrored(params) if mirrored else None,
-            Heard(tell, self._redact),
-            again,
-        )
-        options, most = self._options(tool), self._config.max_result
+        headers = mirrored(arguments) if mirrored else None
+        heard = Heard(request.on_progress, self._redact)
+        more: dict[str, JSON] = {}
+        for number in range(ROUNDS + 1):
+            try:
+                answer = await self._peer.request(
+                    _CALL,
+                    {**params, **more},
+                    deadline,
+                    headers=headers,
+                    on_progress=heard,
+                )
+            except Refusal as exc:
+                raise self._refused(_CALL, exc) from None
+            except ToolError as exc:
+                if not number or exc.sent != "no":
+                    raise
+                # The rounds before may have had an effect.
+                raise ToolError(exc.kind, "unknown", str(exc)) from None
+            wanted = carried(answer.result, elicitation) if not self.legacy else None
+            if wanted is None:
+                return self._completed(answer, tool, options, began)
+            more = wanted
+            await self._between_rounds(more, number, deadline)
+            if number < ROUNDS:
+                await request.on_resend()
+        why = f"the tool asks for more input after {ROUNDS} rounds"
+        raise ToolError("invalid_result", "yes", why)
+
+    async def _between_rounds(
+        self, more: Mapping[str, JSON], number: int, deadline: float
+    ) -> None:
+        if "inputResponses" not in more:
+            await asyncio.sleep(min(_SOONEST * 2**number, _LATEST))
+        if self._loop.time() >= deadline:
+            raise ToolError("timeout", "unknown", "the server asks for ever more")
+
+    def _check_pin(self, request: ToolRequest) -> None:
+        offer = self.offers.get(request.tool)
+        pinned = request.definition_sha256
+        if offer is None:
+            raise ToolError("changed", "no", "the server does not offer this tool")
+        if pinned is not None and pinned != offer.definition_sha256:
+            raise ToolError(
+                "changed", "no", "the tool is not the one that the run was shown"
+            )
+
+    def _completed(
+        self, answer: Answer, tool: str, options: ToolOptions, began: float
+    ) -> Completed:
+        """Return the bounded, redacted outcome of a call."""
+        most = self._config.max_result
         if answer.size > most and options.over_limit != "cut":
             raise ToolError(
                 "too_large",

@@ -3,43 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import (
-    AsyncGenerator,
-    Callable,
-    Collection,
-    Coroutine,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self
 from weakref import WeakValueDictionary
 
-from ..core.calls import JSON, Completed
-from ..core.grants.tool_catalog import Offered
+from ..core.calls import JSON
 from ..core.log.events import Event
 from ..core.log.request_outcomes import FAILED, RESTARTED
 from ..core.text.redact import Redactor
-from ..core.tools.contexts import ServerResource
 from ..core.tools.servers import ServerConfig
-from ..errors import ServerUnavailable, ToolError
+from ..errors import ServerUnavailable
+from ..gateway.tool_layers import ToolRouter
 from ..lib.codec import canonical, sha256
-from ..ports import Eras, RunScope, ToolClient, ToolRequest
+from ..ports import Eras, RunScope
 from .auth.oauth import Access
 from .auth.tokens import TokenFile
-from .catalogue import check_names
-from .scoped import ForOneRun, composed, described_missing, fill, is_open
-from .status import ServerStatus
+from .health import ServerStatus
+from .run_headers import LeftOut, composed, fill, refers_to_run
 from .supervisor import Server
 from .transport.serverlog import LogFile
 
-T = TypeVar("T")
-
 _TRUST_DOMAIN = "default"
+
+_OF_A_RUN = "its headers refer to the context of a run"
 
 #: Servers that are kept for the next run with the same headers: how many, how long.
 _IDLE = 32
@@ -181,7 +172,7 @@ def _alike(one: ServerConfig, other: ServerConfig) -> bool:
     return replace(one, eager=False) == replace(other, eager=False)
 
 
-class McpTools:
+class McpTools(ToolRouter):
     """
     Tool servers that speak MCP, as a `ToolClient`.
 
@@ -211,11 +202,9 @@ class McpTools:
     ) -> None:
         self._shared = pool or Pool()
         self._linger = linger
-        self._open = {name: it for name, it in servers.items() if is_open(it)}
-        servers = {name: it for name, it in servers.items() if name not in self._open}
+        self._for_runs = {n: it for n, it in servers.items() if refers_to_run(it)}
+        servers = {n: it for n, it in servers.items() if n not in self._for_runs}
         self._eager = [name for name, config in servers.items() if config.eager]
-        self._keys = {name: _key(config, proxy) for name, config in servers.items()}
-        tell = on_event or _ignore
         self._redact = redact
         self._again = partial(
             McpTools,
@@ -228,6 +217,7 @@ class McpTools:
             tokens=tokens,
             linger=True,
         )
+        keys = {name: _key(config, proxy) for name, config in servers.items()}
         self._pool = {
             key: self._shared.take(
                 key,
@@ -236,7 +226,7 @@ class McpTools:
                     Server,
                     servers[name],
                     redact,
-                    tell,
+                    on_event or _ignore,
                     trace_context,
                     proxy=proxy,
                     eras=eras,
@@ -244,12 +234,15 @@ class McpTools:
                     access=self._shared.access(servers[name], redact, proxy, tokens),
                 ),
             )
-            for name, key in self._keys.items()
+            for name, key in keys.items()
         }
+        self._servers = {name: self._pool[key] for name, key in keys.items()}
+        missing = {n: LeftOut(it, _OF_A_RUN) for n, it in self._for_runs.items()}
+        super().__init__({**self._servers, **missing})
 
     async def __aenter__(self) -> Self:
         for name in self._eager:
-            self._pool[self._keys[name]].want()
+            self._servers[name].want()
         return self
 
     async def __aexit__(
@@ -264,88 +257,28 @@ class McpTools:
                 for key, server in self._pool.items()
             )
         )
-        await self._shared.clear(self._open)
+        await self._shared.clear(self._for_runs)
 
     @asynccontextmanager
-    async def open(self, scope: RunScope) -> AsyncGenerator[ToolClient]:
+    async def open(self, scope: RunScope) -> AsyncGenerator[ToolRouter]:
         """
         Return the tools of one run.
 
-        Servers whose headers refer to its context are reached with what it says:
-        runs that say the same share a connection, others never.
+        Servers whose headers refer to its context are reached with those values. Runs
+        with equal values share a connection; others never do.
         """
-        if not self._open:
+        if not self._for_runs:
             yield self
             return
-        filled, problems = fill(self._open, scope.context)
+        filled, problems = fill(self._for_runs, scope.context)
+        missing = {n: LeftOut(self._for_runs[n], why) for n, why in problems.items()}
         owner = f"headers of {scope.run_id}"
-        self._redact.hold(owner, composed(self._open, filled))
+        self._redact.hold(owner, composed(self._for_runs, filled))
         try:
             async with self._again(filled) as own:
-                yield ForOneRun(self, own, self._open, problems)
+                yield ToolRouter({**self.clients, **own.clients, **missing})
         finally:
             self._redact.hold(owner, ())
-
-    async def offered(self, servers: Collection[str]) -> Offered:
-        """
-        Return what *servers* offer, starting those that are not running.
-
-        Names that are no MCP servers are left to others.
-
-        Raises:
-            ServerUnavailable: One that is ``required`` cannot be reached.
-
-            ConfigError: Two of the tools would have the same name.
-        """
-        missing = described_missing(
-            {
-                name: (self._open[name], "its headers refer to the context of a run")
-                for name in servers
-                if name in self._open
-            }
-        )
-        asked = [self._pool[self._keys[name]] for name in servers if name in self._keys]
-        found = await _each([server.offered() for server in asked])
-        offers = tuple(offer for some, _ in found for offer in some)
-        check_names(offers)
-        return Offered(
-            offers=offers,
-            servers=missing
-            | {
-                server.config.name: described
-                for server, (_, described) in zip(asked, found, strict=True)
-            },
-            options={
-                (server.config.name, tool): server.config.options(tool)
-                for server in asked
-                for tool in server.config.tools
-            },
-        )
-
-    async def resources(
-        self, servers: Collection[str], scope: RunScope
-    ) -> Sequence[ServerResource]:
-        """
-        Read the resources of *servers*, of those that runs are to have.
-
-        Raises:
-            ServerUnavailable: One that is ``required`` cannot be read.
-        """
-        asked = [self._pool[self._keys[name]] for name in servers if name in self._keys]
-        found = await _each([server.resources(scope) for server in asked])
-        return [one for some in found for one in some]
-
-    async def call_tool(self, request: ToolRequest) -> Completed:
-        """
-        Send *request* once, and return the bounded, redacted answer.
-
-        Raises:
-            ToolError: There is none.
-        """
-        key = self._keys.get(request.server)
-        if key is None:
-            raise ToolError("transport", "no", f"there is no server {request.server}")
-        return await self._pool[key].call(request)
 
     def status(self) -> tuple[ServerStatus, ...]:
         """Return how each server does."""
@@ -353,16 +286,9 @@ class McpTools:
 
     def problem(self, server: str) -> ServerUnavailable | None:
         """Return why *server* is down, as far as known; ``None`` if it is not."""
-        if server in self._open:
-            return ServerUnavailable("its headers refer to the context of a run")
-        return self._pool[self._keys[server]].problem
-
-
-async def _each(asked: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return what each comes to; one alone needs no task of its own."""
-    if len(asked) == 1:
-        return [await asked[0]]
-    return await asyncio.gather(*asked)
+        if server in self._for_runs:
+            return ServerUnavailable(_OF_A_RUN)
+        return self._servers[server].problem
 
 
 def _ignore(_event: Event) -> None:

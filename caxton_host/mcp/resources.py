@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import NamedTuple, Protocol
 
-from ..core.calls import JSON
+from ..core.calls import JSON, Completed
 from ..core.text.redact import Redactor
 from ..core.text.sanitize import plain
 from ..core.text.templates import fill
@@ -22,14 +23,21 @@ from ..core.tools.contexts import BUILT_IN, ServerResource
 from ..core.tools.servers import Resources, ServerConfig
 from ..core.tools.uri_template import expand, is_template
 from ..errors import BadBytes, ToolError, UsageError
-from ..lib.codec import load_json, sha256
+from ..lib.codec import canonical, load_json, sha256
 from ..ports import RunScope
-from .transport.wire import Answer
+from .transport.messages import Answer
 
 _PAGES = 100
 _LONGEST_URI = 8 * 1024
 _LONGEST_KEY = 128
 _AT_ONCE = 8
+
+_UNKNOWN_TYPE = "application/octet-stream"
+
+#: Seconds that a server's ``ttlMs`` counts at most.
+_LONGEST_TTL_S = 24 * 3600.0
+_KEPT_ANSWERS = 256
+_LARGEST_KEPT = 64 * 1024
 
 #: What stands in the log for the value of a private variable.
 _HIDDEN = "redacted"
@@ -278,3 +286,121 @@ def _parsed(text: str, limit: int) -> JSON:
         except BadBytes:
             pass
     return text
+
+
+# -- large binary parts of tool results ----------------------------------------------
+
+
+def set_apart(done: Completed, over: int | None, redact: Redactor) -> Completed:
+    """
+    Return an answer whose binary parts of more than *over* bytes are blobs.
+
+    Log and agent have ``{"sha256", "bytes", "media_type"}`` in their place. What is
+    no base64 stays as it is, and so does all if *over* is ``None``.
+    """
+    if over is None or not isinstance(done.data, dict):
+        return done
+    content = done.data.get("content")
+    if not isinstance(content, list):
+        return done
+    contents: dict[str, bytes] = {}
+    named: list[dict[str, JSON]] = []
+    parts: list[JSON] = []
+    for block in content:
+        found = _binary(block, over, redact)
+        if found is None:
+            parts.append(block)
+            continue
+        part, name, data = found
+        parts.append(part)
+        if name not in named:
+            named.append(name)
+        contents[str(name["sha256"])] = data
+    if not named:
+        return done
+    whole: dict[str, JSON] = {**done.data, "content": parts}
+    return replace(done, data=whole, blobs=tuple(named), contents=contents)
+
+
+def _binary(
+    block: JSON, over: int, redact: Redactor
+) -> tuple[JSON, dict[str, JSON], bytes] | None:
+    """Return a block that names its bytes, their name, and the bytes."""
+    if not isinstance(block, dict):
+        return None
+    inner = block.get("resource")
+    if isinstance(inner, dict):
+        known, key = inner, "blob"
+    else:
+        known, key = block, "data"
+    text = known.get(key)
+    if not isinstance(text, str) or len(text) * 3 // 4 <= over:
+        return None
+    try:
+        data = binascii.a2b_base64(text, strict_mode=True)
+    except ValueError:
+        return None
+    data = _without_secrets(data, redact)
+    said = known.get("mimeType")
+    media = (
+        plain(said, redact, _LONGEST_KEY) if isinstance(said, str) else _UNKNOWN_TYPE
+    )
+    name: dict[str, JSON] = {
+        "sha256": sha256(data),
+        "bytes": len(data),
+        "media_type": media,
+    }
+    part: dict[str, JSON] = {**known, key: {**name}}
+    return ({**block, "resource": part} if known is inner else part), name, data
+
+
+def _without_secrets(data: bytes, redact: Redactor) -> bytes:
+    text = data.decode("utf-8", "surrogateescape")
+    clean = redact.text(text)
+    return data if clean == text else clean.encode("utf-8", "surrogateescape")
+
+
+# -- answers that may be used again --------------------------------------------------
+
+
+def good_for(result: Mapping[str, JSON]) -> float:
+    """
+    Return for how many seconds an answer is good; 0 if nothing is promised.
+
+    >>> good_for({"ttlMs": 1500}), good_for({"ttlMs": True}), good_for({})
+    (1.5, 0.0, 0.0)
+    """
+    said = result.get("ttlMs")
+    if isinstance(said, bool) or not isinstance(said, int | float) or said <= 0:
+        return 0.0
+    return min(said / 1000, _LONGEST_TTL_S)
+
+
+class Kept:
+    """
+    Answers of one connection, by what was asked. Large ones are not kept.
+
+    Args:
+        now: Returns the time, in seconds.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._answers: dict[bytes, tuple[float, Answer]] = {}
+
+    def find(self, method: str, params: Mapping[str, JSON]) -> Answer | None:
+        """Return the answer that is still good, or ``None``."""
+        key = canonical([method, {**params}])
+        until, answer = self._answers.get(key, (0.0, None))
+        return answer if self._now() < until else None
+
+    def keep(self, method: str, params: Mapping[str, JSON], answer: Answer) -> None:
+        """Keep an answer for as long as it is promised."""
+        seconds = good_for(answer.result)
+        if not seconds or answer.size > _LARGEST_KEPT:
+            return
+        key = canonical([method, {**params}])
+        self._answers.pop(key, None)
+        self._answers[key] = self._now() + seconds, answer
+        if len(self._answers) > _KEPT_ANSWERS:
+            del self._answers[next(iter(self._answers))]

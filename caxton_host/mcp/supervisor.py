@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import lru_cache, partial
 from urllib.parse import urlsplit
 
 from ..core.calls import JSON, Completed
-from ..core.grants.tool_catalog import Offer
+from ..core.grants.tool_catalog import Offer, Offered
 from ..core.log.events import (
     Event,
     ServerConnected,
@@ -31,19 +31,16 @@ from ..core.tools.contexts import ServerResource
 from ..core.tools.servers import ServerConfig, ToolOptions
 from ..errors import CaxtonError, ServerUnavailable, ToolError
 from ..lib.codec import canonical, sha256
-from ..ports import Era, Eras, RunScope, ToolRequest
+from ..ports import Era, Eras, Progress, RunScope, ToolRequest
 from .admission import Gate, by
 from .auth.oauth import Access
-from .connect import connect
+from .catalogue import report_changes
+from .connect import ProtocolMemory, connect
 from .connection import Connection
-from .health import watch
-from .protocol_cache import Memory
-from .status import Latency, ServerStatus
-from .tool_changes import tell_news
-from .transport.reports import slow
+from .health import Latency, ServerStatus, watch
 from .transport.serverlog import LogFile
 from .transport.stdio import shown
-from .transport.timers import Alarms
+from .transport.timing import Alarms
 
 logger = logging.getLogger(__name__)
 
@@ -51,8 +48,6 @@ _LONGEST_BACKOFF = 60.0
 
 #: Seconds that a call or a run waits for a server beyond its time to start.
 _PATIENCE = 5.0
-
-_KEY = "io.caxton/idempotency-key"
 
 #: Of how many it is remembered what the operator says.
 _TOOLS = 1_000
@@ -96,7 +91,7 @@ class Server:
         self._by_hand = False
         self._warned = self._recorded = False
         self._restarts = 0
-        self._memory = Memory(config, self._digest(), eras)
+        self._memory = ProtocolMemory(config, self._digest(), eras)
         self._known: dict[str, Offer] = {}
         self._generation = 0
         self._latency = Latency()
@@ -104,48 +99,34 @@ class Server:
 
     # -- for runs --------------------------------------------------------------
 
-    async def call(self, request: ToolRequest) -> Completed:
+    async def call_tool(self, request: ToolRequest) -> Completed:
         """
-        Make a call. See `McpTools.call_tool`.
+        Send *request* once. See `ToolClient`.
 
         Its timeout bounds the wait for a slot, and then the send. A start of the server
         in between has the bound of a start.
         """
-        options = self._options(request.tool)
-        now = asyncio.get_running_loop().time()
-        wait, tell = options.slow_response_threshold, request.on_progress
-        if not wait:
-            return await self._call(request, options, now)
-        alarm = self._alarms.at(now + wait, partial(slow, options, request.tool, tell))
-        try:
-            return await self._call(request, options, now)
-        finally:
-            self._alarms.off(alarm)
-
-    async def _call(
-        self, request: ToolRequest, options: ToolOptions, now: float
-    ) -> Completed:
+        options, loop = self._options(request.tool), asyncio.get_running_loop()
+        now, began, alarm = loop.time(), None, None
         seconds = options.timeout or self.config.timeout
         seconds = min(seconds, request.timeout or seconds)
-        async with AsyncExitStack() as stack:
+        if wait := options.slow_response_threshold:
+            tell = partial(_slow, options, request.tool, request.on_progress)
+            alarm = self._alarms.at(now + wait, tell)
+        try:
             with request.queued():
-                turn = self._gate.entered(now + seconds, seconds)
-                await stack.enter_async_context(turn)
+                began = await self._gate.enter(now + seconds, seconds)
                 connection = await self._usable(seconds)
-            _check_pin(connection, request)
-            meta: dict[str, JSON] = {_KEY: request.idempotency_key}
-            meta.update(self._trace_context())
-            params = request.params
-            if options.key_argument:
-                params = {**params, options.key_argument: request.idempotency_key}
-            done = await connection.call(
-                request.tool,
-                params,
-                meta,
-                asyncio.get_running_loop().time() + seconds,
-                request.on_progress,
-                request.on_resend,
-            )
+            deadline = loop.time() + seconds
+            done = await connection.call(request, self._trace_context(), deadline)
+        except BaseException as exc:
+            if began is not None:
+                self._gate.leave(began, exc)
+            raise
+        finally:
+            if alarm is not None:
+                self._alarms.off(alarm)
+        self._gate.leave(began, None)
         self._latency.add(done.duration_us)
         return done
 
@@ -173,25 +154,32 @@ class Server:
         await connection.writable()
         return connection
 
-    async def offered(self) -> tuple[list[Offer], dict[str, JSON]]:
+    async def offered(self, servers: Collection[str]) -> Offered:
         """
-        Return what the server offers, and what ``RunStarted.servers`` holds of it.
+        Return what the server offers. See `ToolClient`.
 
         If it cannot list its tools and may be down, nothing is offered, and ``problem``
         says why. There is one warning per outage.
         """
+        del servers
+        name, described = self.config.name, self._described
+        known = self.config.tools
+        options = {(name, tool): self.config.options(tool) for tool in known}
         try:
             connection = await self._usable(self.config.start_timeout)
         except ToolError as exc:
             problem = self.problem or ServerUnavailable(str(exc))
         else:
             self._warned = False
-            return list(connection.offers.values()), self._described()
+            return Offered(
+                offers=tuple(connection.offers.values()),
+                servers={name: described()},
+                options=options,
+            )
         ends = self._disabled and self.problem is None  # with its host
         if self.config.required and not ends:
             raise ServerUnavailable(
-                f"the server {self.config.name} is down: {problem}",
-                fix=problem.fix,
+                f"the server {name} is down: {problem}", fix=problem.fix
             )
         if not self._warned and not ends:
             self._warned = True
@@ -201,13 +189,17 @@ class Server:
                 problem,
                 problem.fix,
             )
-        return [], self._described() | {"problem": plain(str(problem), self._redact)}
+        why = plain(str(problem), self._redact)
+        return Offered(servers={name: described() | {"problem": why}}, options=options)
 
-    async def resources(self, scope: RunScope) -> list[ServerResource]:
-        """Return what is to be read for a run, and tell what could not be."""
+    async def resources(
+        self, servers: Collection[str], scope: RunScope
+    ) -> Sequence[ServerResource]:
+        """Read what a run is to have of the server. See `ToolClient`."""
+        del servers
         wanted, seconds = self.config.resources, self.config.timeout
         if wanted is None:
-            return []
+            return ()
         try:
             connection = await self._usable(seconds)
             deadline = asyncio.get_running_loop().time() + seconds
@@ -447,7 +439,7 @@ class Server:
         old, new = self._known, dict(connection.offers)
         self._known = new
         self._generation += old != new or not self._generation
-        if changed := tell_news(self.config, old, new, connection.left_out):
+        if changed := report_changes(self.config, old, new, connection.left_out):
             self._emit(changed)
 
 
@@ -457,12 +449,7 @@ def _place(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def _check_pin(connection: Connection, request: ToolRequest) -> None:
-    offer = connection.offers.get(request.tool)
-    pinned = request.definition_sha256
-    if offer is None:
-        raise ToolError("changed", "no", "the server does not offer this tool")
-    if pinned is not None and pinned != offer.definition_sha256:
-        raise ToolError(
-            "changed", "no", "the tool is not the one that the run was shown"
-        )
+def _slow(options: ToolOptions, tool: str, tell: Callable[[Progress], None]) -> None:
+    """Tell that a call is slow."""
+    text = (options.slow_response_message or "").replace("{tool}", tool)
+    tell(Progress(message=text))

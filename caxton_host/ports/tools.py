@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ..core.calls import JSON, Completed
 from ..core.grants.grants import Grant
@@ -169,6 +169,7 @@ class ToolClient(Protocol):
         ...
 
 
+@runtime_checkable
 class ToolSource(Protocol):
     """Where runs get their tools from."""
 

@@ -9,19 +9,17 @@ begins anew, and so does a server whose tools have changed. Nothing is fetched u
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ..core.calls import JSON, Completed
-from ..core.grants.tool_catalog import Offered
 from ..core.text.redact import Redactor
-from ..core.tools.contexts import ServerResource
+from ..gateway.tool_layers import ToolLayer
 from ..lib.codec import canonical, sha256
-from ..ports import RunScope, ToolClient, ToolRequest, ToolService
+from ..ports import ToolClient, ToolRequest
 
 _ENTRIES = 1_000
 _BYTES = 16 * 1024 * 1024
@@ -122,36 +120,12 @@ class Answers:
         self._size -= self._kept.pop(key)[1].bytes
 
 
-@dataclass(frozen=True, slots=True)
-class _Tools:
-    """The tools of one run, some of whose answers are kept."""
+@dataclass(eq=False)
+class Cached(ToolLayer):
+    """Tools some of whose answers are kept for a while."""
 
-    tools: ToolClient
     answers: Answers
-
-    async def offered(self, servers: Collection[str]) -> Offered:
-        """Return what the servers offer."""
-        return await self.tools.offered(servers)
-
-    async def resources(
-        self, servers: Collection[str], scope: RunScope
-    ) -> Sequence[ServerResource]:
-        """Read the resources of *servers*."""
-        return await self.tools.resources(servers, scope)
 
     async def call_tool(self, request: ToolRequest) -> Completed:
         """Return a kept answer, or send *request*."""
         return await self.answers.get(self.tools, request)
-
-
-@dataclass(frozen=True, slots=True)
-class Cached(_Tools):
-    """Tools some of whose answers are kept for a while."""
-
-    tools: ToolService
-
-    @contextlib.asynccontextmanager
-    async def open(self, scope: RunScope) -> AsyncGenerator[ToolClient]:
-        """Return the tools of one run, with the answers that all of them keep."""
-        async with self.tools.open(scope) as tools:
-            yield _Tools(tools, self.answers)

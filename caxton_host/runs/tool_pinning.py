@@ -10,16 +10,16 @@ server to change its tools.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from ..core.calls import JSON, Completed
+from ..core.calls import JSON
 from ..core.grants.tool_catalog import Offer, Offered
 from ..core.log.events import Event, ToolsChanged
-from ..core.tools.contexts import ServerResource
-from ..ports import Definitions, RunScope, ToolClient, ToolRequest, ToolSource
+from ..gateway.tool_layers import ToolLayer
+from ..ports import Definitions, RunScope, ToolClient, ToolSource
 
 _log = logging.getLogger("caxton_host")
 
@@ -108,26 +108,15 @@ class Accepting:
                 _log.warning("%s", unaccepted(server, tool))
 
 
-@dataclass(frozen=True, slots=True)
-class _Accepted:
+@dataclass(eq=False)
+class _Accepted(ToolLayer):
     """The tools of one run. See `Accepting`."""
 
-    tools: ToolClient
     accepting: Accepting
 
     async def offered(self, servers: Collection[str]) -> Offered:
         """Return what of the tools of *servers* is accepted."""
         return await self.accepting.judged(await self.tools.offered(servers), servers)
-
-    async def resources(
-        self, servers: Collection[str], scope: RunScope
-    ) -> Sequence[ServerResource]:
-        """Read the resources of *servers*."""
-        return await self.tools.resources(servers, scope)
-
-    async def call_tool(self, request: ToolRequest) -> Completed:
-        """Send *request*: the definition in it is one that was accepted."""
-        return await self.tools.call_tool(request)
 
 
 def unaccepted(server: str, tool: str) -> str:

@@ -26,7 +26,7 @@ from ..errors import RunStopped, StoreError, Suspend
 from ..lib.logs import about
 from .null import NoTelemetry
 from .prometheus import Scrape, nothing_to_read
-from .timed import TimedTools
+from .tools import TimedTools
 
 if TYPE_CHECKING:
     from ..ports import Execution, RunSpan, Served, Span, ToolRequest, ToolService
@@ -239,7 +239,8 @@ class Observed:
 
     def traced(self, tools: ToolService) -> ToolService:
         """Return *tools*, of which every attempt is watched."""
-        return self.spans.traced(TimedTools(tools, self.observers))
+        report = [each.attempted for each in self.observers]
+        return self.spans.traced(TimedTools(tools, report))
 
     def close(self) -> None:
         """Send what is left, for at most a second."""

@@ -9,6 +9,7 @@ elsewhere.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
 
     from ...lib.http import Client
 
+
+#: Bytes of a challenge that are read.
+LONGEST: Final = 4096
+
+_LONGEST_SCOPE = 2048
+_LACKING = re.compile(r'\berror="?insufficient_scope\b')
+_SCOPE = re.compile(r'\bscope=(?:"([^"]*)"|([^\s,"]+))')
+_SCOPES = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+( [\x21\x23-\x5b\x5d-\x7e]+)*")
 
 #: Sends one request of a flow, and returns its answer.
 Send: TypeAlias = "Callable[[httpx2.Request], Awaitable[httpx2.Response]]"
@@ -110,3 +119,35 @@ class Exchange:
 def presentable(token: str) -> bool:
     """Return whether a header takes *token*."""
     return len(token) <= _LONGEST_TOKEN and token.isascii() and token.isprintable()
+
+
+def is_lacking(challenge: str) -> bool:
+    """
+    Return whether a token is good, and not good enough.
+
+    >>> is_lacking('Bearer error="insufficient_scope"'), is_lacking("Bearer")
+    (True, False)
+    """
+    return _LACKING.search(challenge[:LONGEST]) is not None
+
+
+def scopes(challenge: str) -> str | None:
+    """
+    Return what a server wants a token to be good for, if that can be said.
+
+    >>> scopes('Bearer error="insufficient_scope", scope="read write"')
+    'read write'
+    """
+    found = _SCOPE.search(challenge[:LONGEST])
+    said = (found[1] or found[2] or "") if found else ""
+    return said if is_scope(said) else None
+
+
+def is_scope(text: str) -> bool:
+    """
+    Return whether *text* may be asked for.
+
+    >>> is_scope("read mail:write"), is_scope('"read'), is_scope("")
+    (True, False, False)
+    """
+    return len(text) <= _LONGEST_SCOPE and _SCOPES.fullmatch(text) is not None

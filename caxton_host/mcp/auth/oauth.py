@@ -15,15 +15,13 @@ from typing import TYPE_CHECKING
 from ...core.text.redact import Redactor
 from ...core.tools.servers import OAuth
 from ...errors import ToolError
-from .challenge import LONGEST, is_lacking, scopes
-from .exchange import Exchange, presentable
+from .exchange import LONGEST, Exchange, is_lacking, presentable, scopes
 from .tokens import TokenFile
 
 if TYPE_CHECKING:
     from mcp.shared.auth import OAuthToken
 
-    from .credentials import Provider
-    from .stored_provider import KeptProvider
+    from .providers import Provider, StoredProvider
 
 
 #: Seconds between two requests for a token: one that is refused stays refused.
@@ -69,8 +67,8 @@ class Access:
         self._renewing = asyncio.Lock()
         self._name = name
         self._file = file
-        self._provider: Provider | KeptProvider | None = None
-        self._kept: KeptProvider | None = None
+        self._provider: Provider | StoredProvider | None = None
+        self._kept: StoredProvider | None = None
         self._secret = ""
         self._challenge: str | None = None
         self._not_before = 0.0
@@ -197,11 +195,11 @@ class Access:
         return ToolError(it.kind, "no", why, fix=it.fix)
 
     def _make(self) -> Provider:
-        from .credentials import Provider  # noqa: PLC0415 -- a tenth of a second
+        from .providers import Provider  # noqa: PLC0415 -- a tenth of a second
 
         return Provider(self._config, self._url, self._learn)
 
-    async def _look(self, file: TokenFile) -> KeptProvider:
+    async def _look(self, file: TokenFile) -> StoredProvider:
         """Take what logins left since."""
         if self._kept is None:
             self._provider = self._kept = await asyncio.to_thread(self._keep, file)
@@ -212,11 +210,11 @@ class Access:
             raise self._failed() from None
         return self._kept
 
-    def _keep(self, file: TokenFile) -> KeptProvider:
-        from .stored_provider import KeptProvider  # noqa: PLC0415 -- a tenth of a second
+    def _keep(self, file: TokenFile) -> StoredProvider:
+        from .providers import StoredProvider  # noqa: PLC0415 -- a tenth of a second
 
         fix = login_fix(self._name)
-        return KeptProvider(self._config, self._url, file, self._learn, fix)
+        return StoredProvider(self._config, self._url, file, self._learn, fix)
 
     def _learn(self, tokens: OAuthToken, secret: str | None = None) -> None:
         found = [tokens.access_token, tokens.refresh_token or ""]

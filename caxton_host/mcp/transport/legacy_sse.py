@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 from ...core.tools.servers import ServerConfig
 from ...errors import ToolError
 from ..auth.oauth import Access
+from .frames import DISCARD, Event, Events
 from .http_transport import Posts, Reply, opened, status_text
-from .jsonrpc import Peer, encode
-from .lines import DISCARD
-from .sse import Event, Events
+from .jsonrpc import Peer
+from .messages import encode, notification
+from .timing import Throttle
 from .wire import Link, longest
 
 if TYPE_CHECKING:
@@ -53,13 +54,13 @@ class SsePeer(Peer):
     def __init__(self, posts: Posts, *, limit: int, start_timeout: float) -> None:
         super().__init__(self._tell, limit=limit, on_lost=_nothing)
         self._posts = posts
-        self._patience = start_timeout
+        self._start_timeout = start_timeout
         self._events = Events(limit, discard=DISCARD)
         self._address: asyncio.Future[httpcore2.URL] = self._loop.create_future()
         self._protocol: str | None = None
         self._chores: set[asyncio.Task[None]] = set()
-        self._since = 0.0
-        self._weight = 0.0
+        self._throttle = Throttle(_UNSOLICITED_A_SECOND)
+        self._post = self._ask
         self._reading = asyncio.create_task(self._read())
 
     # -- the stream ------------------------------------------------------------
@@ -74,7 +75,7 @@ class SsePeer(Peer):
             self.lose("transport", "the server ended the stream of its answers")
 
     async def _stream(self) -> None:
-        deadline = self._loop.time() + self._patience
+        deadline = self._loop.time() + self._start_timeout
         # Only the head has a deadline; whoever waits for the stream has one, too.
         reply = await self._posts.send("GET", {"accept": _EVENTS}, None, deadline)
         try:
@@ -84,7 +85,10 @@ class SsePeer(Peer):
                 for event in self._events.feed(chunk):
                     self._event(event)
                 weight = (self._events.lines - before) / _LINES_A_MESSAGE
-                await self._throttle(weight + self.unsolicited)
+                weight += self.unsolicited
+                self.unsolicited = 0
+                if wait := self._throttle.spend(weight, self._loop.time()):
+                    await asyncio.sleep(wait)
         finally:
             await reply.close()
 
@@ -110,16 +114,6 @@ class SsePeer(Peer):
             raise ToolError("protocol", "no", "the address for requests is none")
         self._address.set_result(self._posts.beside(event.data.decode()))
 
-    async def _throttle(self, weight: float) -> None:
-        """Let so much through in a second, and make the server wait."""
-        self.unsolicited = 0
-        now = self._loop.time()
-        if now - self._since >= 1:
-            self._since, self._weight = now, 0.0
-        self._weight += weight
-        if self._weight > _UNSOLICITED_A_SECOND:
-            await asyncio.sleep(self._since + 1 - now)
-
     # -- requests --------------------------------------------------------------
 
     def settled(self, protocol: str, *, legacy: bool) -> None:
@@ -135,10 +129,7 @@ class SsePeer(Peer):
     ) -> None:
         """Tell, on behalf of the SDK's session, before what follows is asked."""
         del opts
-        message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
-        if params is not None:
-            message["params"] = params
-        line = encode(message).encode()
+        line = encode(notification(method, params)).encode()
         self.tap.sent(line)
         await self._send_chore(line)
 
@@ -149,7 +140,7 @@ class SsePeer(Peer):
 
     async def _send_request(self, number: int, line: bytes, deadline: float) -> None:
         try:
-            status = await self._post(line, deadline)
+            status = await self._send_post(line, deadline)
         except ToolError as exc:
             self._spoil(number, exc)
             return
@@ -172,9 +163,9 @@ class SsePeer(Peer):
         deadline = self._loop.time() + _CHORE_SECONDS
         with suppress(ToolError, TimeoutError):
             async with asyncio.timeout_at(deadline):
-                await self._post(line, deadline)
+                await self._send_post(line, deadline)
 
-    async def _post(self, line: bytes, deadline: float) -> int:
+    async def _send_post(self, line: bytes, deadline: float) -> int:
         address = await asyncio.shield(self._address)
         headers = {"content-type": _JSON}
         if self._protocol:

@@ -21,7 +21,7 @@ from typing import cast
 from ...core.text.redact import Redactor
 from ...core.text.sanitize import plain
 from ...ports import Clock
-from .bucket import Bucket
+from .timing import Bucket
 
 logger = logging.getLogger(__name__)
 

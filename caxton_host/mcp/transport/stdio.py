@@ -17,7 +17,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -28,9 +28,9 @@ from ...core.text.sanitize import plain
 from ...core.tools.servers import ServerConfig
 from ...errors import ServerUnavailable, ToolError
 from ...lib.clock import SystemClock
-from .descendants import descendants, end
 from .jsonrpc import Peer
 from .serverlog import LogFile, ServerLog
+from .timing import Throttle
 from .wire import Link, longest
 
 #: Seconds for a server to end by itself, and again after SIGTERM.
@@ -43,6 +43,9 @@ _LONGEST_SECRET = 4096
 _WORDS = 500
 _STDERR_A_SECOND = 16 * 1024 * 1024
 _UNSOLICITED_A_SECOND = 1000
+
+#: Processes below one server that are ended with it.
+_MOST_BELOW = 1000
 
 _PASSED = ("HOME", "LOGNAME", "SHELL", "TERM", "USER", "LANG", "TMPDIR")
 _NETWORK = (
@@ -153,20 +156,15 @@ class _Valve:
 
     def __init__(self, pipe: asyncio.ReadTransport, a_second: int) -> None:
         self._pipe = pipe
-        self._a_second = a_second
+        self._throttle = Throttle(a_second)
         self._loop = asyncio.get_running_loop()
-        self._since = self._loop.time()
-        self._spent = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def spend(self, amount: int) -> None:
-        now = self._loop.time()
-        if now - self._since >= 1:
-            self._since, self._spent = now, 0
-        self._spent += amount
-        if self._spent > self._a_second and self._timer is None:
+        wait = self._throttle.spend(amount, self._loop.time())
+        if wait and self._timer is None:
             self._pipe.pause_reading()
-            self._timer = self._loop.call_at(self._since + 1, self._open)
+            self._timer = self._loop.call_later(wait, self._open)
 
     def _open(self) -> None:
         self._timer = None
@@ -205,13 +203,14 @@ class _Child(asyncio.SubprocessProtocol):
         self._closed = asyncio.Event()
         self._said = bytearray()
         self._cut = False
-        self.peer = Peer(self._send, limit=limit, on_lost=self._lost)
+        self._limit = limit
 
     # -- what the event loop tells ---------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._process = cast("asyncio.SubprocessTransport", transport)
         self._stdin = cast("asyncio.WriteTransport", self._pipe(_STDIN))
+        self.peer = Peer(self._stdin.write, limit=self._limit, on_lost=self._lost)
         out = cast("asyncio.ReadTransport", self._pipe(_STDOUT))
         self._talk = _Valve(out, _UNSOLICITED_A_SECOND)
         out.set_protocol(_Said(self._heard, out.get_protocol()))
@@ -269,10 +268,6 @@ class _Child(asyncio.SubprocessProtocol):
         self.peer.resume_writing()
 
     # -- what the peer needs ---------------------------------------------------
-
-    def _send(self, data: bytes) -> None:
-        if not self._stdin.is_closing():
-            self._stdin.write(data)
 
     def _lost(self, _why: ToolError) -> None:
         cast("asyncio.ReadTransport", self._pipe(_STDOUT)).close()
@@ -332,3 +327,44 @@ def _signal_name(number: int) -> str:
 def shown(config: ServerConfig, redact: Redactor) -> str:
     """Return the command of a server, for people."""
     return plain(shlex.join(config.command), redact, 200)
+
+
+# -- what the process started ---------------------------------------------------------
+#
+# On Linux alone, and while the process lives: whose the children of a dead one were
+# cannot be told any more.
+
+
+def descendants(pid: int) -> list[int]:
+    """Return a handle of each; a number could be somebody else's by the end."""
+    handles: list[int] = []
+    if sys.platform == "linux":
+        for below in _below(pid):
+            with suppress(OSError):
+                handles.append(os.pidfd_open(below))
+    return handles
+
+
+def end(handles: Iterable[int]) -> None:
+    """End those that still live, and let go of all."""
+    for handle in handles:
+        if sys.platform == "linux":
+            with suppress(ProcessLookupError, PermissionError):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        os.close(handle)
+
+
+def _below(pid: int) -> list[int]:
+    found = [pid]
+    for parent in found:
+        children = [int(child) for child in _children(parent)]
+        found += children[: _MOST_BELOW - len(found)]
+    return found[1:]
+
+
+def _children(pid: int) -> Iterator[str]:
+    # It may end at any moment, and its folder with it.
+    with suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 -- names will do
+            with suppress(OSError):
+                yield from Path(f"/proc/{pid}/task/{task}/children").read_text().split()

@@ -15,34 +15,37 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from anyio import TASK_STATUS_IGNORED
-from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import encode_header_value
 from mcp_types.jsonrpc import HEADER_MISMATCH, UNSUPPORTED_PROTOCOL_VERSION
 
 from ...core.calls import JSON
-from ...core.tools.servers import Elicitation, ServerConfig
+from ...core.tools.servers import ServerConfig
 from ...errors import FailureKind, ToolError
 from ..auth.oauth import Access
-from .elicitation import answered
+from .frames import Event, Events
 from .http_transport import Posts, Reply, UnreachableError, opened, status_text
-from .jsonrpc import METHOD_NOT_FOUND, encode
-from .reports import Heard, progress_of, tokened
-from .response_check import Mark, answers, message_of, outcome, refusal_of
-from .sse import Events
-from .wire import Answer, Link, Strays, Tap, longest
+from .messages import (
+    Answer,
+    Heard,
+    Refusal,
+    answers,
+    cancelled,
+    encode,
+    message_of,
+    notification,
+    outcome,
+    refusal_of,
+    reply_to,
+)
+from .timing import Throttle
+from .wire import Link, Wire, longest
 
 if TYPE_CHECKING:
-    from anyio.abc import TaskStatus
-    from mcp.shared.dispatcher import (
-        CallOptions,
-        OnNotify,
-        OnNotifyIntercept,
-        OnRequest,
-    )
+    from mcp.shared.dispatcher import CallOptions
 
 
 _JSON, _EVENTS = "application/json", "text/event-stream"
@@ -66,7 +69,28 @@ _RESUMPTIONS = 2
 _SOONEST = 0.1
 
 
-class HttpPeer:
+@dataclass(slots=True)
+class Mark:
+    """
+    Where a stream of events is to go on, should it break off.
+
+    Attributes:
+        wait: Seconds that the server wants it to take until then.
+    """
+
+    id: str = ""
+    wait: float = 1.0
+
+    def pass_by(self, event: Event) -> None:
+        """Take note of an event. An id that could not be sent back is none."""
+        if event.id and event.id.isascii() and len(event.id) <= _LONGEST_ID:
+            text = event.id.decode()
+            self.id = text if text.isprintable() else self.id
+        if event.retry is not None:
+            self.wait = event.retry / 1000
+
+
+class HttpPeer(Wire):
     """
     The other end of a connection. See `Wire`.
 
@@ -79,27 +103,17 @@ class HttpPeer:
     """
 
     def __init__(self, posts: Posts, *, limit: int) -> None:
+        super().__init__()
         self._posts = posts
         self._limit = limit
-        self._loop = asyncio.get_running_loop()
-        self._last_id = 0
+        # Requests under way, for whose answers connections stay open at the end.
         self._asking = 0
         self._closing = False
         self._session: str | None = None
         self._protocol: str | None = None
         self._legacy = True
-        self._heard: dict[int, Heard] = {}
         self._chores: set[asyncio.Task[None]] = set()
-        self._over = asyncio.Event()
-        self._since = 0.0
-        self._unsolicited = 0.0
-        self.lost: ToolError | None = None
-        self.broken = False
-        self.ready = True
-        self.changes = 0
-        self.elicitation: Elicitation = "refuse"
-        self.tap = Tap()
-        self.strays = Strays()
+        self._throttle = Throttle(_UNSOLICITED_A_SECOND)
 
     # -- asking ----------------------------------------------------------------
 
@@ -123,18 +137,12 @@ class HttpPeer:
         Raises:
             ToolError: There is no answer, or it is none.
 
-            MCPError: The server refused.
+            Refusal: The server refused.
         """
         del standing  # Each has a connection of its own.
         if self.lost:
             raise ToolError(self.lost.kind, "no", str(self.lost))
-        self._last_id = number = self._last_id + 1
-        message: dict[str, Any] = {"jsonrpc": "2.0", "id": number, "method": method}
-        if on_progress:
-            params = tokened(params, number)
-            self._heard[number] = on_progress
-        if params is not None:
-            message["params"] = params
+        number, message = self._numbered(method, params, on_progress)
         named = self._named(method, params) | dict(headers or {})
         self._asking += 1
         try:
@@ -154,7 +162,7 @@ class HttpPeer:
                     "timeout", "unknown", "the server did not answer in time"
                 ) from None
             raise
-        except (ToolError, MCPError) as exc:
+        except (ToolError, Refusal) as exc:
             self._note(exc)
             raise
         finally:
@@ -172,12 +180,12 @@ class HttpPeer:
             return {"mcp-method": method, "mcp-name": name}
         return {"mcp-method": method}
 
-    def _note(self, exc: ToolError | MCPError) -> None:
+    def _note(self, exc: ToolError | Refusal) -> None:
         """Learn from a failure what else is no longer so."""
-        if isinstance(exc, MCPError):
-            if exc.error.code == HEADER_MISMATCH:
+        if isinstance(exc, Refusal):
+            if exc.code == HEADER_MISMATCH:
                 self.changes += 1
-            elif exc.error.code == UNSUPPORTED_PROTOCOL_VERSION and self._protocol:
+            elif exc.code == UNSUPPORTED_PROTOCOL_VERSION and self._protocol:
                 self.lose("protocol", "the server speaks another protocol now")
         elif isinstance(exc, UnreachableError):
             self.lose(exc.kind, str(exc))
@@ -186,9 +194,7 @@ class HttpPeer:
             self.changes += 1
 
     def _cancel(self, number: int) -> None:
-        params = {"requestId": number, "reason": "nobody waits for it any more"}
-        method = "notifications/cancelled"
-        self._tell({"jsonrpc": "2.0", "method": method, "params": params})
+        self._tell(cancelled(number))
 
     async def _ask(
         self,
@@ -302,7 +308,9 @@ class HttpPeer:
                         return outcome(message, number, len(event.data))
                     elif self.strays.drop():
                         self.lose("protocol", self.strays.reason)
-            await self._throttle(weight + events.lines / _LINES_A_MESSAGE)
+            weight += events.lines / _LINES_A_MESSAGE
+            if wait := self._throttle.spend(weight, self._loop.time()):
+                await asyncio.sleep(wait)
         return None
 
     async def overhear(self) -> bool:
@@ -341,35 +349,12 @@ class HttpPeer:
         raise ToolError("transport", "unknown", "the answer broke off")
 
     def _unasked(self, message: dict[str, JSON]) -> None:
-        method = message["method"]
         if "id" not in message:
-            if method == "notifications/tools/list_changed":
-                self.changes += 1
-            elif told := progress_of(message):
-                number, params = told
-                if heard := self._heard.get(number):
-                    heard(params)
-            return
-        if not self._legacy:
+            self._notified(message)
+        elif not self._legacy:
             raise ToolError("protocol", "yes", "the server asks instead of answering")
-        reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
-        if method == "ping":
-            reply["result"] = {}
-        elif said := answered(method, message.get("params"), self.elicitation):
-            reply["result"] = said
         else:
-            # No sampling, no roots; and elicitation where the operator wants it.
-            reply["error"] = {"code": METHOD_NOT_FOUND, "message": "not supported"}
-        self._tell(reply)
-
-    async def _throttle(self, weight: float) -> None:
-        """Let so much through in a second, and make the server wait."""
-        now = self._loop.time()
-        if now - self._since >= 1:
-            self._since, self._unsolicited = now, 0.0
-        self._unsolicited += weight
-        if self._unsolicited > _UNSOLICITED_A_SECOND:
-            await asyncio.sleep(self._since + 1 - now)
+            self._tell(reply_to(message, self.elicitation))
 
     # -- telling ---------------------------------------------------------------
 
@@ -403,49 +388,14 @@ class HttpPeer:
         task.add_done_callback(self._chores.discard)
         return True
 
-    # -- the SDK's side --------------------------------------------------------
-
-    async def send_raw_request(
-        self,
-        method: str,
-        params: Mapping[str, Any] | None,
-        opts: CallOptions | None = None,
-    ) -> dict[str, Any]:
-        """Ask on behalf of the SDK's session. See `request`."""
-        options: CallOptions = opts or {}
-        answer = await self.request(
-            method,
-            params,
-            self._loop.time() + options.get("timeout", 3600.0),
-            cancellable=options.get("cancel_on_abandon", True),
-            headers=options.get("headers"),
-        )
-        return answer.result
-
     async def notify(
         self,
         method: str,
         params: Mapping[str, Any] | None,
         opts: CallOptions | None = None,
     ) -> None:
-        """Tell, on behalf of the SDK's session."""
-        message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
-        if params is not None:
-            message["params"] = params
-        await self._send(message, (opts or {}).get("headers"))
-
-    async def run(
-        self,
-        on_request: OnRequest,
-        on_notify: OnNotify,
-        on_notify_intercept: OnNotifyIntercept | None = None,
-        *,
-        task_status: TaskStatus[None] = TASK_STATUS_IGNORED,
-    ) -> None:
-        """Stay until the connection ends. Requests of the server are refused here."""
-        del on_request, on_notify, on_notify_intercept
-        task_status.started()
-        await self._over.wait()
+        """Send a notification on behalf of the SDK's session."""
+        await self._send(notification(method, params), (opts or {}).get("headers"))
 
     def settled(self, protocol: str, *, legacy: bool) -> None:
         """Take note of what every request says from now on."""
@@ -453,15 +403,7 @@ class HttpPeer:
         if not legacy:
             self._session = None
 
-    async def writable(self) -> None:
-        """Return at once: every request has a connection of its own."""
-
     # -- the end ---------------------------------------------------------------
-
-    async def ended(self) -> ToolError:
-        """Wait until the connection ends, and return why."""
-        await self._over.wait()
-        return self.lost or ToolError("transport", "no", "")
 
     def lose(self, kind: FailureKind, why: str) -> None:
         """Ask nothing more. Whoever waits for an answer may still get it."""

@@ -1,16 +1,26 @@
-"""What a session needs of a way to a server, whatever the transport."""
+"""The other end of a connection, whatever the transport, and a log of its messages."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
+import os
+import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from anyio import TASK_STATUS_IGNORED
 
 from ...core.calls import JSON
+from ...core.text.redact import Redactor
+from ...core.text.sanitize import plain
 from ...core.tools.servers import Elicitation, ServerConfig
 from ...errors import FailureKind, ToolError
+from ...ports import Clock
+from .messages import Answer, Heard, Refusal, progress_of, tokened
 
 if TYPE_CHECKING:
     from anyio.abc import TaskStatus
@@ -20,8 +30,6 @@ if TYPE_CHECKING:
         OnNotifyIntercept,
         OnRequest,
     )
-
-    from .reports import Heard
 
 
 logger = logging.getLogger(__name__)
@@ -35,17 +43,14 @@ _STRAYS = 1000
 #: How much longer an answer may be that is cut, and not refused.
 _CUT = 4
 
+#: The name of the file that means standard error.
+STDERR = "-"
 
-class Answer(NamedTuple):
-    """
-    The result of a request.
+#: Characters of a message in the log of messages.
+_LONGEST_LOGGED = 64 * 1024
 
-    Attributes:
-        size: Bytes of the message it came in.
-    """
-
-    result: dict[str, JSON]
-    size: int
+#: Seconds for a request of the SDK's session, which has deadlines of its own.
+_HANDSHAKE_S = 3600.0
 
 
 class Strays:
@@ -80,7 +85,7 @@ class Strays:
 
 
 class Tap:
-    """Is told every message, and does nothing with it. See `wirelog`."""
+    """Takes every message, and does nothing with it. See `WireTap`."""
 
     def sent(self, data: bytes) -> None:
         """Take a message to the server."""
@@ -92,38 +97,43 @@ class Tap:
         """Take what came, whatever it is."""
 
 
-class Wire(Protocol):
+class Wire(ABC):
     """
     The other end of a connection; also a `Dispatcher` of the SDK's session.
 
     Attributes:
         lost: Why nothing can be asked any more, or ``None``.
 
+        broken: The bytes have ended; the reason follows.
+
         changes: How often the tools may have become others.
 
         elicitation: What the server gets that asks a person something.
 
-        tap: Is told every message.
+        tap: Is given every message.
 
         strays: Answers so far that belong to no waiting call.
     """
 
-    lost: ToolError | None
-    changes: int
-    elicitation: Elicitation
-    tap: Tap
-    strays: Strays
-
-    @property
-    def broken(self) -> bool:
-        """Whether the bytes have ended; why, follows."""
-        ...
+    def __init__(self) -> None:
+        self.lost: ToolError | None = None
+        self.broken = False
+        self.changes = 0
+        self.elicitation: Elicitation = "refuse"
+        self.tap = Tap()
+        self.strays = Strays()
+        self._loop = asyncio.get_running_loop()
+        self._over = asyncio.Event()
+        self._last_id = 0
+        # By number of a request: who is given reports of its progress.
+        self._heard: dict[int, Heard] = {}
 
     @property
     def ready(self) -> bool:
         """Whether the server has read what was sent before."""
-        ...
+        return True
 
+    @abstractmethod
     async def request(  # noqa: PLR0913 -- as the protocol has it
         self,
         method: str,
@@ -136,37 +146,62 @@ class Wire(Protocol):
         standing: bool = False,
     ) -> Answer:
         """
-        Ask, and return the answer; *headers* are for HTTP alone.
+        Send a request, and return the answer that comes before *deadline*.
 
-        With *on_progress* the server is asked to tell how far it is.
+        Args:
+            method: What is asked.
 
-        One that is *standing* is answered at the end, and nobody waits for it.
+            params: Its parameters.
+
+            deadline: On the clock of the event loop.
+
+            cancellable: The server is told if nobody waits any more.
+
+            headers: For HTTP alone.
+
+            on_progress: Is given the server's reports, which are asked for.
+
+            standing: It is answered at the end of the connection, and nobody waits.
+
+        Raises:
+            ToolError: There is no answer, or none that is valid.
+
+            Refusal: The server answered with an error.
         """
-        ...
+
+    @abstractmethod
+    async def notify(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None,
+        opts: CallOptions | None = None,
+    ) -> None:
+        """Send a notification on behalf of the SDK's session."""
+
+    @abstractmethod
+    def settled(self, protocol: str, *, legacy: bool) -> None:
+        """Take note that the handshake is over."""
+
+    @abstractmethod
+    def lose(self, kind: FailureKind, why: str) -> None:
+        """End the connection."""
 
     async def overhear(self) -> bool:
         """
         Hear what a server of before 2026 says unasked, until it stops.
 
-        Return whether there was anything to hear on.
+        Return whether there was anything to hear on. Here everything is heard anyway.
         """
-        ...
-
-    def settled(self, protocol: str, *, legacy: bool) -> None:
-        """Take note that the handshake is over."""
-        ...
+        return False
 
     async def writable(self) -> None:
         """Wait until the server has read what was sent before."""
-        ...
+        return
 
     async def ended(self) -> ToolError:
         """Wait until the connection ends, and return why."""
-        ...
-
-    def lose(self, kind: FailureKind, why: str) -> None:
-        """End the connection."""
-        ...
+        await self._over.wait()
+        return self.lost or ToolError("transport", "no", "")
 
     async def send_raw_request(
         self,
@@ -174,17 +209,22 @@ class Wire(Protocol):
         params: Mapping[str, Any] | None,
         opts: CallOptions | None = None,
     ) -> dict[str, Any]:
-        """Ask on behalf of the SDK's session."""
-        ...
+        """Send a request on behalf of the SDK's session. See `request`."""
+        options: CallOptions = opts or {}
+        try:
+            answer = await self.request(
+                method,
+                params,
+                self._loop.time() + self._patience(options),
+                cancellable=options.get("cancel_on_abandon", True),
+                headers=options.get("headers"),
+            )
+        except Refusal as exc:
+            raise exc.for_sdk() from None
+        return answer.result
 
-    async def notify(
-        self,
-        method: str,
-        params: Mapping[str, Any] | None,
-        opts: CallOptions | None = None,
-    ) -> None:
-        """Tell, on behalf of the SDK's session."""
-        ...
+    def _patience(self, options: CallOptions) -> float:
+        return options.get("timeout", _HANDSHAKE_S)
 
     async def run(
         self,
@@ -194,8 +234,32 @@ class Wire(Protocol):
         *,
         task_status: TaskStatus[None] = TASK_STATUS_IGNORED,
     ) -> None:
-        """Stay until the connection ends."""
-        ...
+        """Stay until the connection ends. Requests of the server are refused here."""
+        del on_request, on_notify, on_notify_intercept
+        task_status.started()
+        await self._over.wait()
+
+    def _numbered(
+        self, method: str, params: Mapping[str, Any] | None, heard: Heard | None
+    ) -> tuple[int, dict[str, Any]]:
+        """Return a new request, and its number."""
+        self._last_id = number = self._last_id + 1
+        message: dict[str, Any] = {"jsonrpc": "2.0", "id": number, "method": method}
+        if heard:
+            params = tokened(params, number)
+            self._heard[number] = heard
+        if params is not None:
+            message["params"] = params
+        return number, message
+
+    def _notified(self, message: Mapping[str, JSON]) -> None:
+        """Take a notification of the server."""
+        if message["method"] == "notifications/tools/list_changed":
+            self.changes += 1
+        elif told := progress_of(message):
+            number, params = told
+            if heard := self._heard.get(number):
+                heard(params)
 
 
 class Link(NamedTuple):
@@ -215,3 +279,81 @@ def longest(config: ServerConfig) -> int:
     # What is cut has to be read first.
     result = config.max_result * (_CUT if config.cuts else 1)
     return max(result, _PAGE) + _ENVELOPE
+
+
+class WireTap(Tap):
+    """
+    Writes a line for each message of one server.
+
+    Args:
+        server: What the operator calls it.
+
+        path: The file to append to, or `STDERR`.
+
+        redact: Takes the secrets out of a message.
+
+        clock: For the time of a line.
+    """
+
+    def __init__(self, server: str, path: str, redact: Redactor, clock: Clock) -> None:
+        self._server = server
+        self._path = path
+        self._redact = redact
+        self._clock = clock
+        self._failed = False
+
+    def sent(self, data: bytes) -> None:
+        """Tell of a message to the server."""
+        self._tell("POST", data)
+
+    def answered(self, data: bytes) -> None:
+        """Tell of what came as an answer."""
+        self._tell("RESP", data)
+
+    def heard(self, data: bytes) -> None:
+        """Tell of what came: an answer, or something nobody asked for."""
+        self._tell("RESP" if _answers(data) else "RECV", data)
+
+    def _tell(self, way: str, data: bytes) -> None:
+        said = data.decode(errors="replace").strip()
+        then = datetime.fromtimestamp(self._clock.now() / 1e6, UTC)
+        stamp = f"{then:%Y-%m-%dT%H:%M:%S}.{then.microsecond // 1000:03}Z"
+        text = plain(said, self._redact, _LONGEST_LOGGED)
+        self._write(f"{stamp} MCP {way} {self._server} {text}\n")
+
+    def _write(self, line: str) -> None:
+        if self._path == STDERR:
+            sys.stderr.write(line)
+            return
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        try:
+            file = os.open(self._path, flags, 0o600)
+            try:
+                # In one piece, so that the lines of several servers do not mix.
+                os.write(file, line.encode())
+            finally:
+                os.close(file)
+        except OSError as exc:
+            # A file that cannot be written costs no call anything.
+            if not self._failed:
+                said = (
+                    "MCP: cannot write %s: %s. To fix: have its disk take writes, and "
+                )
+                said += "free space on it"
+                logger.warning(said, self._path, exc.strerror)
+            self._failed = True
+
+
+def tap_of(config: ServerConfig, redact: Redactor, clock: Clock) -> Tap:
+    """Return what listens to the messages of a server, if anything is to."""
+    if config.wire_log is None:
+        return Tap()
+    return WireTap(config.name, config.wire_log, redact, clock)
+
+
+def _answers(data: bytes) -> bool:
+    try:
+        message: Any = json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(message, dict) and "method" not in message and "id" in message

@@ -30,7 +30,7 @@ from caxton_host.core.tools.servers import (
 )
 from caxton_host.errors import ToolError
 from caxton_host.mcp import McpTools
-from caxton_host.mcp.status import ServerStatus
+from caxton_host.mcp.health import ServerStatus
 
 from .conftest import FAULTY, SECRET, Faulty, noted, processes, request, until
 from .faulty_http import FaultyHttp

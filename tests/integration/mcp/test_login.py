@@ -19,8 +19,8 @@ from caxton_host.core.text.redact import Redactor
 from caxton_host.core.tools.servers import OAuth, ServerConfig
 from caxton_host.errors import ServerUnavailable, ToolError, UsageError
 from caxton_host.mcp import McpTools
+from caxton_host.mcp.auth.login import log_in
 from caxton_host.mcp.auth.tokens import Login, TokenFile
-from caxton_host.mcp.login import log_in
 from tests.visitor import Visitor
 
 from .authority import Guarded, served, served_at_once

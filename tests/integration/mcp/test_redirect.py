@@ -9,8 +9,8 @@ import httpx2
 import pytest
 
 from caxton_host.errors import ToolError, UsageError
-from caxton_host.mcp.login import Asked
-from caxton_host.mcp.redirect import Browser, browser
+from caxton_host.mcp.auth.login import Asked
+from caxton_host.mcp.auth.redirect import Browser, browser
 
 STATE = "state-of-this-login"
 ASKED = Asked(address="https://a.example/", issuer="i", scope=None, state=STATE)

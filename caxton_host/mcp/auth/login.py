@@ -1,7 +1,7 @@
 """
 A login: somebody lets the host have tokens of a server (OAuth 2.1, code with PKCE).
 
-The SDK knows the flow, and is driven by hand, as in `credentials`. What it leaves open
+The SDK knows the flow, and is driven by hand, as in `providers`. What it leaves open
 is judged here, before a client is registered and before anybody is sent anywhere: that
 there is metadata of the issuer, that its addresses are its own, that it knows PKCE, and
 that it is the issuer of the last login.
@@ -27,18 +27,17 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl
 
-from ..core.calls import JSON
-from ..core.text.redact import Redactor
-from ..core.text.sanitize import plain
-from ..core.tools.servers import OAuth, ServerConfig
-from ..core.tools.url_origin import in_the_clear, origin
-from ..errors import ServerUnavailable, ToolError, UsageError
-from ..lib.http import Client
-from .auth.challenge import LONGEST, is_scope
-from .auth.credentials import Memory, registered
-from .auth.exchange import SPEAKS, STEPS, Exchange, presentable
-from .auth.tokens import Login, TokenFile
-from .scoped import is_open
+from ...core.calls import JSON
+from ...core.text.redact import Redactor
+from ...core.text.sanitize import plain
+from ...core.tools.servers import OAuth, ServerConfig
+from ...core.tools.url_origin import in_the_clear, origin
+from ...errors import ServerUnavailable, ToolError, UsageError
+from ...lib.http import Client
+from ..run_headers import refers_to_run
+from .exchange import LONGEST, SPEAKS, STEPS, Exchange, is_scope, presentable
+from .providers import Memory, registered
+from .tokens import Login, TokenFile
 
 _PROBE: Final[dict[str, JSON]] = {
     "jsonrpc": "2.0",
@@ -333,7 +332,7 @@ async def _challenge(client: Client, config: ServerConfig) -> str:
         timeout=_SECONDS,
         max_bytes=_LONGEST_ANSWER,
         headers={
-            **({} if is_open(config) else config.headers),
+            **({} if refers_to_run(config) else config.headers),
             **SPEAKS,
             "accept": "text/event-stream" if stream else _ACCEPT,
             "content-type": "application/json",

@@ -1,9 +1,9 @@
 """
-Headers that refer to the context of a run, and the tools of that run.
+Headers that refer to the context of a run.
 
 A value may hold ``${context.NAME}``, or ``${context.NAME.PART}`` of a table. It is
-filled in when a run begins, from what that run was given, and is part of the key of
-the connection: what one run may do is never done for another.
+filled in when a run begins, from the run's own context, and is part of the key of the
+connection, so that runs share a connection only if their headers are equal.
 """
 
 from __future__ import annotations
@@ -12,22 +12,21 @@ import json
 import logging
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..core.calls import JSON, Completed
 from ..core.grants.tool_catalog import Offered
 from ..core.tools.contexts import ServerResource
 from ..core.tools.servers import ServerConfig
 from ..errors import ServerUnavailable, ToolError
-from ..ports import RunScope, ToolClient, ToolRequest
-from .catalogue import check_names
+from ..ports import RunScope, ToolRequest
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _REFERENCE = re.compile(r"\$\{context\.([^{}]*)\}")
 _LONGEST = 4096
 
 
-def is_open(config: ServerConfig) -> bool:
+def refers_to_run(config: ServerConfig) -> bool:
     """Return whether a header of the server refers to the context of a run."""
     return config.url is not None and any(
         map(_REFERENCE.search, config.headers.values())
@@ -96,77 +95,50 @@ def _at(path: str, context: Mapping[str, JSON]) -> JSON:
     return found
 
 
-def described_missing(
-    missing: Mapping[str, tuple[ServerConfig, str]],
-) -> dict[str, dict[str, JSON]]:
+class LeftOut:
     """
-    Say that servers are left out, and return what ``RunStarted.servers`` holds of them.
+    A server that cannot be reached, as a `ToolClient`: it offers nothing.
 
-    Raises:
-        ServerUnavailable: One of them is ``required``.
-    """
-    described: dict[str, dict[str, JSON]] = {}
-    for name, (config, why) in missing.items():
-        if config.required:
-            raise ServerUnavailable(
-                f"the server {name} cannot be asked: {why}",
-                fix="say it with --var NAME=VALUE",
-            )
-        _logger.warning("MCP: %s is left out: %s", name, why)
-        unknown = dict.fromkeys(("address", "name", "version", "protocol"))
-        described[name] = {"transport": config.transport, **unknown, "problem": why}
-    return described
-
-
-@dataclass(frozen=True, slots=True)
-class ForOneRun:
-    """
-    Tools that all runs share, and those that a run has of its own.
-
-    Attributes:
-        mine: Names of servers that are reached for this run alone.
-
-        problems: Why some of these cannot be.
+    Args:
+        why: What its headers lack.
     """
 
-    shared: ToolClient
-    own: ToolClient
-    mine: Mapping[str, ServerConfig]
-    problems: Mapping[str, str]
+    def __init__(self, config: ServerConfig, why: str) -> None:
+        self._config = config
+        self._why = why
 
     async def offered(self, servers: Collection[str]) -> Offered:
-        """Return what the servers offer. See `ToolClient`."""
-        missing = described_missing(
-            {
-                name: (self.mine[name], self.problems[name])
-                for name in servers
-                if name in self.problems
-            }
-        )
-        shared = await self.shared.offered([n for n in servers if n not in self.mine])
-        own = await self.own.offered([n for n in servers if n in self.mine])
-        offers = shared.offers + own.offers
-        check_names(offers)
-        return Offered(
-            offers=offers,
-            servers={**shared.servers, **own.servers, **missing},
-            options={**shared.options, **own.options},
-        )
+        """
+        Return nothing but what ``RunStarted.servers`` holds of it, with a warning.
+
+        Raises:
+            ServerUnavailable: It is ``required``.
+        """
+        del servers
+        name = self._config.name
+        if self._config.required:
+            raise ServerUnavailable(
+                f"the server {name} cannot be asked: {self._why}",
+                fix="say it with --var NAME=VALUE",
+            )
+        logger.warning("MCP: %s is left out: %s", name, self._why)
+        unknown = dict.fromkeys(("address", "name", "version", "protocol"))
+        described = {"transport": self._config.transport, **unknown}
+        return Offered(servers={name: described | {"problem": self._why}})
 
     async def resources(
         self, servers: Collection[str], scope: RunScope
     ) -> Sequence[ServerResource]:
-        """Read what the run is to have of *servers*. See `ToolClient`."""
-        shared = [name for name in servers if name not in self.mine]
-        own = [name for name in servers if name in self.mine]
-        return [
-            *await self.shared.resources(shared, scope),
-            *await self.own.resources(own, scope),
-        ]
+        """Return nothing."""
+        del servers, scope
+        return ()
 
     async def call_tool(self, request: ToolRequest) -> Completed:
-        """Send *request* once. See `ToolClient`."""
-        if why := self.problems.get(request.server):
-            raise ToolError("transport", "no", why)
-        client = self.own if request.server in self.mine else self.shared
-        return await client.call_tool(request)
+        """
+        Refuse.
+
+        Raises:
+            ToolError: Always.
+        """
+        del request
+        raise ToolError("transport", "no", self._why)

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from mcp.shared.auth import AuthorizationCodeResult
 
-from ..errors import ToolError, UsageError
+from ...errors import ToolError, UsageError
 from .login import Asked
 
 _HOST: Final = "127.0.0.1"

@@ -11,15 +11,11 @@ query string, a header value or a byte of the answer.
 
 from __future__ import annotations
 
-import ipaddress
-import logging
 import re
 import socket
-import ssl
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, cast
 
@@ -28,18 +24,21 @@ import httpcore
 import httpx
 
 from ..errors import Sent, ToolError
+from .http_rules import (
+    failure,
+    is_address,
+    read_body,
+    redirected,
+    refuse_encoding,
+    refuse_private,
+    tls_context,
+)
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
-_REDIRECTS = range(300, 400)
 _IDLE, _IDLE_SECONDS = 16, 30.0
 
 _NEXT_ADDRESS_AFTER = 3.0
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-
-# Both log addresses with their query, and header values, below this level (law 8).
-for _library in ("httpx", "httpcore"):
-    logging.getLogger(_library).setLevel(logging.WARNING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +78,7 @@ class Stream:
             ToolError: As there.
         """
         with _bounded(timeout, f"no whole answer within {timeout:g} s", self._progress):
-            return await _read(self._response, max_bytes)
+            return await _read(self._response, self.headers, max_bytes)
 
     async def chunks(self, idle: float) -> AsyncGenerator[bytes]:
         """
@@ -91,7 +90,8 @@ class Stream:
         Raises:
             ToolError: ``timeout``, ``transport`` or ``protocol``.
         """
-        _check_plain(self._response)
+        _refuse_redirect(self.status)
+        refuse_encoding(self.headers)
         found = aiter(self._response.aiter_raw())
         while True:
             with _bounded(idle, f"nothing came for {idle:g} s", self._progress):
@@ -166,13 +166,12 @@ class Client:
             client = self._client(request.url, allow_private=allow_private)
             response = await client.send(request, stream=True)
             progress.sent = "yes"
+            headers = _headers(response)
             try:
-                body = await _read(response, max_bytes)
+                body = await _read(response, headers, max_bytes)
             finally:
                 await response.aclose()
-        return Response(
-            status=response.status_code, headers=_headers(response), body=body
-        )
+        return Response(status=response.status_code, headers=headers, body=body)
 
     @asynccontextmanager
     async def stream(
@@ -254,8 +253,8 @@ class Client:
         )
 
     def _client(self, url: httpx.URL, *, allow_private: bool) -> httpx.AsyncClient:
-        if self._proxy and not allow_private and _is_address(url.host):
-            _judge(url.host, [url.host])
+        if self._proxy and not allow_private and is_address(url.host):
+            refuse_private(url.host, [url.host])
         # A connection that one request may use must not serve one that may not.
         key = url.scheme == "https", allow_private
         client = self._clients.get(key)
@@ -301,107 +300,23 @@ def _bounded(seconds: float, late: str, progress: _Progress) -> Generator[None]:
     except TimeoutError:
         raise ToolError("timeout", progress.sent, late) from None
     except httpx.HTTPError as exc:
-        raise _failure(exc, progress.host, progress.sent) from None
+        raise failure(exc, progress.host, progress.sent) from None
 
 
 def _headers(response: httpx.Response) -> dict[str, str]:
     return {name.lower(): text for name, text in response.headers.items()}
 
 
-def _check_plain(response: httpx.Response) -> None:
-    if response.status_code in _REDIRECTS:
-        raise ToolError(
-            "protocol", "yes", f"a redirect ({response.status_code}) is not followed"
-        )
-    if response.headers.get("content-encoding", "identity").lower() != "identity":
-        raise ToolError("protocol", "yes", "the answer is encoded, unasked")
+def _refuse_redirect(status: int) -> None:
+    if error := redirected(status):
+        raise error
 
 
-async def _read(response: httpx.Response, max_bytes: int) -> bytes:
-    _check_plain(response)
-    body = bytearray()
-    async for chunk in response.aiter_raw():
-        body += chunk
-        if len(body) > max_bytes:
-            raise ToolError(
-                "too_large", "yes", f"the answer has over {max_bytes} bytes"
-            )
-    return bytes(body)
-
-
-class Lost(ToolError):  # noqa: N818 -- says what became of it
-    """The connection ended before the answer did, whatever its kind says of it."""
-
-
-class NoTls(ToolError):  # noqa: N818 -- says what there is none of
-    """Somebody answers, and not as TLS has it."""
-
-
-def _failure(exc: httpx.HTTPError, host: str, sent: Sent) -> ToolError:
-    """Return what to say of *exc*, whose own text may hold anything."""
-    if isinstance(exc, httpx.ConnectError) and (found := _tls_error(exc)):
-        return _no_tls(found, host)
-    if isinstance(exc, (httpx.ConnectError, httpx.ConnectTimeout)):
-        return ToolError("transport", "no", f"cannot connect to {host}")
-    if isinstance(exc, httpx.ProxyError):
-        return ToolError("transport", "no", "the proxy refuses")
-    if isinstance(exc, httpx.RemoteProtocolError):
-        return Lost("protocol", sent, f"{host} does not speak HTTP/1.1 as it must")
-    if isinstance(exc, (httpx.UnsupportedProtocol, httpx.LocalProtocolError)):
-        return ToolError("protocol", sent, "the request cannot be sent")
-    return Lost("transport", sent, f"the connection to {host} broke")
-
-
-def _tls_error(exc: BaseException | None) -> ssl.SSLError | None:
-    """Return the error of TLS that *exc* comes from, if there is one."""
-    while exc:
-        if isinstance(exc, ssl.SSLError):
-            return exc
-        exc = exc.__context__
-    return None
-
-
-def _no_tls(exc: ssl.SSLError, host: str) -> ToolError:
-    what = f"cannot connect to {host}"
-    if isinstance(exc, ssl.SSLCertVerificationError):
-        return ToolError(
-            "transport",
-            "no",
-            f"{what}: its certificate is not trusted",
-            fix="name the certificate of whoever vouches for it in $SSL_CERT_FILE",
-        )
-    return NoTls("transport", "no", f"{what}: it speaks no TLS, or another version")
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
-def is_public(address: str) -> bool:
-    """
-    Return whether an IP address is one of the open internet.
-
-    An IPv4 address inside an IPv6 one is judged for what it is.
-
-    >>> is_public("9.9.9.9"), is_public("169.254.169.254")
-    (True, False)
-    >>> is_public("::ffff:127.0.0.1"), is_public("64:ff9b::10.0.0.1")
-    (False, False)
-    """
-    found = ipaddress.ip_address(address)
-    if isinstance(found, ipaddress.IPv6Address):
-        inner = found.ipv4_mapped or found.sixtofour
-        if found in _NAT64:
-            inner = ipaddress.IPv4Address(int(found) & 0xFFFF_FFFF)
-        if inner is not None:
-            return is_public(str(inner))
-        if found.teredo or found.is_site_local:
-            return False
-    return found.is_global and not found.is_multicast and not found.is_reserved
+async def _read(
+    response: httpx.Response, headers: Mapping[str, str], max_bytes: int
+) -> bytes:
+    _refuse_redirect(response.status_code)
+    return await read_body(response.aiter_raw(), headers, max_bytes)
 
 
 class _Network(httpcore.AsyncNetworkBackend):
@@ -426,7 +341,7 @@ class _Network(httpcore.AsyncNetworkBackend):
             raise httpcore.ConnectError from None
         *others, last = dict.fromkeys(str(entry[4][0]) for entry in found)
         if not self._allow_private:
-            _judge(host, [*others, last])
+            refuse_private(host, [*others, last])
         for address in others:
             try:
                 return await self._inner.connect_tcp(
@@ -439,16 +354,6 @@ class _Network(httpcore.AsyncNetworkBackend):
         )
 
 
-def _judge(host: str, addresses: Iterable[str]) -> None:
-    if not all(map(is_public, addresses)):
-        raise ToolError(
-            "transport",
-            "no",
-            f"{host} has an address that is not public; "
-            "allow_private = true lets it be called",
-        )
-
-
 class _Transport(httpx.AsyncHTTPTransport):
     """httpx's own over a pool of ours: its arguments do not reach the look-up."""
 
@@ -458,7 +363,7 @@ class _Transport(httpx.AsyncHTTPTransport):
         network = _Network(allow_private=allow_private or proxy is not None)
         through = httpx.Proxy(proxy) if proxy else None
         bounds: dict[str, Any] = {
-            "ssl_context": _tls() if secure else None,
+            "ssl_context": tls_context() if secure else None,
             "max_connections": connections,
             "max_keepalive_connections": _IDLE,
             "keepalive_expiry": _IDLE_SECONDS,
@@ -468,17 +373,11 @@ class _Transport(httpx.AsyncHTTPTransport):
             httpcore.AsyncHTTPProxy(
                 str(through.url),
                 proxy_auth=through.raw_auth,
-                proxy_ssl_context=_tls() if through.url.scheme == "https" else None,
+                proxy_ssl_context=tls_context()
+                if through.url.scheme == "https"
+                else None,
                 **bounds,
             )
             if through
             else httpcore.AsyncConnectionPool(**bounds)
         )
-
-
-@cache
-def _tls() -> ssl.SSLContext:
-    # 25 ms to build, so once. The system's store adds an operator's own authority.
-    context = httpx.create_ssl_context(trust_env=False)
-    context.load_default_certs()
-    return context

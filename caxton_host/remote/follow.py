@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 from ..core.calls import JSON
 from ..errors import OverloadedError, ToolError
-from ..lib.http import Lost
+from ..lib.http_rules import Lost
 from ..mcp.transport.frames import Events
 from .client import MOST_BYTES, Remote, read_json, unreached
 from .problems import is_of, stranger

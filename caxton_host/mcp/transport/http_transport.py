@@ -9,8 +9,6 @@ error text holds a header value, a query or a byte of an answer.
 from __future__ import annotations
 
 import asyncio
-import logging
-import ssl
 from collections import deque
 from collections.abc import (
     AsyncGenerator,
@@ -21,7 +19,6 @@ from collections.abc import (
     Mapping,
 )
 from contextlib import contextmanager
-from functools import cache
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -29,7 +26,17 @@ import httpcore2
 import httpx2
 
 from ...core.tools.servers import ServerConfig
+from ...core.tools.url_origin import origin
 from ...errors import ServerUnavailable, ToolError
+from ...lib.http_rules import (
+    broken,
+    failure,
+    read_body,
+    redirected,
+    refuse_encoding,
+    status_text,
+    tls_context,
+)
 from ..auth.oauth import Access, another
 
 #: Below what servers allow an idle connection, which is 5 s at the least.
@@ -53,9 +60,8 @@ _OURS = frozenset(
     }
 )
 
-# Both log addresses with their query, and header values, below this level (law 8).
-for _library in ("httpx2", "httpcore2"):
-    logging.getLogger(_library).setLevel(logging.WARNING)
+#: Statuses that say that nothing was done.
+_TURNED_AWAY = frozenset({401, 403, 407, 429})
 
 _Headers = list[tuple[bytes, bytes]]
 
@@ -98,28 +104,11 @@ class Reply:
         Raises:
             ToolError: It is larger than allowed, or encoded.
         """
-        self.refuse_encoding()
-        size = self.headers.get("content-length", "0")
-        # An absurd number is left to the count.
-        if size.isdecimal() and int(size[:18]) > limit:
-            raise _too_large(limit)
-        body = bytearray()
-        while chunk := await self.chunk():
-            body += chunk
-            if len(body) > limit:
-                raise _too_large(limit)
-        return bytes(body)
+        return await read_body(self._chunks, self.headers, limit)
 
     def refuse_encoding(self) -> None:
-        """
-        Make sure that what is read is what was sent.
-
-        Raises:
-            ToolError: The body is encoded, which it was not to be.
-        """
-        encoding = self.headers.get("content-encoding", "identity")
-        if encoding.strip().lower() not in {"identity", ""}:
-            raise ToolError("protocol", "yes", "the answer is encoded, unasked")
+        """See `http_rules.refuse_encoding`."""
+        refuse_encoding(self.headers)
 
     async def rest(self) -> None:
         """Read what is left, if it is little and comes soon, and close."""
@@ -180,7 +169,7 @@ class Posts:
         # Makes connections, and keeps none: with each request it would probe the
         # sockets of all that are idle, a third of a call's time with 64 at once.
         self._maker = httpcore2.AsyncConnectionPool(
-            ssl_context=_tls() if address.scheme == "https" else None,
+            ssl_context=tls_context() if address.scheme == "https" else None,
             proxy=_proxy(proxy) if proxy else None,
             keepalive_expiry=_IDLE_SECONDS,
         )
@@ -275,7 +264,7 @@ class Posts:
             found = self._address.join(reference)
         except (httpx2.InvalidURL, ValueError):
             found = None
-        if found is None or _origin(found) != _origin(self._address):
+        if found is None or _place(found) != _place(self._address):
             raise ToolError(
                 "protocol", "no", f"{self.host} names an address that is not its own"
             )
@@ -318,24 +307,19 @@ class Posts:
         """Make a `ToolError` of what goes wrong below."""
         try:
             yield
-        except (httpcore2.ConnectError, httpcore2.ProxyError):
-            raise UnreachableError(
-                "transport", "no", f"cannot connect to {self.host}"
-            ) from None
-        except httpcore2.ConnectTimeout:
-            raise ToolError(
-                "timeout", "no", f"cannot connect to {self.host} in time"
-            ) from None
-        except httpcore2.LocalProtocolError:
-            raise ToolError("protocol", "no", "the request cannot be sent") from None
         except httpcore2.RemoteProtocolError as exc:
+            # So it looks if an idle connection was closed while the request was sent.
             if "closed connection" in str(exc) or "disconnected" in str(exc):
-                raise _broke(self.host) from None
-            raise ToolError(
-                "protocol", "unknown", f"{self.host} does not speak HTTP as it must"
-            ) from None
-        except (httpcore2.NetworkError, httpcore2.TimeoutException, OSError):
-            raise _broke(self.host) from None
+                raise broken(self.host, "unknown") from None
+            raise failure(exc, self.host, "unknown") from None
+        except (
+            httpcore2.LocalProtocolError,
+            httpcore2.NetworkError,
+            httpcore2.ProxyError,
+            httpcore2.TimeoutException,
+            OSError,
+        ) as exc:
+            raise failure(exc, self.host, "unknown") from None
 
     async def close(self) -> None:
         """Close every connection."""
@@ -372,10 +356,6 @@ async def opened(
         ) from None
 
 
-class UnreachableError(ToolError):
-    """There is nobody at the address of the server."""
-
-
 def _target(address: httpx2.URL) -> httpcore2.URL:
     return httpcore2.URL(
         scheme=address.raw_scheme,
@@ -385,30 +365,20 @@ def _target(address: httpx2.URL) -> httpcore2.URL:
     )
 
 
-def _origin(address: httpx2.URL) -> tuple[str, bytes, bytes, int | None]:
-    usual = {"http": 80, "https": 443}.get(address.scheme)
-    return (
-        address.scheme,
-        address.userinfo,
-        address.raw_host,
-        address.port or usual,
+def _place(address: httpx2.URL) -> tuple[object, bytes]:
+    return origin(str(address)), address.userinfo
+
+
+def status_error(status: int) -> ToolError:
+    """Return the error for a status that is not a success."""
+    said = status_text(status)
+    if status in _TURNED_AWAY:
+        return ToolError("transport", "no", f"the server answered {said}")
+    return redirected(status) or ToolError(
+        "protocol",
+        "unknown" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "yes",
+        f"the server answered {said}",
     )
-
-
-def _broke(host: str) -> ToolError:
-    return ToolError("transport", "unknown", f"the connection to {host} broke")
-
-
-def _too_large(limit: int) -> ToolError:
-    return ToolError("too_large", "yes", f"the answer has over {limit} bytes")
-
-
-def status_text(status: int) -> str:
-    """Return a status in words of our own, never the server's."""
-    try:
-        return f"{status} ({HTTPStatus(status).phrase})"
-    except ValueError:
-        return str(status)
 
 
 def _encoded(headers: Mapping[str, str]) -> _Headers:
@@ -428,13 +398,5 @@ def _proxy(address: str) -> httpcore2.Proxy:
             target=b"/",
         ),
         auth=found.raw_auth,
-        ssl_context=_tls() if where.scheme == "https" else None,
+        ssl_context=tls_context() if where.scheme == "https" else None,
     )
-
-
-@cache
-def _tls() -> ssl.SSLContext:
-    # 25 ms to build, so once. The system's store adds an operator's own authority.
-    context = httpx2.create_ssl_context(trust_env=False)
-    context.load_default_certs()
-    return context

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.tools.servers import ServerConfig
 from ...errors import ToolError
+from ...lib.http_rules import status_text
 from ..auth.oauth import Access
 from .frames import DISCARD, Event, Events
-from .http_transport import Posts, Reply, opened, status_text
+from .http_transport import Posts, Reply, opened, status_error
 from .jsonrpc import Peer
 from .messages import encode, notification
 from .timing import Throttle
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 
 
 _JSON, _EVENTS = "application/json", "text/event-stream"
-
-#: Answers to a POST that say that nothing was done with it.
-_TURNED_AWAY = frozenset({401, 403, 404, 407, 429})
 
 #: What a server may say before it says where it takes requests.
 _EVENTS_AT_START = 50
@@ -230,18 +228,12 @@ def _check(reply: Reply) -> None:
 
 def _refusal(status: int) -> ToolError | None:
     """Return what an answer to a POST means for its request."""
-    said = status_text(status)
     if status < HTTPStatus.MULTIPLE_CHOICES:
         return None
-    if status in _TURNED_AWAY:
+    if status == HTTPStatus.NOT_FOUND:  # The session is unknown: nothing was done.
+        said = status_text(status)
         return ToolError("transport", "no", f"the server answered {said}")
-    if status < HTTPStatus.BAD_REQUEST:
-        return ToolError("protocol", "yes", f"a redirect, {said}, is not followed")
-    return ToolError(
-        "protocol",
-        "unknown" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "yes",
-        f"the server answered {said}",
-    )
+    return status_error(status)
 
 
 def _nothing(_why: ToolError) -> None:

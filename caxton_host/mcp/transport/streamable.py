@@ -25,9 +25,10 @@ from mcp_types.jsonrpc import HEADER_MISMATCH, UNSUPPORTED_PROTOCOL_VERSION
 from ...core.calls import JSON
 from ...core.tools.servers import ServerConfig
 from ...errors import FailureKind, ToolError
+from ...lib.http_rules import Unreachable, status_text
 from ..auth.oauth import Access
 from .frames import Event, Events
-from .http_transport import Posts, Reply, UnreachableError, opened, status_text
+from .http_transport import Posts, Reply, opened, status_error
 from .messages import (
     Answer,
     Heard,
@@ -49,9 +50,6 @@ if TYPE_CHECKING:
 
 
 _JSON, _EVENTS = "application/json", "text/event-stream"
-
-#: Answers that say that nothing was done.
-_TURNED_AWAY = frozenset({401, 403, 407, 429})
 
 _LONGEST_REFUSAL = 64 * 1024
 _LONGEST_ID = 1024
@@ -187,7 +185,7 @@ class HttpPeer(Wire):
                 self.changes += 1
             elif exc.code == UNSUPPORTED_PROTOCOL_VERSION and self._protocol:
                 self.lose("protocol", "the server speaks another protocol now")
-        elif isinstance(exc, UnreachableError):
+        elif isinstance(exc, Unreachable):
             self.lose(exc.kind, str(exc))
         elif exc.kind == "transport":
             # Perhaps it was started anew, with other tools.
@@ -253,12 +251,11 @@ class HttpPeer(Wire):
 
     async def _turned_down(self, reply: Reply) -> Exception:
         """Return what an answer means that does not say 200."""
-        status, said = reply.status, status_text(reply.status)
-        self.tap.answered(b"HTTP " + said.encode())
-        if status in _TURNED_AWAY:
-            return ToolError("transport", "no", f"the server answered {said}")
-        if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
-            return ToolError("protocol", "yes", f"a redirect, {said}, is not followed")
+        status = reply.status
+        self.tap.answered(b"HTTP " + status_text(status).encode())
+        error = status_error(status)
+        if error.sent == "no":
+            return error
         if status == HTTPStatus.NOT_FOUND and self._session:
             return self._forgotten()
         message: dict[str, JSON] = {}
@@ -270,11 +267,7 @@ class HttpPeer(Wire):
         if status == HTTPStatus.BAD_REQUEST and self._session and not message.get("id"):
             # What some servers say of a session that they do not know.
             self.lose("transport", "the server refuses the session")
-        return refusal_of(message) or ToolError(
-            "protocol",
-            "unknown" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "yes",
-            f"the server answered {said}",
-        )
+        return refusal_of(message) or error
 
     def _forgotten(self) -> ToolError:
         # Not sent again from here: a second send is for the log to hold (law 2).

@@ -277,7 +277,9 @@ async def test_an_issuer_with_a_private_address_has_to_be_allowed() -> None:
 async def test_no_redirect_of_an_issuer_is_followed() -> None:
     async with scene() as at, at.tools() as tools:
         at.authority.redirects = True
-        assert "a redirect (307) is not followed" in await refused(tools)
+        assert "a redirect, 307 (Temporary Redirect), is not followed" in await refused(
+            tools
+        )
         assert at.authority.paths.count("/token") == 1
 
 

@@ -17,8 +17,6 @@ from functools import cache
 from http import HTTPStatus
 from typing import Final
 
-import certifi
-
 from ..errors import Sent, ToolError
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
@@ -204,6 +202,8 @@ def refuse_private(host: str, addresses: Iterable[str]) -> None:
 @cache
 def tls_context() -> ssl.SSLContext:
     """Return the one context for requests: it takes 25 ms to build."""
+    import certifi  # noqa: PLC0415 -- 17 ms, for https alone
+
     context = ssl.create_default_context(cafile=certifi.where())
     # The system's store adds an operator's own authority.
     context.load_default_certs()

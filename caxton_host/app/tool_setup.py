@@ -1,4 +1,4 @@
-"""Brings up what reaches the tools of a configuration: servers and webhooks."""
+"""Sets up the tools of a configuration: MCP servers and webhooks."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class Routed(ToolRouter):
 
 
 def server_names(config: Config) -> tuple[str, ...]:
-    """Return what a grant may name: every server, and the group of webhooks."""
+    """Return the server names for grants: MCP servers, and the group of webhooks."""
     return (*config.servers, *((WEBHOOK,) if config.webhooks else ()))
 
 
 class LateEras:
-    """Those of a store that is opened while the first servers start."""
+    """The eras of a store that is opened while the first servers start."""
 
     def __init__(self) -> None:
         self._eras: asyncio.Future[Eras | None] = (
@@ -66,17 +66,17 @@ class LateEras:
         )
 
     def settle(self, eras: Eras | None) -> None:
-        """Take the store, or none if it cannot be opened."""
+        """Set the store, or ``None`` if it cannot be opened."""
         if not self._eras.done():
             self._eras.set_result(eras)
 
     async def era(self, key: str) -> Era | None:
-        """Return what the server with that *key* spoke lately, if it was met."""
+        """Return the last known protocol of the server with that *key*."""
         eras = await asyncio.shield(self._eras)
         return await eras.era(key) if eras else None
 
     async def learn_era(self, key: str, era: Era) -> None:
-        """Remember what a server speaks."""
+        """Remember the protocol of a server."""
         if eras := await asyncio.shield(self._eras):
             await eras.learn_era(key, era)
 
@@ -84,22 +84,22 @@ class LateEras:
 @dataclass(slots=True, kw_only=True)
 class Tooling:
     """
-    Brings up the tools of one configuration after another.
+    Sets up the tools of one configuration after another.
 
-    A server that two of them describe alike is started once.
+    A server that two of them configure alike is started once.
 
     Attributes:
-        redact: Learns the secrets of each.
+        redact: Learns the secrets of each configuration.
 
-        on_event: Is told what happens to servers.
+        on_event: Called with each event of a server.
 
         start: Servers that are started at once, whatever the configuration says.
 
-        eras: Where it is remembered what servers speak.
+        eras: Where the protocol of each server is remembered.
 
-        logs: The folder in which is kept what servers say to people.
+        logs: The folder for the standard error of servers.
 
-        tokens: The folder in which logins leave tokens.
+        tokens: The folder of the tokens of logins.
     """
 
     redact: Redactor
@@ -115,9 +115,9 @@ class Tooling:
     @contextlib.asynccontextmanager
     async def open(self, config: Config) -> AsyncGenerator[ToolService]:
         """
-        Bring up the client of every configured server; the eager ones are started.
+        Set up a client for every configured server, and start the eager ones.
 
-        This process becomes unreadable to them: it holds the credentials of all.
+        This process becomes unreadable to other processes: it holds all credentials.
         """
         from ..sandbox.confine import harden_host  # noqa: PLC0415 -- 10 ms
 
@@ -149,7 +149,7 @@ class Tooling:
             yield tools
 
     async def restart(self, request: Request) -> str:
-        """Start the server anew that a request names, and return what came of it."""
+        """Restart the server that a request names, and return the outcome."""
         if self._pool is None:
             return NOT_HERE
         return await self._pool.restart(request.subject or "") or NOT_HERE
@@ -161,7 +161,7 @@ class Tooling:
         self.on_event(event)
 
     def status(self) -> Sequence[ServerStatus]:
-        """Return how each MCP server does. May be called from another thread."""
+        """Return the state of each MCP server. May be called from another thread."""
         return self._pool.status() if self._pool else ()
 
     def _servers(self, config: Config) -> McpTools:
@@ -186,7 +186,7 @@ class Tooling:
 
 
 def _ttls(config: Config) -> dict[tuple[str, str], float]:
-    """Return for how long answers are kept, by server and tool."""
+    """Return the seconds that answers are cached, by server and tool."""
     said = {(WEBHOOK, name): hook.cache for name, hook in config.webhooks.items()}
     said |= {
         (server, tool): options.cache
@@ -207,7 +207,7 @@ async def open_tools(  # noqa: PLR0913 -- see `Tooling`
     logs: Path | None = None,
     tokens: Path | None = None,
 ) -> AsyncGenerator[ToolService]:
-    """Bring up the tools of one configuration. See `Tooling`."""
+    """Set up the tools of one configuration. See `Tooling`."""
     tooling = Tooling(
         redact=redact,
         telemetry=telemetry,

@@ -2,11 +2,10 @@
 HTTP requests to hosts that may be hostile. The only owner of httpx.
 
 One deadline covers a request from the look-up of its host to the last byte of its
-answer; the answer has a byte cap and no encoding (httpx would unpack 200 MiB out
-of 200 KB); redirects are answers, not orders. A host is looked up once a
-connection, every address of it is judged, and the judged address is the one that
-is connected to, so a second look-up cannot change it. No error text holds a
-query string, a header value or a byte of the answer.
+answer. The answer has a byte cap and no encoding, and redirects are not followed. A
+host is looked up once a connection, all its addresses are checked, and the checked
+address is the one that is connected to, so a second look-up cannot change it. See
+`http_rules` for the rules.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _NEXT_ADDRESS_AFTER = 3.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
     """
-    An answer, read whole.
+    A complete answer.
 
     Attributes:
         headers: By lower-case name.
@@ -58,7 +57,7 @@ class Response:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
     """
-    An answer that is read while it comes.
+    An answer that is read as it arrives.
 
     Attributes:
         headers: By lower-case name.
@@ -72,7 +71,7 @@ class Stream:
 
     async def read(self, *, timeout: float, max_bytes: int) -> bytes:  # noqa: ASYNC109 -- the bound that this module is about
         """
-        Return all of it, under the bounds of `Client.request`.
+        Return the whole body, with the limits of `Client.request`.
 
         Raises:
             ToolError: As there.
@@ -82,10 +81,10 @@ class Stream:
 
     async def chunks(self, idle: float) -> AsyncGenerator[bytes]:
         """
-        Yield its bytes as they come.
+        Yield the bytes as they arrive.
 
         Args:
-            idle: Seconds that may pass between two of them.
+            idle: Seconds that may pass between two chunks.
 
         Raises:
             ToolError: ``timeout``, ``transport`` or ``protocol``.
@@ -106,13 +105,13 @@ class Client:
     Sends requests over pooled connections, within one event loop.
 
     Args:
-        proxy: Where every request goes through. The environment names none. A
-            proxy looks hosts up itself, so it has to judge their addresses.
+        proxy: The proxy for every request; the environment is ignored. A proxy looks
+            up hosts itself, so it has to check their addresses.
 
-        trace_context: Gives the headers that tell a request's span: W3C's.
+        trace_context: Returns the W3C headers of a request's span.
 
-        connections: How many there are at a time. A request that waits for one does
-            so within its timeout.
+        connections: The largest number of connections. A request waits for one within
+            its timeout.
     """
 
     def __init__(
@@ -142,22 +141,22 @@ class Client:
         Send one request, once, and return its answer whatever the status.
 
         Args:
-            method: In capitals.
+            method: In upper case.
 
             url: With scheme and host; its query is kept as it is.
 
             timeout: Seconds in all.
 
-            max_bytes: Size of the answer's body.
+            max_bytes: The largest body of the answer.
 
-            headers: Added to a few of its own.
+            headers: In addition to the default ones.
 
-            content: The body, if there is to be one.
+            content: The body, if any.
 
             allow_private: The host may have an address that is not public.
 
         Raises:
-            ToolError: There is no answer that may be used: ``timeout``,
+            ToolError: There is no valid answer: ``timeout``,
                 ``transport``, ``protocol`` or ``too_large``.
         """
         progress = _Progress()
@@ -184,16 +183,16 @@ class Client:
         allow_private: bool = False,
     ) -> AsyncGenerator[Stream]:
         """
-        Send one request, once, and give its answer to read while it comes.
+        Send one request, once, and yield its answer, to be read as it arrives.
 
         Args:
-            method: In capitals.
+            method: In upper case.
 
             url: With scheme and host; its query is kept as it is.
 
             timeout: Seconds until the answer begins.
 
-            headers: Added to a few of its own.
+            headers: In addition to the default ones.
 
             allow_private: The host may have an address that is not public.
 
@@ -255,7 +254,7 @@ class Client:
     def _client(self, url: httpx.URL, *, allow_private: bool) -> httpx.AsyncClient:
         if self._proxy and not allow_private and is_address(url.host):
             refuse_private(url.host, [url.host])
-        # A connection that one request may use must not serve one that may not.
+        # Requests with and without `allow_private` must not share connections.
         key = url.scheme == "https", allow_private
         client = self._clients.get(key)
         if client is None:
@@ -268,7 +267,7 @@ class Client:
                 ),
                 trust_env=False,
                 follow_redirects=False,
-                timeout=None,  # noqa: S113 -- one deadline is above, for all of it
+                timeout=None,  # noqa: S113 -- `_bounded` has the deadline
                 cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
             )
         return client
@@ -279,7 +278,7 @@ class _Progress:
     Whether a byte of a request may have left the host.
 
     Attributes:
-        host: Where it goes.
+        host: The host, for messages.
     """
 
     def __init__(self) -> None:
@@ -293,7 +292,7 @@ class _Progress:
 
 @contextmanager
 def _bounded(seconds: float, late: str, progress: _Progress) -> Generator[None]:
-    """Give up after so many seconds, and say in our words what went wrong."""
+    """Apply a timeout, and turn errors of httpx into `ToolError`."""
     try:
         with anyio.fail_after(seconds):
             yield
@@ -320,7 +319,7 @@ async def _read(
 
 
 class _Network(httpcore.AsyncNetworkBackend):
-    """Connects to addresses that were judged, and to no other."""
+    """Connects only to addresses that were checked."""
 
     def __init__(self, *, allow_private: bool) -> None:
         # httpcore declares it twice, once for machines without anyio.
@@ -355,7 +354,7 @@ class _Network(httpcore.AsyncNetworkBackend):
 
 
 class _Transport(httpx.AsyncHTTPTransport):
-    """httpx's own over a pool of ours: its arguments do not reach the look-up."""
+    """httpx's transport with our pool: its arguments do not reach the look-up."""
 
     def __init__(
         self, *, secure: bool, allow_private: bool, proxy: str | None, connections: int

@@ -1,5 +1,5 @@
 """
-What a call passes before it is sent to a server: its circuit breaker and its queue.
+Admits calls to a server: circuit breaker, rate limit and queue.
 
 Closed, the breaker lets calls pass. After a number of failures in a row it opens, and
 refuses all. After a pause it is half open: one call passes, and its outcome decides.
@@ -22,12 +22,12 @@ _T = TypeVar("_T")
 
 State: TypeAlias = Literal["closed", "open", "half_open"]
 
-#: Of a call that passed: the server answered, whatever it said; it did not; or nobody
-#: waited for it.
+#: The outcome of a call that passed: the server answered, with whatever; it did not; or
+#: the caller gave up.
 Outcome: TypeAlias = Literal["answered", "failed", "given_up"]
 Change: TypeAlias = Literal["opened", "closed"]
 
-#: What is not here changes nothing. An answer is an answer, however late it comes.
+#: State and outcome to the next state; others change nothing. Late answers count.
 _NEXT: Mapping[tuple[State, Outcome | Literal["failed_too_often", "asked"]], State] = {
     ("closed", "failed_too_often"): "open",
     ("open", "asked"): "half_open",
@@ -58,7 +58,7 @@ class Breaker:
     Attributes:
         state: ``closed``, ``open`` or ``half_open``.
 
-        failures: How many there were since the last answer.
+        failures: Failures since the last answer.
     """
 
     def __init__(self, options: BreakerOptions) -> None:
@@ -69,11 +69,11 @@ class Breaker:
         self.failures = 0
 
     def refuses(self, now: float) -> bool:
-        """Return whether no call passes now."""
+        """Return whether calls are refused now."""
         return self.state == "half_open" or (self.state == "open" and now < self._until)
 
     def admits(self, now: float) -> bool:
-        """Return whether this call passes. How it *ended* has to be told."""
+        """Return whether this call passes; its end is reported by `ended`."""
         if self.refuses(now):
             return False
         self.state = _NEXT.get((self.state, "asked"), self.state)
@@ -81,10 +81,9 @@ class Breaker:
 
     def ended(self, outcome: Outcome, *, began: float, now: float) -> Change | None:
         """
-        Take note of how a call that had passed ended, and return what changed.
+        Count the outcome of a call that passed, and return the change of state.
 
-        Calls that were under way at the same time fail for the same reason, so they
-        count as one.
+        Failures of calls that were under way at the same time count as one.
         """
         before = self.state
         if outcome == "answered":
@@ -102,13 +101,13 @@ class Breaker:
 
 class Gate:
     """
-    The way in of one server.
+    Admits the calls to one server.
 
     Attributes:
-        breaker: Keeps calls away from it while it fails.
+        breaker: Refuses calls while the server fails.
 
-        silent: Set if a call ended by its deadline, none was answered since, and the
-            server was not at work for an older one, which may have kept it.
+        silent: Set if a call timed out, none was answered since, and no older call was
+            under way, which may have kept the server busy.
     """
 
     def __init__(self, config: ServerConfig, emit: Callable[[Event], None]) -> None:
@@ -122,12 +121,12 @@ class Gate:
         self.silent = asyncio.Event()
 
     def rested(self) -> float:
-        """Return for how many seconds no call is in."""
+        """Return for how many seconds no call was under way."""
         return 0.0 if self._inside else _now() - self._left
 
     async def enter(self, deadline: float, seconds: float) -> float:
         """
-        Let a call in, and return when. It has to `leave`.
+        Admit a call, and return the time. Pass it to `leave` when the call ends.
 
         Raises:
             ToolError: The server is failing, or the call's turn does not come before
@@ -151,7 +150,7 @@ class Gate:
         return began
 
     def leave(self, began: float, exc: BaseException | None) -> None:
-        """Take note that the call which came in then is out, and why."""
+        """Release the place of the call that was admitted at *began*."""
         outcome: Outcome = "answered" if exc is None else "given_up"
         if isinstance(exc, ToolError):
             outcome = "failed" if exc.kind in _TROUBLE else "answered"
@@ -169,8 +168,7 @@ class Gate:
             raise ToolError(
                 "timeout",
                 "no",
-                f"the rate of the server {self._config.name} leaves no room for it "
-                "in time",
+                f"the rate of the server {self._config.name} allows no call in time",
             )
         if wait:
             try:
@@ -194,16 +192,16 @@ class Gate:
             "transport",
             "no",
             f"the server {self._config.name} failed {self.breaker.failures} times "
-            "in a row, so it is not asked for a while",
+            "in a row, so calls are refused for a while",
         )
 
 
 async def by(deadline: float, awaitable: Awaitable[_T], seconds: float) -> _T:
     """
-    Wait until the *deadline*, and no longer.
+    Await something until the *deadline*.
 
     Raises:
-        ToolError: It came first. It was that many *seconds* away.
+        ToolError: The deadline came first; the call had *seconds* in all.
     """
     try:
         async with asyncio.timeout_at(deadline):

@@ -26,9 +26,9 @@ def offers_of(
     config: ServerConfig, entries: Sequence[JSON], redact: Redactor
 ) -> tuple[dict[str, Offer], list[str]]:
     """
-    Return the offers by tool name, and why each tool left out is left out.
+    Return the offers by tool name, and the reason for each tool that is left out.
 
-    The *entries* are those of ``tools/list``, all pages, of any quality.
+    The *entries* come from ``tools/list`` and are not trusted.
     """
     offers: dict[str, Offer] = {}
     left_out: list[str] = []
@@ -97,7 +97,7 @@ def _offer(config: ServerConfig, name: str, entry: dict[str, JSON]) -> Offer:
 
 
 def _hinted(config: ServerConfig, annotations: JSON) -> Effect:
-    # A server may lie about its tools, so its word counts only by the operator's.
+    # A server may lie about its tools, so hints count only if the operator trusts it.
     if not config.trust_annotations or not isinstance(annotations, Mapping):
         return "unsafe"
     if annotations.get("readOnlyHint") is True:
@@ -112,17 +112,16 @@ def report_changes(
     left_out: Sequence[str],
 ) -> ToolsChanged | None:
     """
-    Tell what is new, and return the event that records a change, if it is one.
+    Log what changed, and return the event that records it, or ``None``.
 
     Args:
         config: The server.
 
-        old: Its tools as they were, by its own names; none: it is met for the first
-            time.
+        old: Its tools before, by its own names; empty at the first connection.
 
         new: Its tools now.
 
-        left_out: Why each that is not among them is not.
+        left_out: The reason for each listed tool that is not offered.
     """
     for why in left_out:
         logger.warning("MCP: %s: left out %s", config.name, why)

@@ -1,8 +1,8 @@
 """
-What is asked of one server, once a session with it stands.
+Requests to one server over an open session.
 
-Calls go past the models of the SDK, straight to the peer: models lose unknown fields,
-and reject an answer after the tool has run.
+Calls bypass the models of the SDK, which lose unknown fields and reject answers after
+the tool has run.
 """
 
 from __future__ import annotations
@@ -38,9 +38,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds that a list is good for over HTTP, where no word of a change need come, if
-#: the server does not say how long. That it is good for nothing, which the SDK has
-#: servers say by default, would double every call.
+#: Seconds that a tool list is valid over HTTP, where changes may go unannounced, if the
+#: server gives no ``ttlMs``. The SDK's default of 0 would double every call.
 _LIST_SECONDS = 60.0
 
 _CALL = "tools/call"
@@ -48,7 +47,7 @@ _CALL = "tools/call"
 #: Where a call carries its idempotency key, in ``_meta``.
 _KEY = "io.caxton/idempotency-key"
 
-#: Seconds until a server that wants nothing but time is asked again.
+#: Seconds until a call is repeated whose server asked for time and no input.
 _SOONEST, _LATEST = 0.05, 0.25
 
 _PAGES = 100
@@ -60,20 +59,20 @@ _NAME_LENGTH = 128
 
 class Connection:
     """
-    A server that has told its tools.
+    An open connection to a server.
 
     Attributes:
         name: What the server calls itself.
 
         legacy: It speaks a protocol of before 2026.
 
-        meta: What every request to it carries.
+        meta: The ``_meta`` of every request.
 
-        told: What it says that it has, of what is used here.
+        told: The capabilities that it announced: ``tools``, ``resources``.
 
         offers: Its tools, by its own names.
 
-        left_out: Why each tool that it told and that is not offered is not.
+        left_out: The reason for each listed tool that is not offered.
     """
 
     def __init__(
@@ -87,11 +86,14 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self.meta = _meta_of(session, config)
         self.told = _capabilities(session)
+        # The number of changes before the last list, and the time that it expires.
         self._listed = -1
         self._good_until = 0.0
         self._listing = asyncio.Lock()
         self._kept = Kept(self._loop.time)
+        # Output schemas by tool.
         self._promises: Mapping[str, Mapping[str, JSON]] = {}
+        # By tool: makes the headers that repeat parameters.
         self._mirrored: dict[str, Callable[[Mapping[str, Any]], dict[str, str]]] = {}
         self.name = plain(info.name if info else "", redact, _NAME_LENGTH)
         self.version = plain(info.version if info else "", redact, _NAME_LENGTH)
@@ -102,7 +104,7 @@ class Connection:
 
     @property
     def readable(self) -> bool:
-        """Whether it says that it has resources."""
+        """Whether it announced resources."""
         return "resources" in self.told
 
     @property
@@ -117,7 +119,7 @@ class Connection:
 
     @property
     def stale(self) -> bool:
-        """Whether the tools of the server may be others now."""
+        """Whether the tools of the server may have changed."""
         changed = self._peer.changes != self._listed
         return changed or self._loop.time() > self._good_until
 
@@ -130,7 +132,7 @@ class Connection:
         self._peer.lose("transport", why)
 
     async def ping(self, deadline: float) -> bool:
-        """Return whether the server says anything before the *deadline*."""
+        """Return whether the server answers before the *deadline*."""
         # Since 2026 there is no ping.
         method = "ping" if self.legacy else "server/discover"
         params = {"_meta": self.meta} if self.meta else None
@@ -148,10 +150,10 @@ class Connection:
 
     async def refresh(self, deadline: float) -> bool:
         """
-        Read the list of tools, all pages, and return whether that was needed.
+        Read all pages of the tool list, if it is stale, and return whether it was.
 
         Raises:
-            ToolError: The list is none, has no end or is too large.
+            ToolError: The list is not valid, has no end or is too large.
         """
         async with self._listing:
             if not self.stale:
@@ -167,7 +169,7 @@ class Connection:
             return True
 
     def _promised(self) -> Iterator[tuple[str, Mapping[str, JSON]]]:
-        """Yield what the tools promise of their answers, where that can be checked."""
+        """Yield the output schemas of the tools that can be checked."""
         for name, offer in self.offers.items():
             said = decode_trusted(offer.definition).get("outputSchema")
             if not isinstance(said, dict):
@@ -188,7 +190,7 @@ class Connection:
     def _check(
         self, tool: str, result: Mapping[str, JSON], options: ToolOptions
     ) -> None:
-        """Compare an answer with what the tool promised, unless it is an error."""
+        """Check an answer against the output schema of its tool."""
         promise = self._promises.get(tool)
         if promise is None or result.get("isError"):
             return
@@ -203,13 +205,13 @@ class Connection:
                 return
             why = plain(str(wrong), self._redact, 300)
         if options.record == "hash":
-            why = "which is not kept"  # a key that is wrong may be of the answer
+            why = "which is not kept"  # a wrong key may be part of the answer
         raise ToolError(
             "invalid_result", "yes", f"the answer is not what {tool} promises: {why}"
         )
 
     def _mirror(self) -> None:
-        """Learn which parameters a call repeats in its headers, since 2026."""
+        """Find the parameters that calls repeat in headers, since 2026."""
         from mcp.shared import inbound  # noqa: PLC0415 -- loaded by now
 
         offers = dict(self.offers)
@@ -224,7 +226,7 @@ class Connection:
         self.offers = offers
 
     async def _list(self, deadline: float) -> tuple[list[JSON], float]:
-        """Return all entries of all pages, and for how many seconds they are good."""
+        """Return the entries of all pages, and the seconds that they are valid."""
         entries: list[JSON] = []
         promised: list[float] = []
         cursor: JSON = None
@@ -238,7 +240,9 @@ class Connection:
             page = await self._ask("tools/list", params, deadline)
             tools, cursor = page.result.get("tools"), page.result.get("nextCursor")
             if not isinstance(tools, list):
-                raise ToolError("protocol", "no", "the server told no list of tools")
+                raise ToolError(
+                    "protocol", "no", "the answer to tools/list is not a list"
+                )
             entries += tools
             promised += filter(None, (good_for(page.result),))
             size += page.size
@@ -267,17 +271,17 @@ class Connection:
         self, request: ToolRequest, trace_context: Mapping[str, str], deadline: float
     ) -> Completed:
         """
-        Call a tool once: as often as the server asks for more, within one deadline.
+        Call a tool, and answer the server's questions within one deadline.
 
         Args:
             request: The call.
 
-            trace_context: Of its span, for servers that know it.
+            trace_context: That of its span.
 
             deadline: On the clock of the event loop.
 
         Raises:
-            ToolError: There is no answer, or none that can be used.
+            ToolError: There is no valid answer.
         """
         self._check_pin(request)
         began, tool = self._loop.time(), request.tool
@@ -324,7 +328,9 @@ class Connection:
         if "inputResponses" not in more:
             await asyncio.sleep(min(_SOONEST * 2**number, _LATEST))
         if self._loop.time() >= deadline:
-            raise ToolError("timeout", "unknown", "the server asks for ever more")
+            raise ToolError(
+                "timeout", "unknown", "the server asked for input until the deadline"
+            )
 
     def _check_pin(self, request: ToolRequest) -> None:
         offer = self.offers.get(request.tool)
@@ -333,7 +339,9 @@ class Connection:
             raise ToolError("changed", "no", "the server does not offer this tool")
         if pinned is not None and pinned != offer.definition_sha256:
             raise ToolError(
-                "changed", "no", "the tool is not the one that the run was shown"
+                "changed",
+                "no",
+                "the tool's definition has changed since the run started",
             )
 
     def _completed(
@@ -364,13 +372,13 @@ class Connection:
         self, wanted: Resources, scope: RunScope, deadline: float
     ) -> list[ServerResource]:
         """
-        Return the resources that a run is to have. See `read_resources`.
+        Return the resources for a run. See `read_resources`.
 
         Raises:
-            ToolError: The server has none, or does not say which.
+            ToolError: The server has none, or cannot list them.
         """
         if not self.readable:
-            raise ToolError("protocol", "no", "the server says that it has none")
+            raise ToolError("protocol", "no", "the server has no resources")
 
         async def ask(method: str, params: dict[str, JSON]) -> Answer:
             if self.meta:
@@ -385,14 +393,14 @@ class Connection:
 
 
 def _capabilities(session: ClientSession) -> frozenset[str]:
-    """Return what the server says it has, of what is used here."""
+    """Return the announced capabilities that the host uses."""
     told = session.server_capabilities
     names = ("tools", "resources")
     return frozenset(name for name in names if getattr(told, name, None) is not None)
 
 
 def _meta_of(session: ClientSession, config: ServerConfig) -> dict[str, JSON]:
-    """Return what every request of a protocol without a handshake carries."""
+    """Return the ``_meta`` of every request, in protocols without a handshake."""
     if session.discover_result is None:
         return {}
     import mcp_types  # noqa: PLC0415 -- loaded by now

@@ -12,37 +12,37 @@ from dataclasses import dataclass
 from .admission import State
 from .connection import Connection
 
-#: How often in a row it does not answer before it is given up.
+#: Pings in a row without an answer that end the connection.
 _MISSES = 2
 
-#: Seconds that it has for an answer.
+#: Seconds that a ping may take.
 _PATIENCE_S = 10.0
 
-#: Of how many calls the durations are kept.
+#: Calls whose durations are kept.
 _REMEMBERED = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerStatus:
     """
-    A server as it is now.
+    The state of a server.
 
     Attributes:
         up: There is a connection.
 
-        protocol: What is spoken on it, or ``None``.
+        protocol: The protocol of the connection, or ``None``.
 
         latency_us: The median of its last calls, in microseconds, or ``None``.
 
-        restarts: How often it was started again in a row.
+        restarts: Restarts in a row.
 
-        disabled: It failed too often, and is not started again.
+        disabled: It failed too often, and is not restarted.
 
         breaker: ``closed``, ``open`` or ``half_open``.
 
-        generation: How many lists of tools it has had; 0: it was not up yet.
+        generation: The number of different tool lists so far; 0 before the first.
 
-        tools: How many there are in the last one.
+        tools: The number of tools in the last list.
 
         problem: Why it is down, or ``None``.
     """
@@ -61,7 +61,7 @@ class ServerStatus:
 
 class Latency:
     """
-    The middle of the last times.
+    The median duration of the last calls.
 
     >>> latency = Latency()
     >>> for took in (10, 500, 20):
@@ -74,7 +74,7 @@ class Latency:
         self._took: deque[int] = deque(maxlen=_REMEMBERED)
 
     def add(self, took: int) -> None:
-        """Take note of one."""
+        """Add the duration of a call, in microseconds."""
         self._took.append(took)
 
     @property
@@ -90,19 +90,19 @@ async def watch(
     silent: asyncio.Event,
 ) -> None:
     """
-    Ask a server once an *interval* of rest, and end the connection of a dead one.
+    Ping an idle server at intervals, and end the connection of one that is dead.
 
-    A server that is at work may have no time to answer, so it is let alone; its calls
-    have deadlines of their own. Once it is *silent* it is asked whatever it does.
+    A busy server may have no time to answer, so it is not pinged: its calls have
+    deadlines. After a call that timed out it is pinged even while it is busy.
 
     Args:
         connection: To the server.
 
-        interval: Seconds.
+        interval: Seconds without a call before a ping.
 
-        rested: Returns for how many seconds nothing was asked of it.
+        rested: Returns for how many seconds there was no call.
 
-        silent: Set if it let a deadline pass. See `Gate`.
+        silent: Set after a call that timed out. See `Gate`.
     """
     loop = asyncio.get_running_loop()
     heard, misses = loop.time(), 0
@@ -110,7 +110,7 @@ async def watch(
     while misses < _MISSES:
         quiet = min(rested(), loop.time() - heard)
         if quiet < interval and not silent.is_set():
-            # `wait_for` of Python 3.11 may lose that it is cancelled.
+            # `wait_for` of Python 3.11 may lose a cancellation.
             with suppress(TimeoutError):
                 async with asyncio.timeout(interval - quiet):
                     await silent.wait()

@@ -1,4 +1,4 @@
-"""The servers of a host, shared by all its runs, as one client of tools."""
+"""The MCP servers of a host, shared by all its runs."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _TRUST_DOMAIN = "default"
 
 _OF_A_RUN = "its headers refer to the context of a run"
 
-#: Servers that are kept for the next run with the same headers: how many, how long.
+#: Lingering servers that are kept, and the seconds that each is kept.
 _IDLE = 32
-_LINGER = 60.0
+_LINGER_S = 60.0
 
 
 class PoolKey(NamedTuple):
     """
-    What must be equal for two runs to share a process.
+    Identifies servers that runs may share.
 
     Attributes:
-        credentials: Digest of everything that the server is reached with, and
-            through: any of it may hold a secret.
+        credentials: Digest of command, address, environment, headers and proxy, any of
+            which may hold a secret.
     """
 
     trust_domain: str
@@ -52,7 +52,7 @@ class PoolKey(NamedTuple):
 
 
 class Pool:
-    """Servers that several clients share, and how many of them hold each."""
+    """Servers that several clients share, with the number of clients that use each."""
 
     def __init__(self) -> None:
         self._holders: dict[PoolKey, list[tuple[Server, int]]] = {}
@@ -63,7 +63,7 @@ class Pool:
     def take(
         self, key: PoolKey, config: ServerConfig, make: Callable[[], Server]
     ) -> Server:
-        """Return the server with that *key* that is configured alike, or make one."""
+        """Return the server with that *key* and configuration, or make one."""
         held = self._holders.setdefault(key, [])
         for n, (server, holders) in enumerate(held):
             if _alike(server.config, config):
@@ -82,7 +82,7 @@ class Pool:
         proxy: str | None,
         tokens: Path | None = None,
     ) -> Access | None:
-        """Return the tokens of a server: the same for all that use it."""
+        """Return the tokens of a server, which all its clients share."""
         if config.oauth is None or config.url is None:
             return None
         by_login = config.oauth.flow == "code"
@@ -106,12 +106,12 @@ class Pool:
         return found
 
     def status(self) -> list[ServerStatus]:
-        """Return how each server does. May be called from another thread."""
+        """Return the state of each server. May be called from another thread."""
         held = [one for some in [*self._holders.values()] for one, _ in [*some]]
         return [server.status() for server in held]
 
     async def restart(self, name: str) -> str | None:
-        """Start servers of that *name* anew: what came of it; ``None``: none is so."""
+        """Restart the servers called *name*; return the outcome, or ``None``."""
         named = [
             server
             for key, held in self._holders.items()
@@ -128,9 +128,9 @@ class Pool:
         self, key: PoolKey, server: Server, *, linger: bool = False
     ) -> None:
         """
-        Hold a server no longer.
+        Release a server.
 
-        It ends with its last holder, or it is kept for a while for the next one.
+        After its last client it ends, or lingers for the next one.
         """
         held = self._holders[key]
         n = next(n for n, (one, _) in enumerate(held) if one is server)
@@ -140,7 +140,7 @@ class Pool:
         if not linger:
             await self._end(key, server)
             return
-        timer = asyncio.get_running_loop().call_later(_LINGER, self._evict, server)
+        timer = asyncio.get_running_loop().call_later(_LINGER_S, self._evict, server)
         self._idle[server] = key, timer
         if len(self._idle) > _IDLE:
             self._evict(next(iter(self._idle)))
@@ -160,7 +160,7 @@ class Pool:
         await server.close()
 
     async def clear(self, names: Collection[str]) -> None:
-        """End those of the named servers that nobody holds."""
+        """End those of the named servers that linger."""
         for server, (key, _) in [*self._idle.items()]:
             if key.server in names:
                 self._evict(server)
@@ -168,7 +168,7 @@ class Pool:
 
 
 def _alike(one: ServerConfig, other: ServerConfig) -> bool:
-    # When it is started makes no other server of it.
+    # The time of its start makes no difference.
     return replace(one, eager=False) == replace(other, eager=False)
 
 
@@ -176,14 +176,30 @@ class McpTools(ToolRouter):
     """
     Tool servers that speak MCP, as a `ToolClient`.
 
-    An asynchronous context manager: leaving it ends every server. What
-    *trace_context* returns at the time of a call goes along in its ``_meta``: W3C's.
-    Servers that have a URL are reached through the *proxy*, if there is one; what the
-    others say to people is kept in the folder *logs*, a file each. Those of a *pool*
-    are shared with other clients of it; those that are to *linger* are kept for a
-    while when this ends. What they speak is remembered in *eras*. Servers whose headers
-    refer to the context of a run are reached for a run alone: see `open`. Logins left
-    their tokens in the folder *tokens*.
+    An asynchronous context manager: leaving it ends every server that no other client
+    uses. Servers whose headers refer to the context of a run are reached for one run
+    only: see `open`.
+
+    Args:
+        servers: By name.
+
+        redact: Removes secrets from what servers say.
+
+        on_event: Called with each event of a server.
+
+        trace_context: Returns the W3C trace context of a call, for its ``_meta``.
+
+        proxy: For requests to servers that have a URL.
+
+        pool: Servers that are shared with other clients.
+
+        eras: Where the protocol of each server is remembered.
+
+        logs: The folder for the standard error of servers, one file each.
+
+        tokens: The folder of the tokens of logins.
+
+        linger: Keep servers for a while after this ends, for the next client.
     """
 
     def __init__(  # noqa: PLR0913 -- what a server takes, and who else has it
@@ -281,18 +297,18 @@ class McpTools(ToolRouter):
             self._redact.hold(owner, ())
 
     def status(self) -> tuple[ServerStatus, ...]:
-        """Return how each server does."""
+        """Return the state of each server."""
         return tuple(server.status() for server in self._pool.values())
 
     def problem(self, server: str) -> ServerUnavailable | None:
-        """Return why *server* is down, as far as known; ``None`` if it is not."""
+        """Return why *server* is down, or ``None``."""
         if server in self._for_runs:
             return ServerUnavailable(_OF_A_RUN)
         return self._servers[server].problem
 
 
 def _ignore(_event: Event) -> None:
-    """Take an event that nobody asked for."""
+    """Drop an event."""
 
 
 def _key(config: ServerConfig, proxy: str | None = None) -> PoolKey:

@@ -1,8 +1,9 @@
 """
-What a server has to read, as variables of a run.
+Resources of a server, as variables of a run.
 
-Everything it says is bounded and may be wrong. One resource that cannot be read is
-told with its error, and takes nothing from the others.
+Everything is bounded, and nothing that a server says is trusted. A resource that
+cannot be read has its error instead of a value. Large binary parts of tool results,
+and answers with a time to live, are handled here as well.
 """
 
 from __future__ import annotations
@@ -34,30 +35,30 @@ _AT_ONCE = 8
 
 _UNKNOWN_TYPE = "application/octet-stream"
 
-#: Seconds that a server's ``ttlMs`` counts at most.
+#: Upper bound of a server's ``ttlMs``, in seconds.
 _LONGEST_TTL_S = 24 * 3600.0
 _KEPT_ANSWERS = 256
 _LARGEST_KEPT = 64 * 1024
 
-#: What stands in the log for the value of a private variable.
+#: Replaces the value of a private variable in the log.
 _HIDDEN = "redacted"
 
 
 class Ask(Protocol):
-    """Asks a server, and returns its answer."""
+    """Sends a request, and returns the answer."""
 
     async def __call__(self, method: str, params: dict[str, JSON]) -> Answer:
         """
-        Ask.
+        Send a request.
 
         Raises:
-            ToolError: There is no answer, or it is a refusal.
+            ToolError: There is no answer, or it is an error.
         """
         ...
 
 
 class _Listed(NamedTuple):
-    """One resource: where it is, where the log says that it is, what it is called."""
+    """One resource: its address, its address for the log, and its name."""
 
     uri: str
     shown: str
@@ -75,21 +76,21 @@ async def read_resources(
     ask: Ask, config: ServerConfig, wanted: Resources, scope: RunScope, redact: Redactor
 ) -> list[ServerResource]:
     """
-    Return the resources of a server that a run is to have.
+    Return the selected resources of a server.
 
     Args:
-        ask: Reaches it.
+        ask: Sends requests to it.
 
-        config: Whose values fill in templates.
+        config: Its ``resource_vars`` fill in templates.
 
-        wanted: Which, and how many.
+        wanted: The selection, with its limits.
 
-        scope: The run, whose variables those values may name.
+        scope: The run, to whose variables those values may refer.
 
-        redact: Takes secrets out of what it says.
+        redact: Removes secrets.
 
     Raises:
-        ToolError: It does not say what it has.
+        ToolError: The resources cannot be listed.
     """
     values, shown = _values(config.resource_vars, scope)
     plain_ones = await _pages(ask, "resources/list", "resources")
@@ -98,7 +99,7 @@ async def read_resources(
     except ToolError:
         if not plain_ones:
             raise
-        templates = []  # A server without any may not know the question.
+        templates = []  # A server without templates may not know the method.
     listed = [
         *(_entry(entry, redact) for entry in plain_ones),
         *(_from_template(entry, values, shown, wanted, redact) for entry in templates),
@@ -127,7 +128,7 @@ def _bounded(
     for one, said in read:
         fault = said if isinstance(said, str) else ""
         if not isinstance(said, str) and len(said.raw) > left:
-            fault = "there is too much of it for max_bytes, with what was read before"
+            fault = "it would exceed max_bytes, with the resources before it"
         if isinstance(said, str) or fault:
             yield ServerResource(server=server, key=one.key, uri=one.shown, error=fault)
             continue
@@ -147,7 +148,7 @@ def _bounded(
 def _values(
     given: Mapping[str, str], scope: RunScope
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the values for templates: as they are, and as they are recorded."""
+    """Return the values for templates, and the same for the log."""
     built_in = dict(
         zip(BUILT_IN, (scope.run_id, scope.agent, scope.trigger), strict=True)
     )
@@ -170,7 +171,7 @@ async def _pages(ask: Ask, method: str, key: str) -> list[JSON]:
         page = await ask(method, {} if cursor is None else {"cursor": cursor})
         some, cursor = page.result.get(key), page.result.get("nextCursor")
         if not isinstance(some, list):
-            raise ToolError("protocol", "yes", f"the answer to {method} is no list")
+            raise ToolError("protocol", "yes", f"the answer to {method} is not a list")
         entries += some
         if cursor is None:
             return entries
@@ -178,7 +179,7 @@ async def _pages(ask: Ask, method: str, key: str) -> list[JSON]:
 
 
 def _entry(entry: JSON, redact: Redactor, key: str = "uri") -> _Listed:
-    """Return what an entry of a list names; with a problem, if it names nothing."""
+    """Return the resource of an entry, with a problem if it is not valid."""
     found = entry if isinstance(entry, dict) else {}
     uri, name = found.get(key), found.get("name")
     if not isinstance(uri, str) or not 0 < len(uri) <= _LONGEST_URI:
@@ -188,7 +189,7 @@ def _entry(entry: JSON, redact: Redactor, key: str = "uri") -> _Listed:
     named = plain(
         name if isinstance(name, str) and name else last, redact, _LONGEST_KEY
     )
-    problem = "" if said == uri else "its address holds what no address may"
+    problem = "" if said == uri else "its address has characters that are not valid"
     return _Listed(uri, said, named, problem or ("" if named else "it has no name"))
 
 
@@ -206,7 +207,7 @@ def _from_template(
         uri, missing = expand(one.uri, values)
         said, _ = expand(one.uri, shown)
     except UsageError as exc:
-        return one._replace(problem=f"it is no template: {exc}")
+        return one._replace(problem=f"it is not a valid template: {exc}")
     if missing and not wanted.lenient:
         names = ", ".join(missing)
         return one._replace(problem=f"resource_vars has no value for {names}")
@@ -222,7 +223,7 @@ def _is_wanted(uri: str, wanted: Resources) -> bool:
 async def _one(
     ask: Ask, one: _Listed, slots: asyncio.Semaphore, redact: Redactor
 ) -> _Read | str:
-    """Return what was read, or why nothing was."""
+    """Return what was read, or the reason of the failure."""
     if one.problem:
         return one.problem
     try:
@@ -279,7 +280,7 @@ def _part(item: JSON, limit: int, redact: Redactor) -> _Read | str:
 
 
 def _parsed(text: str, limit: int) -> JSON:
-    """Return the object or list that a text is, or the text."""
+    """Return a text as JSON if it is an object or a list, else as it is."""
     if text.lstrip()[:1] in {"{", "["}:
         try:
             return load_json(text, limit=limit)
@@ -293,10 +294,10 @@ def _parsed(text: str, limit: int) -> JSON:
 
 def set_apart(done: Completed, over: int | None, redact: Redactor) -> Completed:
     """
-    Return an answer whose binary parts of more than *over* bytes are blobs.
+    Replace the binary parts of an answer that have more than *over* bytes by blobs.
 
-    Log and agent have ``{"sha256", "bytes", "media_type"}`` in their place. What is
-    no base64 stays as it is, and so does all if *over* is ``None``.
+    Log and agent get ``{"sha256", "bytes", "media_type"}`` instead. Invalid base64
+    stays as it is. With ``None`` nothing is replaced.
     """
     if over is None or not isinstance(done.data, dict):
         return done
@@ -325,7 +326,7 @@ def set_apart(done: Completed, over: int | None, redact: Redactor) -> Completed:
 def _binary(
     block: JSON, over: int, redact: Redactor
 ) -> tuple[JSON, dict[str, JSON], bytes] | None:
-    """Return a block that names its bytes, their name, and the bytes."""
+    """Return a block with a reference, the reference, and the bytes."""
     if not isinstance(block, dict):
         return None
     inner = block.get("resource")
@@ -365,7 +366,7 @@ def _without_secrets(data: bytes, redact: Redactor) -> bytes:
 
 def good_for(result: Mapping[str, JSON]) -> float:
     """
-    Return for how many seconds an answer is good; 0 if nothing is promised.
+    Return the seconds that an answer is valid; 0 without a valid ``ttlMs``.
 
     >>> good_for({"ttlMs": 1500}), good_for({"ttlMs": True}), good_for({})
     (1.5, 0.0, 0.0)
@@ -378,7 +379,7 @@ def good_for(result: Mapping[str, JSON]) -> float:
 
 class Kept:
     """
-    Answers of one connection, by what was asked. Large ones are not kept.
+    A cache of answers of one connection. Large ones are not kept.
 
     Args:
         now: Returns the time, in seconds.
@@ -389,13 +390,13 @@ class Kept:
         self._answers: dict[bytes, tuple[float, Answer]] = {}
 
     def find(self, method: str, params: Mapping[str, JSON]) -> Answer | None:
-        """Return the answer that is still good, or ``None``."""
+        """Return the answer that is still valid, or ``None``."""
         key = canonical([method, {**params}])
         until, answer = self._answers.get(key, (0.0, None))
         return answer if self._now() < until else None
 
     def keep(self, method: str, params: Mapping[str, JSON], answer: Answer) -> None:
-        """Keep an answer for as long as it is promised."""
+        """Keep an answer for its time to live."""
         seconds = good_for(answer.result)
         if not seconds or answer.size > _LARGEST_KEPT:
             return

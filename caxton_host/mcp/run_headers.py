@@ -36,7 +36,7 @@ def refers_to_run(config: ServerConfig) -> bool:
 def fill(
     servers: Mapping[str, ServerConfig], context: Mapping[str, JSON]
 ) -> tuple[dict[str, ServerConfig], dict[str, str]]:
-    """Return *servers* with headers filled in, and why those without have none."""
+    """Return *servers* with headers filled in, and the reason for each failure."""
     filled: dict[str, ServerConfig] = {}
     problems: dict[str, str] = {}
     for name, config in servers.items():
@@ -48,7 +48,7 @@ def fill(
         except ServerUnavailable as exc:
             problems[name] = str(exc)
         else:
-            # It cannot be started before there is a run.
+            # There are no values before there is a run.
             filled[name] = replace(config, headers=headers, eager=False)
     return filled, problems
 
@@ -57,9 +57,9 @@ def composed(
     servers: Mapping[str, ServerConfig], filled: Mapping[str, ServerConfig]
 ) -> Iterator[str]:
     """
-    Yield the values that consist of more than a variable.
+    Yield the header values that consist of more than one variable.
 
-    One that is a variable and nothing else is as secret as the variable.
+    The others are redacted as the variable is.
     """
     for name, config in filled.items():
         for header, text in servers[name].headers.items():
@@ -97,10 +97,10 @@ def _at(path: str, context: Mapping[str, JSON]) -> JSON:
 
 class LeftOut:
     """
-    A server that cannot be reached, as a `ToolClient`: it offers nothing.
+    A `ToolClient` for a server whose headers cannot be filled in: it offers nothing.
 
     Args:
-        why: What its headers lack.
+        why: The reason.
     """
 
     def __init__(self, config: ServerConfig, why: str) -> None:
@@ -109,7 +109,7 @@ class LeftOut:
 
     async def offered(self, servers: Collection[str]) -> Offered:
         """
-        Return nothing but what ``RunStarted.servers`` holds of it, with a warning.
+        Return no offers, and the reason for ``RunStarted.servers``, with a warning.
 
         Raises:
             ServerUnavailable: It is ``required``.
@@ -119,7 +119,7 @@ class LeftOut:
         if self._config.required:
             raise ServerUnavailable(
                 f"the server {name} cannot be asked: {self._why}",
-                fix="say it with --var NAME=VALUE",
+                fix="pass it with --var NAME=VALUE",
             )
         logger.warning("MCP: %s is left out: %s", name, self._why)
         unknown = dict.fromkeys(("address", "name", "version", "protocol"))

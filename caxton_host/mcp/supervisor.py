@@ -1,8 +1,8 @@
 """
-One server of the pool: started when first needed, kept up, ended with the host.
+One server of the pool: started when first needed, restarted, and ended with the host.
 
-It has one task of its own, which opens its connection, waits for its end, and opens
-the next one. Callers never do; they wait for the outcome of the attempt.
+Each server has one task, which opens a connection, waits for its end and opens the
+next one. Callers only wait for the outcome of an attempt.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ logger = logging.getLogger(__name__)
 
 _LONGEST_BACKOFF = 60.0
 
-#: Seconds that a call or a run waits for a server beyond its time to start.
+#: Seconds that a call waits for a server beyond its ``start_timeout``.
 _PATIENCE = 5.0
 
-#: Of how many it is remembered what the operator says.
+#: Tools whose options are cached.
 _TOOLS = 1_000
 
 
 class Server:
     """
-    One server, up or down.
+    One server, as a `ToolClient`.
 
     Attributes:
-        problem: Why it is down, if it is and was tried.
+        problem: Why the last attempt to connect failed, or ``None``.
     """
 
     def __init__(  # noqa: PLR0913 -- one for each thing around it
@@ -84,12 +84,19 @@ class Server:
         self._access = access
         self._gate = Gate(config, self._emit)
         self._current: Connection | None = None
+        # The outcome of the attempt to connect that callers wait for.
         self._attempt: asyncio.Future[Connection | None] | None = None
+        # The one task that opens and closes connections.
         self._owner: asyncio.Task[None] | None = None
+        # Set while a connection is needed.
         self._wanted = asyncio.Event()
+        # It failed too often, or the host ends: no attempt is made any more.
         self._disabled = False
+        # The connection was ended by `restart`, so the next attempt is made at once.
         self._by_hand = False
+        # Of the current outage: a warning was logged, and an event was recorded.
         self._warned = self._recorded = False
+        # Restarts in a row.
         self._restarts = 0
         self._memory = ProtocolMemory(config, self._digest(), eras)
         self._known: dict[str, Offer] = {}
@@ -103,8 +110,8 @@ class Server:
         """
         Send *request* once. See `ToolClient`.
 
-        Its timeout bounds the wait for a slot, and then the send. A start of the server
-        in between has the bound of a start.
+        Its timeout bounds the wait for a slot, and then the send. If the server has to
+        start in between, ``start_timeout`` bounds that.
         """
         options, loop = self._options(request.tool), asyncio.get_running_loop()
         now, began, alarm = loop.time(), None, None
@@ -131,7 +138,7 @@ class Server:
         return done
 
     async def _usable(self, seconds: float) -> Connection:
-        """Return a connection that takes a call, within *seconds* once it is there."""
+        """Return a connection that is ready for a call."""
         now = self._current
         if now is not None and now.ready:
             return now
@@ -158,8 +165,8 @@ class Server:
         """
         Return what the server offers. See `ToolClient`.
 
-        If it cannot list its tools and may be down, nothing is offered, and ``problem``
-        says why. There is one warning per outage.
+        A server that cannot list its tools offers nothing, and ``problem`` says why.
+        There is one warning per outage.
         """
         del servers
         name, described = self.config.name, self._described
@@ -195,7 +202,7 @@ class Server:
     async def resources(
         self, servers: Collection[str], scope: RunScope
     ) -> Sequence[ServerResource]:
-        """Read what a run is to have of the server. See `ToolClient`."""
+        """Read the resources that the configuration selects. See `ToolClient`."""
         del servers
         wanted, seconds = self.config.resources, self.config.timeout
         if wanted is None:
@@ -236,7 +243,7 @@ class Server:
         }
 
     def status(self) -> ServerStatus:
-        """Return how it does."""
+        """Return its state."""
         now = self._current if self._current and self._current.alive else None
         return ServerStatus(
             server=self.config.name,
@@ -267,11 +274,11 @@ class Server:
         try:
             self._on_event(event)
         except CaxtonError:
-            # A log that takes no more is for the runs to report; servers go on.
+            # A log that fails is reported by the runs; servers go on without it.
             logger.exception("MCP: an event of %s was lost", self.config.name)
 
     def want(self) -> None:
-        """Ask for a connection, without waiting for it."""
+        """Request a connection, without waiting for it."""
         if self._owner is None:
             self._owner = asyncio.create_task(
                 self._own(), name=f"mcp server {self.config.name}"
@@ -289,7 +296,7 @@ class Server:
         return await asyncio.shield(self._attempt)
 
     async def restart(self) -> ServerUnavailable | None:
-        """End the connection and make another, and return why there is none."""
+        """Replace the connection, and return why that failed, if it did."""
         self._recorded = False
         if self._disabled and self._owner is not None:
             await asyncio.wait([self._owner])
@@ -300,7 +307,7 @@ class Server:
         return None if await self._connected() else self.problem
 
     async def close(self) -> None:
-        """End the server. Whoever waits for it learns that it is down."""
+        """End the server, and fail the callers that wait for it."""
         self._disabled = True
         if self._owner is not None:
             self._owner.cancel()
@@ -318,7 +325,7 @@ class Server:
                 ServerDisabled(server=self.config.name, reason=str(self.problem))
             )
         finally:
-            # However this ends, nobody waits for what will not come.
+            # Whatever the reason, callers must not wait for a connection any more.
             self._disabled = True
             self._current = None
             self._settle(None)
@@ -350,7 +357,7 @@ class Server:
             not_before = loop.time() + delay
 
     async def _live(self, connection: Connection) -> float:
-        """Stay until the connection ends, and return how many seconds it lasted."""
+        """Wait until the connection ends, and return how many seconds it lasted."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         self._memory.learn(Era(connection.protocol, connection.legacy))
@@ -410,7 +417,7 @@ class Server:
             self.want()
             return 0
         if self.config.url is not None:
-            # Not ours to start: it is asked again when it is needed, and not before.
+            # A remote server is not restarted: the next call connects again.
             return 0
         if lived >= restart.reset_after:
             self._restarts = 0
@@ -435,7 +442,7 @@ class Server:
             waiting.set_result(outcome)
 
     def _learn(self, connection: Connection) -> None:
-        """Tell what is new about the tools of the server."""
+        """Log and record what changed in the tools of the server."""
         old, new = self._known, dict(connection.offers)
         self._known = new
         self._generation += old != new or not self._generation
@@ -444,12 +451,12 @@ class Server:
 
 
 def _place(url: str) -> str:
-    """Return an address without what may be a password or a key in it."""
+    """Return a URL without user information and query, which may hold secrets."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _slow(options: ToolOptions, tool: str, tell: Callable[[Progress], None]) -> None:
-    """Tell that a call is slow."""
+    """Report that a call is slow."""
     text = (options.slow_response_message or "").replace("{tool}", tool)
     tell(Progress(message=text))

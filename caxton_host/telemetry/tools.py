@@ -24,7 +24,7 @@ class TracedTools(ToolLayer):
     Tools whose every attempt is a CLIENT span.
 
     Attributes:
-        servers: What is known of each server, once it has offered.
+        servers: The description of each server, from its offers.
     """
 
     spans: Spans
@@ -39,7 +39,7 @@ class TracedTools(ToolLayer):
         return offered
 
     async def call_tool(self, request: ToolRequest) -> Completed:
-        """Send *request*; each time that it is sent is watched."""
+        """Send *request*, with a span for each time that it is sent."""
         known = server_fields(self.servers.get(request.server, {}))
         server, tool, attempt = request.server, request.tool, request.attempt
         span = self.spans.attempt(server, tool, attempt, known).__enter__()

@@ -36,10 +36,10 @@ METHODS: dict[str, Literal["client_secret_basic", "client_secret_post"]] = {
     "post": "client_secret_post",
 }
 
-#: The time of a token that is not to be used any more.
+#: The expiry time that marks a token as expired.
 _OVER: Final = 1.0
 
-# It logs what an authorization server answered, token or not (law 8).
+# It logs the answers of authorization servers, tokens included (law 8).
 logging.getLogger("mcp.client.auth").setLevel(logging.CRITICAL)
 
 
@@ -59,36 +59,36 @@ def registered(
 
 class Memory:
     """
-    Where the SDK keeps tokens: nowhere. See its `TokenStorage`.
+    A `TokenStorage` of the SDK that stores nothing.
 
     Args:
-        learn: Is shown each before anything is done with it.
+        learn: Called with each token before it is used.
     """
 
     def __init__(self, learn: Callable[[OAuthToken], None]) -> None:
         self._learn = learn
 
     async def get_tokens(self) -> OAuthToken | None:
-        """Return nothing: none outlives its provider."""
+        """Return nothing: tokens do not outlive their provider."""
         return None
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Show them to whoever wants to know."""
+        """Pass the tokens on."""
         self._learn(tokens)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """Return nothing: the client is the operator's."""
+        """Return nothing: the client is configured."""
         return None
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Keep nothing here."""
+        """Store nothing."""
 
 
 class Provider(ClientCredentialsOAuthProvider):
     """
     Gets tokens for a client that the operator registered.
 
-    Every token is shown to *learn* before anything is done with it.
+    *learn* is called with every token before it is used.
     """
 
     due = False
@@ -108,29 +108,29 @@ class Provider(ClientCredentialsOAuthProvider):
         self._url = url
         self._scope = config.scope
         self.issuer = config.issuer
-        # For servers that do not say where their tokens come from.
+        # For servers that do not name their issuer.
         self.context.auth_server_url = config.issuer
 
     async def _exchange_token_client_credentials(self) -> httpx2.Request:
         if self._scope is not None:
-            # The flow has put there what the server asks for.
+            # The flow has set the scope that the server requires.
             self.context.client_metadata.scope = self._scope
         return await super()._exchange_token_client_credentials()
 
     @property
     def token(self) -> str | None:
-        """The token that may be used now, if there is one."""
+        """The valid token, or ``None``."""
         tokens = self.context.current_tokens
         if tokens is None or not self.context.is_token_valid():
             return None
         return tokens.access_token
 
     def forget(self) -> None:
-        """Use no token that was got before."""
+        """Drop the tokens."""
         self.context.clear_tokens()
 
     async def get(self, send: Send, challenge: str, used: str | None) -> None:
-        """Go through the flow as if the server had just turned a request away."""
+        """Run the flow as if the server had rejected a request."""
         del used
         before = self.token
         ours = httpx2.Request("POST", self._url, headers=SPEAKS)
@@ -157,10 +157,10 @@ class StoredProvider(OAuthClientProvider):
     """
     Uses and refreshes the tokens of a file, together with other hosts.
 
-    Every secret is shown to *learn* before anything is done with it.
+    *learn* is called with every secret before it is used.
 
     Attributes:
-        issuer: Who gave them, and who alone is asked for others.
+        issuer: Who issued the tokens, and refreshes them.
     """
 
     def __init__(
@@ -185,12 +185,12 @@ class StoredProvider(OAuthClientProvider):
 
     @property
     def due(self) -> bool:
-        """Whether there was a login, so that a token is shown unasked."""
+        """Whether there was a login, so that requests carry a token from the start."""
         return self._login is not None
 
     @property
     def token(self) -> str | None:
-        """The token that may be used now, if there is one."""
+        """The valid token, or ``None``."""
         tokens = self.context.current_tokens
         if tokens is None or not self.context.is_token_valid():
             return None
@@ -198,7 +198,7 @@ class StoredProvider(OAuthClientProvider):
 
     def look(self) -> None:
         """
-        Take what the file has now: of another login, or refreshed by another host.
+        Read the file if it changed: by a login, or by the refresh of another host.
 
         Raises:
             ToolError: It cannot be used.
@@ -240,15 +240,15 @@ class StoredProvider(OAuthClientProvider):
         context.token_expiry_time = login.expires_at
 
     def forget(self) -> None:
-        """Use no token that was got before, until there is another in the file."""
+        """Treat the token as expired, until the file has another."""
         self.context.token_expiry_time = _OVER
 
     async def get(self, send: Send, challenge: str, used: str | None) -> None:
         """
-        Get another token than the *used* one, from the file or the issuer.
+        Replace the *used* token, from the file or by the issuer.
 
         Raises:
-            ToolError: Somebody has to log in, or the issuer cannot be asked.
+            ToolError: A new login is needed, or the issuer failed.
         """
         del challenge
         async with self._file.locked():
@@ -257,9 +257,9 @@ class StoredProvider(OAuthClientProvider):
                 return
             self.forget()
             if self._login is None:
-                raise self._nobody("nobody has logged in")
+                raise self._nobody("there is no login")
             if not self.context.can_refresh_token():
-                raise self._nobody("the login is over")
+                raise self._nobody("the login has expired")
             answer = await send(await self._refresh_token())
             if (
                 answer.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR
@@ -269,20 +269,20 @@ class StoredProvider(OAuthClientProvider):
                     "transport", "no", f"its issuer answered {answer.status_code}"
                 )
             if not await self._handle_refresh_response(answer):
-                raise self._nobody("the login is over")
+                raise self._nobody("the login has expired")
 
     def _nobody(self, why: str) -> ToolError:
         return ToolError("transport", "no", why, fix=self._fix)
 
     async def want(self, scope: str) -> bool:
-        """Remember for the next login what a token lacks; no: it is good for that."""
+        """Store a missing scope for the next login; return whether it is missing."""
         async with self._file.locked():
             self.look()
             login = self._login
             if login is None or {*scope.split()} <= {*(login.scope or "").split()}:
                 return False
             wanted = union_scopes(login.wanted, scope) or scope
-            if not is_scope(wanted):  # They are too many.
+            if not is_scope(wanted):  # The union is too long.
                 wanted = scope
             if login.wanted != wanted:
                 self._write(replace(login, wanted=wanted))

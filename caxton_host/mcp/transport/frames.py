@@ -1,4 +1,4 @@
-"""Splits bytes into lines and server-sent events, none larger than allowed. Pure."""
+"""Split bytes into lines and server-sent events of bounded size. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ...errors import ToolError
 
-#: What is thrown away of one over-long line before it counts as endless.
+#: Bytes of one over-long line that are discarded before it counts as endless.
 DISCARD = 64 * 1024 * 1024
 
 _HEAD = re.compile(
@@ -25,12 +25,12 @@ _LONGEST_RETRY = 9
 
 class Overlong(NamedTuple):
     """
-    A line that was thrown away.
+    A line that was discarded for its size.
 
     Attributes:
-        number: The request it answers, if that can be told from its ends.
+        number: The request it answers, if its start or end shows that.
 
-        endless: It has not ended yet, and nobody should wait for that.
+        endless: It has exceeded the bound for discarding as well.
     """
 
     number: int | None
@@ -38,7 +38,7 @@ class Overlong(NamedTuple):
 
 
 def number_at(*, head: bytes | bytearray = b"", tail: bytes = b"") -> int | None:
-    """Return the request that a message answers, if that can be told from its ends."""
+    """Return the request that a message answers, if its start or end shows that."""
     found = _HEAD.match(head) or _TAIL.search(tail)
     return int(found[1]) if found else None
 
@@ -59,7 +59,7 @@ class Lines:
         self._told = False
 
     def feed(self, data: bytes) -> Iterator[bytes | Overlong]:
-        """Take bytes, and yield the lines that they complete, without white space."""
+        """Take bytes, and yield the lines that they complete, stripped."""
         *whole, rest = data.split(b"\n")
         for piece in whole:
             found = self._hold(piece)
@@ -74,7 +74,7 @@ class Lines:
                 yield found
 
     def _hold(self, piece: bytes) -> Overlong | None:
-        """Keep the start of a line; of an over-long one, its last bytes alone."""
+        """Keep the start of a line; of an over-long one, only its last bytes."""
         self._held += piece
         if not self._discarded and len(self._held) <= self._limit:
             return None
@@ -100,16 +100,16 @@ class Lines:
 
 class Event(NamedTuple):
     """
-    What one event says.
+    One server-sent event.
 
     Attributes:
         name: Its type.
 
-        id: What to name to get what follows it, if anything.
+        id: The position after which a stream can be resumed, if any.
 
-        retry: Milliseconds to wait before asking for that, if it says so.
+        retry: Milliseconds to wait before resuming, if given.
 
-        overlong: What is known of it if it was thrown away.
+        overlong: Set if the event was discarded for its size.
     """
 
     data: bytes
@@ -123,8 +123,8 @@ class Events:
     r"""
     Splits a stream of bytes into events, as the HTML standard has it.
 
-    One that is larger than *limit* is thrown away if it says all in one line of less
-    than *discard* bytes, and otherwise ends the stream.
+    An event larger than *limit* is discarded if it is one line of less than *discard*
+    bytes, and otherwise ends the stream.
 
     >>> events = Events(limit=100)
     >>> [event.data for event in events.feed(b"data: one\r\n\r\ndata: t")]
@@ -133,7 +133,7 @@ class Events:
     [b'two']
 
     Attributes:
-        lines: How many there were.
+        lines: The number of lines so far.
     """
 
     def __init__(self, limit: int, *, discard: int = 0) -> None:
@@ -196,7 +196,7 @@ class Events:
         self._held += piece
 
     def _throw(self, size: int) -> bool:
-        """Throw away what the event has said so far, if it may go on."""
+        """Discard the event so far, if that is allowed."""
         if self._data or self._thrown + size >= self._discard:
             return False
         if not self._thrown:

@@ -1,9 +1,9 @@
 """
-Requests to one server over HTTP: what may be sent, and what is an answer at all.
+HTTP requests to one server, over a pool of connections.
 
-On httpcore2, which the SDK's own client (httpx2) stands on: it follows no redirect,
-unpacks nothing, keeps no cookie and reads no environment, because it cannot. No
-error text holds a header value, a query or a byte of an answer.
+On httpcore2, the base of the SDK's own client (httpx2): it has no redirects, no
+decompression, no cookies and no settings from the environment. `lib.http_rules` has the
+rules.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from ...lib.http_rules import (
 )
 from ..auth.oauth import Access, another
 
-#: Below what servers allow an idle connection, which is 5 s at the least.
+#: Seconds that an idle connection is kept: servers close them after 5 s or more.
 _IDLE_SECONDS = 4.0
 
-#: What the rest of an answer may hold, for its connection to be used again.
+#: Bytes and seconds for the rest of an answer, if its connection is to be kept.
 _REST = 64 * 1024
 _REST_SECONDS = 1.0
 
@@ -60,7 +60,7 @@ _OURS = frozenset(
     }
 )
 
-#: Statuses that say that nothing was done.
+#: Statuses of requests that were not executed.
 _TURNED_AWAY = frozenset({401, 403, 407, 429})
 
 _Headers = list[tuple[bytes, bytes]]
@@ -68,7 +68,7 @@ _Headers = list[tuple[bytes, bytes]]
 
 class Reply:
     """
-    An answer, of which nothing but the head was read.
+    An answer of which only the head has been read.
 
     Attributes:
         headers: By lower-case name.
@@ -111,7 +111,7 @@ class Reply:
         refuse_encoding(self.headers)
 
     async def rest(self) -> None:
-        """Read what is left, if it is little and comes soon, and close."""
+        """Read the rest, if it is short and comes soon, and close."""
         size = 0
         try:
             async with asyncio.timeout(_REST_SECONDS):
@@ -123,7 +123,7 @@ class Reply:
             await self.close()
 
     async def close(self) -> None:
-        """Take nothing more. If there is more, the connection ends."""
+        """Read no more. If the body has not ended, the connection is closed."""
         try:
             await self._chunks.aclose()
         finally:
@@ -134,10 +134,10 @@ class Posts:
     """
     Connections to one server, kept for the next request.
 
-    One is made within *connect* seconds, and *idle* of them are kept.
+    A connection is made within *connect* seconds, and *idle* of them are kept.
 
     Attributes:
-        host: Where they lead, for people.
+        host: The host, for messages.
     """
 
     def __init__(  # noqa: PLR0913 -- an address, and how it is reached
@@ -166,8 +166,8 @@ class Posts:
                 "accept-encoding": "identity",
             }
         )
-        # Makes connections, and keeps none: with each request it would probe the
-        # sockets of all that are idle, a third of a call's time with 64 at once.
+        # Makes connections, and keeps none: it would probe the sockets of all idle
+        # ones with each request, a third of a call's time with 64 at once.
         self._maker = httpcore2.AsyncConnectionPool(
             ssl_context=tls_context() if address.scheme == "https" else None,
             proxy=_proxy(proxy) if proxy else None,
@@ -190,9 +190,9 @@ class Posts:
         """
         Send one request, and return its answer whatever the status.
 
-        It goes to the address of the server, or to a *target* beside it. If the
-        server wants another token, one is got, and the request is sent *again*,
-        once: unless it is a call, whose second send is for the log to hold.
+        It goes to the address of the server, or to a *target* on the same origin. If
+        the server rejects the token, a new one is requested, and the request is sent
+        *again*, once; a call is not, because the log has to record its second send.
 
         Raises:
             ToolError: It cannot be sent, or there is no answer.
@@ -237,7 +237,7 @@ class Posts:
             target or self._target,
             headers=found,
             content=content,
-            # Earlier than the deadline, which does not tell that nothing was sent.
+            # Earlier than the deadline, so that the error shows that nothing was sent.
             extensions={"timeout": {"connect": min(self._connect, left * 0.9)}},
         )
         connection = await self._connection()
@@ -255,10 +255,10 @@ class Posts:
 
     def beside(self, reference: str) -> httpcore2.URL:
         """
-        Return what *reference* means at the address of the server.
+        Resolve *reference* against the address of the server.
 
         Raises:
-            ToolError: It is no address, or leads to another server.
+            ToolError: It is not valid, or on another origin.
         """
         try:
             found = self._address.join(reference)
@@ -294,7 +294,7 @@ class Posts:
             await self._trim()
 
     async def _trim(self) -> None:
-        """Close the connection that was idle for the longest time, if it is due."""
+        """Close the oldest idle connection, if it expired or there are too many."""
         if self._idle and (len(self._idle) > self._most or self._idle[0].has_expired()):
             await self._idle.popleft().aclose()
 
@@ -304,11 +304,11 @@ class Posts:
 
     @contextmanager
     def failures(self) -> Generator[None]:
-        """Make a `ToolError` of what goes wrong below."""
+        """Turn errors of the library into `ToolError`."""
         try:
             yield
         except httpcore2.RemoteProtocolError as exc:
-            # So it looks if an idle connection was closed while the request was sent.
+            # The server may have closed an idle connection while the request was sent.
             if "closed connection" in str(exc) or "disconnected" in str(exc):
                 raise broken(self.host, "unknown") from None
             raise failure(exc, self.host, "unknown") from None
@@ -334,7 +334,7 @@ async def opened(
     config: ServerConfig, url: str, proxy: str | None, access: Access | None
 ) -> Posts:
     """
-    Return the way to a server. Nothing is sent yet.
+    Return the connections to a server. Nothing is sent yet.
 
     Raises:
         ServerUnavailable: Its address or a header cannot be used.
@@ -349,7 +349,7 @@ async def opened(
             connect=config.connect_timeout,
             access=access,
         )
-    except ValueError:  # What it says quotes the header.
+    except ValueError:  # Its text quotes the header.
         raise ServerUnavailable(
             "its address or a header cannot be sent",
             fix=f"check url and headers of [servers.{config.name}]",

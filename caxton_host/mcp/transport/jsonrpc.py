@@ -1,5 +1,5 @@
 """
-JSON-RPC over a stream of lines: matches answers to requests, and judges every line.
+JSON-RPC over a stream of lines: match answers to requests, and check every line.
 
 Takes the place of the SDK's own dispatcher below its session (the SDK's `Dispatcher`
 protocol), because that one sees only what was parsed: a line that is not a message
@@ -27,37 +27,27 @@ if TYPE_CHECKING:
     from mcp.shared.dispatcher import CallOptions
 
 
-#: Lines that are no message: before the handshake, and later while nothing waits.
+#: Invalid lines that are tolerated: before the handshake, and later while idle.
 _JUNK_AT_START = 50
 _JUNK_IN_IDLE = 1000
 
-#: Late answers to calls that were given up are no offence; so many are known.
+#: Requests that were given up whose late answers are recognized.
 _REMEMBERED = 1000
 
 
 class Peer(Wire):
     """
-    The other end of a connection.
+    A server that speaks JSON-RPC in lines. See `Wire`.
 
     Attributes:
-        lost: Why nothing can be asked any more, or ``None``.
+        strict: The handshake is over: an invalid line ends the connection if a request
+            waits.
 
-        broken: The bytes have ended; why, follows.
+        unsolicited: Messages that answered nothing; the transport resets the count.
 
-        strict: The handshake is over: from now on a line that is no message ends
-            the connection if a request waits.
-
-        changes: How often the server said that its tools are others now.
-
-        unsolicited: Messages that answered nothing. Whoever feeds takes them off.
-
-        junk: Lines so far that were no message.
+        junk: Invalid lines so far.
 
         late: Answers so far to requests that had been given up.
-
-        tap: Is told every message.
-
-        strays: Answers so far that belong to no waiting call.
     """
 
     def __init__(
@@ -69,13 +59,13 @@ class Peer(Wire):
     ) -> None:
         super().__init__()
         self._write = write
-        # Sends a request, where each goes by itself.
+        # Sends a request, on transports that send each one separately.
         self._post: Callable[[int, bytes, float], None] | None = None
         self._limit = limit
         self._on_lost = on_lost
         self._alarms = Alarms()
         self._pending: dict[int, asyncio.Future[Answer]] = {}
-        # Requests that wait for nothing in particular; junk fails none of them.
+        # The number of standing requests, which invalid lines do not fail.
         self._standing = 0
         self._given_up: dict[int, None] = {}
         self._lines = Lines(limit)
@@ -86,7 +76,7 @@ class Peer(Wire):
         self.junk = 0
         self.late = 0
 
-    # -- asking ----------------------------------------------------------------
+    # -- requests --------------------------------------------------------------
 
     async def request(  # noqa: PLR0913 -- as the protocol has it
         self,
@@ -100,18 +90,11 @@ class Peer(Wire):
         standing: bool = False,
     ) -> Answer:
         """
-        Ask, and return the answer that comes before *deadline*.
+        Send a request, and return its answer. See `Wire.request`.
 
-        The deadline is on the clock of the event loop. If nobody waits any more
-        and the request is *cancellable*, the server is told. Junk is not taken for a
-        broken answer to one that is *standing*.
-
-        Raises:
-            ToolError: The connection ended, or the answer is none.
-
-            Refusal: The server refused.
+        An invalid line is not taken for a broken answer to a *standing* request.
         """
-        del headers  # A line has none.
+        del headers  # There are no headers in lines.
         if self.lost or self.broken:
             why = await self.ended()
             raise ToolError(why.kind, "no", str(why))
@@ -146,7 +129,7 @@ class Peer(Wire):
         self._spoil(number, ToolError("timeout", "unknown", why))
 
     def _spoil(self, number: int, error: ToolError) -> None:
-        # Stays pending: the caller, once it wakes, takes it off and tells the server.
+        # Stays pending: the caller removes it when it wakes, and cancels the request.
         future = self._pending.get(number)
         if future is not None and not future.done():
             future.set_exception(error)
@@ -176,15 +159,15 @@ class Peer(Wire):
 
     def settled(self, protocol: str, *, legacy: bool) -> None:
         """Take note that the handshake is over."""
-        del protocol, legacy  # Every message says it, or none does.
+        del protocol, legacy  # Lines do not carry the protocol.
         self.strict = True
 
     def pause_writing(self) -> None:
-        """Take note that the server does not read."""
+        """Note that the server does not read."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """Take note that the server reads again."""
+        """Note that the server reads again."""
         self._writable.set()
 
     def _patience(self, options: CallOptions) -> float:
@@ -204,7 +187,7 @@ class Peer(Wire):
         if self.lost is None:
             self._send(notification(method, params))
 
-    # -- listening -------------------------------------------------------------
+    # -- input -----------------------------------------------------------------
 
     def feed(self, data: bytes) -> None:
         """Take bytes from the server."""
@@ -252,7 +235,7 @@ class Peer(Wire):
                 self._answered(message, len(raw))
 
     def _bad(self, raw: bytes, reason: str) -> None:
-        """Blame the call that the line answers; without one, the connection."""
+        """Fail the call that an invalid line answers, else count the line as junk."""
         try:
             message: JSON = json.loads(raw)
         except (ValueError, RecursionError):
@@ -293,7 +276,7 @@ class Peer(Wire):
             self._send(reply_to(message, self.elicitation))
 
     def _unclaimed(self, number: JSON) -> None:
-        """Drop an answer that belongs to no waiting call: no call fails for it."""
+        """Drop an answer that belongs to no waiting call, without failing one."""
         self.unsolicited += 1
         if type(number) is int and number in self._given_up:
             del self._given_up[number]
@@ -319,7 +302,7 @@ class Peer(Wire):
         return True
 
     def lose(self, kind: FailureKind, why: str) -> None:
-        """End the connection: whoever waits gets a failure of that kind."""
+        """End the connection, and fail all waiting calls."""
         if self.lost is not None:
             return
         self.lost = ToolError(kind, "unknown", why)
@@ -332,7 +315,7 @@ class Peer(Wire):
 
 
 def _id_of(message: dict[str, JSON]) -> JSON:
-    """Return what a message answers. Some servers make a text of the number."""
+    """Return the id of a message. Some servers turn numbers into strings."""
     number = message.get("id")
     if isinstance(number, str) and number.isascii() and number.isdecimal():
         return int(number[:18])

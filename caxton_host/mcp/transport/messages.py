@@ -1,7 +1,7 @@
 """
-JSON-RPC messages: what the host sends, and what it makes of what a server sends.
+JSON-RPC messages: built for servers, and checked when they come from servers.
 
-No I/O. What a server wants to know before it answers is filled in or refused here.
+No I/O. Requests of a server for input are answered or refused here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KNOWN = frozenset({_ELICIT, "sampling/createMessage", "roots/list"})
 #: Characters of a message about progress.
 _LONGEST_REPORT = 500
 
-#: Seconds between two reports of one call. What a server says faster is dropped.
+#: Seconds between two reports of one call; faster ones are dropped.
 _REPORT_EVERY_S = 0.1
 
 encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
@@ -44,7 +44,7 @@ class Answer(NamedTuple):
     The result of a request.
 
     Attributes:
-        size: Bytes of the message it came in.
+        size: Bytes of its message.
     """
 
     result: dict[str, JSON]
@@ -80,7 +80,7 @@ def notification(method: str, params: Mapping[str, Any] | None) -> dict[str, Any
 
 
 def cancelled(number: int) -> dict[str, Any]:
-    """Return what tells a server that nobody waits for its answer."""
+    """Return the notification that a request is cancelled."""
     return notification(
         "notifications/cancelled",
         {"requestId": number, "reason": "nobody waits for it any more"},
@@ -88,13 +88,13 @@ def cancelled(number: int) -> dict[str, Any]:
 
 
 def tokened(params: Mapping[str, Any] | None, number: int) -> dict[str, Any]:
-    """Return the parameters of a request that asks for progress, by its number."""
+    """Return the parameters of a request, with a token for progress reports."""
     known = dict(params or {})
     return {**known, "_meta": {**known.get("_meta", {}), "progressToken": number}}
 
 
 def reply_to(request: Mapping[str, JSON], elicitation: Elicitation) -> dict[str, Any]:
-    """Return the answer to a request of a server: no sampling, and no roots."""
+    """Return the answer to a request of a server. Sampling and roots are refused."""
     method = request["method"]
     reply: dict[str, Any] = {"jsonrpc": "2.0", "id": request["id"]}
     if method == "ping":
@@ -110,13 +110,13 @@ def carried(
     result: Mapping[str, JSON], elicitation: Elicitation
 ) -> dict[str, JSON] | None:
     """
-    Return what the next round of a call carries, or ``None`` if this one was the last.
+    Return the parameters that the next round adds, or ``None`` after the last round.
 
     >>> carried({"resultType": "input_required", "requestState": "s"}, "refuse")
     {'requestState': 's'}
 
     Raises:
-        ToolError: What is wanted, an agent has not.
+        ToolError: An agent cannot give the input.
     """
     if result.get("resultType") != "input_required":
         return None
@@ -130,7 +130,7 @@ def carried(
             name: _response(request, elicitation) for name, request in asked.items()
         }
     if state is not None:
-        # As it came: what it means is the server's business.
+        # Opaque: sent back as it came.
         found["requestState"] = state
     return found
 
@@ -141,7 +141,7 @@ def _response(request: JSON, elicitation: Elicitation) -> JSON:
     said = answered(method, known.get("params"), elicitation)
     if said is None:
         name = method if isinstance(method, str) and method in _KNOWN else "of no kind"
-        raise _refused(f"{name}, and an agent has none to give")
+        raise _refused(f"{name}, which an agent cannot give")
     return said
 
 
@@ -149,9 +149,9 @@ def answered(
     method: JSON, params: JSON, elicitation: Elicitation
 ) -> dict[str, JSON] | None:
     """
-    Return what a server gets that asks for input, or ``None`` if it is refused.
+    Return the answer to a request for input, or ``None`` if it is refused.
 
-    A form is filled with its own defaults. One that wants more than that is declined.
+    A form is filled in with its own defaults, and declined if they are not enough.
     """
     if elicitation != "defaults" or method != _ELICIT or not isinstance(params, dict):
         return None
@@ -179,10 +179,10 @@ def _refused(why: str) -> ToolError:
 
 def message_of(data: bytes, limit: int) -> dict[str, JSON]:
     """
-    Return the JSON-RPC message that bytes are.
+    Parse a JSON-RPC message.
 
     Raises:
-        ToolError: They are none.
+        ToolError: It is not valid.
     """
     try:
         message = load_json(data.decode(), limit=limit)
@@ -196,7 +196,7 @@ def message_of(data: bytes, limit: int) -> dict[str, JSON]:
 
 
 def answers(message: dict[str, JSON], number: int) -> bool:
-    """Return whether a message has the id of the request of that number."""
+    """Return whether a message has the id of request *number*."""
     given = message.get("id")
     # True is 1 as well.
     return type(given) in {int, str} and str(given) == str(number)
@@ -204,15 +204,15 @@ def answers(message: dict[str, JSON], number: int) -> bool:
 
 def outcome(message: dict[str, JSON], number: int, size: int) -> Answer:
     """
-    Return what a message answers to the request of that number.
+    Return the answer to request *number*.
 
     Raises:
-        ToolError: It answers another one, or nothing.
+        ToolError: The message answers another request, or is not valid.
 
         Refusal: The server refused.
     """
     if not answers(message, number):
-        raise ToolError("protocol", "yes", "an answer to something else came back")
+        raise ToolError("protocol", "yes", "the answer has the id of another request")
     result, error = message.get("result"), message.get("error")
     if isinstance(result, dict) and error is None:
         return Answer(result, size)
@@ -222,13 +222,13 @@ def outcome(message: dict[str, JSON], number: int, size: int) -> Answer:
 
 
 def refusal_of(message: dict[str, JSON]) -> Refusal | None:
-    """Return what to raise if a message is an error, to whatever it answers."""
+    """Return the error of a message, if it is one, whatever its id."""
     error = message.get("error")
     return Refusal(error) if isinstance(error, dict) else None
 
 
 def progress_of(message: Mapping[str, JSON]) -> tuple[int, Mapping[str, JSON]] | None:
-    """Return the request that a message tells the progress of, and what it tells."""
+    """Return the request of a progress report, and its parameters."""
     params = message.get("params")
     if message["method"] != "notifications/progress" or not isinstance(params, dict):
         return None
@@ -237,7 +237,7 @@ def progress_of(message: Mapping[str, JSON]) -> tuple[int, Mapping[str, JSON]] |
 
 
 class Heard:
-    """Makes reports of what a server says of one call."""
+    """Turns a server's reports about one call into `Progress`."""
 
     def __init__(self, tell: Callable[[Progress], None], redact: Redactor) -> None:
         self._tell = tell
@@ -246,7 +246,7 @@ class Heard:
         self._not_before = 0.0
 
     def __call__(self, params: Mapping[str, JSON]) -> None:
-        """Take the parameters of a ``notifications/progress``, of any quality."""
+        """Take the untrusted parameters of a ``notifications/progress``."""
         progress, total = _number(params.get("progress")), _number(params.get("total"))
         if progress is None or self._clock() < self._not_before:
             return

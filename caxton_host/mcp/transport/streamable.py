@@ -1,12 +1,11 @@
 """
-A server over streamable HTTP: each request a POST, and its answer the reply to it.
+A server over streamable HTTP: each request is a POST, and its answer the reply.
 
 Like `jsonrpc.Peer`, it takes the place of the SDK's dispatcher, in which one failed
-POST ends the session of all. Here a POST fails for its own caller. What outlives it
-is little: a session id, in the protocols of before 2026, and idle connections.
+POST ends the session for all callers. Here it fails its own caller only. State between
+requests is a session id, in protocols of before 2026, and idle connections.
 
-A changed list of tools is noticed when an answer says so or a stream that is opened for
-it (`listening`), and looked for after a failure and from time to time.
+The tool list is read again after a notification, after a failure, and when it expires.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ _JSON, _EVENTS = "application/json", "text/event-stream"
 _LONGEST_REFUSAL = 64 * 1024
 _LONGEST_ID = 1024
 
-#: Messages to the server that nobody waits for: how long, and how many.
+#: Messages in the background: seconds for each, and their number.
 _CHORE_SECONDS = 5.0
 _CHORES = 64
 _FAREWELL_SECONDS = 1.0
@@ -62,7 +61,7 @@ _FAREWELL_SECONDS = 1.0
 _UNSOLICITED_A_SECOND = 1000
 _LINES_A_MESSAGE = 200
 
-#: How often in a row a broken answer is asked for again in vain; how soon.
+#: Attempts in a row to resume an answer without progress; seconds before each.
 _RESUMPTIONS = 2
 _SOONEST = 0.1
 
@@ -70,17 +69,17 @@ _SOONEST = 0.1
 @dataclass(slots=True)
 class Mark:
     """
-    Where a stream of events is to go on, should it break off.
+    The position at which a broken stream of events is resumed.
 
     Attributes:
-        wait: Seconds that the server wants it to take until then.
+        wait: Seconds before that, as the server requires.
     """
 
     id: str = ""
     wait: float = 1.0
 
     def pass_by(self, event: Event) -> None:
-        """Take note of an event. An id that could not be sent back is none."""
+        """Note the position of an event. An id that cannot be sent back is ignored."""
         if event.id and event.id.isascii() and len(event.id) <= _LONGEST_ID:
             text = event.id.decode()
             self.id = text if text.isprintable() else self.id
@@ -89,16 +88,7 @@ class Mark:
 
 
 class HttpPeer(Wire):
-    """
-    The other end of a connection. See `Wire`.
-
-    Attributes:
-        changes: How often the tools may have become others.
-
-        tap: Is told every message, and the status of what is none.
-
-        strays: Answers so far to another request than that of their stream.
-    """
+    """A server over streamable HTTP. See `Wire`."""
 
     def __init__(self, posts: Posts, *, limit: int) -> None:
         super().__init__()
@@ -113,7 +103,7 @@ class HttpPeer(Wire):
         self._chores: set[asyncio.Task[None]] = set()
         self._throttle = Throttle(_UNSOLICITED_A_SECOND)
 
-    # -- asking ----------------------------------------------------------------
+    # -- requests --------------------------------------------------------------
 
     async def request(  # noqa: PLR0913 -- as the protocol has it
         self,
@@ -127,17 +117,12 @@ class HttpPeer(Wire):
         standing: bool = False,
     ) -> Answer:
         """
-        Ask, and return the answer that comes before *deadline*.
+        Send a request, and return its answer. See `Wire.request`.
 
-        The deadline is on the clock of the event loop. If nobody waits any more,
-        the connection is closed, and before 2026 the server is told as well.
-
-        Raises:
-            ToolError: There is no answer, or it is none.
-
-            Refusal: The server refused.
+        If the caller gives up, the connection is closed; servers of before 2026 get a
+        notification as well.
         """
-        del standing  # Each has a connection of its own.
+        del standing  # Each request has a connection of its own.
         if self.lost:
             raise ToolError(self.lost.kind, "no", str(self.lost))
         number, message = self._numbered(method, params, on_progress)
@@ -153,7 +138,9 @@ class HttpPeer(Wire):
                     again=method != "tools/call",
                 )
         except (TimeoutError, asyncio.CancelledError) as exc:
-            if cancellable and self._legacy:  # Later, the closed connection says it.
+            if (
+                cancellable and self._legacy
+            ):  # Since 2026 the closed connection cancels it.
                 self._cancel(number)
             if isinstance(exc, TimeoutError):
                 raise ToolError(
@@ -179,7 +166,7 @@ class HttpPeer(Wire):
         return {"mcp-method": method}
 
     def _note(self, exc: ToolError | Refusal) -> None:
-        """Learn from a failure what else is no longer so."""
+        """Note what a failure says about the connection."""
         if isinstance(exc, Refusal):
             if exc.code == HEADER_MISMATCH:
                 self.changes += 1
@@ -188,7 +175,7 @@ class HttpPeer(Wire):
         elif isinstance(exc, Unreachable):
             self.lose(exc.kind, str(exc))
         elif exc.kind == "transport":
-            # Perhaps it was started anew, with other tools.
+            # It may have restarted, with other tools.
             self.changes += 1
 
     def _cancel(self, number: int) -> None:
@@ -244,13 +231,13 @@ class HttpPeer(Wire):
         session = reply.headers.get("mcp-session-id")
         if self._session is None and self._protocol is None and session:
             if len(session) > _LONGEST_ID or not session.isascii():
-                raise ToolError("protocol", "yes", "the id of the session is none")
+                raise ToolError("protocol", "yes", "the session id is not valid")
             self._session = session
 
-    # -- judging ---------------------------------------------------------------
+    # -- statuses --------------------------------------------------------------
 
     async def _turned_down(self, reply: Reply) -> Exception:
-        """Return what an answer means that does not say 200."""
+        """Return the error for a status other than 200."""
         status = reply.status
         self.tap.answered(b"HTTP " + status_text(status).encode())
         error = status_error(status)
@@ -265,12 +252,12 @@ class HttpPeer(Wire):
                 self.tap.answered(data)
                 message = message_of(data, self._limit)
         if status == HTTPStatus.BAD_REQUEST and self._session and not message.get("id"):
-            # What some servers say of a session that they do not know.
+            # Some servers answer so if they do not know the session.
             self.lose("transport", "the server refuses the session")
         return refusal_of(message) or error
 
     def _forgotten(self) -> ToolError:
-        # Not sent again from here: a second send is for the log to hold (law 2).
+        # Not repeated here: the log has to record a second send (law 2).
         self._session = None
         why = "the server has forgotten the session"
         self.lose("transport", why)
@@ -281,11 +268,7 @@ class HttpPeer(Wire):
     async def _follow(
         self, reply: Reply, number: int | None, mark: Mark
     ) -> Answer | None:
-        """
-        Return the answer among the events, or ``None`` if they end without it.
-
-        Without a *number* no request waits for one.
-        """
+        """Return the answer to request *number* among the events, or ``None``."""
         events = Events(self._limit)
         while chunk := await reply.chunk():
             weight = -events.lines / _LINES_A_MESSAGE
@@ -307,7 +290,7 @@ class HttpPeer(Wire):
         return None
 
     async def overhear(self) -> bool:
-        """Hear what a server of before 2026 says unasked, until it stops."""
+        """Read the stream of notifications of a server of before 2026."""
         headers = self._headers({"accept": _EVENTS})
         with self._posts.failures():
             reply = await self._posts.send("GET", headers, None, math.inf)
@@ -321,7 +304,7 @@ class HttpPeer(Wire):
         return True
 
     async def _resume(self, number: int, mark: Mark, deadline: float) -> Answer:
-        """Ask for the rest of an answer that was to be asked for, before 2026."""
+        """Resume a broken answer, which protocols of before 2026 allow."""
         tries = 0
         while self._legacy and mark.id and tries < _RESUMPTIONS:
             await asyncio.sleep(max(mark.wait, _SOONEST))
@@ -349,7 +332,7 @@ class HttpPeer(Wire):
         else:
             self._tell(reply_to(message, self.elicitation))
 
-    # -- telling ---------------------------------------------------------------
+    # -- background ------------------------------------------------------------
 
     def _tell(self, message: Mapping[str, Any]) -> None:
         self._chore(self._send(message))
@@ -360,7 +343,7 @@ class HttpPeer(Wire):
         headers: Mapping[str, str] | None = None,
         method: str = "POST",
     ) -> None:
-        """Send what has no answer. Whatever comes of it, the next request shows."""
+        """Send a message that has no answer, and ignore failures."""
         body = None if message is None else encode(message).encode()
         deadline = self._loop.time() + _CHORE_SECONDS
         self.tap.sent(body or method.encode())
@@ -372,7 +355,7 @@ class HttpPeer(Wire):
                     await reply.rest()
 
     def _chore(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Do something in the background, if there is not too much of it already."""
+        """Run a task in the background, unless there are too many."""
         if self._closing or len(self._chores) >= _CHORES:
             work.close()
             return False
@@ -391,7 +374,7 @@ class HttpPeer(Wire):
         await self._send(notification(method, params), (opts or {}).get("headers"))
 
     def settled(self, protocol: str, *, legacy: bool) -> None:
-        """Take note of what every request says from now on."""
+        """Note the protocol, which every request carries from now on."""
         self._protocol, self._legacy = protocol, legacy
         if not legacy:
             self._session = None
@@ -399,13 +382,13 @@ class HttpPeer(Wire):
     # -- the end ---------------------------------------------------------------
 
     def lose(self, kind: FailureKind, why: str) -> None:
-        """Ask nothing more. Whoever waits for an answer may still get it."""
+        """Send no more requests. Those under way may still be answered."""
         if self.lost is None:
             self.lost = ToolError(kind, "unknown", why)
             self._over.set()
 
     async def close(self, *, now: bool) -> None:
-        """End the session, and the connections: *now*, or after the last answer."""
+        """End the session and the connections: *now*, or after the last answer."""
         if self._session and self.lost is None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_FAREWELL_SECONDS):
@@ -430,7 +413,7 @@ async def connect(
     config: ServerConfig, url: str, proxy: str | None, access: Access | None = None
 ) -> AsyncGenerator[Link]:
     """
-    Reach a server for as long as the block lasts. Nothing is sent yet.
+    Reach a server during the block. Nothing is sent yet.
 
     Raises:
         ServerUnavailable: Its address or a header cannot be used.

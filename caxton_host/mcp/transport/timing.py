@@ -9,10 +9,9 @@ from collections.abc import Callable
 
 class Alarms:
     """
-    Calls back at a time, unless that is taken back.
+    Timeouts, most of which are cancelled before they expire.
 
-    One timer of the event loop serves all of them, and what is taken back costs it
-    nothing: a timer for each would cost each call some.
+    One timer of the event loop serves all of them, so cancelling is cheap.
     """
 
     def __init__(self) -> None:
@@ -22,7 +21,7 @@ class Alarms:
         self._timer: asyncio.TimerHandle | None = None
 
     def at(self, when: float, ring: Callable[[], None]) -> int:
-        """Call *ring* at that time, on the clock of the loop; return its number."""
+        """Call *ring* at a time on the clock of the loop; return its number."""
         self._last += 1
         self._set[self._last] = when, ring
         if when < self._next:
@@ -30,11 +29,11 @@ class Alarms:
         return self._last
 
     def off(self, number: int) -> None:
-        """Do not call what was given that number, if it was not called yet."""
+        """Cancel the alarm with that number."""
         self._set.pop(number, None)
 
     def end(self) -> None:
-        """Call nothing any more."""
+        """Cancel all alarms."""
         self._set.clear()
         if self._timer:
             self._timer.cancel()
@@ -58,7 +57,7 @@ class Alarms:
 
 class Bucket:
     """
-    A token bucket that takes orders: what is not there yet can be waited for.
+    A token bucket whose tokens can be reserved in advance.
 
     >>> bucket = Bucket(2, 60.0)
     >>> [bucket.reserve(0.0, latest=45.0) for _ in range(4)]
@@ -72,15 +71,15 @@ class Bucket:
 
     def reserve(self, now: float, latest: float, cost: float = 1.0) -> float | None:
         """
-        Take *cost*, and return how many seconds to wait before it is there.
+        Reserve *cost*, and return the seconds to wait until it may be used.
 
         Args:
-            now: On any clock that does not go back.
+            now: On a monotonic clock.
 
-            latest: On the same clock. If it comes first, nothing is taken and ``None``
-                returned.
+            latest: On the same clock. If the wait ends later, nothing is reserved, and
+                ``None`` is returned.
 
-            cost: How much.
+            cost: The number of tokens.
         """
         self._fill(now)
         wait = max(0.0, (cost - self._there) / self._a_second)
@@ -90,7 +89,7 @@ class Bucket:
         return wait
 
     def give_back(self) -> None:
-        """Take note that one that was reserved was not used."""
+        """Return a reserved token that was not used."""
         self._there = min(self._most, self._there + 1)
 
     def _fill(self, now: float) -> None:
@@ -101,14 +100,14 @@ class Bucket:
 
 class Throttle:
     """
-    What a server may say unasked in one second.
+    Limits what a server sends unsolicited in one second.
 
     >>> throttle = Throttle(10)
     >>> throttle.spend(10, now=0.25), throttle.spend(1, now=0.5)
     (0.0, 0.75)
 
     Args:
-        a_second: How much passes.
+        a_second: The limit.
     """
 
     def __init__(self, a_second: float) -> None:
@@ -117,7 +116,7 @@ class Throttle:
         self._spent = 0.0
 
     def spend(self, amount: float, now: float) -> float:
-        """Count *amount*, and return how many seconds to read nothing."""
+        """Count *amount*, and return the seconds to stop reading."""
         if now - self._since >= 1:
             self._since, self._spent = now, 0.0
         self._spent += amount

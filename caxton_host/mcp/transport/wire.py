@@ -37,13 +37,13 @@ logger = logging.getLogger(__name__)
 _ENVELOPE = 64 * 1024
 _PAGE = 1024 * 1024
 
-#: Answers to nothing that a connection survives.
+#: Stray answers that a connection survives.
 _STRAYS = 1000
 
-#: How much longer an answer may be that is cut, and not refused.
+#: The factor by which an answer may exceed its limit, if it is cut to it.
 _CUT = 4
 
-#: The name of the file that means standard error.
+#: The path that means standard error.
 STDERR = "-"
 
 #: Characters of a message in the log of messages.
@@ -57,11 +57,11 @@ class Strays:
     """
     Answers that belong to no waiting call: with a wrong id, or sent twice.
 
-    They are the fault of the server and of no call, so they are dropped. The log gets
-    a line for the first one, the tenth and so on.
+    They are dropped, since no call is at fault. The first, the tenth and so on are
+    logged.
 
     Attributes:
-        count: How many there were on this connection.
+        count: Their number on this connection.
     """
 
     def __init__(self, server: str = "") -> None:
@@ -69,7 +69,7 @@ class Strays:
         self.count = 0
 
     def drop(self) -> bool:
-        """Count one, and return whether there are too many for the connection."""
+        """Count one, and return whether the connection has to end."""
         self.count += 1
         if self.count in {1, 10, 100, _STRAYS}:
             logger.warning(
@@ -80,21 +80,21 @@ class Strays:
 
     @property
     def reason(self) -> str:
-        """Why the connection is replaced, if there are too many."""
+        """Why the connection ends."""
         return f"the server answered {self.count} requests that were not waiting"
 
 
 class Tap:
-    """Takes every message, and does nothing with it. See `WireTap`."""
+    """Ignores every message. See `WireTap`."""
 
     def sent(self, data: bytes) -> None:
-        """Take a message to the server."""
+        """Take a message that is sent."""
 
     def answered(self, data: bytes) -> None:
-        """Take what came as an answer."""
+        """Take an answer."""
 
     def heard(self, data: bytes) -> None:
-        """Take what came, whatever it is."""
+        """Take a message that arrived."""
 
 
 class Wire(ABC):
@@ -102,13 +102,13 @@ class Wire(ABC):
     The other end of a connection; also a `Dispatcher` of the SDK's session.
 
     Attributes:
-        lost: Why nothing can be asked any more, or ``None``.
+        lost: Why the connection has ended, or ``None``.
 
         broken: The bytes have ended; the reason follows.
 
-        changes: How often the tools may have become others.
+        changes: How often the tools may have changed.
 
-        elicitation: What the server gets that asks a person something.
+        elicitation: How requests for input are answered.
 
         tap: Is given every message.
 
@@ -125,7 +125,7 @@ class Wire(ABC):
         self._loop = asyncio.get_running_loop()
         self._over = asyncio.Event()
         self._last_id = 0
-        # By number of a request: who is given reports of its progress.
+        # By number of a request: the receiver of its progress reports.
         self._heard: dict[int, Heard] = {}
 
     @property
@@ -149,19 +149,19 @@ class Wire(ABC):
         Send a request, and return the answer that comes before *deadline*.
 
         Args:
-            method: What is asked.
+            method: The method.
 
             params: Its parameters.
 
             deadline: On the clock of the event loop.
 
-            cancellable: The server is told if nobody waits any more.
+            cancellable: Cancel the request at the server if the caller gives up.
 
-            headers: For HTTP alone.
+            headers: For HTTP only.
 
-            on_progress: Is given the server's reports, which are asked for.
+            on_progress: Requests progress reports, and is called with each.
 
-            standing: It is answered at the end of the connection, and nobody waits.
+            standing: The answer comes at the end of the connection.
 
         Raises:
             ToolError: There is no answer, or none that is valid.
@@ -180,7 +180,7 @@ class Wire(ABC):
 
     @abstractmethod
     def settled(self, protocol: str, *, legacy: bool) -> None:
-        """Take note that the handshake is over."""
+        """Note that the handshake is over."""
 
     @abstractmethod
     def lose(self, kind: FailureKind, why: str) -> None:
@@ -188,9 +188,9 @@ class Wire(ABC):
 
     async def overhear(self) -> bool:
         """
-        Hear what a server of before 2026 says unasked, until it stops.
+        Read the stream of notifications of a server of before 2026, until it ends.
 
-        Return whether there was anything to hear on. Here everything is heard anyway.
+        Return whether there was one. By default notifications arrive anyway.
         """
         return False
 
@@ -234,7 +234,7 @@ class Wire(ABC):
         *,
         task_status: TaskStatus[None] = TASK_STATUS_IGNORED,
     ) -> None:
-        """Stay until the connection ends. Requests of the server are refused here."""
+        """Wait until the connection ends; the session handles no message itself."""
         del on_request, on_notify, on_notify_intercept
         task_status.started()
         await self._over.wait()
@@ -253,7 +253,7 @@ class Wire(ABC):
         return number, message
 
     def _notified(self, message: Mapping[str, JSON]) -> None:
-        """Take a notification of the server."""
+        """Handle a notification of the server."""
         if message["method"] == "notifications/tools/list_changed":
             self.changes += 1
         elif told := progress_of(message):
@@ -264,10 +264,10 @@ class Wire(ABC):
 
 class Link(NamedTuple):
     """
-    A way to a server.
+    A connection to a server.
 
     Attributes:
-        last_words: Returns the end of what it wrote for people.
+        last_words: Returns the end of its standard error.
     """
 
     peer: Wire
@@ -275,7 +275,7 @@ class Link(NamedTuple):
 
 
 def longest(config: ServerConfig) -> int:
-    """Return the bytes of a message: a result and its envelope, or a page of tools."""
+    """Return the largest message in bytes: a result with envelope, or a tool page."""
     # What is cut has to be read first.
     result = config.max_result * (_CUT if config.cuts else 1)
     return max(result, _PAGE) + _ENVELOPE
@@ -285,12 +285,15 @@ class WireTap(Tap):
     """
     Writes a line for each message of one server.
 
+    Messages are written before they are parsed, so that secrets are found in any form.
+    Of HTTP only bodies and statuses are written, never headers or addresses.
+
     Args:
-        server: What the operator calls it.
+        server: Its configured name.
 
         path: The file to append to, or `STDERR`.
 
-        redact: Takes the secrets out of a message.
+        redact: Removes secrets.
 
         clock: For the time of a line.
     """
@@ -303,15 +306,15 @@ class WireTap(Tap):
         self._failed = False
 
     def sent(self, data: bytes) -> None:
-        """Tell of a message to the server."""
+        """Write a message that is sent."""
         self._tell("POST", data)
 
     def answered(self, data: bytes) -> None:
-        """Tell of what came as an answer."""
+        """Write an answer."""
         self._tell("RESP", data)
 
     def heard(self, data: bytes) -> None:
-        """Tell of what came: an answer, or something nobody asked for."""
+        """Write a message that arrived: an answer, or an unsolicited one."""
         self._tell("RESP" if _answers(data) else "RECV", data)
 
     def _tell(self, way: str, data: bytes) -> None:
@@ -329,23 +332,21 @@ class WireTap(Tap):
         try:
             file = os.open(self._path, flags, 0o600)
             try:
-                # In one piece, so that the lines of several servers do not mix.
+                # One write, so that the lines of several servers do not mix.
                 os.write(file, line.encode())
             finally:
                 os.close(file)
         except OSError as exc:
-            # A file that cannot be written costs no call anything.
+            # A file that cannot be written must not fail a call.
             if not self._failed:
-                said = (
-                    "MCP: cannot write %s: %s. To fix: have its disk take writes, and "
-                )
-                said += "free space on it"
+                said = "MCP: cannot write %s: %s. To fix: make it writable, and "
+                said += "free disk space"
                 logger.warning(said, self._path, exc.strerror)
             self._failed = True
 
 
 def tap_of(config: ServerConfig, redact: Redactor, clock: Clock) -> Tap:
-    """Return what listens to the messages of a server, if anything is to."""
+    """Return the tap that a server is configured with."""
     if config.wire_log is None:
         return Tap()
     return WireTap(config.name, config.wire_log, redact, clock)

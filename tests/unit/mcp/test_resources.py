@@ -191,7 +191,7 @@ async def test_secrets_are_taken_out_of_what_is_read() -> None:
     [one] = await read(Server(resources=[listed("x:hunter2hunter2")]), redact=redact)
     assert (one.uri, one.error) == (
         "x:[redacted]",
-        "its address holds what no address may",
+        "its address has characters that are not valid",
     )
 
 
@@ -227,7 +227,7 @@ async def test_one_resource_that_fails_takes_nothing_from_the_others() -> None:
         "protocol: the server refused resources/read",
         "it has no name",
         None,
-        "it is no template: a brace in it has no partner",
+        "it is not a valid template: a brace in it has no partner",
         None,
     ]
 

@@ -481,7 +481,7 @@ async def test_a_server_speaks_for_no_other_and_names_no_issuer_but_the_operator
         at.guarded.metadata = None
         for scope, why in (
             ("read " * 2000, "challenge is too long"),
-            ("\\x", "cannot be asked for"),
+            ("\\x", "scope is not valid"),
         ):
             at.guarded.scope = scope
             assert why in str(await at.refused())

@@ -22,9 +22,9 @@ from typing import Any
 from unittest import mock
 
 from caxton_host.app.bootstrap import Running
-from caxton_host.app.tool_setup import Routed
 from caxton_host.gateway.gateway import Gateway
 from caxton_host.gateway.guest_calls import RunDoor
+from caxton_host.gateway.tool_layers import ToolRouter
 from caxton_host.sandbox.link import Link
 from caxton_host.store.commit import Transactions
 from caxton_host.store.drafts import Draft, Drafter
@@ -43,7 +43,7 @@ _STEPS = {
     "draft": (Drafter, "draft", "seal: stamp, salt, pack"),
     "hash": (Draft, "hash", "hash: the chain"),
     "append": (Transactions, "commit", "append: insert the rows"),
-    "forward": (Routed, "call_tool", "forward: the tool server, there and back"),
+    "forward": (ToolRouter, "call_tool", "forward: the tool server, there and back"),
     "send": (Link, "_send", "socket: write the reply"),
 }
 

@@ -12,8 +12,8 @@ from .output import note, plain, say, show
 
 if TYPE_CHECKING:
     from ..config import Config
+    from ..mcp.auth.login import Asked
     from ..mcp.auth.tokens import Login, TokenFile
-    from ..mcp.login import Asked
 
 
 class _Duration(click.ParamType[float]):
@@ -88,8 +88,8 @@ def login(frame: Frame, name: str, seconds: float, as_json: bool) -> None:
 
 async def _log_in(config: Config, name: str, file: TokenFile, seconds: float) -> Login:
     from ..core.text.redact import Redactor
-    from ..mcp.login import log_in
-    from ..mcp.redirect import browser
+    from ..mcp.auth.login import log_in
+    from ..mcp.auth.redirect import browser
     from ..sandbox.confine import harden_host
 
     harden_host()

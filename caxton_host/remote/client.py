@@ -18,7 +18,8 @@ from ..errors import (
     ToolError,
 )
 from ..lib.codec import DEPTH, load_json
-from ..lib.http import Client, Lost, NoTls, Response, Stream
+from ..lib.http import Client, Response, Stream
+from ..lib.http_rules import Lost, NoTls
 from .address import Address
 from .problems import is_of, problem, stranger
 

@@ -8,8 +8,8 @@ from contextlib import aclosing
 
 from ..core.calls import JSON
 from ..errors import OverloadedError, ToolError
-from ..lib.http import Lost
-from ..mcp.transport.sse import Events
+from ..lib.http_rules import Lost
+from ..mcp.transport.frames import Events
 from .client import MOST_BYTES, Remote, read_json, unreached
 from .problems import is_of, stranger
 

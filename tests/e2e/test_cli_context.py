@@ -150,4 +150,4 @@ def test_testing_a_server_warns_if_it_has_nothing_to_read(shell: Shell) -> None:
     )
     done = shell("server", "test", "crm")
     assert done.code == 0, done.err
-    assert "the server says that it has none" in done.err
+    assert "the server has no resources" in done.err

@@ -1,8 +1,8 @@
 """
-The keys of an authorization server: got when they are needed, and seldom.
+The keys of an authorization server, fetched on demand and cached.
 
-Strangers send tokens with any key they like, so asking for keys has a rate of its
-own, whatever they send; and who hangs up does not undo what others wait for.
+Anyone can send tokens with unknown keys, so fetches have a rate limit of their own. A
+fetch goes on if the client that caused it disconnects.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ...ports import Clock
 
 logger = logging.getLogger("caxton_host")
 
-#: Seconds: until they are asked for again, until they are good no more without an
-#: answer, and between two questions.
+#: Seconds until keys are fetched again, until they expire if that fails, and between
+#: two fetches.
 _FRESH, _STALE, _AGAIN = 600.0, 3600.0, 10.0
 _TIMEOUT = 5.0
 _SIZE = 256 * 1024
@@ -39,10 +39,10 @@ _SERVER = "/.well-known/oauth-authorization-server"
 @dataclass(slots=True)
 class Keys:
     """
-    Keys that are known, and how to know more.
+    Known keys, and where to fetch others.
 
     Attributes:
-        oauth: Says where they are.
+        oauth: The configuration, with the address of the keys.
     """
 
     oauth: OAuth
@@ -57,12 +57,12 @@ class Keys:
 
     async def find(self, kid: str | None, algorithm: str) -> jwt.PyJWK | None:
         """
-        Return the key that a token says it is signed with, or ``None``.
+        Return the key that a token names, or ``None``.
 
         Args:
-            kid: What the token calls it; ``None``: the only one of its kind.
+            kid: Its id; ``None``: the only key for the algorithm.
 
-            algorithm: Of the signature.
+            algorithm: The algorithm of the signature.
         """
         if self._found(kid, algorithm) is None or self._age() >= _FRESH:
             await self._ask()
@@ -104,7 +104,7 @@ class Keys:
             self._asking = None
 
     async def _place(self) -> str:
-        """Return where the keys are, as the metadata of the issuer says."""
+        """Return the address of the keys, from the metadata of the issuer."""
         issuer = self.oauth.issuer
         there = urlsplit(issuer)
         path = there.path.rstrip("/")
@@ -128,7 +128,7 @@ class Keys:
             timeout=_TIMEOUT,
             max_bytes=_SIZE,
             headers={"accept": "application/json"},
-            # An operator may well have an authorization server of their own.
+            # The operator's own authorization server may have a private address.
             allow_private=origin(url) in {origin(one) for one in said if one},
         )
         if answer.status != _OK:
@@ -142,12 +142,12 @@ class Keys:
 def _listed(document: dict[str, JSON]) -> list[dict[str, JSON]]:
     keys = document.get("keys")
     if not isinstance(keys, list):
-        raise BadBytes("the answer is no list of keys")
+        raise BadBytes("the answer is not a list of keys")
     return [key for key in keys if isinstance(key, dict)]
 
 
 def _fits(key: dict[str, JSON], algorithm: str) -> bool:
-    """Return whether a key is one that is there to check such signatures."""
+    """Return whether a key is meant to verify such signatures."""
     kind, curve = SIGNATURES[algorithm]
     uses = key.get("key_ops", ["verify"])
     return (

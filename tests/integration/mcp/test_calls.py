@@ -318,10 +318,14 @@ async def test_a_form_is_answered_with_its_defaults_where_that_is_wanted(
 @pytest.mark.parametrize(
     ("mode", "elicitation", "why"),
     [
-        ("rounds_with_form", "refuse", "elicitation/create, and an agent has none"),
-        ("rounds_with_a_sample", "refuse", "sampling/createMessage, and an agent"),
-        ("rounds_with_a_sample", "defaults", "sampling/createMessage, and an agent"),
-        ("rounds_with_a_url", "defaults", "elicitation/create, and an agent"),
+        (
+            "rounds_with_form",
+            "refuse",
+            "elicitation/create, which an agent cannot give",
+        ),
+        ("rounds_with_a_sample", "refuse", "sampling/createMessage, which an agent"),
+        ("rounds_with_a_sample", "defaults", "sampling/createMessage, which an agent"),
+        ("rounds_with_a_url", "defaults", "elicitation/create, which an agent"),
         ("rounds_for_nothing", "refuse", "does not say which"),
         ("rounds_of_no_shape", "refuse", "does not say which"),
         ("rounds_without_end", "refuse", "after 10 rounds"),
@@ -343,7 +347,7 @@ async def test_what_an_agent_has_not_is_refused(
 async def test_rounds_have_one_deadline(faulty: Faulty) -> None:
     async with faulty("rounds_without_end", timeout=0.3) as tools:
         await tools.offered(["faulty"])
-        with pytest.raises(ToolError, match=r"ever more|in time") as caught:
+        with pytest.raises(ToolError, match=r"until the deadline|in time") as caught:
             await tools.call_tool(request("act"))
     assert (caught.value.kind, caught.value.sent) == ("timeout", "unknown")
 

@@ -23,7 +23,7 @@ from caxton_host.core.log.events import Recorded
 from caxton_host.core.log.requests import Fail, GiveResult, Resend, Resolution
 from caxton_host.errors import CaxtonError, StoreError, ToolError
 from caxton_host.lib import codec
-from caxton_host.ports import Door, Ending, Guest, ToolRequest
+from caxton_host.ports import Door, Ending, Guest, ToolRequest, ToolSource
 from caxton_host.runs.recording import Recording
 from caxton_host.runs.run_request import ForkRequest
 from caxton_host.telemetry import Observer
@@ -53,6 +53,7 @@ def again(scene: Scene, collector: Collector, **environ: str) -> None:
     telemetry = connect(collector.url, environ)
     scene.telemetry = telemetry
     assert isinstance(scene.tools, TracedTools)
+    assert isinstance(scene.tools.tools, ToolSource)
     scene.host = replace(
         scene.host, telemetry=telemetry, tools=telemetry.traced(scene.tools.tools)
     )

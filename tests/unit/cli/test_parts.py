@@ -7,14 +7,13 @@ import os
 import pwd
 import signal
 import sys
-from dataclasses import replace
 
 import click
 import pytest
 
 from caxton_host import cli, errors
 from caxton_host.app.bootstrap import usable_store
-from caxton_host.app.tool_setup import Routed, open_tools
+from caxton_host.app.tool_setup import open_tools
 from caxton_host.cli import context, exits
 from caxton_host.cli.output import complain
 from caxton_host.cli.overrides import parse_server
@@ -41,9 +40,7 @@ from caxton_host.core.log.runs import summarise
 from caxton_host.core.text.redact import Redactor
 from caxton_host.errors import CaxtonError, UsageError
 from caxton_host.lib.local_user import local_actor
-from caxton_host.ports import ToolRequest
 from caxton_host.telemetry import NoTelemetry
-from caxton_host.testing import FakeTools
 
 _PR_GET_DUMPABLE, _PR_SET_DUMPABLE = 3, 4
 
@@ -276,27 +273,6 @@ def test_signals_that_are_ignored_stay_ignored(monkeypatch: pytest.MonkeyPatch) 
         cli.main()
     assert exit_.value.code == 3
     assert handled == [signal.SIGTERM]
-
-
-async def test_a_call_of_a_server_that_nobody_configured_is_not_sent() -> None:
-    tools = FakeTools({("demo", "echo"): "echoed"})
-    routed = Routed({"demo": tools})
-    request = ToolRequest(
-        run_id="0198",
-        call=1,
-        server="other",
-        tool="echo",
-        params={},
-        definition_sha256=None,
-        idempotency_key="k",
-    )
-    with pytest.raises(errors.ToolError) as error:
-        await routed.call_tool(request)
-    assert (error.value.kind, error.value.sent) == ("transport", "no")
-    assert tools.asked == []
-    assert (await routed.call_tool(replace(request, server="demo"))).data == "echoed"
-    offered = await routed.offered(["demo", "gone"])
-    assert [offer.tool for offer in offered.offers] == ["echo"]
 
 
 async def test_no_server_is_started_that_could_look_into_the_host() -> None:

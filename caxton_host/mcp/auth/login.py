@@ -1,10 +1,10 @@
 """
-A login: somebody lets the host have tokens of a server (OAuth 2.1, code with PKCE).
+Log in at a server: OAuth 2.1, authorization code with PKCE.
 
-The SDK knows the flow, and is driven by hand, as in `credentials`. What it leaves open
-is judged here, before a client is registered and before anybody is sent anywhere: that
-there is metadata of the issuer, that its addresses are its own, that it knows PKCE, and
-that it is the issuer of the last login.
+The SDK implements the flow, and is driven by hand, as in `providers`. Before a client
+is registered and a person is sent anywhere, this module checks what the SDK does not:
+the issuer has metadata, its endpoints share its host, it supports PKCE, and it is the
+issuer of the last login.
 """
 
 from __future__ import annotations
@@ -27,17 +27,16 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl
 
-from ..core.calls import JSON
-from ..core.text.redact import Redactor, plain
-from ..core.text.urls import in_the_clear, origin
-from ..core.tools.servers import OAuth, ServerConfig
-from ..errors import ServerUnavailable, ToolError, UsageError
-from ..lib.http import Client
-from .auth.challenge import LONGEST, is_scope
-from .auth.credentials import Memory, registered
-from .auth.exchange import SPEAKS, STEPS, Exchange, presentable
-from .auth.tokens import Login, TokenFile
-from .scoped import is_open
+from ...core.calls import JSON
+from ...core.text.redact import Redactor, plain
+from ...core.text.urls import in_the_clear, origin
+from ...core.tools.servers import OAuth, ServerConfig
+from ...errors import ServerUnavailable, ToolError, UsageError
+from ...lib.http import Client
+from ..run_headers import refers_to_run
+from .exchange import LONGEST, SPEAKS, STEPS, Exchange, is_scope, presentable
+from .providers import Memory, registered
+from .tokens import Login, TokenFile
 
 _PROBE: Final[dict[str, JSON]] = {
     "jsonrpc": "2.0",
@@ -49,23 +48,23 @@ _LONGEST_ADDRESS = 8 * 1024
 _LONGEST_ANSWER = 64 * 1024
 _ACCEPT = "application/json, text/event-stream"
 
-#: Seconds that servers have for all requests of a login; a person has others.
+#: Seconds for all requests of a login; the person has a time of their own.
 _SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """
-    What a person is asked to allow.
+    A request for consent.
 
     Attributes:
-        address: Where they are asked.
+        address: The page of the issuer to open.
 
-        issuer: Who asks, and gives the tokens.
+        issuer: Who issues the tokens.
 
-        scope: What the tokens are good for; ``None``: as the issuer has it.
+        scope: The scope of the tokens; ``None``: the issuer's default.
 
-        state: What the answer has to repeat.
+        state: The answer has to repeat it.
     """
 
     address: str
@@ -76,16 +75,16 @@ class Asked:
 
 class Person(Protocol):
     """
-    Somebody who can log in.
+    A person who can log in.
 
     Attributes:
-        redirect_uri: Where the issuer sends them with its answer.
+        redirect_uri: Where the issuer sends the answer.
     """
 
     redirect_uri: str
 
     async def allow(self, asked: Asked) -> AuthorizationCodeResult:
-        """Return what the issuer answered."""
+        """Return the answer of the issuer."""
         ...
 
 
@@ -98,16 +97,16 @@ async def log_in(
     proxy: str | None = None,
 ) -> Login:
     """
-    Get tokens of a server, and leave them in *file*.
+    Get tokens for a server, and write them to *file*.
 
     Raises:
-        ServerUnavailable: There are none to be had.
+        ServerUnavailable: The login failed.
 
-        UsageError: Nobody logs in at this server.
+        UsageError: The server is not configured for logins.
     """
     if config.oauth is None or config.oauth.flow != "code" or config.url is None:
         raise UsageError(
-            f"nobody logs in at {config.name}",
+            f"there is no login for {config.name}",
             fix=f'write flow = "code" in [servers.{config.name}.oauth]',
         )
     client = Client(proxy=proxy)
@@ -140,10 +139,10 @@ async def log_in(
 
 class _LoginProvider(OAuthClientProvider):
     """
-    The SDK's own, and what it has to be held to.
+    The SDK's provider, with further checks.
 
     Attributes:
-        issuer: Who is asked, as far as the server has said by now.
+        issuer: The issuer, as far as the server has named it.
     """
 
     def __init__(
@@ -186,14 +185,14 @@ class _LoginProvider(OAuthClientProvider):
     async def obtain(
         self, exchange: Exchange, challenge: str, before: Login | None
     ) -> Login:
-        """Go through the flow as if the server had turned a request away."""
+        """Run the flow as if the server had rejected a request."""
         self._exchange, self._before = exchange, before
         status, said = HTTPStatus.UNAUTHORIZED, challenge
         if before and before.wanted:
             status = HTTPStatus.FORBIDDEN
             lacks = f'Bearer error="insufficient_scope", scope="{before.wanted}"'
             said = f"{lacks}, {challenge}"
-            # What is asked for now is added to what was granted.
+            # The required scope is added to the granted one.
             granted = OAuthToken(access_token="-", scope=before.scope)  # noqa: S106
             self.context.current_tokens = granted
         ours = httpx2.Request("POST", self._url, headers=SPEAKS)
@@ -229,7 +228,7 @@ class _LoginProvider(OAuthClientProvider):
         return advertised[0]
 
     def _check(self) -> None:
-        """Refuse an issuer before it is told anything."""
+        """Check the issuer before anything is sent to it."""
         context, before = self.context, self._before
         metadata = context.oauth_metadata
         if before and not issuers_match(before.issuer, self.issuer):
@@ -238,15 +237,15 @@ class _LoginProvider(OAuthClientProvider):
             raise ToolError("protocol", "no", why, fix=fix)
         if metadata is None:
             if context.auth_server_url is not None:
-                _refuse("its issuer says nothing of itself")
+                _refuse("its issuer has no metadata")
             return
         ends = [metadata.authorization_endpoint, metadata.token_endpoint]
         if metadata.registration_endpoint is not None:
             ends.append(metadata.registration_endpoint)
         if any(origin(str(end)) != origin(self.issuer) for end in ends):
-            _refuse("its issuer names a place that is not its own")
+            _refuse("an endpoint of its issuer is not on the issuer's host")
         if "S256" not in (metadata.code_challenge_methods_supported or ()):
-            _refuse("its issuer does not say that it knows PKCE (S256)")
+            _refuse("its issuer does not announce PKCE (S256)")
 
     async def _perform_authorization_code_grant(self) -> tuple[str, str]:
         self._check()
@@ -255,22 +254,22 @@ class _LoginProvider(OAuthClientProvider):
         if self._config.scope is not None:
             asked.scope = self._config.scope
         elif not self._named and not (described and described.scopes_supported):
-            # The SDK would ask for all that the issuer knows.
+            # The SDK would request every scope of the issuer.
             asked.scope = None
         if asked.scope and not is_scope(asked.scope):
-            _refuse("what the tokens would be good for cannot be asked for")
+            _refuse("the scope is not valid")
         return await super()._perform_authorization_code_grant()
 
     # -- the person ------------------------------------------------------------
 
     async def _go(self, url: str) -> None:
-        # An end point may have a query of its own.
+        # An endpoint may have a query of its own.
         place, _, query = url.rpartition("?")
         self._address = f"{place}{'&' if '?' in place else '?'}{query}"
         if len(url) > _LONGEST_ADDRESS or not (url.isascii() and url.isprintable()):
-            _refuse("the address where somebody would log in is none")
+            _refuse("the login address is not valid")
         if in_the_clear(url):
-            _refuse("the address where somebody would log in is not https")
+            _refuse("the login address is not https")
 
     async def _come_back(self) -> AuthorizationCodeResult:
         query = parse_qs(urlsplit(self._address).query)
@@ -312,7 +311,7 @@ class _LoginProvider(OAuthClientProvider):
             client=client.model_dump(
                 mode="json",
                 exclude_none=True,
-                # The operator's secret stays where the operator keeps it.
+                # A configured secret is not copied into the file.
                 exclude={"client_secret"} if self._config.client_id else None,
             ),
             access_token=tokens.access_token,
@@ -323,7 +322,7 @@ class _LoginProvider(OAuthClientProvider):
 
 
 async def _challenge(client: Client, config: ServerConfig) -> str:
-    """Return what the server says to somebody who shows no token."""
+    """Return the challenge of the server to a request without a token."""
     assert config.url is not None  # noqa: S101 -- see `log_in`
     stream = config.transport == "sse"
     said = await client.request(
@@ -332,7 +331,7 @@ async def _challenge(client: Client, config: ServerConfig) -> str:
         timeout=_SECONDS,
         max_bytes=_LONGEST_ANSWER,
         headers={
-            **({} if is_open(config) else config.headers),
+            **({} if refers_to_run(config) else config.headers),
             **SPEAKS,
             "accept": "text/event-stream" if stream else _ACCEPT,
             "content-type": "application/json",
@@ -344,7 +343,7 @@ async def _challenge(client: Client, config: ServerConfig) -> str:
         return ""
     challenge = said.headers.get("www-authenticate", "")
     if len(challenge) > LONGEST:
-        _refuse("the server says too much about the tokens that it wants")
+        _refuse("the server's challenge is too long")
     return challenge
 
 
@@ -371,7 +370,7 @@ def _failed(
         why, fix = str(exc), exc.fix or fix
     elif refusal:
         why = f"its issuer answered {refusal}"
-    elif type(exc) is OAuthFlowError:  # Those below it quote whole answers.
+    elif type(exc) is OAuthFlowError:  # Its subclasses quote whole answers.
         why = plain(str(exc), redact)
     else:
         why = "the answers of its issuer cannot be used"

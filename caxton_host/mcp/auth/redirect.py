@@ -1,4 +1,4 @@
-"""Where somebody who has logged in comes back to: one address of this machine."""
+"""The redirect URI of a login: a listener on this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from mcp.shared.auth import AuthorizationCodeResult
 
-from ..errors import ToolError, UsageError
+from ...errors import ToolError, UsageError
 from .login import Asked
 
 _HOST: Final = "127.0.0.1"
@@ -26,12 +26,12 @@ class Browser:
     A person with a browser on this machine. See `Person`.
 
     Args:
-        show: Tells them what they are asked.
+        show: Shows them the request for consent.
 
-        wait: Seconds that they have.
+        wait: Seconds for the login.
 
     Attributes:
-        redirect_uri: Where the browser is sent in the end.
+        redirect_uri: The address of the listener.
     """
 
     def __init__(self, show: Callable[[Asked], None], wait: float) -> None:
@@ -44,10 +44,10 @@ class Browser:
 
     async def allow(self, asked: Asked) -> AuthorizationCodeResult:
         """
-        Return what the browser brings back.
+        Return the answer that the browser brings.
 
         Raises:
-            ToolError: It brings a refusal, or nothing in time.
+            ToolError: The issuer refused, or there was no answer in time.
         """
         self._state = asked.state
         self._show(asked)
@@ -55,14 +55,14 @@ class Browser:
             async with asyncio.timeout(self._wait):
                 return await self._result
         except TimeoutError:
-            why = f"nobody logged in within {self._wait:g} s"
+            why = f"no login within {self._wait:g} s"
             fix = "log in again, with more time: --wait 15m"
             raise ToolError("timeout", "no", why, fix=fix) from None
 
     async def visited(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Answer one request of a browser, or of whoever found the port."""
+        """Answer one request, which may come from any local program."""
         try:
             with suppress(
                 TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError
@@ -90,8 +90,8 @@ class Browser:
             or self._result.done()
             or not ("code" in said or "error" in said)
         ):
-            # Of another login, or of nobody: the right one may still come.
-            return "400 Bad Request", "This is not the login that is waited for."
+            # The answer to another login, or a forgery: the right one may still come.
+            return "400 Bad Request", "This login was not expected."
         if "error" in said:
             error = said["error"] if _ERROR.fullmatch(said["error"]) else "an error"
             why, fix = f"its issuer answered {error}", "log in again, and allow it"
@@ -110,10 +110,10 @@ async def browser(
     show: Callable[[Asked], None], *, wait: float, port: int = 0
 ) -> AsyncGenerator[Browser]:
     """
-    Listen for a browser for as long as the block lasts.
+    Listen for a browser during the block.
 
     Raises:
-        UsageError: The port is taken.
+        UsageError: The port is in use.
     """
     person = Browser(show, wait)
     try:
@@ -122,7 +122,7 @@ async def browser(
         )
     except OSError:
         raise UsageError(
-            f"port {port} of this machine is taken",
+            f"port {port} is in use",
             fix="end what listens there, or choose another redirect_port",
         ) from None
     async with server:

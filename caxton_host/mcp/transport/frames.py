@@ -1,29 +1,115 @@
-"""Bytes become server-sent events here, none larger than allowed. Pure."""
+"""Split bytes into lines and server-sent events of bounded size. Pure."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from ...errors import ToolError
-from .lines import Overlong, number_at
+
+#: Bytes of one over-long line that are discarded before it counts as endless.
+DISCARD = 64 * 1024 * 1024
+
+_HEAD = re.compile(
+    rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*"?(\d{1,18})"?\s*,'
+)
+# A brace that ends the line closes the message itself, so this id is its own.
+_TAIL = re.compile(
+    rb'"id"\s*:\s*"?(\d{1,18})"?\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z'
+)
+_KEPT = 256
 
 _LONGEST_RETRY = 9
-_KEPT = 256
+
+
+class Overlong(NamedTuple):
+    """
+    A line that was discarded for its size.
+
+    Attributes:
+        number: The request it answers, if its start or end shows that.
+
+        endless: It has exceeded the bound for discarding as well.
+    """
+
+    number: int | None
+    endless: bool = False
+
+
+def number_at(*, head: bytes | bytearray = b"", tail: bytes = b"") -> int | None:
+    """Return the request that a message answers, if its start or end shows that."""
+    found = _HEAD.match(head) or _TAIL.search(tail)
+    return int(found[1]) if found else None
+
+
+class Lines:
+    r"""
+    Splits a stream of bytes at its newlines.
+
+    >>> lines = Lines(limit=100)
+    >>> list(lines.feed(b"one")), list(lines.feed(b" line\n\nand"))
+    ([], [b'one line', b''])
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._held = bytearray()
+        self._discarded = 0
+        self._told = False
+
+    def feed(self, data: bytes) -> Iterator[bytes | Overlong]:
+        """Take bytes, and yield the lines that they complete, stripped."""
+        *whole, rest = data.split(b"\n")
+        for piece in whole:
+            found = self._hold(piece)
+            if found is not None:
+                yield found
+            ended = self._end()
+            if ended is not None:
+                yield ended
+        if rest:
+            found = self._hold(rest)
+            if found is not None:
+                yield found
+
+    def _hold(self, piece: bytes) -> Overlong | None:
+        """Keep the start of a line; of an over-long one, only its last bytes."""
+        self._held += piece
+        if not self._discarded and len(self._held) <= self._limit:
+            return None
+        number = None
+        if not self._discarded:
+            number = number_at(head=self._held)
+            self._told = number is not None
+        self._discarded += max(1, len(self._held) - _KEPT)
+        del self._held[:-_KEPT]
+        endless = self._discarded > DISCARD
+        return Overlong(number, endless) if endless or number is not None else None
+
+    def _end(self) -> bytes | Overlong | None:
+        line = bytes(self._held).strip()
+        self._held.clear()
+        if not self._discarded:
+            return line
+        told, self._told, self._discarded = self._told, False, 0
+        if told:
+            return None
+        return Overlong(number_at(tail=line))
 
 
 class Event(NamedTuple):
     """
-    What one event says.
+    One server-sent event.
 
     Attributes:
         name: Its type.
 
-        id: What to name to get what follows it, if anything.
+        id: The position after which a stream can be resumed, if any.
 
-        retry: Milliseconds to wait before asking for that, if it says so.
+        retry: Milliseconds to wait before resuming, if given.
 
-        overlong: What is known of it if it was thrown away.
+        overlong: Set if the event was discarded for its size.
     """
 
     data: bytes
@@ -37,8 +123,8 @@ class Events:
     r"""
     Splits a stream of bytes into events, as the HTML standard has it.
 
-    One that is larger than *limit* is thrown away if it says all in one line of less
-    than *discard* bytes, and otherwise ends the stream.
+    An event larger than *limit* is discarded if it is one line of less than *discard*
+    bytes, and otherwise ends the stream.
 
     >>> events = Events(limit=100)
     >>> [event.data for event in events.feed(b"data: one\r\n\r\ndata: t")]
@@ -47,7 +133,7 @@ class Events:
     [b'two']
 
     Attributes:
-        lines: How many there were.
+        lines: The number of lines so far.
     """
 
     def __init__(self, limit: int, *, discard: int = 0) -> None:
@@ -110,7 +196,7 @@ class Events:
         self._held += piece
 
     def _throw(self, size: int) -> bool:
-        """Throw away what the event has said so far, if it may go on."""
+        """Discard the event so far, if that is allowed."""
         if self._data or self._thrown + size >= self._discard:
             return False
         if not self._thrown:

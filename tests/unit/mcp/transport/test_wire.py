@@ -10,8 +10,7 @@ import pytest
 
 from caxton_host.core.text.redact import Redactor
 from caxton_host.core.tools.servers import ServerConfig
-from caxton_host.mcp.transport.wire import Tap
-from caxton_host.mcp.transport.wirelog import STDERR, WireTap, tap_of
+from caxton_host.mcp.transport.wire import STDERR, Tap, WireTap, tap_of
 
 SECRET = "hunter2-hunter2"  # noqa: S105 -- a canary
 STAMP = "2023-11-14T22:13:20.123Z "

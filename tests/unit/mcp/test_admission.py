@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caxton_host.core.tools.servers import BreakerOptions
-from caxton_host.mcp.breaker import _NEXT, Breaker, Change, Outcome, State
+from caxton_host.mcp.admission import _NEXT, Breaker, Change, Outcome, State
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from caxton_host.app.bootstrap import Running
 from caxton_host.app.tool_setup import Routed
 from caxton_host.gateway.gateway import Gateway
 from caxton_host.gateway.guest_calls import RunDoor
+from caxton_host.gateway.judge import Judge
 from caxton_host.sandbox.link import Link
 from caxton_host.store.commit import Transactions
 from caxton_host.store.drafts import Draft, Drafter
@@ -39,7 +40,7 @@ _STEPS = {
     "door": (RunDoor, "call", "reply: build it, and what glues the steps"),
     "decode": (RunDoor, "_tool_call", "decode: bytes to a call, digest"),
     "gateway": (Gateway, "call", "gateway: recall, record, settle"),
-    "decide": (Gateway, "_decide", "decide: the grant"),
+    "decide": (Judge, "_decide", "decide: the grant"),
     "draft": (Drafter, "draft", "seal: stamp, salt, pack"),
     "hash": (Draft, "hash", "hash: the chain"),
     "append": (Transactions, "commit", "append: insert the rows"),

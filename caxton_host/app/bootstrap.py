@@ -28,9 +28,8 @@ from ..core.log.events import ConfigLoaded, Event, HostStarted, ToolProgress
 from ..core.names import uuid7
 from ..core.text.redact import Redactor
 from ..errors import LogBrokenError, StoreError, UsageError
-from ..lib.clock import SystemClock
-from ..lib.local_user import local_actor
 from ..lib.logs import of_host
+from ..lib.machine import SystemClock, local_actor
 from ..lib.signing import Keyring, Signer, secret
 from ..ports import Sandbox
 from ..runs.admission import Admission
@@ -40,8 +39,7 @@ from ..runs.host import Host
 from ..runs.host_stream import HostLog
 from ..runs.tool_pinning import Accepting
 from ..telemetry import NoTelemetry, Observed, observe
-from .reload import Reloader
-from .tool_generations import Generations
+from .reload import Generations, Reloader
 from .tool_setup import LateEras, Tooling, server_names
 
 if TYPE_CHECKING:

@@ -27,8 +27,7 @@ from ..core.log.events import (
 )
 from ..core.text.redact import Redactor
 from ..errors import StoreError
-from ..lib.clock import SystemClock
-from ..lib.local_user import local_actor
+from ..lib.machine import SystemClock, local_actor
 from ..lib.signing import Keyring, Rotation
 from ..ports import TokenRow
 from .bootstrap import announced, host_started, new_stream, open_signed

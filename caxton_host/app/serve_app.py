@@ -22,11 +22,10 @@ from ..core.calls import JSON
 from ..core.grants.principals import Principal
 from ..core.log.runs import Request
 from ..errors import UsageError
-from ..lib.clock import SystemClock
-from ..lib.local_user import local_actor
+from ..lib.machine import SystemClock, local_actor
 from ..runs.admission import Line
 from ..runs.cancellation import GO_ON
-from ..runs.module_library import Card
+from ..runs.modules import Card
 from ..service.resumer import Waker
 from ..service.run_service import Service
 from ..service.run_tasks import Background, Watchers

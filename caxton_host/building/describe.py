@@ -10,7 +10,7 @@ from typing import Any, cast
 from ..core.names import nearest
 from ..core.tools.manifest import KEYS, LIMIT, is_agent_name
 from ..errors import BadBytes, ConfigError
-from ..runs.manifests import parse
+from ..runs.modules import parse_manifest
 
 FILE = "agent.toml"
 _FIX = "correct it; docs/reference/manifest.md has every key"
@@ -29,7 +29,7 @@ def described_by(folder: Path) -> bytes:
     path = folder / FILE
     try:
         content = _encoded(_table(path), folder.name)
-        parse(content)
+        parse_manifest(content)
     except (ValueError, TypeError, OSError, RecursionError, BadBytes) as exc:
         raise ConfigError(f"{path.name}: {exc}", fix=_FIX) from None
     return content

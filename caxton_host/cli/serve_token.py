@@ -21,7 +21,7 @@ from ..core.names import nearest
 from ..core.text.redact import Redactor
 from ..core.tokens import PREFIX, Token, is_agent_pattern
 from ..errors import NotFoundError, UsageError
-from ..lib.clock import SystemClock
+from ..lib.machine import SystemClock
 from ..ports import TokenRow
 from . import completion
 from .context import SIGNED, Frame, as_json, wait

@@ -10,20 +10,25 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from ..core.calls import JSON, OK, Completed, Outcome, ToolCall, reply
+from ..core.grants.approvals import Unapproved
 from ..core.grants.decisions import may_ever
+from ..core.grants.journal import Answered
 from ..core.limits import Limits
 from ..core.log.events import LogWritten
 from ..core.names import clean_name
-from ..errors import BadBytes, RunStopped
+from ..errors import BadBytes, RunStopped, Suspend
 from ..lib import codec
-from ..ports import Answer, RunSpan, Served
-from .batch import Batch, Watch
-from .gateway import Gateway
+from ..ports import Answer, RunSpan, Served, Span
+from .gateway import Gateway, PendingCall, checked
+
+#: Watches a call, or does nothing.
+_Watch: TypeAlias = AbstractContextManager[Span | None]
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -83,14 +88,14 @@ class RunDoor:
             items = codec.split_batch(batch)
         except BadBytes as exc:
             return await self._carry_out(self._bad_batch(batch, fuel, str(exc)))
-        calls = Batch(self.gateway)
+        calls: list[PendingCall] = []
         for name, params in items:
             digest = codec.sha256(params)
             call = self._tool_call(name, params, len(params), digest, fuel)
-            calls.add(call, self._watch(call))
+            calls.append(self.gateway.recall(call))
             if len(params) > _LONG:
                 await asyncio.sleep(0)
-        known = await calls.carry_out()
+        known = await self._finish(calls)
         self.recorded += sum(_apart(each.outcome) for each in known)
         data = codec.encode([reply(each.outcome)[1] for each in known])
         if len(data) > MAX_REPLIES:
@@ -98,16 +103,50 @@ class RunDoor:
             raise RunStopped("result", f"{text} allowed")
         return self._answer(OK, data, max((each.at for each in known), default=0))
 
+    async def _finish(self, calls: Sequence[PendingCall]) -> list[Answered]:
+        """Record calls together, send them at the same time, and return the answers."""
+        watches = [self._watch(one.call) for one in calls]
+        try:
+            await self.gateway.admit(calls)
+        except Suspend as exc:
+            waiting = exc.requests if isinstance(exc, Unapproved) else ()
+            numbers = {exc.call, *(one.call for one in waiting)}
+            for one, watch in zip(calls, watches, strict=True):
+                if one.call.number in numbers:
+                    # Its span ends with that exception.
+                    with suppress(Suspend), watch:
+                        raise
+            raise
+
+        async def finish(one: PendingCall, watch: _Watch) -> None:
+            with watch as span:
+                known = await self.gateway.finish(one)
+                if known:
+                    self._note(span, one.call, known)
+
+        try:
+            # First come, first served: each begins before a stop can reach it.
+            async with asyncio.TaskGroup() as group:
+                for one, watch in zip(calls, watches, strict=True):
+                    group.create_task(finish(one, watch))
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return [checked(one.answer) for one in calls if one.answer]
+
     async def _carry_out(self, call: ToolCall) -> Answer:
         with self._watch(call) as span:
             known = await self.gateway.call(call)
-            if span:
-                span.settled(known.outcome, self.gateway.routes.get(call.name))
-                span.stored(*self.gateway.log.head)
+            self._note(span, call, known)
         self.recorded += _apart(known.outcome)
         status, body = reply(known.outcome)
-        data = codec.encode(body)
-        return self._answer(status, data, known.at)
+        return self._answer(status, codec.encode(body), known.at)
+
+    def _note(self, span: Span | None, call: ToolCall, known: Answered) -> None:
+        """Tell the span of a call how that ended."""
+        if span:
+            routes, log = self.gateway.judge.routes, self.gateway.recorder.log
+            span.settled(known.outcome, routes.get(call.name))
+            span.stored(*log.head)
 
     def _answer(self, status: int, data: bytes, at: int) -> Answer:
         self.recorded += len(data)
@@ -115,11 +154,11 @@ class RunDoor:
         self.seeded = self.calls
         return Answer(status, data, at, self.seeds[max(reached)] if reached else b"")
 
-    def _watch(self, call: ToolCall) -> Watch:
+    def _watch(self, call: ToolCall) -> _Watch:
         served = self.served.get(call.number)
-        if served is None and self.gateway.journal.answers(call.number):
+        if served is None and self.gateway.recorder.journal.answers(call.number):
             return nullcontext()
-        return self.span.call(call, self.gateway.routes.get(call.name), served)
+        return self.span.call(call, self.gateway.judge.routes.get(call.name), served)
 
     def log(self, level: int, text: bytes) -> None:
         """Record a log line, until the run has written its share."""
@@ -128,7 +167,7 @@ class RunDoor:
         left = self.limits.log - self.logged
         self.logged += max(len(text), _LINE_COST)
         # Redacted before it is cut: half a secret would not be found.
-        line = self.gateway.redact.text(
+        line = self.gateway.judge.redact.text(
             text[: 2 * self.limits.log].decode(errors="replace")
         )
         name = LEVELS[min(max(level, 0), len(LEVELS) - 1)]
@@ -141,18 +180,16 @@ class RunDoor:
         self._write(lines)
 
     def _write(self, lines: list[tuple[str, str]]) -> None:
-        journal, log = self.gateway.journal, self.gateway.log
+        recorder = self.gateway.recorder
         events: list[LogWritten] = []
         for level, text in lines:
             self.lines += 1
-            if self.lines > journal.logged:
+            if self.lines > recorder.journal.logged:
                 events.append(LogWritten(n=self.lines, level=level, text=text))
             elif self.compare_lines:
-                journal.recall_line(self.lines, level, text)
+                recorder.journal.recall_line(self.lines, level, text)
         if events:
-            log.queue(*events)
-        for event in events:
-            journal.apply(event, log.recorded_at)
+            recorder.queue(*events)
 
     def _tool_call(
         self, name: bytes | None, params: bytes, size: int, digest: str, fuel: int
@@ -186,9 +223,9 @@ class RunDoor:
 
     def _exposed(self, name: bytes) -> str | None:
         """Return what a tool is called that is named by its path, if it is granted."""
-        for exposed, route in self.gateway.routes.items():
+        for exposed, route in self.gateway.judge.routes.items():
             path = f"{route.server}/{route.tool}"
-            if path.encode() == name and may_ever(self.gateway.grant, route):
+            if path.encode() == name and may_ever(self.gateway.judge.grant, route):
                 return exposed
         return None
 

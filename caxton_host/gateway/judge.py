@@ -14,9 +14,16 @@ from dataclasses import dataclass, field, replace
 from ..core.calls import JSON, REPEATABLE, Denied, Route, ToolCall
 from ..core.grants.approvals import Unapproved, unmet
 from ..core.grants.call_terms import Terms
-from ..core.grants.decisions import Allowed, Attempt, Refusal, decide, may_again
+from ..core.grants.decisions import (
+    Allowed,
+    Attempt,
+    Refusal,
+    Tally,
+    decide,
+    may_again,
+)
 from ..core.grants.grants import Grant
-from ..core.grants.journal import InDoubt, Journal
+from ..core.grants.journal import InDoubt, Journal, Tallies
 from ..core.log.events import ApprovalRequested, ToolInvoked, ToolRetried
 from ..core.names import idempotency_key
 from ..core.text.redact import Redactor
@@ -63,9 +70,15 @@ class Judge:
     redact: Redactor = field(default_factory=Redactor)
     now: Callable[[], int]
 
-    def judge(self, call: ToolCall, params: dict[str, JSON] | None, out: Out) -> Judged:
+    def judge(
+        self,
+        call: ToolCall,
+        params: dict[str, JSON] | None,
+        out: Out,
+        tallies: Tallies,
+    ) -> Judged:
         """
-        Return the intent of a call, and what the grants and people say of it.
+        Decide about a call: return its intent, and what the grants and people say.
 
         Args:
             call: What the agent asks.
@@ -73,9 +86,11 @@ class Judge:
             params: Its parameters as the log is to hold them.
 
             out: What the store has refused of it.
+
+            tallies: What the run did before it.
         """
         route = self.routes.get(call.name)
-        verdict = self._decide(call, route, out)
+        verdict = self._decide(call, route, out, tallies)
         allowed = verdict if isinstance(verdict, Allowed) else None
         asked, spends = wants(allowed, call.params or {})
         intent = ToolInvoked(
@@ -115,7 +130,7 @@ class Judge:
         )
 
     def _decide(
-        self, call: ToolCall, route: Route | None, out: Out
+        self, call: ToolCall, route: Route | None, out: Out, tallies: Tallies
     ) -> Allowed | Denied:
         if call.over:
             return Denied(
@@ -127,10 +142,10 @@ class Judge:
             return Denied(code="bad_request", rule=None, message=call.fault)
         try:
             attempt = self._attempt(call, route, out.recorded)
-            verdict = decide(self.grant, attempt, self.journal.tally)
+            verdict = decide(self.grant, attempt, tallies.recorded)
             if isinstance(verdict, Denied):
                 return verdict
-            today = self._decide_today(attempt, out)
+            today = self._decide_today(attempt, out, tallies.today)
         except Exception:  # noqa: BLE001 -- law 4: an error while deciding is a denial
             return Denied(
                 code="error", rule=None, message="the call could not be judged"
@@ -163,13 +178,15 @@ class Judge:
         sent: JSON = {**(call.params or {}), route.key_argument: key}
         return lambda _: check(sent)
 
-    def _decide_today(self, attempt: Attempt, out: Out) -> Allowed | Denied | None:
+    def _decide_today(
+        self, attempt: Attempt, out: Out, tally: Tally
+    ) -> Allowed | Denied | None:
         """Return what today's grants say of a call, if the run was resumed."""
         today = self.journal.today
         if today is None:
             return None
         attempt = replace(attempt, refused=out.today)
-        verdict = decide(today, attempt, self.journal.tally_today)
+        verdict = decide(today, attempt, tally)
         if isinstance(verdict, Allowed):
             return verdict
         return replace(

@@ -20,7 +20,7 @@ from ..core.text.redact import Redactor
 from ..core.text.sanitize import plain
 from ..core.tools.servers import ServerConfig
 from ..errors import ServerUnavailable, ToolError
-from ..lib.clock import SystemClock
+from ..lib.machine import SystemClock
 from .auth.oauth import Access
 from .connection import Connection
 from .transport import stdio

@@ -1,9 +1,9 @@
 """
-Stopping a run that is under way, for whoever may ask; and what is asked of a host.
+Stopping runs, and requests between hosts.
 
-The run's own task may be cancelled: by Ctrl-C, or by a client that hangs up. From
-other processes come requests, through the store. And a run that no living host
-drives is ended right where somebody asks for it.
+A run is stopped by a request through the store, or because its task is cancelled: by
+Ctrl-C, or by a client that hangs up. A run that no living host drives is ended by the
+process that is asked to end it.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from ..core.calls import JSON
-from ..core.grants.journal import Journal
 from ..core.log.events import Event, RunCancelled, RunSuspended
 from ..core.log.in_doubt import closing
-from ..core.log.request_outcomes import FAILED, UNKNOWN
+from ..core.log.request_outcomes import FAILED, RESTARTED, UNKNOWN, is_failure
 from ..core.log.runs import ENDS, Request
 from ..core.names import stream_of
-from ..errors import BusyError, CaxtonError, StoreError, UsageError
-from ..ports import EventLog, SharedStore, Store
+from ..errors import BusyError, CaxtonError, NotFoundError, StoreError, UsageError
+from ..gateway.recorder import Recorder
+from ..ports import Hosts, SharedStore, Store
 from .recording import Recording
 
 #: Asked of a host: to go on with a run, if that waits for nobody any more.
@@ -56,8 +56,7 @@ class _Run:
     """
 
     task: asyncio.Task[object]
-    log: EventLog
-    journal: Journal
+    recorder: Recorder
     end: Event | None = None
     before: list[Event] = field(default_factory=list[Event])
     asked: RunCancelled | RunSuspended | None = None
@@ -67,7 +66,7 @@ class _Run:
         """End or suspend it with *end*, unless it is at its end."""
         if self.end is None and self.asked is None:
             self.asked = end
-            self.journal.leaving = isinstance(end, RunSuspended)
+            self.recorder.leaving = isinstance(end, RunSuspended)
             self.task.cancel()
 
 
@@ -92,9 +91,8 @@ class UnderWay:
     async def run(
         self,
         run_id: str,
-        log: EventLog,
+        recorder: Recorder,
         actor: dict[str, JSON],
-        journal: Journal | None = None,
         tell: Callable[[Event], None] = lambda _: None,
     ) -> AsyncGenerator[_Run]:
         """
@@ -106,18 +104,15 @@ class UnderWay:
         Args:
             run_id: The run.
 
-            log: Where its end is recorded.
+            recorder: Records its end, and closes calls that are open.
 
             actor: On whose behalf it is cancelled if no request says so.
-
-            journal: Of the run, if that is known yet: calls may be open in it that
-                the guest does not come back to.
 
             tell: Called with the end, once it is recorded.
         """
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 -- it awaits
-        run = self._runs[run_id] = _Run(task, log, journal or Journal())
+        run = self._runs[run_id] = _Run(task, recorder)
         self._some.set()
 
         def told(end: Event) -> None:
@@ -130,13 +125,15 @@ class UnderWay:
             except asyncio.CancelledError:
                 by_caller = RunCancelled(actor=actor, reason="interrupted")
                 run.end = run.asked or by_caller
-                await log.append(*closing(run.journal.open_calls, run.end))
+                doubts = recorder.journal.open_calls
+                await recorder.append(*closing(doubts, run.end))
                 told(run.end)
                 if run.asked is None or task.cancelling() > 1:
                     raise
             else:
                 assert run.end is not None  # noqa: S101 -- who drives it sets it
-                await log.append(*run.before, *closing(run.journal.open_calls, run.end))
+                doubts = recorder.journal.open_calls
+                await recorder.append(*run.before, *closing(doubts, run.end))
                 told(run.end)
         finally:
             if run.asked:
@@ -169,7 +166,7 @@ class UnderWay:
             StoreError: It could not be stored.
         """
         if run := self._runs.get(run_id):
-            await run.log.append()
+            await run.recorder.append()
 
     async def wait(self) -> None:
         """Return once a run is under way."""
@@ -322,3 +319,130 @@ async def _watch(doing: _Doing, host: str, every: float) -> None:
             _, late = await asyncio.wait(tasks.values(), timeout=_PATIENCE)
             for task in late:
                 task.cancel()
+
+
+_PAUSE = 0.1
+_MOST = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """
+    What came of something at one host.
+
+    Attributes:
+        state: ``done``; ``ended``: it has, so nothing is left to do; or ``failed``.
+
+        text: The same for people.
+    """
+
+    state: Literal["done", "ended", "failed"]
+    text: str
+
+
+_SILENT = Answer("failed", "does not answer")
+_ENDED = Answer("ended", "has ended")
+
+
+async def ask_hosts(  # noqa: PLR0913 -- what a request is
+    store: Hosts,
+    kind: str,
+    actor: dict[str, JSON],
+    reason: str,
+    *,
+    subject: str | None = None,
+    only: str | None = None,
+) -> dict[str, Answer]:
+    """
+    Ask something of hosts that are up, and return what came of it at each.
+
+    Args:
+        store: What they share.
+
+        kind: See `Request`.
+
+        actor: Who asks.
+
+        reason: Why; it is recorded.
+
+        subject: What it is about.
+
+        only: The one host, or ``None`` for all.
+
+    Raises:
+        NotFoundError: That host is not up.
+
+        StoreError: They cannot be asked.
+    """
+    asked = {
+        host: await store.ask(host, kind, actor, reason, subject)
+        for host in asked_of(await store.hosts(), only)
+    }
+    async with asyncio.TaskGroup() as tasks:
+        found = {
+            host: tasks.create_task(_answer(store, host, number))
+            for host, number in asked.items()
+        }
+    return {host: task.result() for host, task in found.items()}
+
+
+def asked_of(hosts: Sequence[str], only: str | None) -> Sequence[str]:
+    """
+    Return the hosts that are asked.
+
+    Raises:
+        NotFoundError: The only one is not up.
+    """
+    if only is None:
+        return hosts
+    if only not in hosts:
+        names = ", ".join(hosts)
+        see = f"name one of: {names}" if names else "leave out --only: none is up"
+        raise NotFoundError(f"no host {only!r} is up", fix=see)
+    return [only]
+
+
+async def _answer(store: Hosts, host: str, number: int) -> Answer:
+    try:
+        async with asyncio.timeout(_MOST):
+            while (outcome := await store.outcome(number)) is None:
+                if host not in await store.hosts():
+                    return _ENDED
+                await asyncio.sleep(_PAUSE)
+    except TimeoutError:
+        return _SILENT
+    return answer_of(outcome)
+
+
+def answer_of(outcome: str) -> Answer:
+    """
+    Return what came of something, by the words for it.
+
+    >>> answer_of("has ended").state
+    'ended'
+    """
+    for known in (_SILENT, _ENDED):
+        if outcome == known.text:
+            return known
+    return Answer("failed" if is_failure(outcome) else "done", outcome)
+
+
+def reload_document(host: str, answer: Answer) -> dict[str, JSON]:
+    """Return the ``caxton.reload/v1`` document of a host that was asked to reload."""
+    return {
+        "$type": "caxton.reload/v1",
+        "host": host,
+        "reloaded": answer.state == "done",
+        "outcome": answer.text,
+    }
+
+
+def restart_document(server: str, host: str, answer: Answer) -> dict[str, JSON]:
+    """Return the ``caxton.restart/v1`` document of a host that was asked for one."""
+    return {
+        "$type": "caxton.restart/v1",
+        "server": server,
+        "host": host,
+        "restarted": answer.text == RESTARTED,
+        "outcome": answer.text,
+    }

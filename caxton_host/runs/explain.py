@@ -176,7 +176,7 @@ def _call(
         schema=checks.get(invoked.name),
         refused=_refused(outcome),
     )
-    tally = recording.until(intent.seq - 1).journal().tally
+    tally = recording.until(intent.seq - 1).journal().tallies.recorded
     started = recording.started
     grant = Grant.from_payload(started.grants)
     return Call(

@@ -25,7 +25,8 @@ from ..core.log.events import (
     RunStarted,
     RunSuspended,
 )
-from ..core.log.runs import ENDS, GOING_ON, RESTORED
+from ..core.log.runs import ENDS, GOING_ON, RESTORED, RunRow
+from ..core.log.summary import RunSummary, summarise
 from ..core.names import run_of, stream_of
 from ..errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
 from ..lib import codec, json_schema
@@ -72,32 +73,50 @@ class Recording:
 
             LogBrokenError: Its log lacks what an execution needs.
         """
-        chain = await _chain(run_id, store)
-        inherited: list[Recorded] = []
-        calls: list[int] = []
-        for parent, child in pairwise(chain):
-            inherited, count = prefix([*inherited, *parent.events], child.forked_at)
-            calls.append(count)
-        for recorded in (*inherited, *chain[-1].events):
+        first, *heirs = await _chain(run_id, store)
+        recording = cls._of(first)
+        for heir in heirs:
+            fork = recording.forked(heir.run_id, heir.started, heir.forked_at)
+            recording = replace(
+                fork, history=[*fork.history, *heir.events], own=heir.events
+            )
+        for recorded in recording.history:
             if recorded.event is None:
                 raise _erased(recorded)
-        own, started = chain[-1].events, chain[-1].started
+        return recording
+
+    @classmethod
+    def _of(cls, stream: _Stream) -> Recording:
         return cls(
+            run_id=stream.run_id,
+            history=stream.events,
+            own=stream.events,
+            started=stream.started,
+            limits=Limits.from_payload(stream.started.limits),
+        )
+
+    def forked(self, run_id: str, started: RunStarted, seq: int) -> Recording:
+        """
+        Return a fork of the run, as it is before it has events of its own.
+
+        Args:
+            run_id: The id of the fork.
+
+            started: The event that it begins with.
+
+            seq: The last event of this run that it inherits.
+        """
+        inherited, calls = prefix(self.history, seq)
+        own = [e for e in inherited if e.stream == stream_of(self.run_id)]
+        parent = Inherited(
+            run_id=self.run_id, started=self.started, events=own, calls=calls
+        )
+        return Recording(
             run_id=run_id,
-            history=[*inherited, *own],
-            own=own,
+            history=inherited,
+            own=(),
             started=started,
-            lineage=[
-                Inherited(
-                    run_id=parent.run_id,
-                    started=parent.started,
-                    events=[
-                        e for e in inherited if e.stream == stream_of(parent.run_id)
-                    ],
-                    calls=count,
-                )
-                for parent, count in zip(chain, calls, strict=False)
-            ],
+            lineage=(*self.lineage, parent),
             limits=Limits.from_payload(started.limits),
         )
 
@@ -346,3 +365,53 @@ def guest_for(
         seed=bytes.fromhex(started.seed),
         now=at,
     )
+
+
+#: The state of a run whose events are not what was written.
+BROKEN = "broken"
+
+
+async def summary_of(store: Streams, row: RunRow) -> RunSummary:
+    """Return what became of a run. One whose log is damaged is "broken"."""
+    try:
+        run = summarise(row.run_id, await events_of(store, row.run_id))
+    except LogBrokenError as exc:
+        return RunSummary(
+            run_id=row.run_id,
+            agent=row.agent,
+            state=BROKEN,
+            error={"kind": "log", "message": str(exc)},
+            started_at=row.started_at,
+        )
+    # Of an erased run the row is all that says what ran.
+    run.agent = row.agent
+    return run
+
+
+async def events_of(store: Streams, run_id: str) -> list[Recorded]:
+    """
+    Return the events of a run that *store* lists.
+
+    Raises:
+        LogBrokenError: There are none, or one lacks its payload.
+    """
+    stream = stream_of(run_id)
+    history = await store.read(stream)
+    if not history:
+        raise LogBrokenError(f"{stream} is listed, and its events are gone")
+    _refuse_gaps(history)
+    return history
+
+
+def _refuse_gaps(history: Sequence[Recorded]) -> None:
+    """
+    Return if all payloads of a stream are there, or none: an erasure removes all.
+
+    Raises:
+        LogBrokenError: Some are there.
+    """
+    if 0 < sum(recorded.event is None for recorded in history) < len(history):
+        raise LogBrokenError(
+            f"a payload of {history[0].stream} is missing, and was not erased",
+            fix="caxton audit verify",
+        )

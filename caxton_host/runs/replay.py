@@ -37,6 +37,8 @@ from ..errors import (
 )
 from ..gateway.gateway import Gateway
 from ..gateway.guest_calls import RunDoor
+from ..gateway.judge import Judge
+from ..gateway.recorder import Recorder
 from ..ports import (
     Answer,
     Guest,
@@ -49,8 +51,7 @@ from ..ports import (
     Telemetry,
     ToolRequest,
 )
-from .driver import end_of
-from .execution_info import recorded_calls, replay_of
+from .executor import end_of, recorded_calls, replay_of
 from .recording import Recording
 
 #: Awaited at each call before the guest gets what the log answers, with its number and
@@ -264,13 +265,15 @@ async def replay(
     same = against is None
     journal = recording.journal(compare_fuel=exact and same, lines=same)
     gateway = Gateway(
-        run_id=run_id,
-        grant=Grant(),
-        routes=routes_from_payload(started.catalogue),
-        journal=journal,
-        log=_FullLog(deaf=not same, asked=journal.asked),
+        judge=Judge(
+            run_id=run_id,
+            grant=Grant(),
+            routes=routes_from_payload(started.catalogue),
+            journal=journal,
+            now=lambda: recording.latest.recorded_at,
+        ),
+        recorder=Recorder(_FullLog(deaf=not same, asked=journal.asked), journal),
         tools=_NoTools(),
-        now=lambda: recording.latest.recorded_at,
     )
     with telemetry.run(replay_of(recording, prepared.sha256)) as span:
         door = RunDoor(
@@ -355,7 +358,7 @@ class _Follower:
         self, sandbox: Sandbox, prepared: Prepared, guest: Guest
     ) -> Divergence | None:
         """Execute the guest, and return the first divergence."""
-        journal = self.door.gateway.journal
+        journal = self.door.gateway.recorder.journal
         try:
             self._stop()
             ending = await sandbox.run(prepared, guest, self)
@@ -395,7 +398,7 @@ class _Follower:
         self._stop()
 
     def _at_end(self) -> bool:
-        journal = self.door.gateway.journal
+        journal = self.door.gateway.recorder.journal
         return self.door.calls >= journal.reached and self.door.lines >= journal.logged
 
     def _stop(self) -> None:

@@ -23,7 +23,7 @@ from ..core.tools.contexts import BUILT_IN, prompted
 from ..errors import BadBytes, UsageError
 from ..lib import codec
 from ..ports import Prepared
-from .manifests import check_input
+from .modules import check_input
 
 _log = logging.getLogger("caxton_host")
 
@@ -210,7 +210,7 @@ def started_as(
 
 def forked_as(
     request: ForkRequest, setting: Setting, before: RunStarted, point: Point
-) -> list[Event]:
+) -> tuple[RunStarted, *tuple[Event, ...]]:
     """
     Return the events that a fork begins with.
 
@@ -243,10 +243,10 @@ def forked_as(
     )
     invoked = point.edited
     if invoked is None or request.edited is None:
-        return [started]
+        return (started,)
     terms = Terms.of_call(invoked, Grant.from_payload(before.grants), request.grant)
     given = shown(before.catalogue, invoked.name, terms.conceal(request.edited))
-    return [started, settled(invoked.call, given)]
+    return started, settled(invoked.call, given)
 
 
 def grants_digest(grant: Grant) -> str:

@@ -15,6 +15,8 @@ from caxton_host.core.log.events import Event, RunCancelled, ToolInvoked
 from caxton_host.core.log.payloads import settled
 from caxton_host.core.text.patterns import Pattern
 from caxton_host.gateway.gateway import Gateway
+from caxton_host.gateway.judge import Judge
+from caxton_host.gateway.recorder import Recorder
 from caxton_host.store import recount
 from caxton_host.store.budget_reads import Spent
 from caxton_host.store.sql import SqlStore
@@ -59,15 +61,18 @@ def opened(database: str, clock: FakeClock) -> SqlStore:
 async def pay(store: SqlStore, run: str, count: int, *after: Event) -> None:
     log = store.create(f"run/{run}")
     await log.append(run_started("payer"))
+    journal = Journal()
     gateway = Gateway(
-        run_id=run,
-        agent="payer",
-        grant=GRANT,
-        routes={"pay": Route(server="bank", tool="pay")},
-        journal=Journal(),
-        log=log,
+        judge=Judge(
+            run_id=run,
+            agent="payer",
+            grant=GRANT,
+            routes={"pay": Route(server="bank", tool="pay")},
+            journal=journal,
+            now=store._clock.now,
+        ),
+        recorder=Recorder(log, journal),
         tools=FakeTools({("bank", "pay"): Completed(message="paid")}),
-        now=store._clock.now,
     )
     for number in range(1, count + 1):
         await gateway.call(paid(number, 2.5))

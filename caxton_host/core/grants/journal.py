@@ -100,6 +100,25 @@ class _Entry:
     answer: Answered | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Tallies:
+    """
+    What a run did so far.
+
+    Attributes:
+        recorded: As the recorded rules of the run count it.
+
+        today: As the rules of today count it, if the run was resumed.
+    """
+
+    recorded: Tally = field(default_factory=Tally)
+    today: Tally = field(default_factory=Tally)
+
+    def copy(self) -> Tallies:
+        """Return a copy that counts on its own."""
+        return Tallies(self.recorded.copy(), self.today.copy())
+
+
 class Journal:
     """
     What a run's events say, folded one by one. Does no I/O.
@@ -113,11 +132,13 @@ class Journal:
         matches: Says whether a text fits a regular expression, for rules that ask.
 
     Attributes:
-        tally: What the run did so far, as its recorded rules count it.
+        tallies: What the run did so far, as its rules count it.
 
-        tally_today: The same by the rules of *today*.
+        today: As above. A call needs the permission of these grants as well.
 
-        leaving: The host lets go of the run, which will go on: what is open stays so.
+        compare_fuel: As above.
+
+        logged: The number of the newest log line.
     """
 
     def __init__(
@@ -127,11 +148,9 @@ class Journal:
         today: Grant | None = None,
         matches: Matcher = no_engine,
     ) -> None:
-        self.tally = Tally()
-        self.tally_today = Tally()
+        self.tallies = Tallies()
         self.today = today
         self.matches = matches
-        self.leaving = False
         self.logged = 0
         self.compare_fuel = compare_fuel
         self._calls: dict[int, _Entry] = {}
@@ -198,8 +217,7 @@ class Journal:
         if isinstance(event, ToolInvoked):
             self._calls[event.call] = _Entry(event, seq, origin)
             self._open.add(event.call)
-            if event.rule is not None:
-                self._count(event, event.rule, at)
+            self.count(event, at, self.tallies)
         elif isinstance(event, ToolRetried):
             entry = self._entry(event.call)
             entry.attempts, entry.resolved = event.attempt, False
@@ -223,11 +241,6 @@ class Journal:
     def question(self, number: int) -> Asked | None:
         """Return what people were asked about call *number*, if they were."""
         return self._asked.get(number)
-
-    def forget(self, number: int) -> None:
-        """Take back a call that was not stored."""
-        self._calls.pop(number, None)
-        self._open.discard(number)
 
     def hold(self, number: int, answer: Answered) -> None:
         """Answer call *number* by what it was, where the log keeps a digest of it."""
@@ -325,24 +338,37 @@ class Journal:
             return _divergence(line, "$.text", line.written.text, None)
         return None
 
-    def _count(self, invoked: ToolInvoked, rule: str, at: int) -> None:
+    def count(self, invoked: ToolInvoked, at: int, tallies: Tallies) -> None:
+        """
+        Count a call in *tallies*, if a rule allowed it.
+
+        Args:
+            invoked: Its intent.
+
+            at: When that was recorded.
+
+            tallies: Those of the journal; or a copy, to count a call ahead of its
+                record.
+        """
+        if invoked.rule is None:
+            return
         if self.today is not None:
             attempt = attempt_of(invoked, at, self.matches)
-            verdict = decide(self.today, attempt, self.tally_today)
-            today: dict[str, int] = {}
+            verdict = decide(self.today, attempt, tallies.today)
+            spent: dict[str, int] = {}
             if isinstance(verdict, Allowed):
-                self.tally_today.used[verdict.rule.id] += 1
-                today = spends_of(verdict.rule, attempt.params)
-            self.tally_today.spent.update(today | _spends(invoked))
-        self.tally.used[rule] += 1
+                tallies.today.used[verdict.rule.id] += 1
+                spent = spends_of(verdict.rule, attempt.params)
+            tallies.today.spent.update(spent | _spends(invoked))
+        tallies.recorded.used[invoked.rule] += 1
         if invoked.spends:
-            self.tally.spent.update(_spends(invoked))
-        for tally in (self.tally, self.tally_today):
+            tallies.recorded.spent.update(_spends(invoked))
+        for tally in (tallies.recorded, tallies.today):
             tally.called.add(_target(invoked))
 
     def _note_answer(self, invoked: ToolInvoked, outcome: Outcome) -> None:
         if isinstance(outcome, Completed) and not outcome.is_error:
-            for tally in (self.tally, self.tally_today):
+            for tally in (self.tallies.recorded, self.tallies.today):
                 tally.done.add(_target(invoked))
 
     def _entry(self, number: int) -> _Entry:

@@ -27,7 +27,7 @@ from ...core.text.redact import Redactor
 from ...core.text.sanitize import plain
 from ...core.tools.servers import ServerConfig
 from ...errors import ServerUnavailable, ToolError
-from ...lib.clock import SystemClock
+from ...lib.machine import SystemClock
 from .descendants import descendants, end
 from .jsonrpc import Peer
 from .serverlog import LogFile, ServerLog

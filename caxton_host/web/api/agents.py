@@ -10,7 +10,7 @@ from ...errors import NotFoundError, UsageError
 from ...lib.codec import decode_trusted
 from ...lib.json_schema import input_check
 from ...runs.explain import as_sent, judge
-from ...runs.module_library import Card
+from ...runs.modules import Card
 from ..edge.problems import Refusal
 from .operations import Answer, Asked, Operation, answer
 

@@ -16,7 +16,7 @@ from ...core.tokens import PREFIX, Token
 from ...core.tools.url_origin import is_loopback
 from ...errors import UsageError
 from ...lib.http import Client
-from ...lib.local_user import local_actor
+from ...lib.machine import local_actor
 from ...ports import Clock, Tokens
 from .bearer import Challenge
 from .oauth import OAuthIdentity

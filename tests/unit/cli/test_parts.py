@@ -40,7 +40,7 @@ from caxton_host.core.log.payloads import settled
 from caxton_host.core.log.summary import summarise
 from caxton_host.core.text.redact import Redactor
 from caxton_host.errors import CaxtonError, UsageError
-from caxton_host.lib.local_user import local_actor
+from caxton_host.lib.machine import local_actor
 from caxton_host.ports import ToolRequest
 from caxton_host.telemetry import NoTelemetry
 from caxton_host.testing import FakeTools

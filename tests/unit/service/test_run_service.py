@@ -26,7 +26,7 @@ from caxton_host.errors import (
     UsageError,
 )
 from caxton_host.service.resumer import Waker
-from caxton_host.service.submission import Submission
+from caxton_host.service.run_service import Submission
 from tests.office import ANN, BOB, BOSS, Office, Slow, who
 
 

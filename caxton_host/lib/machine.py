@@ -1,10 +1,23 @@
-"""Who does what this process does."""
+"""The clock and the user of this machine."""
 
 from __future__ import annotations
 
 import os
+import time
 
 from ..core.calls import JSON
+
+
+class SystemClock:
+    """Asks the operating system for the time."""
+
+    def now(self) -> int:
+        """Return microseconds since 1970, UTC."""
+        return time.time_ns() // 1000
+
+    def monotonic(self) -> float:
+        """Return seconds from an arbitrary start."""
+        return time.monotonic()
 
 
 def local_actor() -> dict[str, JSON]:

@@ -32,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from typing import TypeAlias
 
@@ -58,7 +59,6 @@ from ..core.log.events import (
     ToolRetried,
 )
 from ..core.log.payloads import settled
-from ..core.names import idempotency_key
 from ..errors import FailureKind, LeaseLost, RunStopped, Sent, StoreError, ToolError
 from ..ports import Asker, Refused, Reservation, ToolClient, ToolRequest
 from .call_budgets import Judged, Out, Want
@@ -131,7 +131,7 @@ class PendingCall:
     @property
     def wants(self) -> Sequence[_Want]:
         """What it takes of budgets, if it is sent for the first time."""
-        if not self.judged or self.outcome or not self.judged.wants:
+        if self.judged is None or not self.judged.wants:
             return ()
         taken = zip(self.judged.wants, self.judged.reserve, strict=True)
         return [(self, *want) for want in taken]
@@ -143,11 +143,11 @@ class _Sends:
     The attempts to send one call.
 
     Attributes:
-        key: Its idempotency key.
+        began_at: When this process sent it first, in microseconds since 1970.
+
+        key: Its idempotency key, as it was recorded.
 
         attempt: The number of the current attempt, over all hosts that drove the run.
-
-        began_at: When this process sent it first, in microseconds since 1970.
 
         sent: Whether any of the attempts that are over may have reached the server.
 
@@ -157,10 +157,10 @@ class _Sends:
     call: ToolCall
     route: Route
     terms: Terms
-    key: str
-    attempt: int
     began_at: int
-    sent: Sent
+    key: str = ""
+    attempt: int = 1
+    sent: Sent = "no"
     is_queued: bool = False
 
     @property
@@ -322,15 +322,13 @@ class Gateway:
         Returns:
             False if the store refuses what they spend: decide about them again.
         """
-        events: list[Event] = []
-        wants: list[_Want] = []
-        for one in calls:
-            events += one.events
-            wants += one.wants
-        if all(one.outcome for one in calls):
+        events = [event for one in calls for event in one.events]
+        to_send = [one for one in calls if one.outcome is None]
+        if not to_send:
             self.recorder.queue(*events)
             self._note(calls)
             return True
+        wants = [want for one in to_send for want in one.wants]
         reserve = [reservation for _, _, reservation in wants]
         try:
             refused = await self.recorder.append(*events, reserve=reserve)
@@ -402,16 +400,17 @@ class Gateway:
         It is sent again as often as its route allows. Each attempt is recorded first.
         """
         call, known = pending.call, pending.known
-        attempt = known.attempts + 1 if isinstance(known, InDoubt) else 1
         sends = _Sends(
             call,
             route=self.judge.routes[call.name],
             terms=pending.terms,
-            key=idempotency_key(self.judge.run_id, call.number),
-            attempt=attempt,
             began_at=self.judge.now(),
-            sent="no" if attempt == 1 else "unknown",
         )
+        if isinstance(known, InDoubt):
+            sends.key, sends.sent = known.invoked.idempotency_key, "unknown"
+            sends.attempt = known.attempts + 1
+        elif pending.judged:
+            sends.key = pending.judged.intent.idempotency_key
         retry, effect = sends.route.retry, sends.route.effect
         for tries in count(1):
             try:
@@ -436,17 +435,6 @@ class Gateway:
         )
         self._check_lease(call)
 
-        @contextmanager
-        def queued() -> Generator[None]:
-            sends.is_queued = True
-            yield  # If its turn never comes, it stays so.
-            sends.is_queued = False
-            self._check_lease(call)
-
-        async def asked_for() -> None:
-            await self._record_send(sends, "input")
-            self._check_lease(call)
-
         request = ToolRequest(
             run_id=self.judge.run_id,
             call=call.number,
@@ -461,8 +449,8 @@ class Gateway:
             guessed=route.guessed,
             asker=self._asker(call) if route.effect == "read" else None,
             on_progress=reports.take,
-            queued=queued,
-            on_resend=asked_for,
+            queued=partial(self._queued, sends),
+            on_resend=partial(self._resend, sends),
         )
         try:
             return await self.tools.call_tool(request)
@@ -475,6 +463,19 @@ class Gateway:
             raise
         finally:
             reports.end()
+
+    @contextmanager
+    def _queued(self, sends: _Sends) -> Generator[None]:
+        """Note that the current attempt waits for its turn."""
+        sends.is_queued = True
+        yield  # If its turn never comes, it stays so.
+        sends.is_queued = False
+        self._check_lease(sends.call)
+
+    async def _resend(self, sends: _Sends) -> None:
+        """Record that the transport sends once more, because the server asks for it."""
+        await self._record_send(sends, "input")
+        self._check_lease(sends.call)
 
     def _asker(self, call: ToolCall) -> Asker:
         judge, today = self.judge, self.recorder.journal.today

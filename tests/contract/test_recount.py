@@ -22,8 +22,8 @@ from caxton_host.store.budget_reads import Spent
 from caxton_host.store.sql import SqlStore
 from caxton_host.testing import FakeTools
 from tests.postgres import Server
+from tests.unit.gateway.test_call_budgets import paid
 from tests.unit.store.fakes import FakeClock, FakeEntropy, run_started, url
-from tests.unit.test_spending import paid
 
 DAY = 86_400_000_000
 BUDGETS: tuple[Budget, ...] = (

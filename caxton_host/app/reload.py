@@ -49,14 +49,14 @@ class _Generation:
 @dataclass(slots=True, eq=False)
 class Generations:
     """
-    A source of tools that may be configured anew while runs go on.
+    A source of tools that can be configured again while runs go on.
 
-    An asynchronous context manager: leaving it ends the tools of every generation.
+    An asynchronous context manager: leaving it closes the tools of every generation.
 
     Attributes:
-        opening: Brings up the tools of a configuration.
+        opening: Opens the tools of a configuration.
 
-        naming: Returns which servers its grants may speak of.
+        naming: Returns which servers its grants may name.
     """
 
     opening: Opening
@@ -71,7 +71,7 @@ class Generations:
 
     @property
     def servers(self) -> KeysView[str]:
-        """Every server that a grant may speak of: a view that stays up to date."""
+        """Every server that a grant may name: a view that stays up to date."""
         return self._names.keys()
 
     @property
@@ -92,12 +92,12 @@ class Generations:
 
     async def publish(self, config: Config) -> None:
         """
-        Have runs that begin from now on use *config*.
+        Use *config* for runs that start from now on.
 
-        If it fails, they go on with what they had.
+        If that fails, the former generation stays in use.
 
         Raises:
-            CaxtonError: Its tools cannot be brought up.
+            CaxtonError: Its tools cannot be opened.
         """
         async with self._publishing, AsyncExitStack() as stack:
             tools = await stack.enter_async_context(self.opening(config))
@@ -129,7 +129,7 @@ class Generations:
     def _let_go(self, generation: _Generation) -> None:
         if generation in self._retired and not generation.runs:
             self._retired.remove(generation)
-            # Servers take their time to stop, and nobody has to wait for it.
+            # Servers take a while to stop, and no caller has to wait for that.
             task = asyncio.create_task(_end(generation))
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
@@ -154,7 +154,7 @@ async def _end(generation: _Generation) -> None:
         _log.exception("the tools of generation %d did not end", generation.number)
 
 
-#: Seconds between two looks at files that are watched.
+#: Seconds between two checks of watched files.
 EVERY = 1.0
 
 _WATCH: dict[str, JSON] = {"kind": "service", "id": "watch", "authenticated": False}
@@ -167,14 +167,14 @@ _State: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 @dataclass(slots=True, kw_only=True, eq=False)
 class Reloader:
     """
-    Has new runs use what the configuration says now.
+    Loads the configuration again for new runs.
 
     Attributes:
-        load: Reads it.
+        load: Reads the configuration.
 
-        tools: Where runs get theirs from.
+        tools: The tools of runs, by generation.
 
-        on_event: Is told of each that is loaded.
+        on_event: Called with the events that record a reload.
     """
 
     load: Callable[[], Config]
@@ -183,16 +183,16 @@ class Reloader:
     _one: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def asked(self, request: Request) -> str:
-        """Do what a request asks for. See `reload`."""
+        """Carry out a request. See `reload`."""
         return await self.reload(request.actor)
 
     async def reload(self, actor: dict[str, JSON]) -> str:
         """
-        Load the configuration in the name of *actor*, and return what came of it.
+        Load the configuration on behalf of *actor*, and return the outcome in words.
 
         Raises:
-            CaxtonError: It cannot be loaded, or its tools cannot be brought up. All is
-                as before.
+            CaxtonError: It cannot be loaded, or its tools cannot be opened. Nothing
+                has changed.
         """
         async with self._one:
             before = self.tools.config
@@ -213,7 +213,7 @@ class Reloader:
 
     @asynccontextmanager
     async def listening(self) -> AsyncGenerator[None]:
-        """Reload on SIGHUP, and when a file changes if they are watched."""
+        """Reload on SIGHUP, and when a watched file changes."""
         hangups = asyncio.Event()
         tasks = [
             asyncio.create_task(self._heed(hangups)),
@@ -236,7 +236,7 @@ class Reloader:
         while True:
             await asyncio.sleep(EVERY)
             now = await asyncio.to_thread(_state, self.tools.config.files)
-            # A file that is being written is not read before it rests.
+            # Wait until a file that is being written is complete.
             if now != seen and self.tools.config.watch:
                 await asyncio.sleep(EVERY / 4)
                 seen = await asyncio.to_thread(_state, self.tools.config.files)
@@ -269,12 +269,12 @@ def _grants_changed(
 
 
 def _plain(config: Config) -> Config:
-    # A comment is no change.
+    # A changed comment changes the digest only.
     return replace(config, sha256="", warnings=())
 
 
 def _state(files: Iterable[Path]) -> _State:
-    """Return what is another once one of *files* is written."""
+    """Return a value that changes when one of *files* is written."""
 
     def of(path: Path) -> tuple[int, int, int] | None:
         with contextlib.suppress(OSError):
@@ -288,10 +288,10 @@ def _state(files: Iterable[Path]) -> _State:
 @contextlib.contextmanager
 def _hangup(hangups: asyncio.Event) -> Generator[None]:
     """
-    Take SIGHUP as a request, where no terminal sends it.
+    Treat SIGHUP as a request to reload, unless a terminal may send it.
 
-    It ends what runs in a terminal that is closed. A service has none; there it means
-    what it does everywhere. Who ignores it goes on to.
+    In a terminal it means that the terminal was closed, and ends this process. If
+    SIGHUP is ignored, it stays so.
     """
     before = signal.getsignal(signal.SIGHUP)
     main = threading.current_thread() is threading.main_thread()

@@ -184,8 +184,7 @@ class Gateway:
     Attributes:
         judge: Decides about calls.
 
-        recorder: Stores what is decided and what tools answer, before anybody acts on
-            it.
+        recorder: Stores decisions and answers before they take effect.
 
         tools: Where permitted calls go.
 
@@ -487,7 +486,7 @@ class Gateway:
 
     def _check_lease(self, call: ToolCall) -> None:
         if not self.recorder.log.holds():
-            # Its intent stays open: who takes the run over finds it in doubt.
+            # Its intent stays open: the host that takes the run over finds it in doubt.
             raise LeaseLost(
                 f"the lease of this host ran out before call {call.number} was sent",
                 fix=f"caxton runs resume {self.judge.run_id}, once no host drives it",
@@ -501,7 +500,7 @@ class Gateway:
         except Exception:
             raise
         except BaseException:
-            # The run is stopped between two sends: what is known is of the first.
+            # The run is stopped between two sends: only the first may have arrived.
             self._stop(sends.call, sends.sent)
             raise
 

@@ -1,8 +1,8 @@
 """
 The host's side of a guest's host functions.
 
-Turns a guest's bytes into a `ToolCall`, however bad they are, and what the gateway
-says into the bytes that the guest gets. Live and replayed runs share this code,
+Decodes a guest's bytes, of any quality, into a `ToolCall`, and encodes the answer of
+the gateway into the bytes that the guest gets. Live and replayed runs share this code,
 so a guest cannot tell them apart (law 5).
 """
 
@@ -32,23 +32,24 @@ _Watch: TypeAlias = AbstractContextManager[Span | None]
 
 LEVELS = ("debug", "info", "warning", "error")
 
-#: The name of a call that stands for a batch of which no item can be read. No tool
+#: The name under which a batch is recorded if none of its items can be decoded. No tool
 #: can have it.
 BATCH = "mcp_call_many()"
-#: Bytes of all answers of a batch. What a worker takes at once is bounded.
+#: Bytes of all answers of a batch: a frame to a worker is bounded.
 MAX_REPLIES = 32 * 1024 * 1024
 
-#: After so many bytes of a batch, other runs have their turn.
+#: Bytes of parameters of a batch item after which other tasks of the loop run first.
 _LONG = 4096
 
 _NAME = re.compile(rb"[a-zA-Z0-9_-]{1,64}")
-_LINE_COST = 16  # what an empty line counts towards the limit on logs
+#: Bytes that an empty log line counts towards the limit on logs.
+_LINE_COST = 16
 
 
 @dataclass(slots=True, kw_only=True)
-class RunDoor:
+class GuestCalls:
     """
-    The door of one execution of a guest.
+    The host functions of one execution of a guest; see `ports.Door`.
 
     Attributes:
         gateway: Where its calls go.
@@ -57,12 +58,22 @@ class RunDoor:
 
         span: Watches each call that is made now.
 
-        served: Calls that are watched as well, though the log answers them; and what
-            is known of calls that are made again.
+        served: Where the answers of some calls come from. These calls get a span even
+            if the log answers them.
 
-        compare_lines: Compare log lines with the recorded ones.
+        compare_lines: Whether log lines are compared with the recorded ones.
 
-        seeds: After so many calls, what ``random()`` grows from; see `Guest`.
+        seeds: The seed of ``random()`` after that many calls; see `Guest`.
+
+        calls: How many calls the guest has made: the number of the newest.
+
+        seeded: How many calls the seeds that were handed out are of.
+
+        lines: How many log lines the guest has written.
+
+        recorded: Bytes that its calls and answers take in the log, which is bounded.
+
+        logged: Bytes that its log lines take, which is bounded as well.
     """
 
     gateway: Gateway
@@ -173,7 +184,7 @@ class RunDoor:
         name = LEVELS[min(max(level, 0), len(LEVELS) - 1)]
         lines = [(name, line)]
         if self.logged > self.limits.log:
-            # No line is cut but before that event: a replay has to know which one was.
+            # Only the line before that event is cut, so that a replay knows which.
             end = f"the run reached its limit log: {self.limits.log}"
             cut = line.encode()[:left].decode(errors="ignore")
             lines = [(name, cut), ("truncated", end)]
@@ -222,7 +233,7 @@ class RunDoor:
         )
 
     def _exposed(self, name: bytes) -> str | None:
-        """Return what a tool is called that is named by its path, if it is granted."""
+        """Return the exposed name of a granted tool that is named by its path."""
         for exposed, route in self.gateway.judge.routes.items():
             path = f"{route.server}/{route.tool}"
             if path.encode() == name and may_ever(self.gateway.judge.grant, route):
@@ -230,7 +241,7 @@ class RunDoor:
         return None
 
     def _bad_batch(self, batch: bytes, fuel: int, fault: str) -> ToolCall:
-        """Return the one attempt that a batch is of which no item can be read."""
+        """Return the one attempt that records a batch that cannot be decoded."""
         self.calls += 1
         self.recorded += len(batch)
         size, digest = _whole(batch, codec.BATCH_BYTES)
@@ -253,7 +264,7 @@ class RunDoor:
 
 
 def _apart(outcome: Outcome) -> int:
-    """Return how many bytes of an answer are kept apart from it."""
+    """Return how many bytes of an answer are stored as blobs beside it."""
     if not isinstance(outcome, Completed):
         return 0
     sizes = (blob.get("bytes") for blob in outcome.blobs)
@@ -261,7 +272,7 @@ def _apart(outcome: Outcome) -> int:
 
 
 def _whole(data: bytes, limit: int) -> tuple[int, str]:
-    """Return size and digest of a guest's bytes; more than *limit* arrive cut."""
+    """Return size and digest of a guest's bytes; see `ports.Door.call`."""
     if len(data) <= limit:
         return len(data), codec.sha256(data)
     return int.from_bytes(data[-40:-32]), data[-32:].hex()
@@ -273,7 +284,7 @@ def _beyond(size: int, limit: int) -> str:
 
 def output_value(raw: bytes | None, limits: Limits) -> tuple[JSON, str]:
     """
-    Return the output of a guest and the digest of its bytes; none is nil.
+    Return the output of a guest, ``None`` by default, and the digest of its bytes.
 
     Raises:
         BadBytes: See `codec.decode`.

@@ -1,9 +1,8 @@
 """
-What the grants and people say of a call of a run. No I/O.
+The decision about a call: the second step of `gateway`. No I/O.
 
-It is the second step of `gateway`, which has the others: a call is judged by the
-recorded grants of its run, by those of today if the run was resumed, and by the words
-of people who were asked.
+A call is judged by the recorded grants of its run; by today's grants as well if the run
+was resumed; and by the approvals that the rules ask for.
 """
 
 from __future__ import annotations
@@ -38,23 +37,23 @@ NOWHERE = Route(server="", tool="")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
     """
-    Judges the calls of one run.
+    Decides about the calls of one run.
 
     Attributes:
         run_id: The run.
 
-        agent: Whose budgets it spends.
+        agent: The agent whose budgets the run spends.
 
         grant: What the agent may do. Fixed for the life of the run.
 
         routes: Where each exposed name leads. Fixed as well.
 
-        journal: What the log says so far. If it has grants of today, a call needs
-            their yes as well.
+        journal: What the log says so far. If it has grants of today, they have to
+            allow a call as well.
 
         inputs: Compares parameters with the schema of a tool, by its exposed name.
 
-        redact: Takes configured secrets out of what is recorded.
+        redact: Removes configured secrets from what is recorded.
 
         now: Returns the time, in microseconds since 1970.
     """
@@ -123,7 +122,7 @@ class Judge:
         )
 
     def unapproved(self, requests: Sequence[ApprovalRequested]) -> Unapproved:
-        """Return what is raised where calls have to wait for people."""
+        """Return the exception to raise when calls need an approval first."""
         waiting = [one.requested for one in self.journal.waiting]
         return Unapproved(
             requests[0].call, [one for one in requests if one not in waiting]
@@ -170,7 +169,7 @@ class Judge:
     def _schema(
         self, call: ToolCall, route: Route | None
     ) -> Callable[[JSON], Mismatch | None] | None:
-        """Return what compares parameters, as they are sent, with the tool's schema."""
+        """Return the check of the parameters, as they are sent, by the schema."""
         check = self.inputs.get(call.name)
         if check is None or route is None or route.key_argument is None:
             return check
@@ -181,7 +180,7 @@ class Judge:
     def _decide_today(
         self, attempt: Attempt, out: Out, tally: Tally
     ) -> Allowed | Denied | None:
-        """Return what today's grants say of a call, if the run was resumed."""
+        """Return the decision of today's grants, if the run was resumed."""
         today = self.journal.today
         if today is None:
             return None
@@ -197,10 +196,10 @@ class Judge:
 
     def retry(self, call: ToolCall, known: InDoubt) -> ToolRetried:
         """
-        Return what records that a call in doubt is sent once more.
+        Return the event that records that a call in doubt is sent again.
 
         Raises:
-            Suspend: It may not be, as things are.
+            Suspend: It may not be sent again without a person's decision.
         """
         # It may have happened, and asking twice could pay a bill twice. Only the
         # tool's effect class, or a person, may repeat it; and today's grants.
@@ -222,5 +221,5 @@ class Judge:
         )
 
     def terms_of(self, known: InDoubt) -> Terms:
-        """Return how a call in doubt is carried out, if it is sent again."""
+        """Return the terms of a call in doubt, if it is sent again."""
         return Terms.of_call(known.invoked, self.grant, self.journal.today)

@@ -21,11 +21,11 @@ class SystemClock:
 
 
 def local_actor() -> dict[str, JSON]:
-    """Return the actor of this process: a user of the operating system."""
+    """Return the actor of this process: its user in the operating system."""
     import pwd  # noqa: PLC0415 -- not there on Windows, which is refused first
 
     try:
-        # Not getpass: that asks the environment, where anything can stand.
+        # Not getpass: that reads environment variables, which anyone can set.
         name = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         name = str(os.getuid())

@@ -1,4 +1,4 @@
-"""Time, and who watches."""
+"""The clock and the telemetry of a host."""
 
 from __future__ import annotations
 
@@ -19,23 +19,25 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Return seconds from an arbitrary start. Never goes back."""
+        """Return monotonic seconds from an arbitrary start."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
     """
-    What was recorded before, and is followed now.
+    The recorded event that an execution continues or repeats.
 
     Attributes:
-        run_id: The run that it is of.
+        kind: How the execution relates to it.
 
-        trace_id: Under which it was recorded, in hex, as far as known.
+        run_id: The run of the event.
 
-        span_id: The same of the span.
+        trace_id: The trace under which it was recorded, in hex, if known.
 
-        seq: The number of the event that is followed, in the stream of its run.
+        span_id: The span under which it was recorded, in hex, if known.
+
+        seq: The number of the event in the stream of its run.
 
         hash: Its hash, in hex.
     """
@@ -54,16 +56,16 @@ class Execution:
     One execution of the guest of a run.
 
     Attributes:
-        module_sha256: What is executed.
+        module_sha256: The digest of the module, in hex.
 
-        description: What the module says of itself.
+        description: The description in the module's manifest.
 
-        version: The same.
+        version: The version in the module's manifest.
 
-        origin: What it goes on with, or does again.
+        origin: The recorded event that it continues or repeats.
 
-        asked: The W3C trace context of who asked for it: ``traceparent``, and maybe
-            ``tracestate``.
+        asked: The W3C trace context of the caller: ``traceparent``, and ``tracestate``
+            if given.
     """
 
     run_id: str
@@ -82,9 +84,11 @@ class Served:
     Where the answer of a call comes from.
 
     Attributes:
-        origin: The call as it was recorded, if it is that.
+        by: A tool, the log, or a person who resolved the call.
 
-        actor: Who resolved the call, if somebody did.
+        origin: The recorded call, if the log answers.
+
+        actor: The person, if one resolved the call.
     """
 
     by: Literal["upstream", "log", "resolution"] = "upstream"
@@ -93,7 +97,7 @@ class Served:
 
 
 class Span(Protocol):
-    """A call, while it is watched."""
+    """The span of a call."""
 
     def settled(self, outcome: Outcome, route: Route | None) -> None:
         """Note how it ended."""
@@ -105,19 +109,19 @@ class Span(Protocol):
 
 
 class RunSpan(Protocol):
-    """A run, while it is watched."""
+    """The span of a run."""
 
     def call(
         self, call: ToolCall, route: Route | None, served: Served | None = None
     ) -> AbstractContextManager[Span]:
-        """Watch one call of it, which leads to *route*."""
+        """Return the span of one call, which leads to *route*."""
         ...
 
     def recorded(
         self, seq: int, events: Sequence[Event]
     ) -> Sequence[tuple[str | None, str | None]]:
         """
-        Take note of events of it that are recorded now.
+        Note events of it that are recorded now.
 
         Args:
             seq: The number of the first.
@@ -138,17 +142,17 @@ class RunSpan(Protocol):
         ...
 
     def replayed(self, verdict: str) -> None:
-        """Note what a replay found."""
+        """Note the verdict of a replay."""
         ...
 
 
 class Telemetry(Protocol):
-    """Watches runs and calls. Never takes part in them."""
+    """Observes runs and calls without affecting them."""
 
     def run(self, execution: Execution) -> AbstractContextManager[RunSpan]:
-        """Watch a run from its first event to its last."""
+        """Return the span of a run, from its first event to its last."""
         ...
 
     def ids(self) -> tuple[str | None, str | None]:
-        """Return trace and span id of what is being watched now, in hex."""
+        """Return trace and span id of the current span, in hex."""
         ...

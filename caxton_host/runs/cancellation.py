@@ -26,16 +26,17 @@ from ..gateway.recorder import Recorder
 from ..ports import Hosts, SharedStore, Store
 from .recording import Recording
 
-#: Asked of a host: to go on with a run, if that waits for nobody any more.
+#: The kind of request that asks a host to resume a run that no longer has to wait.
 GO_ON = "go_on"
 
-#: Seconds between two looks for requests.
+#: Seconds between two polls for requests: how long a cancellation takes at most.
 EVERY = 0.25
 
-#: So many times longer, as long as the host drives nothing.
-_RARELY = 4
+#: How many times longer that is while the host drives no run.
+_IDLE_FACTOR = 4
 
-_PATIENCE = 5.0
+#: Seconds that answers to requests get when the host stops.
+_PATIENCE_S = 5.0
 
 logger = logging.getLogger("caxton_host")
 
@@ -46,13 +47,17 @@ class _Run:
     A run under way in this host.
 
     Attributes:
-        end: How it ends; set by who drives it, before it is recorded.
+        task: Drives it; cancelled to stop the run.
 
-        before: What is recorded together with that.
+        recorder: Records its end.
 
-        asked: What is recorded if a request ends it.
+        end: How it ends; set by the executor before it is recorded.
 
-        over: Done when it is no longer under way.
+        before: Events that are recorded together with *end*.
+
+        asked: What is recorded if a request ends the run.
+
+        over: Set when it is no longer under way.
     """
 
     task: asyncio.Task[object]
@@ -71,7 +76,7 @@ class _Run:
 
 
 def _ignore(_run: str, _: Event) -> None:
-    """Do nothing with the end of a run."""
+    """Ignore the end of a run."""
 
 
 class UnderWay:
@@ -79,7 +84,8 @@ class UnderWay:
     The runs under way in a host, by id.
 
     Attributes:
-        ended: Called with each that ends or is suspended, once that is recorded.
+        ended: Called with each run that ends or is suspended, and its last event,
+            once that is recorded.
     """
 
     def __init__(self) -> None:
@@ -96,10 +102,10 @@ class UnderWay:
         tell: Callable[[Event], None] = lambda _: None,
     ) -> AsyncGenerator[_Run]:
         """
-        See a run to its recorded end: the ``end`` that was set, or its cancellation.
+        Record the end of a run: the ``end`` that was set, or its cancellation.
 
-        A request that ends it is no fault of the caller, who goes on. Any other
-        cancellation is recorded, and goes on too.
+        If a request ended it, the cancellation does not reach the caller. Any other
+        cancellation is recorded, and raised again.
 
         Args:
             run_id: The run.
@@ -147,9 +153,10 @@ class UnderWay:
 
     async def stop(self, run_id: str, end: RunCancelled | RunSuspended) -> Event | None:
         """
-        End or suspend a run with *end*, and return what it came to.
+        End or suspend a run with *end*, and return how it ended.
 
-        ``None`` if it is not under way here, or if its log failed.
+        Returns:
+            Its last event; ``None`` if it is not under way here, or its log failed.
         """
         run = self._runs.get(run_id)
         if run is None:
@@ -160,7 +167,7 @@ class UnderWay:
 
     async def recorded(self, run_id: str) -> None:
         """
-        Return once all is durable that a run under way here has recorded.
+        Return once everything is durable that a run under way here has recorded.
 
         Raises:
             StoreError: It could not be stored.
@@ -177,12 +184,12 @@ async def tell_hosts(
     store: SharedStore, run_id: str, actor: dict[str, JSON], reason: str
 ) -> None:
     """
-    Tell the hosts that are up that somebody had a word on a suspended run.
+    Tell the hosts that are up that somebody decided about a suspended run.
 
-    Those that serve go on with it.
+    A host that serves resumes it.
 
     Raises:
-        StoreError: They could not be told; the word counts nevertheless.
+        StoreError: They could not be told. The decision is recorded nevertheless.
     """
     for host in await store.hosts():
         await store.ask(host, GO_ON, actor, reason, run_id)
@@ -230,14 +237,23 @@ async def _cancel(
 _OfRun: TypeAlias = Callable[[UnderWay, SharedStore, str, Request], Awaitable[str]]
 _OF_RUNS: dict[str, _OfRun] = {"cancel": _cancel}
 
-#: Does what is asked of a host, and returns the outcome.
+#: Carries out a request to a host, and returns the outcome.
 OfHost: TypeAlias = Callable[[Request], Awaitable[str]]
 _NOTHING: Mapping[str, OfHost] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class _Doing:
-    """What does what is asked."""
+    """
+    Carries out requests.
+
+    Attributes:
+        store: Where their outcomes are recorded.
+
+        under_way: The runs of the host, for requests about a run.
+
+        kinds: What carries out requests to the host itself, by kind.
+    """
 
     store: SharedStore
     under_way: UnderWay
@@ -247,9 +263,9 @@ class _Doing:
         try:
             await self.store.answered(request.id, await self._outcome(request))
         except (BusyError, UsageError):
-            pass  # It went on, or ended: whoever asked sees that.
+            pass  # The run went on, or has ended, which the asking process sees.
         except CaxtonError as exc:
-            # Asked again at the next look.
+            # Tried again at the next poll.
             logger.warning("request %d is not answered: %s", request.id, exc)
 
     async def _outcome(self, request: Request) -> str:
@@ -273,18 +289,18 @@ async def watching(
     kinds: Mapping[str, OfHost] = _NOTHING,
 ) -> AsyncGenerator[None]:
     """
-    Do what is asked of a host and of its runs, in the background.
+    Carry out requests to a host and to its runs, in the background.
 
     Args:
         store: Where requests are.
 
-        host: Whose.
+        host: The stream of the host.
 
-        under_way: Its runs. As long as there are none, looks are rare.
+        under_way: Its runs. Polls are rare while there are none.
 
-        every: Seconds between two looks.
+        every: Seconds between two polls.
 
-        kinds: What it does of itself, by kind of request.
+        kinds: What carries out requests to the host itself, by kind.
     """
     doing = _Doing(store, under_way, kinds)
     watch = asyncio.create_task(_watch(doing, host, every))
@@ -300,7 +316,7 @@ async def _watch(doing: _Doing, host: str, every: float) -> None:
     try:
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(every * _RARELY):
+                async with asyncio.timeout(every * _IDLE_FACTOR):
                     await doing.under_way.wait()
                 await asyncio.sleep(every)
             try:
@@ -314,26 +330,26 @@ async def _watch(doing: _Doing, host: str, every: float) -> None:
             left = {request.id for request in found}
             tasks = {n: t for n, t in tasks.items() if n in left or not t.done()}
     finally:
-        # The runs are over: who asked is told so.
+        # The runs are over: their requests are answered before the host stops.
         if tasks:
-            _, late = await asyncio.wait(tasks.values(), timeout=_PATIENCE)
+            _, late = await asyncio.wait(tasks.values(), timeout=_PATIENCE_S)
             for task in late:
                 task.cancel()
 
 
-_PAUSE = 0.1
-_MOST = 30.0
+#: Seconds between two looks for the outcome of a request, and for all of them.
+_PAUSE_S, _TIMEOUT_S = 0.1, 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """
-    What came of something at one host.
+    The outcome of a request at one host.
 
     Attributes:
-        state: ``done``; ``ended``: it has, so nothing is left to do; or ``failed``.
+        state: ``done``; ``ended``: the host has ended; or ``failed``.
 
-        text: The same for people.
+        text: The outcome in words.
     """
 
     state: Literal["done", "ended", "failed"]
@@ -354,10 +370,10 @@ async def ask_hosts(  # noqa: PLR0913 -- what a request is
     only: str | None = None,
 ) -> dict[str, Answer]:
     """
-    Ask something of hosts that are up, and return what came of it at each.
+    Send a request to hosts that are up, and return its outcome at each.
 
     Args:
-        store: What they share.
+        store: The store that they share.
 
         kind: See `Request`.
 
@@ -365,9 +381,9 @@ async def ask_hosts(  # noqa: PLR0913 -- what a request is
 
         reason: Why; it is recorded.
 
-        subject: What it is about.
+        subject: What the request is about.
 
-        only: The one host, or ``None`` for all.
+        only: The only host to ask, or ``None`` for all.
 
     Raises:
         NotFoundError: That host is not up.
@@ -388,10 +404,10 @@ async def ask_hosts(  # noqa: PLR0913 -- what a request is
 
 def asked_of(hosts: Sequence[str], only: str | None) -> Sequence[str]:
     """
-    Return the hosts that are asked.
+    Return the hosts to ask.
 
     Raises:
-        NotFoundError: The only one is not up.
+        NotFoundError: The host *only* is not up.
     """
     if only is None:
         return hosts
@@ -404,11 +420,11 @@ def asked_of(hosts: Sequence[str], only: str | None) -> Sequence[str]:
 
 async def _answer(store: Hosts, host: str, number: int) -> Answer:
     try:
-        async with asyncio.timeout(_MOST):
+        async with asyncio.timeout(_TIMEOUT_S):
             while (outcome := await store.outcome(number)) is None:
                 if host not in await store.hosts():
                     return _ENDED
-                await asyncio.sleep(_PAUSE)
+                await asyncio.sleep(_PAUSE_S)
     except TimeoutError:
         return _SILENT
     return answer_of(outcome)
@@ -416,7 +432,7 @@ async def _answer(store: Hosts, host: str, number: int) -> Answer:
 
 def answer_of(outcome: str) -> Answer:
     """
-    Return what came of something, by the words for it.
+    Return the outcome that *outcome* says in words.
 
     >>> answer_of("has ended").state
     'ended'

@@ -45,7 +45,7 @@ from ..errors import (
     Suspend,
 )
 from ..gateway.gateway import Gateway
-from ..gateway.guest_calls import RunDoor, output_value
+from ..gateway.guest_calls import GuestCalls, output_value
 from ..gateway.judge import Judge
 from ..gateway.recorder import Recorder
 from ..lib.json_schema import input_check
@@ -283,7 +283,7 @@ class Executor:
         """Execute the guest; if its worker dies, again over the journal so far."""
         alone = replace(guest, domain=f"{guest.domain}/{given.run_id}")
         for life in range(1, _SHARED + _ALONE + 1):
-            door = RunDoor(
+            door = GuestCalls(
                 gateway=gateway,
                 limits=guest.limits,
                 span=span,
@@ -311,7 +311,7 @@ class Executor:
 
 
 def _telling(span: RunSpan, log: EventLog) -> Callable[[Event], None]:
-    """Return what tells *span* how the run ends that has this *log*."""
+    """Return the function that tells *span* how the run of *log* ends."""
 
     def tell(end: Event) -> None:
         span.stored(*log.head)
@@ -370,7 +370,7 @@ def start_of(
     manifest: Manifest | None = None,
     trace: Mapping[str, str] = _NO_TRACE,
 ) -> Execution:
-    """Return the execution of a new run, by its first event."""
+    """Return the execution of a new run; *started* is its first event."""
     return Execution(
         run_id=run_id,
         agent=started.agent,
@@ -383,13 +383,13 @@ def start_of(
 
 
 def trace_of(said: Mapping[str, object]) -> dict[str, str]:
-    """Return the W3C trace context that is among headers or metadata."""
+    """Return the W3C trace context among headers or metadata."""
     found = {key: said.get(key) for key in _TRACE}
     return {key: value for key, value in found.items() if isinstance(value, str)}
 
 
 def resume_of(recording: Recording) -> Execution:
-    """Return the execution of a run that goes on."""
+    """Return the execution of a run that is resumed."""
     return Execution(
         run_id=recording.run_id,
         agent=recording.started.agent,
@@ -400,7 +400,7 @@ def resume_of(recording: Recording) -> Execution:
 
 
 def fork_of(run_id: str, agent: str, module_sha256: str, parent: Recorded) -> Execution:
-    """Return the execution of a fork, by the first event of its parent."""
+    """Return the execution of a fork; *parent* is the first event of its parent."""
     return Execution(
         run_id=run_id,
         agent=agent,

@@ -158,8 +158,9 @@ class Host:
 
             on_started: Called with the run's id once its start is durable.
 
-            ahead: It need not be durable for that: it will be with the first call,
-                or with the end, before any of these leaves the host.
+            ahead: Call *on_started* before the start is durable: it becomes durable
+                with the first call, or with the end, before any of these leaves the
+                host.
 
         Raises:
             UsageError: The module, the input or a name is refused; no event was
@@ -192,7 +193,7 @@ class Host:
         return run_id
 
     def new_id(self) -> str:
-        """Return an id for a run. They sort by time."""
+        """Return a new id for a run. Ids sort by time."""
         return uuid7(self.clock.now(), self.entropy(10))
 
     async def resume(  # noqa: PLR0913 -- each may be left out
@@ -207,11 +208,11 @@ class Host:
         restored: bool = False,
     ) -> None:
         """
-        Take over a run that no host drives, and see it to its end.
+        Take over a run that no host drives, and execute it to its end.
 
         The guest is executed again over what the log holds: nothing of that is
-        sent again. From there it goes on, with the yes of its recorded grants and
-        of *grant*.
+        sent again. From there it goes on, and both its recorded grants and *grant*
+        have to allow each call.
 
         Args:
             run_id: The run.
@@ -226,20 +227,20 @@ class Host:
 
             on_started: Called with the run's id once it is ours.
 
-            restored: A person wants it to go on although its log is a copy.
+            restored: Resume it although its log is a restored copy.
 
         Raises:
             NotFoundError: There is no such run.
 
             UsageError: It has ended.
 
-            RestoredError: Its log is a copy, and nobody said *restored*.
+            RestoredError: Its log is a restored copy, and *restored* is false.
 
             NotKeptError: The log keeps a digest of an answer that the guest would
                 have to get once more. No event was written.
 
-            Suspend: A call is in doubt, and a person has to say what became of it;
-                or it waits for an approval. No event was written.
+            Suspend: A call is in doubt, and a person has to resolve it; or a call
+                waits for an approval. No event was written.
 
             BusyError: A living host drives it, or this one has as many runs as it
                 takes.
@@ -316,18 +317,18 @@ class Host:
         reason: str,
     ) -> None:
         """
-        Record what a person says of a call in doubt. Does not drive the run.
+        Record how a person resolves a call in doubt. Does not drive the run.
 
         Args:
             run_id: The run.
 
             seq: The number of the call's `ToolInvoked`.
 
-            resolution: What became of it.
+            resolution: What happened to the call.
 
-            actor: Who says so.
+            actor: Who resolves it.
 
-            reason: Why.
+            reason: Why; it is recorded.
 
         Raises:
             NotFoundError: There is no such run.
@@ -419,7 +420,7 @@ class Host:
         grant: Grant,
         reason: str,
     ) -> Assignment:
-        """Gather what a run is given that goes on."""
+        """Gather what a resumed run is given."""
         started, limits = recording.started, recording.limits
         late = _check_waiting(recording, self.clock.now())
         if error := recording.journal().not_kept:
@@ -517,7 +518,7 @@ class Host:
 
     @contextmanager
     def _keeping(self, run_id: str) -> Generator[None]:
-        """Keep the private variables of a run from others, as long as it lasts."""
+        """Forget the private variables of a run when it is over."""
         try:
             yield
         finally:
@@ -529,7 +530,7 @@ class Host:
         return recording
 
     def _scope(self, scope: RunScope, private: Mapping[str, JSON]) -> RunScope:
-        """Return *scope* with variables that nobody else gets to see while it lasts."""
+        """Return *scope* with private variables, which are redacted while it lasts."""
         if private:
             said = [text for value in private.values() for text in texts(value)]
             self.redact.hold(f"run/{scope.run_id}", said)

@@ -38,10 +38,10 @@ def located(agent: Agent) -> Path:
 
 def stamp(path: Path) -> tuple[int, int, int]:
     """
-    Return what is another once a file is written.
+    Return a value that changes when a file is written.
 
     Raises:
-        UsageError: It is not there.
+        UsageError: The file does not exist.
     """
     try:
         found = path.stat()
@@ -78,7 +78,7 @@ def _unreadable(path: Path, exc: OSError) -> UsageError:
 
 
 def shown(path: Path) -> Path:
-    """Return a path as people would write it here."""
+    """Return a path relative to the working directory, if it is below that."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 
@@ -91,7 +91,7 @@ def parse_manifest(content: bytes) -> Manifest:
     Return the manifest that is *content*.
 
     Raises:
-        BadBytes: It is none, or a schema in it is none that could be used.
+        BadBytes: It is not a manifest, or has a schema that cannot be used.
     """
     manifest = Manifest.of(load_json(content, limit=LIMIT, nodes=_NODES))
     for key in ("input_schema", "output_schema"):
@@ -124,7 +124,7 @@ def read_manifest(module: bytes) -> Manifest | None:
 
 def check_input(module: bytes, value: JSON) -> None:
     """
-    Let a run begin with *value*, or say why not.
+    Check the input of a run against the manifest of its module.
 
     Args:
         module: What is to run. Without a manifest, or without a schema in it, it
@@ -133,8 +133,8 @@ def check_input(module: bytes, value: JSON) -> None:
         value: The input.
 
     Raises:
-        UsageError: The value is not as the manifest wants it, or the manifest cannot
-            be used.
+        UsageError: The value does not match the schema, or the manifest cannot be
+            used.
     """
     manifest = read_manifest(module)
     if manifest is None or manifest.input_schema is None:
@@ -155,9 +155,9 @@ def check_input(module: bytes, value: JSON) -> None:
 
 def output_mismatch(module: bytes, value: JSON) -> str:
     """
-    Return where the result of a run is not as its manifest says, or "".
+    Return where the output of a run differs from its schema, or "".
 
-    Never raises: the run is over, and its result stands.
+    Never raises: the run is over, and its output is final.
     """
     try:
         manifest = read_manifest(module)
@@ -172,18 +172,18 @@ def output_mismatch(module: bytes, value: JSON) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
     """
-    What others are told of an agent.
+    The description of an agent for its callers.
 
     Attributes:
         name: The agent.
 
-        tool: Its name as a tool, or ``None``: it is none.
+        tool: Its name as a tool, or ``None`` if it is not offered as one.
 
         description: What it does, or ``""``.
 
         version: Of its module, or ``""``.
 
-        input_schema: JSON Schema of its input, or ``None``: anything.
+        input_schema: JSON Schema of its input, or ``None`` if it takes anything.
 
         output_schema: JSON Schema of its result, or ``None``.
     """
@@ -205,7 +205,7 @@ class _Kept:
 
 @dataclass(slots=True)
 class Library:
-    """Reads modules once, as long as their files stay the same."""
+    """Reads modules, and keeps them until their files change."""
 
     _kept: dict[Path, _Kept] = field(default_factory=dict[Path, _Kept], init=False)
 
@@ -220,10 +220,10 @@ class Library:
 
     def card(self, agent: Agent) -> Card:
         """
-        Return what others are told of an agent. The configuration comes first.
+        Return the description of an agent. The configuration overrides the manifest.
 
         Raises:
-            UsageError: Its module cannot be read, or has a manifest that is none.
+            UsageError: Its module or its manifest cannot be read.
         """
         manifest, expose = self._read(agent).manifest, agent.expose
         own = manifest or Manifest(name=agent.name)

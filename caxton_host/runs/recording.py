@@ -1,7 +1,7 @@
 """
-What the log of a run says, read back: enough to execute the run once more.
+The recording of a run: its log, read back, as far as an execution needs it.
 
-Replay and resume begin here, so a guest is given the same in both (law 5).
+Replay, resume and fork begin here, so a guest is given the same in all (law 5).
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from ..errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
 from ..lib import codec, json_schema
 from ..ports import Guest, Streams
 
-#: What comes while no host drives the run: before it, the run did not age.
+#: Events that are recorded while no host drives the run. The time before them does
+#: not count towards the limit ``wall``.
 _FROM_OUTSIDE = (RunResumed, ApprovalDecided, CallResolved)
 
 
@@ -137,7 +138,7 @@ class Recording:
 
     @property
     def is_restored(self) -> bool:
-        """Whether it waits for a person since its log was restored from a copy."""
+        """Whether it waits for a person because its log is a restored copy."""
         last = self.latest.event
         return isinstance(last, RunSuspended) and last.reason == RESTORED
 
@@ -162,7 +163,7 @@ class Recording:
         Return if the run may be forked.
 
         Raises:
-            UsageError: It is the fork of too many others.
+            UsageError: It has too many ancestors.
         """
         if len(self.lineage) >= MAX_LINEAGE:
             raise UsageError(
@@ -177,7 +178,7 @@ class Recording:
 
     @property
     def driven(self) -> float:
-        """Seconds in which a host drove the run. A suspended run does not age."""
+        """Seconds for which hosts drove the run, without those of a suspension."""
         total = sum(
             after.recorded_at - before.recorded_at
             for before, after in pairwise(self.own)
@@ -200,7 +201,7 @@ class Recording:
 
             today: As there.
 
-            lines: With the log lines. Another module may write others.
+            lines: Include the log lines, which another module may write otherwise.
         """
         journal = Journal(
             compare_fuel=compare_fuel, today=today, matches=json_schema.fits
@@ -216,7 +217,7 @@ class Recording:
 
     async def guest(self, domain: str, store: Streams) -> Guest:
         """
-        Return what the guest is given once more.
+        Return what the guest is given again.
 
         Raises:
             NotFoundError: A definition that it saw was not kept.
@@ -241,7 +242,7 @@ class Recording:
 
     def until(self, seq: int) -> Recording:
         """
-        Return the same, as it was when event *seq* was the last.
+        Return the recording as it was when event *seq* was the last.
 
         Raises:
             UsageError: There is no such event.
@@ -320,12 +321,12 @@ def _erased(recorded: Recorded) -> NotKeptError:
 
 async def lacking(run_id: str, store: Streams) -> NotKeptError | None:
     """
-    Return why a run cannot be executed again to its end, if the log was not to keep it.
+    Return why a run cannot be executed again to its end, if answers were not kept.
 
     Raises:
         NotFoundError: There is no such run.
 
-        LogBrokenError: Its log lacks what was to be kept.
+        LogBrokenError: Its log lacks what had to be kept.
     """
     try:
         return (await Recording.load(run_id, store)).journal().not_kept
@@ -372,7 +373,7 @@ BROKEN = "broken"
 
 
 async def summary_of(store: Streams, row: RunRow) -> RunSummary:
-    """Return what became of a run. One whose log is damaged is "broken"."""
+    """Return the summary of a run. Its state is "broken" if its log is damaged."""
     try:
         run = summarise(row.run_id, await events_of(store, row.run_id))
     except LogBrokenError as exc:
@@ -383,7 +384,7 @@ async def summary_of(store: Streams, row: RunRow) -> RunSummary:
             error={"kind": "log", "message": str(exc)},
             started_at=row.started_at,
         )
-    # Of an erased run the row is all that says what ran.
+    # The row is the only place that names the agent of an erased run.
     run.agent = row.agent
     return run
 
@@ -405,10 +406,10 @@ async def events_of(store: Streams, run_id: str) -> list[Recorded]:
 
 def _refuse_gaps(history: Sequence[Recorded]) -> None:
     """
-    Return if all payloads of a stream are there, or none: an erasure removes all.
+    Check that all payloads of a stream exist, or none: an erasure removes all.
 
     Raises:
-        LogBrokenError: Some are there.
+        LogBrokenError: Only some exist.
     """
     if 0 < sum(recorded.event is None for recorded in history) < len(history):
         raise LogBrokenError(

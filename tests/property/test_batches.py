@@ -16,7 +16,7 @@ from caxton_host.core.limits import Limits
 from caxton_host.core.log.events import Event, Recorded, ToolDenied, ToolInvoked
 from caxton_host.core.log.payloads import outcome_of
 from caxton_host.gateway.gateway import Gateway
-from caxton_host.gateway.guest_calls import RunDoor
+from caxton_host.gateway.guest_calls import GuestCalls
 from caxton_host.gateway.judge import Judge
 from caxton_host.gateway.recorder import Recorder
 from caxton_host.lib import codec
@@ -71,7 +71,7 @@ class Shuffling(FakeTools):
 
 def new_door(
     delays: list[int], history: list[Recorded] | None = None
-) -> tuple[RunDoor, MemoryLog]:
+) -> tuple[GuestCalls, MemoryLog]:
     tools = Shuffling(ANSWERS)
     tools.delays = delays
     journal = Journal()
@@ -91,7 +91,7 @@ def new_door(
         recorder=Recorder(log, journal),
         tools=tools,
     )
-    door = RunDoor(gateway=gateway, limits=Limits(), span=NoTelemetry())
+    door = GuestCalls(gateway=gateway, limits=Limits(), span=NoTelemetry())
     return door, log
 
 

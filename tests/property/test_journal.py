@@ -12,7 +12,7 @@ from caxton_host.core.grants.journal import Journal
 from caxton_host.core.log.events import Recorded, ToolDenied, ToolInvoked
 from caxton_host.core.log.payloads import from_payload, to_payload
 from caxton_host.gateway.gateway import Gateway
-from caxton_host.gateway.guest_calls import RunDoor
+from caxton_host.gateway.guest_calls import GuestCalls
 from caxton_host.gateway.judge import Judge
 from caxton_host.gateway.recorder import Recorder
 from caxton_host.lib import codec
@@ -131,7 +131,7 @@ async def test_resumed_run_asks_only_for_what_the_log_does_not_answer(
         recorder=Recorder(store.create("run/again"), journal),
         tools=tools,
     )
-    door = RunDoor(gateway=gateway, limits=start.limits, span=NoTelemetry())
+    door = GuestCalls(gateway=gateway, limits=start.limits, span=NoTelemetry())
 
     replies = [
         await door.call(*step, fuel) for fuel, step in enumerate(calls[:answered])

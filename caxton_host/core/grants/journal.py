@@ -1,9 +1,9 @@
 """
 A run's history, read forwards: which calls are already answered.
 
-An agent under replay makes its calls in the recorded order, so the journal is
-asked by number, and compares the rest: the name, and the digest of the agent's
-own bytes. What differs first is the divergence.
+An agent under replay makes its calls in the recorded order, so a call is looked up by
+number, and compared by name and by the digest of the agent's own bytes. The first
+difference is the divergence.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .grants import Grant, Rule
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """The log has never seen this call; at most it holds what people said of it."""
+    """The log has no intent of this call; at most it has a decision of a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class InDoubt:
     Attributes:
         attempts: How often it may have been sent.
 
-        resolved: A person said that it is to be sent again, and it was not yet.
+        resolved: A person decided that it is sent again, which has not happened yet.
 
         seq: The place of its intent in the stream, where it is known.
     """
@@ -129,7 +129,7 @@ class Journal:
 
         today: The grants that a resumed run needs beside its recorded ones.
 
-        matches: Says whether a text fits a regular expression, for rules that ask.
+        matches: Compares a text with a regular expression, for rules that need it.
 
     Attributes:
         tallies: What the run did so far, as its rules count it.
@@ -170,12 +170,12 @@ class Journal:
 
     @property
     def waiting(self) -> list[Asked]:
-        """Those of them of which nobody said anything, in order."""
+        """Those of them that nobody has decided about, in order."""
         return [one for _, one in sorted(self.asked.items()) if one.waits]
 
     @property
     def reached(self) -> int:
-        """The number of the last call that the log knows of."""
+        """The number of the last call in the log."""
         return max(self.calls, *self._asked, 0)
 
     @property
@@ -203,7 +203,7 @@ class Journal:
         Fold *event* into the state.
 
         Args:
-            event: Any event of the run; those that are not of a call are skipped.
+            event: Any event of the run; events that are not about a call are ignored.
 
             at: When it was recorded.
 
@@ -212,7 +212,7 @@ class Journal:
             origin: The run it comes from, if that is another.
 
         Raises:
-            LogBrokenError: It is of a call that was never made.
+            LogBrokenError: It is about a call that was never made.
         """
         if isinstance(event, ToolInvoked):
             self._calls[event.call] = _Entry(event, seq, origin)
@@ -243,7 +243,7 @@ class Journal:
         return self._asked.get(number)
 
     def hold(self, number: int, answer: Answered) -> None:
-        """Answer call *number* by what it was, where the log keeps a digest of it."""
+        """Answer call *number* in full, where the log keeps only a digest."""
         self._entry(number).answer = answer
 
     @property
@@ -256,7 +256,7 @@ class Journal:
 
     def recall(self, call: ToolCall, params: dict[str, JSON] | None = None) -> Recall:
         """
-        Return what the log knows of *call*.
+        Look up *call*.
 
         Args:
             call: What the agent asks now.
@@ -305,8 +305,8 @@ class Journal:
         """
         Compare a log line with the recorded one.
 
-        Where a secret was taken out of that, anything fits; so does what a line
-        that was cut may have had behind it.
+        A redacted part of the recorded line matches anything, and so does what may
+        have followed the end of a line that was cut.
 
         Raises:
             NondeterminismError: The log holds another line there.
@@ -322,7 +322,7 @@ class Journal:
 
     def unmade(self, made: int, lines: int) -> Divergence | None:
         """
-        Return what is recorded behind what was done, if anything.
+        Return the first recorded call or line that the guest did not make, if any.
 
         Args:
             made: How many calls were made.
@@ -394,14 +394,14 @@ def _spends(invoked: ToolInvoked) -> dict[str, int]:
 
 def attempt_of(invoked: ToolInvoked, at: int, matches: Matcher = no_engine) -> Attempt:
     """
-    Return a recorded call as it can be judged again: by what the log holds of it.
+    Return a recorded call in the form that grants decide about.
 
     Args:
         invoked: Its intent.
 
         at: When that was recorded.
 
-        matches: Says whether a text fits a regular expression.
+        matches: Compares a text with a regular expression.
     """
     server, tool = _target(invoked)
     return Attempt(
@@ -447,5 +447,5 @@ def _divergence(
 
 
 def _origin(place: _Entry | _Line | Asked) -> Origin | None:
-    # A fork asks anew: what was said of a call of another run is not for its own.
+    # A fork asks again: a decision about a call of its parent does not count for it.
     return None if isinstance(place, Asked) else place.origin

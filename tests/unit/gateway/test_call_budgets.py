@@ -19,7 +19,7 @@ from caxton_host.core.log.payloads import to_payload
 from caxton_host.core.text.patterns import Pattern
 from caxton_host.errors import StoreError, ToolError
 from caxton_host.gateway.gateway import Gateway
-from caxton_host.gateway.guest_calls import RunDoor
+from caxton_host.gateway.guest_calls import GuestCalls
 from caxton_host.gateway.judge import Judge
 from caxton_host.gateway.recorder import Recorder
 from caxton_host.lib import codec
@@ -85,7 +85,7 @@ class Scene:
     log: MemoryLog = field(init=False)
     journal: Journal = field(init=False)
     gate: Gateway = field(init=False)
-    door: RunDoor = field(init=False)
+    door: GuestCalls = field(init=False)
     pause: float = 0.0
 
     def __post_init__(self) -> None:
@@ -106,7 +106,7 @@ class Scene:
             tools=self.bank,
             wait=self.wait,
         )
-        self.door = RunDoor(
+        self.door = GuestCalls(
             gateway=self.gate, limits=LIMITS, span=NoTelemetry(), seeds={}
         )
 

@@ -27,7 +27,7 @@ from caxton_host.core.names import idempotency_key
 from caxton_host.errors import NondeterminismError, RunStopped, StoreError, Suspend
 from caxton_host.gateway import guest_calls
 from caxton_host.gateway.gateway import Gateway
-from caxton_host.gateway.guest_calls import RunDoor
+from caxton_host.gateway.guest_calls import GuestCalls
 from caxton_host.gateway.judge import Judge
 from caxton_host.gateway.recorder import Recorder
 from caxton_host.lib import codec
@@ -123,8 +123,8 @@ class Scene:
         )
         self.door = self.new_door()
 
-    def new_door(self) -> RunDoor:
-        return RunDoor(gateway=self.gateway, limits=self.limits, span=self.telemetry)
+    def new_door(self) -> GuestCalls:
+        return GuestCalls(gateway=self.gateway, limits=self.limits, span=self.telemetry)
 
     async def call(self, *items: object) -> list[Any]:
         """Make a batch that is sound as such, and return the replies."""

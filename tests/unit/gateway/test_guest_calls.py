@@ -16,7 +16,7 @@ from caxton_host.core.log.events import Event, LogWritten, ToolDenied, ToolInvok
 from caxton_host.core.text.redact import Redactor
 from caxton_host.errors import BadBytes, RunStopped
 from caxton_host.gateway.gateway import Gateway
-from caxton_host.gateway.guest_calls import RunDoor, output_value
+from caxton_host.gateway.guest_calls import GuestCalls, output_value
 from caxton_host.gateway.judge import Judge
 from caxton_host.gateway.recorder import Recorder
 from caxton_host.lib import codec
@@ -58,9 +58,9 @@ class Scene:
         self.limits = replace(Limits(), **limits)
         self.door = self.new_door()
 
-    def new_door(self) -> RunDoor:
+    def new_door(self) -> GuestCalls:
         """Return the door of a further execution over the same journal."""
-        return RunDoor(gateway=self.gateway, limits=self.limits, span=NoTelemetry())
+        return GuestCalls(gateway=self.gateway, limits=self.limits, span=NoTelemetry())
 
     @property
     def events(self) -> list[Event]:

@@ -408,7 +408,8 @@ class Gateway:
         if isinstance(known, InDoubt):
             sends.key, sends.sent = known.invoked.idempotency_key, "unknown"
             sends.attempt = known.attempts + 1
-        elif pending.judged:
+        else:
+            assert pending.judged is not None  # noqa: S101 -- it is decided about
             sends.key = pending.judged.intent.idempotency_key
         retry, effect = sends.route.retry, sends.route.effect
         for tries in count(1):
@@ -568,11 +569,12 @@ def checked(answer: Answered) -> Answered:
 
 def _unsent(calls: Sequence[PendingCall]) -> list[PendingCall]:
     """Return the new ones of *calls*, which the run's end keeps from being sent."""
-    new = [one for one in calls if one.judged]
-    for one in new:
+    new: list[PendingCall] = []
+    for one in calls:
         if one.judged:
             one.event = one.judged.unspent
-        one.outcome = one.outcome or _stopped("no")
+            one.outcome = one.outcome or _stopped("no")
+            new.append(one)
     return new
 
 

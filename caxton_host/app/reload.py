@@ -150,7 +150,7 @@ class Generations:
 async def _end(generation: _Generation) -> None:
     try:
         await generation.stack.aclose()
-    except Exception:  # noqa: BLE001 -- it serves nobody any more; those after it do
+    except Exception:  # noqa: BLE001 -- it is retired; the generations after it go on
         _log.exception("the tools of generation %d did not end", generation.number)
 
 

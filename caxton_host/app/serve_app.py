@@ -207,7 +207,7 @@ async def serve_http(
         client = Client(proxy=config.proxy)
         stack.push_async_callback(client.aclose)
         identity = identity_of(limits, it.up.store, it.up.host.clock, client)
-        await _refuse_nobody(limits, it.up.store)
+        await _check_clients(limits, it.up.store)
         agents = None
         if limits.mcp:
             agents = agents_app(it.service, body=limits.body)
@@ -273,14 +273,14 @@ def _local() -> Principal:
     )
 
 
-async def _refuse_nobody(limits: Serve, store: SqlStore) -> None:
+async def _check_clients(limits: Serve, store: SqlStore) -> None:
     """Refuse to serve if no client could authenticate: no token and no issuer."""
     if limits.allow_unauthenticated or limits.oauth:
         return
     now = SystemClock().now()
     if not any(token.is_good(now) for token in await store.tokens()):
         raise UsageError(
-            "there is no token, so nobody could call this host",
+            "the host has no token, so no client could authenticate",
             fix="caxton serve token create --scope run; or, for users of this "
             "machine, --allow-unauthenticated",
         )

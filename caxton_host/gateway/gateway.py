@@ -473,7 +473,7 @@ class Gateway:
         self._check_lease(sends.call)
 
     async def _resend(self, sends: _Sends) -> None:
-        """Record that the transport sends once more, because the server asks for it."""
+        """Record that the transport sends again, because the server asks for it."""
         await self._record_send(sends, "input")
         self._check_lease(sends.call)
 
@@ -494,7 +494,7 @@ class Gateway:
             )
 
     async def _send_again(self, sends: _Sends, after_s: float) -> None:
-        """Wait, and make durable that a call is sent once more."""
+        """Wait, and make durable that a call is sent again."""
         try:
             await self.wait(after_s)
             await self._record_send(sends, "transport")

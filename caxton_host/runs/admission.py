@@ -48,7 +48,7 @@ class Admission:
     def __enter__(self) -> None:
         if self.inside >= self.most:
             raise BusyError(
-                f"the host has {self.inside} runs under way, and takes no more",
+                f"the host has {self.inside} runs under way, which is the most",
                 fix="wait for one to end, or raise runs in [sandbox]",
             )
         self.inside += 1
@@ -182,14 +182,14 @@ class Line:
         visitor = self._visitor(who)
         if visitor.present >= self.each:
             raise OverloadedError(
-                f"{visitor.present} of your requests are under way: that is the most",
+                f"you have {visitor.present} requests under way, which is the most",
                 retry_after=_RETRY_AFTER_S,
                 whose="principal",
                 fix="wait for one of them",
             )
         if visitor.allowance < 1:
             raise OverloadedError(
-                f"you may start {self.rate} runs a minute, and have",
+                f"you have started {self.rate} runs in a minute, which is the most",
                 retry_after=(1 - visitor.allowance) * _MINUTE_S / self.rate,
                 whose="principal",
                 fix="try again later",

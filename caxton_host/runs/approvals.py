@@ -133,9 +133,9 @@ async def say(
     asked = meant(run_id, seq, recording.journal().waiting)
     if asked.is_over(now):
         raise UsageError(
-            f"nobody decided about event {asked.seq} of run {run_id} in time: it is "
-            "denied",
-            fix=f"caxton runs resume {run_id}; the agent is told so",
+            f"the time to decide about event {asked.seq} of run {run_id} is over: the "
+            "call is denied",
+            fix=f"caxton runs resume {run_id}",
         )
     by = asked.requested.by
     if by and word.role not in by:

@@ -223,7 +223,7 @@ class Host:
 
             reason: Recorded with it.
 
-            private: Variables that only servers get to see, once more.
+            private: Variables for servers only, never for the agent or the log.
 
             on_started: Called with the run's id once it is ours.
 
@@ -237,7 +237,7 @@ class Host:
             RestoredError: Its log is a restored copy, and *restored* is false.
 
             NotKeptError: The log keeps a digest of an answer that the guest would
-                have to get once more. No event was written.
+                have to get again. No event was written.
 
             Suspend: A call is in doubt, and a person has to resolve it; or a call
                 waits for an approval. No event was written.
@@ -345,7 +345,8 @@ class Host:
         if seq not in doubts:
             known = ", ".join(map(str, doubts)) or "none"
             raise UsageError(
-                f"event {seq} of run {run_id} is no call in doubt; those are: {known}",
+                f"event {seq} of run {run_id} is not a call in doubt; calls in doubt: "
+                f"{known}",
                 fix="name one of them; caxton runs show lists the calls",
             )
         invoked = doubts[seq].invoked
@@ -559,7 +560,8 @@ def _check_waiting(recording: Recording, now: int) -> Sequence[ApprovalDecided]:
         if call == asked and not doubt.resolved:
             raise Suspend(
                 doubt.invoked.call,
-                f"run {run_id} waits for a word on call {call} (event {doubt.seq})",
+                f"run {run_id} waits for a decision about call {call} "
+                f"(event {doubt.seq})",
                 fix=f"caxton runs resolve {run_id} {doubt.seq} --retry",
             )
     late = lapsed(journal.waiting, now)

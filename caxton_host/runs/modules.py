@@ -1,4 +1,4 @@
-"""Modules: their files, their manifests, and what others are told of an agent."""
+"""Modules: their files, their manifests, and the descriptions of agents."""
 
 from __future__ import annotations
 

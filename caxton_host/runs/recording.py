@@ -167,7 +167,7 @@ class Recording:
         """
         if len(self.lineage) >= MAX_LINEAGE:
             raise UsageError(
-                f"run {self.run_id} comes from {MAX_LINEAGE} others already",
+                f"run {self.run_id} has {MAX_LINEAGE} ancestors, which is the most",
                 fix="fork one of those",
             )
 
@@ -394,7 +394,7 @@ async def events_of(store: Streams, run_id: str) -> list[Recorded]:
     Return the events of a run that *store* lists.
 
     Raises:
-        LogBrokenError: There are none, or one lacks its payload.
+        LogBrokenError: No event exists, or one lacks its payload.
     """
     stream = stream_of(run_id)
     history = await store.read(stream)

@@ -447,7 +447,7 @@ class Service:
         if wanted and not roles:
             raise ForbiddenError(
                 f"this is to be decided by: {', '.join(sorted(wanted))}",
-                fix="ask somebody in that role",
+                fix="ask a person who has that role",
             )
         word = Word(
             verdict=verdict,
@@ -463,7 +463,7 @@ class Service:
         row = await self.row(who, run_id)
         if who.owns(json.loads(row.actor)) or who.may("admin", row.agent):
             return row
-        raise _forbidden("somebody else started this run")
+        raise _forbidden("another principal started this run")
 
     async def _allowed(self, who: Principal, scope: Scope, run_id: str) -> RunRow:
         row = await self.row(who, run_id)

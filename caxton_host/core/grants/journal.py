@@ -374,12 +374,12 @@ class Journal:
     def _entry(self, number: int) -> _Entry:
         if entry := self._calls.get(number):
             return entry
-        raise LogBrokenError(f"call {number} goes on before it was made")
+        raise LogBrokenError(f"call {number} has an event before its intent")
 
     def _question(self, number: int) -> Asked:
         if asked := self._asked.get(number):
             return asked
-        raise LogBrokenError(f"call {number} is decided about, and nobody was asked")
+        raise LogBrokenError(f"call {number} has a decision, and no question before it")
 
 
 def spends_of(rule: Rule, params: Mapping[str, JSON]) -> dict[str, int]:

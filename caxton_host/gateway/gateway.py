@@ -294,12 +294,11 @@ class Gateway:
             if isinstance(one.known, Answered):
                 continue
             new.append(one)
-            if one.call.over:
-                is_over = True
             if isinstance(one.known, InDoubt):
                 one.event = judge.retry(one.call, one.known)
                 one.terms = judge.terms_of(one.known)
                 continue
+            is_over = is_over or bool(one.call.over)
             one.judged = judged = judge.judge(one.call, one.params, one.out, tallies)
             one.event, one.outcome = judged.intent, judged.denied
             one.terms = judged.terms

@@ -27,7 +27,7 @@ from uuid import UUID
 import psycopg
 
 from caxton_host.core.log.events import ToolInvoked
-from caxton_host.lib.clock import SystemClock
+from caxton_host.lib.machine import SystemClock
 from caxton_host.lib.signing import Keyring
 from caxton_host.store import migrate
 from caxton_host.store.commit import Batch, Group, Line

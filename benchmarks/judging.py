@@ -25,7 +25,7 @@ from caxton_host.core.log.events import (
     ToolInvoked,
     settled,
 )
-from caxton_host.lib.clock import SystemClock
+from caxton_host.lib.machine import SystemClock
 from caxton_host.store.sql import SqlStore
 
 from .page import Figure, Section

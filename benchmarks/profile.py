@@ -23,7 +23,8 @@ from unittest import mock
 
 from caxton_host.app.bootstrap import Running
 from caxton_host.gateway.gateway import Gateway
-from caxton_host.gateway.guest_calls import RunDoor
+from caxton_host.gateway.guest_calls import GuestCalls
+from caxton_host.gateway.judge import Judge
 from caxton_host.gateway.tool_layers import ToolRouter
 from caxton_host.sandbox.link import Link
 from caxton_host.store.commit import Transactions
@@ -36,10 +37,10 @@ _OUTSIDE = "outside"
 _GUEST = "guest: worker, sockets, wake-ups"
 _STEPS = {
     "read": (Link, "buffer_updated", "socket: read the frame"),
-    "door": (RunDoor, "call", "reply: build it, and what glues the steps"),
-    "decode": (RunDoor, "_tool_call", "decode: bytes to a call, digest"),
+    "door": (GuestCalls, "call", "reply: build it, and what glues the steps"),
+    "decode": (GuestCalls, "_tool_call", "decode: bytes to a call, digest"),
     "gateway": (Gateway, "call", "gateway: recall, record, settle"),
-    "decide": (Gateway, "_decide", "decide: the grant"),
+    "decide": (Judge, "_decide", "decide: the grant"),
     "draft": (Drafter, "draft", "seal: stamp, salt, pack"),
     "hash": (Draft, "hash", "hash: the chain"),
     "append": (Transactions, "commit", "append: insert the rows"),

@@ -16,9 +16,8 @@ from caxton_host.core.grants.grants import Grant
 from caxton_host.core.grants.principals import Principal, Scope
 from caxton_host.ports import Door, Ending, Guest, ToolRequest
 from caxton_host.runs.admission import Line
-from caxton_host.service.run_service import Service
+from caxton_host.service.run_service import Service, Submission
 from caxton_host.service.run_tasks import Background
-from caxton_host.service.submission import Submission
 from caxton_host.testing import FakeTools, Script
 from caxton_host.web.app import application
 from caxton_host.web.edge.bearer import Unauthenticated

@@ -151,10 +151,10 @@ def build(
 
 def _warn_of_strangers(frame: Frame, module: Path) -> None:
     """Warn of tools that a manifest asks for, and that servers here do not have."""
-    from ..runs.manifests import read
+    from ..runs.modules import read_manifest
     from .offered import known
 
-    manifest = read(module.read_bytes())
+    manifest = read_manifest(module.read_bytes())
     wanted = [tool.name for tool in manifest.tools] if manifest else []
     targets = [name.split("/") for name in wanted if name.count("/") == 1]
     if not targets:
@@ -168,9 +168,9 @@ def _warn_of_strangers(frame: Frame, module: Path) -> None:
 
 def _untyped(module: Path) -> Sequence[str]:
     from ..core.tools.schemas import untyped
-    from ..runs.manifests import read
+    from ..runs.modules import read_manifest
 
-    manifest = read(module.read_bytes())
+    manifest = read_manifest(module.read_bytes())
     return untyped(manifest.input_schema) if manifest else ()
 
 

@@ -14,7 +14,7 @@ from ..core.log.events import ApprovalRequested
 from ..core.log.runs import summarise
 from ..core.text.redact import Redactor
 from ..errors import StoreError, UsageError
-from ..lib.local_user import local_actor
+from ..lib.machine import local_actor
 from ..runs.approvals import Waiting, waiting_in
 from . import completion, remote_runs
 from .context import Frame, as_json, wait
@@ -54,7 +54,7 @@ def command() -> None:
 
 
 def _now() -> int:
-    from ..lib.clock import SystemClock
+    from ..lib.machine import SystemClock
 
     return SystemClock().now()
 
@@ -346,7 +346,7 @@ def _decide_there(frame: Frame, there: There, verdict: Verdict, said: _Said) -> 
 async def _recorded(told: Told, said: _Said, word: Word) -> Recording:
     """Record a word, and return what the run has by then."""
     from ..app.bootstrap import open_store
-    from ..lib.clock import SystemClock
+    from ..lib.machine import SystemClock
     from ..runs.approvals import say
     from ..runs.cancellation import tell_hosts
     from ..runs.recording import Recording

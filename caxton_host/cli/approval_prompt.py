@@ -15,7 +15,7 @@ import click
 from ..core.grants.approvals import Asked
 from ..core.names import stream_of
 from ..errors import BusyError, UsageError
-from ..lib.local_user import local_actor
+from ..lib.machine import local_actor
 from . import interrupt
 from .output import note
 from .resume import go_on

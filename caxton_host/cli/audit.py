@@ -12,7 +12,7 @@ from ..core.calls import JSON
 from ..core.log.checkpoint import checkpoint_document
 from ..core.names import stream_of
 from ..errors import UsageError
-from ..lib.local_user import local_actor
+from ..lib.machine import local_actor
 from . import erase
 from .context import SIGNED, Frame, as_json, wait
 from .exits import AUDIT

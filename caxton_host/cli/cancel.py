@@ -13,7 +13,7 @@ from ..core.log.runs import summarise
 from ..core.names import stream_of
 from ..core.text.redact import Redactor
 from ..errors import BusyError, CaxtonError, UsageError
-from ..lib.local_user import local_actor
+from ..lib.machine import local_actor
 from . import remote_runs
 from .context import Frame, as_json, wait
 from .exits import FAILED

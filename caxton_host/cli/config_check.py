@@ -91,14 +91,13 @@ def _agents(config: Config | None) -> Iterable[Agent]:
 def _odd(agent: Agent) -> list[str]:
     """Return what is odd about an agent: no module, or input of any type."""
     from ..core.tools.schemas import untyped
-    from ..runs.manifests import read
-    from ..runs.modules import read_module
+    from ..runs.modules import read_manifest, read_module
 
     where = f"agents.{agent.name}"
     schema: JSON = {**(agent.expose.input_schema or {})} or None
     if schema is None and agent.module:
         try:
-            manifest = read(read_module(agent.module, agent.limits.module))
+            manifest = read_manifest(read_module(agent.module, agent.limits.module))
         except UsageError as exc:
             return [f"{where}.module: {exc}"]
         schema = manifest.input_schema if manifest else None

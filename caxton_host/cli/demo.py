@@ -20,7 +20,7 @@ from ..core.calls import JSON
 from ..core.log.events import Recorded, ToolDenied
 from ..core.log.runs import RunSummary, summarise
 from ..core.names import stream_of
-from ..lib.local_user import local_actor
+from ..lib.machine import local_actor
 from .context import Frame, as_json, wait
 from .exits import FAILED
 from .output import counted, note, patience, say, show, to_json

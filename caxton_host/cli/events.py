@@ -11,7 +11,7 @@ from ..core.log.events import Recorded, event_document
 from ..core.log.runs import OUTCOMES, ExportFilter
 from ..core.names import stream_of
 from ..errors import UsageError
-from ..runs.run_summaries import events_of
+from ..runs.recording import events_of
 from .context import Frame, as_json, wait
 from .output import show, table, to_json
 from .show import line_document, rows

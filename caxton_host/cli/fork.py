@@ -12,7 +12,7 @@ from ..core.calls import JSON
 from ..core.grants.forks import forking_point
 from ..core.limits import Limits
 from ..errors import ModuleRefused
-from ..lib.local_user import local_actor
+from ..lib.machine import local_actor
 from ..runs.modules import read_module
 from . import remote_runs
 from .answers import Answers, read_answer

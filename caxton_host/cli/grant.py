@@ -74,7 +74,7 @@ def check(
       caxton grant check
       caxton grant check weather --start --json
     """
-    from ..lib.clock import SystemClock
+    from ..lib.machine import SystemClock
 
     config = frame.load()
     agents = [agent_of(config, agent)] if agent else [*config.agents.values()]

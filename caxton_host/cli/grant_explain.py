@@ -78,8 +78,8 @@ def command(
 def _here(
     frame: Frame, agent: str, tool: str, params: Sequence[str], after: Sequence[str]
 ) -> Mapping[str, Any]:
-    from ..lib.clock import SystemClock
     from ..lib.json_schema import input_check
+    from ..lib.machine import SystemClock
     from ..runs.explain import as_sent, judgement
     from .offered import known
 

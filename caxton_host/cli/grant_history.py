@@ -348,9 +348,9 @@ def _tell(found: _Suggested) -> None:
 
 
 def _of_manifest(file: Path, *, as_json: bool) -> None:
-    from ..runs.manifests import read
+    from ..runs.modules import read_manifest
 
-    manifest = read(read_module(file, Limits().module))
+    manifest = read_manifest(read_module(file, Limits().module))
     if manifest is None:
         raise UsageError(
             f"{file} has no manifest",

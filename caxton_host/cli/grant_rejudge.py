@@ -86,7 +86,7 @@ class Spending:
         asked, _ = wants(allowed, invoked.params or {})
         out = Out()
         while True:
-            self._now = at + round(out.waited * 1e6)
+            self._now = at + round(out.waited_s * 1e6)
             ledger = Ledger(self)
             items = [want.reservation(agent, invoked.call) for want in asked]
             refused = ledger.reserve(items, stream)

@@ -104,7 +104,7 @@ def command(
 
 
 def _look(module: bytes, entry: str) -> _Found:
-    from ..runs.manifests import read
+    from ..runs.modules import read_manifest
     from ..sandbox.gate import check, inspect
 
     found = _Found(module=module)
@@ -114,7 +114,7 @@ def _look(module: bytes, entry: str) -> _Found:
     except ModuleRefused as exc:
         found.problem = exc
     try:
-        found.manifest = read(module)
+        found.manifest = read_manifest(module)
     except ModuleRefused as exc:
         found.problem = found.problem or exc
     return found

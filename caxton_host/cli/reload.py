@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.text.redact import Redactor
-from ..lib.local_user import local_actor
-from ..runs.host_requests import Answer, ask_hosts, asked_of, reload_document
+from ..lib.machine import local_actor
+from ..runs.cancellation import Answer, ask_hosts, asked_of, reload_document
 from .context import Frame, as_json, wait
 from .exits import FAILED
 from .output import complain, note, patience, plain, say, show
@@ -131,7 +131,7 @@ async def ask_there(
     """
     from ..remote.client import path
     from ..remote.documents import mappings, text
-    from ..runs.host_requests import answer_of
+    from ..runs.cancellation import answer_of
 
     async with there.reach() as remote:
         page = await remote.post(path(*where), {"reason": reason}, host=only)

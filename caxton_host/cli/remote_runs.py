@@ -169,7 +169,7 @@ async def decide(
     told: Told, there: There, run: str, seq: int | None, verdict: Verdict, reason: str
 ) -> Recording:
     """Say a word about a call there, and see what comes of it."""
-    from ..lib.clock import SystemClock
+    from ..lib.machine import SystemClock
     from ..remote.client import path
     from ..runs.approvals import meant, open_questions
     from ..runs.recording import Recording

@@ -14,7 +14,7 @@ from ..core.log.events import ToolInvoked
 from ..core.log.requests import Abort, Fail, GiveResult, Resend, Resolution
 from ..core.log.runs import summarise
 from ..errors import UsageError
-from ..lib.local_user import local_actor
+from ..lib.machine import local_actor
 from . import remote_runs
 from .answers import Answers, read_answer
 from .approval_prompt import see_through

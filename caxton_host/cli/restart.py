@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..runs.host_requests import restart_document
+from ..runs.cancellation import restart_document
 from . import completion
 from .context import Frame, as_json, wait
 from .exits import FAILED

@@ -12,7 +12,7 @@ from ..core.grants.approvals import Unapproved
 from ..core.grants.grants import Grant
 from ..core.log.runs import RunSummary, summarise
 from ..errors import CaxtonError, RestoredError, Suspend, UsageError
-from ..lib.local_user import local_actor
+from ..lib.machine import local_actor
 from .context import Frame, as_json
 from .exits import exit_code, remedy
 from .interrupt import began, drive

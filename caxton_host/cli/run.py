@@ -18,7 +18,7 @@ from ..core.log.events import RunCompleted
 from ..core.log.runs import summarise
 from ..core.names import is_server_name, nearest
 from ..errors import BadBytes, ModuleRefused, NotFoundError, UsageError
-from ..lib.local_user import local_actor
+from ..lib.machine import local_actor
 from ..runs.modules import located, read_module, shown
 from .context import Frame, as_json
 from .exits import FAILED
@@ -179,7 +179,7 @@ async def _run(told: Told, request: RunRequest) -> Recording:
 
 
 def _warn_of_output(module: bytes, recording: Recording) -> None:
-    from ..runs.manifests import output_mismatch
+    from ..runs.modules import output_mismatch
 
     end = recording.own[-1].event
     if isinstance(end, RunCompleted) and (wrong := output_mismatch(module, end.output)):

@@ -103,7 +103,7 @@ class Told:
 
     def suspension(self, recording: Recording) -> None:
         """Tell what a suspended run waits for, and the commands that end it."""
-        from ..lib.clock import SystemClock
+        from ..lib.machine import SystemClock
         from ..runs.approvals import open_questions
 
         run_id, waiting = recording.run_id, recording.journal().in_doubt

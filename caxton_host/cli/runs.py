@@ -11,7 +11,7 @@ from ..core.log.events import RunErased
 from ..core.log.runs import RESTORED, RunSummary, call_list, summarise
 from ..core.names import nearest, run_of, stream_of
 from ..errors import RestoredError, UsageError
-from ..runs.run_summaries import BROKEN, summary_of
+from ..runs.recording import BROKEN, summary_of
 from . import cancel, diff, explain, fork, resolve, resume, simulate_crash
 from .context import Frame, as_json, wait
 from .events import history_of
@@ -224,7 +224,7 @@ def show_(frame: Frame, run: str, as_json: bool) -> None:
 
 async def _commands(frame: Frame, run_id: str) -> list[str]:
     """Return what lets a suspended run go on."""
-    from ..lib.clock import SystemClock
+    from ..lib.machine import SystemClock
     from ..runs.approvals import open_questions
     from ..runs.recording import Recording
 

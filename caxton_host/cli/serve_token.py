@@ -27,7 +27,7 @@ from ..core.grants.principals import (
 from ..core.names import nearest
 from ..core.text.redact import Redactor
 from ..errors import NotFoundError, UsageError
-from ..lib.clock import SystemClock
+from ..lib.machine import SystemClock
 from ..ports import TokenRow
 from . import completion
 from .context import SIGNED, Frame, as_json, wait

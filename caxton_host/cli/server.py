@@ -20,7 +20,7 @@ from ..core.tools.servers import (
     server_test_document,
 )
 from ..errors import NotFoundError, ServerUnavailable, UsageError
-from ..lib.clock import SystemClock
+from ..lib.machine import SystemClock
 from . import completion, variables
 from .context import Frame, as_json, wait
 from .login import login, logout

@@ -39,7 +39,7 @@ class Moment(click.ParamType[int]):
     ) -> int:
         """Return the time that *value* means."""
         from ..config.quantities import duration
-        from ..lib.clock import SystemClock
+        from ..lib.machine import SystemClock
 
         if seconds := duration(value):
             return max(SystemClock().now() - round(seconds * 1_000_000), 0)

@@ -23,8 +23,8 @@ from ..core.calls import JSON
 from ..core.text.redact import Redactor, plain
 from ..core.tools.servers import ServerConfig
 from ..errors import CaxtonError, ServerUnavailable, ToolError
-from ..lib.clock import SystemClock
 from ..lib.codec import canonical, sha256
+from ..lib.machine import SystemClock
 from ..ports import Era, Eras
 from .auth.oauth import Access
 from .connection import Connection

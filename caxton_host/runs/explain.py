@@ -149,7 +149,7 @@ def explained_call(recording: Recording, checks: Checks, seq: int) -> ExplainedC
         grant,
         route,
         call.params or {},
-        recording.until(intent.seq - 1).journal().tally,
+        recording.until(intent.seq - 1).journal().tallies.recorded,
         now=intent.recorded_at,
         schema=checks.get(call.name),
         refused=_refused(outcome),

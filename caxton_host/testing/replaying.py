@@ -18,7 +18,7 @@ from ..errors import BadBytes, Divergence, UnexpectedRun
 from ..gateway.guest_calls import LEVELS
 from ..lib import codec
 from ..ports import Answer, Door, Ending, Guest, Prepared, Sandbox
-from ..runs.driver import end_of
+from ..runs.executor import end_of
 from .cassette import ANEW, Cassette
 from .fakes import FakeClock, FakeEntropy
 from .runs import AgentRun, Task, plain, run_of, shown

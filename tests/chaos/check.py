@@ -24,7 +24,7 @@ from caxton_host.core.log.events import (
     outcome_of,
 )
 from caxton_host.core.text.redact import MASK
-from caxton_host.lib.clock import SystemClock
+from caxton_host.lib.machine import SystemClock
 from caxton_host.store.schema import budgets, slots
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.verify import verify

@@ -14,13 +14,15 @@ from caxton_host.core.grants.journal import Journal
 from caxton_host.core.log.events import Event, RunCancelled, ToolInvoked, settled
 from caxton_host.core.text.globs import Pattern
 from caxton_host.gateway.gateway import Gateway
+from caxton_host.gateway.judge import Judge
+from caxton_host.gateway.recorder import Recorder
 from caxton_host.store import recount
 from caxton_host.store.budget_reads import Spent
 from caxton_host.store.sql import SqlStore
 from caxton_host.testing import FakeTools
 from tests.postgres import Server
+from tests.unit.gateway.test_call_budgets import paid
 from tests.unit.store.fakes import FakeClock, FakeEntropy, run_started, url
-from tests.unit.test_spending import paid
 
 DAY = 86_400_000_000
 BUDGETS: tuple[Budget, ...] = (
@@ -58,15 +60,18 @@ def opened(database: str, clock: FakeClock) -> SqlStore:
 async def pay(store: SqlStore, run: str, count: int, *after: Event) -> None:
     log = store.create(f"run/{run}")
     await log.append(run_started("payer"))
+    journal = Journal()
     gateway = Gateway(
-        run_id=run,
-        agent="payer",
-        grant=GRANT,
-        routes={"pay": Route(server="bank", tool="pay")},
-        journal=Journal(),
-        log=log,
+        judge=Judge(
+            run_id=run,
+            agent="payer",
+            grant=GRANT,
+            routes={"pay": Route(server="bank", tool="pay")},
+            journal=journal,
+            now=store._clock.now,
+        ),
+        recorder=Recorder(log, journal),
         tools=FakeTools({("bank", "pay"): Completed(message="paid")}),
-        now=store._clock.now,
     )
     for number in range(1, count + 1):
         await gateway.call(paid(number, 2.5))

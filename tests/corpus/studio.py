@@ -26,7 +26,7 @@ from caxton_host.core.log.requests import Resolution
 from caxton_host.core.log.runs import summarise
 from caxton_host.core.text.globs import Pattern
 from caxton_host.errors import SandboxError, ToolError
-from caxton_host.lib.clock import SystemClock
+from caxton_host.lib.machine import SystemClock
 from caxton_host.ports import (
     Door,
     Ending,

@@ -17,7 +17,7 @@ from click.shell_completion import ShellComplete
 
 from caxton_host.cli import caxton
 from caxton_host.core.grants.principals import Token
-from caxton_host.lib.clock import SystemClock
+from caxton_host.lib.machine import SystemClock
 from caxton_host.store.sql import SqlStore
 from caxton_host.web.edge.bearer import Unauthenticated
 from caxton_host.web.edge.identity import TokenIdentity

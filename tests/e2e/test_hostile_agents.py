@@ -22,7 +22,7 @@ from caxton_host.core.limits import Limits
 from caxton_host.core.log.events import Event, RunCompleted, RunFailed, ToolInvoked
 from caxton_host.core.text.globs import Pattern
 from caxton_host.errors import ModuleRefused, ToolError
-from caxton_host.lib.clock import SystemClock
+from caxton_host.lib.machine import SystemClock
 from caxton_host.ports import RunScope, ToolRequest
 from caxton_host.runs.host import Host
 from caxton_host.runs.replay import replay

@@ -17,7 +17,9 @@ from caxton_host.core.log.events import (
     to_payload,
 )
 from caxton_host.gateway.gateway import Gateway
-from caxton_host.gateway.guest_calls import RunDoor
+from caxton_host.gateway.guest_calls import GuestCalls
+from caxton_host.gateway.judge import Judge
+from caxton_host.gateway.recorder import Recorder
 from caxton_host.lib import codec
 from caxton_host.ports import Door, Ending, Guest
 from caxton_host.store.memory import MemoryStore
@@ -124,15 +126,17 @@ async def test_resumed_run_asks_only_for_what_the_log_does_not_answer(
     start = scene.sandbox.guests[0]
     tools = FakeTools(ANSWERS)
     gateway = Gateway(
-        run_id=scene.run_id,
-        grant=DEMO,
-        routes={},
-        journal=journal,
-        log=store.create("run/again"),
-        now=FakeClock().now,
+        judge=Judge(
+            run_id=scene.run_id,
+            grant=DEMO,
+            routes={},
+            journal=journal,
+            now=FakeClock().now,
+        ),
+        recorder=Recorder(store.create("run/again"), journal),
         tools=tools,
     )
-    door = RunDoor(gateway=gateway, limits=start.limits, span=NoTelemetry())
+    door = GuestCalls(gateway=gateway, limits=start.limits, span=NoTelemetry())
 
     replies = [
         await door.call(*step, fuel) for fuel, step in enumerate(calls[:answered])
@@ -158,8 +162,8 @@ async def test_journal_of_a_stored_log_is_the_journal_of_the_run(
         live.apply(entry.event, entry.recorded_at, entry.seq)
         read.apply(again, entry.recorded_at, entry.seq)
 
-    assert (live.tally, live.logged, live.calls) == (
-        read.tally,
+    assert (live.tallies, live.logged, live.calls) == (
+        read.tallies,
         read.logged,
         read.calls,
     )

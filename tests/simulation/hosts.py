@@ -46,7 +46,7 @@ WHO: dict[str, JSON] = {"kind": "local", "id": "ann", "authenticated": False}
 _OVER = {"completed", "failed", "cancelled"}
 _RUNS, _HOSTS, _STEPS = 4, 2, 100_000
 _TOOLS = ("look", "set", "pay", "send", "send", "fail", "nothing", "log")
-_LATE = ("already", "no call in doubt", "wait for an approval", "in time")
+_LATE = ("already", "not a call in doubt", "wait for an approval", "time to decide")
 #: What may be sent after somebody's word, if that comes in time.
 _ASKED = Approve(
     by=("ops",), within=0.5, when=Conditions.parse({"n": {"const": 2}}, deny=True)

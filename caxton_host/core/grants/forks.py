@@ -200,7 +200,7 @@ def _judged_anew(
     event: ToolInvoked, at: int, grant: Grant, journal: Journal
 ) -> ToolInvoked:
     attempt = attempt_of(event, at, journal.matches)
-    verdict = decide(grant, attempt, journal.tally)
+    verdict = decide(grant, attempt, journal.tallies.recorded)
     if not isinstance(verdict, Allowed):
         return replace(event, rule=None, spends=None)
     spends: dict[str, JSON] = {**spends_of(verdict.rule, attempt.params)}

@@ -26,7 +26,7 @@ from typing import cast
 from ...core.text.redact import Redactor, plain
 from ...core.tools.servers import ServerConfig
 from ...errors import ServerUnavailable, ToolError
-from ...lib.clock import SystemClock
+from ...lib.machine import SystemClock
 from .jsonrpc import Peer
 from .serverlog import LogFile, ServerLog
 from .timing import Throttle

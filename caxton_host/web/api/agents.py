@@ -11,7 +11,7 @@ from ...lib.codec import decode_trusted
 from ...lib.json_schema import input_check
 from ...runs.explain import as_sent
 from ...runs.explain import judgement as judgement_document
-from ...runs.module_library import Card
+from ...runs.modules import Card
 from ..edge.problems import Refusal
 from .operations import Answer, Asked, Operation, answer
 

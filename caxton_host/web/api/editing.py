@@ -18,7 +18,7 @@ from starlette.responses import Response
 from ...config import add_server, change_server, check_references, remove_server
 from ...core.calls import JSON
 from ...errors import ForbiddenError, UsageError
-from ...runs.host_requests import ask_hosts, reload_document
+from ...runs.cancellation import ask_hosts, reload_document
 from .operations import Answer, Asked, Operation, answer
 
 _LINE: dict[str, JSON] = {"type": "string", "minLength": 1, "maxLength": 4096}

@@ -15,9 +15,9 @@ from ...core.log.events import to_payload
 from ...core.log.runs import GOING_ON, RunRow, RunSummary
 from ...core.names import stream_of
 from ...errors import UsageError
-from ...runs.execution_info import trace_of
-from ...runs.run_summaries import summary_of
-from ...service.submission import Submission
+from ...runs.executor import trace_of
+from ...runs.recording import summary_of
+from ...service.run_service import Submission
 from ..edge.problems import Refusal
 from .operations import PREFIX, Answer, Asked, Operation, Parameter, answer
 from .pages import Page

@@ -28,8 +28,8 @@ from ...core.tools.servers import (
 from ...core.tools.webhooks import SERVER as WEBHOOK
 from ...errors import NotFoundError, ServerUnavailable
 from ...ports import RunScope
-from ...runs.host_requests import Answer as Outcome
-from ...runs.host_requests import ask_hosts, reload_document, restart_document
+from ...runs.cancellation import Answer as Outcome
+from ...runs.cancellation import ask_hosts, reload_document, restart_document
 from .operations import Answer, Asked, Operation, Parameter, answer
 from .run_actions import REASON
 

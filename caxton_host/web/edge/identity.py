@@ -15,7 +15,7 @@ from ...core.grants.principals import PREFIX, Principal, Token
 from ...core.text.urls import is_loopback
 from ...errors import UsageError
 from ...lib.http import Client
-from ...lib.local_user import local_actor
+from ...lib.machine import local_actor
 from ...ports import Clock, Tokens
 from .bearer import Challenge
 from .oauth import OAuthIdentity

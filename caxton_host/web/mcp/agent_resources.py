@@ -24,8 +24,8 @@ from ...core.grants.principals import Principal
 from ...core.log.events import event_document
 from ...core.names import stream_of
 from ...errors import NotFoundError, UsageError
-from ...runs.module_library import Card
-from ...runs.run_summaries import summary_of
+from ...runs.modules import Card
+from ...runs.recording import summary_of
 from ...service.run_service import Service
 from .paging import TTL, page
 

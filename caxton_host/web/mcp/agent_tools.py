@@ -16,7 +16,7 @@ import mcp_types as types
 from ...core.calls import JSON
 from ...core.log.events import Event, RunCancelled, RunCompleted, RunFailed
 from ...lib.json_schema import input_check
-from ...runs.module_library import Card
+from ...runs.modules import Card
 
 #: In ``_meta`` of a result: the run, and what became of it. In ``_meta`` of a call:
 #: the run to go on with; what the client made up so that a second call is the same run.

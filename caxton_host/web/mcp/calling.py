@@ -36,10 +36,9 @@ from ...errors import (
     UsageError,
 )
 from ...runs.admission import Ticket
-from ...runs.execution_info import trace_of
+from ...runs.executor import trace_of
 from ...runs.recording import Recording
-from ...service.run_service import Service
-from ...service.submission import Submission
+from ...service.run_service import Service, Submission
 from .agent_tools import IDEMPOTENCY_KEY, RUN_ID, AgentTool, ended, refused, told
 
 logger = logging.getLogger("caxton_host")

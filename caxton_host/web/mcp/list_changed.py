@@ -25,7 +25,7 @@ from mcp.shared.subscriptions import (
 
 from ...core.grants.principals import Principal
 from ...errors import UsageError
-from ...runs.module_library import Card
+from ...runs.modules import Card
 from ...service.run_service import Service
 
 #: Seconds between two looks at what the agents are.

@@ -13,7 +13,7 @@ from caxton_host.core.limits import Limits
 from caxton_host.core.log.events import Recorded, RunCompleted, to_payload
 from caxton_host.errors import ToolError
 from caxton_host.runs.host import Host
-from caxton_host.runs.manifests import read
+from caxton_host.runs.modules import read_manifest
 from caxton_host.runs.replay import replay
 from caxton_host.runs.run_request import RunRequest
 from caxton_host.sandbox import WasmSandbox
@@ -110,6 +110,6 @@ async def test_all_languages_leave_the_same_log_and_replay_anywhere(
 
 
 def test_all_languages_carry_the_same_manifest(weathers: dict[str, bytes]) -> None:
-    first = read(weathers["c"])
+    first = read_manifest(weathers["c"])
     assert first is not None
-    assert all(read(module) == first for module in weathers.values())
+    assert all(read_manifest(module) == first for module in weathers.values())

@@ -23,7 +23,7 @@ from caxton_host.core.grants.tool_catalog import Offered
 from caxton_host.core.log.events import RunResumed
 from caxton_host.core.text.globs import Pattern
 from caxton_host.errors import BusyError, LeaseLost
-from caxton_host.lib.clock import SystemClock
+from caxton_host.lib.machine import SystemClock
 from caxton_host.ports import RunScope, ToolRequest
 from caxton_host.runs.cancellation import watching
 from caxton_host.runs.host import Host

@@ -25,6 +25,8 @@ from caxton_host.core.text.redact import Redactor
 from caxton_host.core.tools.servers import Restart, ServerConfig, ToolOptions
 from caxton_host.errors import NotFoundError, ToolError
 from caxton_host.gateway.gateway import Gateway
+from caxton_host.gateway.judge import Judge
+from caxton_host.gateway.recorder import Recorder
 from caxton_host.lib import codec
 from caxton_host.mcp import McpTools
 from caxton_host.store.memory import MemoryLog, MemoryStore
@@ -51,15 +53,18 @@ async def gate_to(tools: McpTools) -> tuple[Gateway, MemoryLog]:
     catalogue = catalogue_for(grant, {}, offered.offers, offered.options)
     store = MemoryStore(clock=FakeClock(), entropy=FakeEntropy())
     log = store.create("run/1")
+    journal = Journal()
     gateway = Gateway(
-        run_id="1",
-        grant=grant,
-        routes=catalogue.routes,
-        journal=Journal(),
-        log=log,
-        now=FakeClock().now,
+        judge=Judge(
+            run_id="1",
+            grant=grant,
+            routes=catalogue.routes,
+            journal=journal,
+            redact=Redactor([SECRET]),
+            now=FakeClock().now,
+        ),
+        recorder=Recorder(log, journal),
         tools=tools,
-        redact=Redactor([SECRET]),
     )
     return gateway, log
 

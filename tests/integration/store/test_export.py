@@ -22,7 +22,7 @@ from caxton_host.core.log.events import (
     settled,
 )
 from caxton_host.core.log.runs import ExportFilter, ExportLine
-from caxton_host.lib.clock import SystemClock
+from caxton_host.lib.machine import SystemClock
 from caxton_host.store.jsonl_export import lines
 from caxton_host.store.sql import SqlStore
 from tests.unit.store.fakes import FakeClock, FakeEntropy, line, run_started

@@ -12,7 +12,7 @@ import pytest
 
 from caxton_host.core.log.events import RunResumed, ToolRetried
 from caxton_host.errors import BusyError, LeaseLost, ReadOnlyError, StoreError
-from caxton_host.lib.clock import SystemClock
+from caxton_host.lib.machine import SystemClock
 from caxton_host.store import leases_postgres
 from caxton_host.store.commit_postgres import PostgresCommitter
 from caxton_host.store.leases_postgres import PostgresLeases, elapsed

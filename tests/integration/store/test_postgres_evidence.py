@@ -14,7 +14,7 @@ from caxton_host.core.log.chain import Verdict
 from caxton_host.core.log.checkpoint import Note
 from caxton_host.core.log.events import RunCompleted
 from caxton_host.errors import StoreError
-from caxton_host.lib.clock import SystemClock
+from caxton_host.lib.machine import SystemClock
 from caxton_host.lib.signing import Keyring
 from caxton_host.store import tree_postgres
 from caxton_host.store.bundle_store import check_bundle

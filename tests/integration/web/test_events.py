@@ -17,7 +17,7 @@ from caxton_host.config import Serve
 from caxton_host.core.calls import JSON
 from caxton_host.core.log.events import LogWritten
 from caxton_host.errors import StoreError
-from caxton_host.service.submission import Submission
+from caxton_host.service.run_service import Submission
 from caxton_host.store.memory import MemoryStore
 from caxton_host.web.api import events, streams
 from caxton_host.web.app import application

@@ -39,7 +39,7 @@ from caxton_host.core.log.events import (
 from caxton_host.core.log.runs import summarise
 from caxton_host.core.text.redact import Redactor
 from caxton_host.errors import CaxtonError, UsageError
-from caxton_host.lib.local_user import local_actor
+from caxton_host.lib.machine import local_actor
 from caxton_host.telemetry import NoTelemetry
 
 _PR_GET_DUMPABLE, _PR_SET_DUMPABLE = 3, 4

@@ -188,7 +188,7 @@ async def test_no_word_in_time_is_a_no() -> None:
     with pytest.raises(Suspend, match="waits for an approval"):
         await resumed(scene)
     scene.clock.time += 1
-    with pytest.raises(UsageError, match="in time"):
+    with pytest.raises(UsageError, match="time to decide"):
         await said(scene)
     lapsed, *events = await resumed(scene)
     assert lapsed == ApprovalDecided(

@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 
 from caxton_host.core.calls import JSON
+from caxton_host.core.grants.journal import Journal
 from caxton_host.core.log.events import (
     RunCancelled,
     RunStarted,
@@ -17,6 +18,7 @@ from caxton_host.core.log.events import (
 )
 from caxton_host.core.log.requests import Request
 from caxton_host.errors import BusyError, NotFoundError, StoreError, UsageError
+from caxton_host.gateway.recorder import Recorder
 from caxton_host.ports import Door, Ending, Guest
 from caxton_host.runs.cancellation import UnderWay, cancel_idle, watching
 from caxton_host.store.memory import MemoryStore
@@ -236,10 +238,11 @@ async def test_run_that_its_host_let_go_of_is_asked_again_until_it_ends(
         await scene.store.request(other, "cancel", BOB, ""),
         await scene.store.request(other, "dance", BOB, ""),
     ]
-    under_way, log = scene.host.under_way, scene.store.create("run/another")
+    under_way = scene.host.under_way
+    recorder = Recorder(scene.store.create("run/another"), Journal())
     async with (
         watching(scene.store, HOST, under_way, every=0.01),
-        under_way.run("another", log, BOB) as run,
+        under_way.run("another", recorder, BOB) as run,
     ):
 
         async def answered() -> bool:
@@ -261,13 +264,17 @@ async def test_run_that_goes_on_here_after_its_log_failed_can_still_be_cancelled
     over, done = asyncio.Event(), RunCancelled(actor=BOB, reason="")
 
     async def first() -> None:
-        async with under_way.run("r", store.create("run/1"), BOB) as run:
+        async with under_way.run(
+            "r", Recorder(store.create("run/1"), Journal()), BOB
+        ) as run:
             run.end = done
             await over.wait()
 
     task = asyncio.create_task(first())
     await under_way.wait()
-    async with under_way.run("r", store.create("run/2"), BOB) as again:
+    async with under_way.run(
+        "r", Recorder(store.create("run/2"), Journal()), BOB
+    ) as again:
         over.set()
         await task
         asking = asyncio.create_task(under_way.stop("r", done))

@@ -25,8 +25,8 @@ from caxton_host.errors import (
     OverloadedError,
     UsageError,
 )
-from caxton_host.service.resumer import Waker
-from caxton_host.service.submission import Submission
+from caxton_host.service.resumer import Resumer
+from caxton_host.service.run_service import Submission
 from tests.office import ANN, BOB, BOSS, Office, Slow, who
 
 
@@ -268,7 +268,7 @@ async def test_runs_that_take_longer_are_suspended_and_taken_over(
     assert recorded[-1].event == RunSuspended(reason="host_stopped")
     assert isinstance(recorded[-2].event, ToolInvoked)
     office.service.line.closed = False
-    await Waker(service=office.service).take_over()
+    await Resumer(service=office.service).take_over()
     assert await office.done(run_id) == "suspended"
     assert (await office.types(run_id))[-2:] == ["RunResumed", "RunSuspended"]
 
@@ -335,7 +335,7 @@ async def test_a_run_of_an_agent_that_is_gone_is_left_as_it_is(tmp_path: Path) -
     office.service.line.closed = False
     office.config = replace(office.config, agents={})
 
-    await Waker(service=office.service).take_over()
+    await Resumer(service=office.service).take_over()
     with pytest.raises(UsageError, match="nothing is granted to it now"):
         await office.service.resume(ANN, run_id)
 
@@ -362,7 +362,7 @@ async def test_a_run_goes_on_with_private_variables_of_the_configuration(
 
     known = {"key": ContextVar(private=True, default="another word")}
     office.config = replace(office.config, context=known)
-    await Waker(service=office.service).take_over()
+    await Resumer(service=office.service).take_over()
     assert await office.done(run_id) == "suspended"
     assert (await office.types(run_id))[-2:] == ["RunResumed", "RunSuspended"]
 

@@ -140,5 +140,5 @@ def test_question_behind_the_end_of_the_agent_is_a_difference() -> None:
 
 
 def test_word_without_a_question_is_a_broken_log() -> None:
-    with pytest.raises(LogBrokenError, match="nobody was asked"):
+    with pytest.raises(LogBrokenError, match="no question before"):
         told(decided("approve"))

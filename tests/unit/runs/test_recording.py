@@ -7,9 +7,8 @@ from contextlib import closing
 from pathlib import Path
 
 from caxton_host.core.log.events import RunCompleted
-from caxton_host.runs.run_summaries import BROKEN, summary_of
-
-from .store.fakes import open_store, run_started
+from caxton_host.runs.recording import BROKEN, summary_of
+from tests.unit.store.fakes import open_store, run_started
 
 
 async def test_a_run_that_lost_one_payload_is_broken_not_erased(

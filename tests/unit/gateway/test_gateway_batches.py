@@ -27,7 +27,9 @@ from caxton_host.core.names import idempotency_key
 from caxton_host.errors import NondeterminismError, RunStopped, StoreError, Suspend
 from caxton_host.gateway import guest_calls
 from caxton_host.gateway.gateway import Gateway
-from caxton_host.gateway.guest_calls import RunDoor
+from caxton_host.gateway.guest_calls import GuestCalls
+from caxton_host.gateway.judge import Judge
+from caxton_host.gateway.recorder import Recorder
 from caxton_host.lib import codec
 from caxton_host.ports import Answer, Refused, Reservation, RunSpan, Served, ToolRequest
 from caxton_host.sandbox.session import tail
@@ -102,25 +104,27 @@ class Scene:
         for seq, event in enumerate(self.history, 2):
             self.journal.apply(event, 70 + seq, seq)
         self.gateway = Gateway(
-            run_id="1",
-            grant=self.grant,
-            routes={
-                name: Route(
-                    server="shell" if name == "rm" else "demo",
-                    tool=name,
-                    effect=self.effects.get(name, "idempotent"),
-                )
-                for name in ("a", "b", "c", "rm")
-            },
-            journal=self.journal,
-            log=self.log,
-            now=FakeClock().now,
+            judge=Judge(
+                run_id="1",
+                grant=self.grant,
+                routes={
+                    name: Route(
+                        server="shell" if name == "rm" else "demo",
+                        tool=name,
+                        effect=self.effects.get(name, "idempotent"),
+                    )
+                    for name in ("a", "b", "c", "rm")
+                },
+                journal=self.journal,
+                now=FakeClock().now,
+            ),
+            recorder=Recorder(self.log, self.journal),
             tools=self.tools,
         )
         self.door = self.new_door()
 
-    def new_door(self) -> RunDoor:
-        return RunDoor(gateway=self.gateway, limits=self.limits, span=self.telemetry)
+    def new_door(self) -> GuestCalls:
+        return GuestCalls(gateway=self.gateway, limits=self.limits, span=self.telemetry)
 
     async def call(self, *items: object) -> list[Any]:
         """Make a batch that is sound as such, and return the replies."""
@@ -279,7 +283,7 @@ async def test_each_item_sees_what_those_before_it_spent() -> None:  # law 4
 
     assert words(replies) == ["ok", "denied", "ok", "denied"]
     assert replies[3]["error"]["code"] == "budget"
-    assert scene.journal.tally.used == {"allow[1]": 2}
+    assert scene.journal.tallies.recorded.used == {"allow[1]": 2}
 
 
 async def test_items_see_what_is_spent_of_todays_grants_too() -> None:
@@ -581,7 +585,7 @@ async def test_batch_that_is_stopped_before_it_was_sent_says_so() -> None:  # la
 
 async def test_batch_stays_open_if_its_host_leaves_before_it_was_sent() -> None:
     scene = Scene(log=new_log(Slow))  # law 7
-    scene.journal.leaving = True
+    scene.gateway.recorder.leaving = True
 
     await cancelled(scene)
 

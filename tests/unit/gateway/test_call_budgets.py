@@ -24,7 +24,9 @@ from caxton_host.core.log.events import (
 from caxton_host.core.text.globs import Pattern
 from caxton_host.errors import StoreError, ToolError
 from caxton_host.gateway.gateway import Gateway
-from caxton_host.gateway.guest_calls import RunDoor
+from caxton_host.gateway.guest_calls import GuestCalls
+from caxton_host.gateway.judge import Judge
+from caxton_host.gateway.recorder import Recorder
 from caxton_host.lib import codec
 from caxton_host.ports import Refused, Reservation, ToolRequest
 from caxton_host.runs.run_request import ForkRequest
@@ -88,7 +90,7 @@ class Scene:
     log: MemoryLog = field(init=False)
     journal: Journal = field(init=False)
     gate: Gateway = field(init=False)
-    door: RunDoor = field(init=False)
+    door: GuestCalls = field(init=False)
     pause: float = 0.0
 
     def __post_init__(self) -> None:
@@ -97,17 +99,19 @@ class Scene:
         for seq, event in enumerate(self.history, 2):
             self.journal.apply(event, 7, seq)
         self.gate = Gateway(
-            run_id=self.run,
-            agent=self.agent,
-            grant=self.grant,
-            routes={"pay": Route(server="bank", tool="pay", effect=self.effect)},
-            journal=self.journal,
-            log=self.log,
+            judge=Judge(
+                run_id=self.run,
+                agent=self.agent,
+                grant=self.grant,
+                routes={"pay": Route(server="bank", tool="pay", effect=self.effect)},
+                journal=self.journal,
+                now=self.clock.now,
+            ),
+            recorder=Recorder(self.log, self.journal),
             tools=self.bank,
-            now=self.clock.now,
             wait=self.wait,
         )
-        self.door = RunDoor(
+        self.door = GuestCalls(
             gateway=self.gate, limits=LIMITS, span=NoTelemetry(), seeds={}
         )
 
@@ -318,7 +322,7 @@ async def test_call_that_waits_when_its_host_leaves_is_the_next_ones(
 
     task = asyncio.ensure_future(scene.pay_many(1) if batch else scene.pay())
     await asyncio.sleep(0)
-    scene.journal.leaving = True
+    scene.gate.recorder.leaving = True
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -351,7 +355,7 @@ async def test_batch_spends_for_as_many_calls_as_there_is_room_for() -> None:
 
     assert await scene.pay_many(1, 1, 1, 1) == ["paid", "paid", "budget", "budget"]
     assert scene.used == {"payer/pay1/calls/day": 2}
-    assert scene.journal.tally.used == {"allow[1]": 2}
+    assert scene.journal.tallies.recorded.used == {"allow[1]": 2}
 
 
 async def test_smaller_call_of_a_batch_may_fit_behind_one_that_does_not() -> None:
@@ -442,8 +446,8 @@ async def test_todays_sum_of_a_run_counts_what_the_run_had_spent() -> None:
     scene = Scene(granted(), today=today, history=[intent()])
 
     scene.journal.today = today
-    assert scene.journal.tally_today.spent == {"pay1/sum/run/amount": SECOND}
-    assert scene.journal.tally.spent == {}
+    assert scene.journal.tallies.today.spent == {"pay1/sum/run/amount": SECOND}
+    assert scene.journal.tallies.recorded.spent == {}
     assert [await scene.pay(2), await scene.pay(3)] == ["paid", "budget"]
 
 
@@ -455,8 +459,8 @@ async def test_what_a_run_had_spent_counts_even_if_today_would_not_allow_it() ->
         history=[intent(**{"pay1/sum/run/amount": SECOND})],
     )
 
-    assert scene.journal.tally.spent == {"pay1/sum/run/amount": SECOND}
-    assert scene.journal.tally_today.spent == {"pay1/sum/run/amount": SECOND}
+    assert scene.journal.tallies.recorded.spent == {"pay1/sum/run/amount": SECOND}
+    assert scene.journal.tallies.today.spent == {"pay1/sum/run/amount": SECOND}
 
 
 # -- the store -----------------------------------------------------------------
@@ -479,7 +483,7 @@ class Failing(MemoryLog):
 async def test_nothing_is_sent_if_what_it_spends_cannot_be_stored() -> None:  # law 3
     scene = Scene(granted(TWO_A_DAY))
     failing = Failing(scene.store, scene.log._drafter, 0)
-    gate = replace(scene.gate, log=failing)
+    gate = replace(scene.gate, recorder=Recorder(failing, scene.journal))
 
     with pytest.raises(StoreError, match="disk full"):
         await gate.call(paid(1))

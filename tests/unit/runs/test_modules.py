@@ -12,7 +12,7 @@ import pytest
 from caxton_host.core.calls import JSON
 from caxton_host.core.tools.manifest import section
 from caxton_host.errors import ModuleRefused, UsageError
-from caxton_host.runs.manifests import check_input, output_mismatch, read
+from caxton_host.runs.modules import check_input, output_mismatch, read_manifest
 
 CORE = b"\0asm\1\0\0\0"
 PLACE = {
@@ -30,10 +30,10 @@ def module(**manifest: Any) -> bytes:  # noqa: ANN401 -- anything
 
 
 def test_a_manifest_is_read_from_a_module() -> None:
-    found = read(module(version="2"))
+    found = read_manifest(module(version="2"))
     assert found is not None
     assert (found.name, found.version) == ("mine", "2")
-    assert read(CORE) is None
+    assert read_manifest(CORE) is None
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_manifest_that_cannot_be_used_says_why_and_what_to_do(  # law 9
     content: bytes, message: str
 ) -> None:
     with pytest.raises(ModuleRefused, match=message) as caught:
-        read(CORE + section(content))
+        read_manifest(CORE + section(content))
     assert caught.value.fix == "correct agent.toml and build the module again"
     assert len(str(caught.value)) < 600
 

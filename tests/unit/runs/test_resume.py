@@ -241,7 +241,7 @@ async def test_aborting_ends_the_run_and_leaves_no_call_open() -> None:
 
 async def test_only_a_call_in_doubt_can_be_resolved() -> None:
     scene = await crashed(calling(WEATHER, ECHO), 4)
-    with pytest.raises(UsageError, match="those are: 4"):
+    with pytest.raises(UsageError, match="calls in doubt: 4"):
         await scene.host.resolve(scene.run_id, 2, Resend(), actor=ANN, reason="")
 
 

@@ -567,7 +567,7 @@ async def test_lineage_is_bounded() -> None:  # law 9
         run = await forks.fork(1, run=run, grant=Grant())
 
     assert (await forks.replay(run)).verdict == "identical"
-    with pytest.raises(UsageError, match="comes from 100 others"):
+    with pytest.raises(UsageError, match="has 100 ancestors"):
         await forks.fork(1, run=run)
 
 

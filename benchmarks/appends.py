@@ -33,9 +33,9 @@ from caxton_host.store import migrate
 from caxton_host.store.commit import Batch, Group, Line
 from caxton_host.store.drafts import Drafter, salts
 from caxton_host.store.engine import open_engine
+from caxton_host.store.postgres import statement
 from caxton_host.store.sql import SqlStore
-from caxton_host.store.statements_postgres import statement
-from caxton_host.store.statements_sqlite import Statements
+from caxton_host.store.sqlite import Statements
 
 from .page import Figure, Section
 

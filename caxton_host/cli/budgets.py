@@ -18,7 +18,7 @@ from .show import moment
 
 if TYPE_CHECKING:
     from ..core.grants.grants import Rule
-    from ..store.budget_reads import Spent
+    from ..store.budgets import Spent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ async def _read(frame: Frame, agent: str | None) -> list[_Row]:
     rows: list[_Row] = []
     async with open_store(config, write=False) as store:
         for name, one in sorted(agents.items()):
-            spent = await store.spent(name)
+            spent = await store.budgets.spent(name)
             for rule in one.grant.allow:
                 rows += _rows(name, rule, spent)
     return rows

@@ -116,10 +116,10 @@ class _Wanted:
     ) -> AsyncGenerator[Recorded]:
         """Yield the events of what was named."""
         for name in self.names:
-            if await store.runs(1, agent=name):
-                events = store.of_runs(types, since=self.since, agent=name)
+            if await store.reader.runs(1, agent=name):
+                events = store.reader.of_runs(types, since=self.since, agent=name)
             else:
-                events = store.stream_events(stream_of(await _run(store, name)))
+                events = store.reader.stream_events(stream_of(await _run(store, name)))
             async with aclosing(events) as found:
                 async for recorded in found:
                     if recorded.type in types:
@@ -128,7 +128,7 @@ class _Wanted:
 
 async def _run(store: SqlStore, name: str) -> str:
     try:
-        return await store.find_run(name)
+        return await store.reader.find_run(name)
     except NotFoundError as exc:
         raise NotFoundError(
             f"no agent has run as {name!r}, and {exc}", fix="caxton runs list"
@@ -204,7 +204,9 @@ async def _folded(
 
 async def _offered(store: SqlStore, config: Config | None) -> Known:
     found: dict[str, dict[str, JSON]] = {}
-    for server, tool in await store.accepted([*config.servers] if config else ()):
+    for server, tool in await store.definitions.accepted(
+        [*config.servers] if config else ()
+    ):
         found.setdefault(server, {})[tool] = None
     return found
 

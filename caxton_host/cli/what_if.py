@@ -79,7 +79,7 @@ async def _judge(
 ) -> Trials:
     async with frame.log() as store:
         trials = Trials(store=store, config=config)
-        source = store.of_runs(trials.types, since=since, agent=agent)
+        source = store.reader.of_runs(trials.types, since=since, agent=agent)
         with patience("judging recorded calls"):
             async with aclosing(trials.changes(source)) as found:
                 async for one in found:

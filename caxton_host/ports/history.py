@@ -68,3 +68,20 @@ class History(Streams, Tails, Protocol):
             NotFoundError: It means none, or more than one.
         """
         ...
+
+    def attributed(
+        self,
+        stream: str | None = None,
+        *,
+        since: int | None = None,
+        until: int | None = None,
+        agent: str | None = None,
+    ) -> AsyncGenerator[tuple[Recorded, str | None, str | None]]:
+        """Yield events with agent and actor of their run, which is JSON."""
+        ...
+
+    def stream_events(
+        self, stream: str | None = None, *, after: int = 0
+    ) -> AsyncGenerator[Recorded]:
+        """Yield the events that there are, in the order of their positions."""
+        ...

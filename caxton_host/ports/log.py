@@ -123,8 +123,13 @@ class EventLog(Protocol):
         ...
 
 
-class Store(Streams, Protocol):
+class Store(Protocol):
     """Where streams are kept."""
+
+    @property
+    def reader(self) -> Streams:
+        """What the streams hold."""
+        ...
 
     def create(self, stream: str, trace: Trace | None = None) -> EventLog:
         """Return the log of a stream that has no events yet."""
@@ -156,7 +161,7 @@ class Store(Streams, Protocol):
         ...
 
 
-class Hosts(Protocol):
+class Leases(Protocol):
     """Which hosts live and what they drive, where several share a store."""
 
     async def join(self, host: str) -> None:
@@ -183,7 +188,15 @@ class Hosts(Protocol):
         """
         ...
 
-    async def request(
+    async def hosts(self) -> list[str]:
+        """Return the streams of the hosts that live, oldest first."""
+        ...
+
+
+class Requests(Protocol):
+    """What is asked of hosts, and the outcomes."""
+
+    async def ask_run(
         self, run_id: str, kind: str, actor: dict[str, JSON], reason: str
     ) -> int:
         """
@@ -205,11 +218,7 @@ class Hosts(Protocol):
         """
         ...
 
-    async def hosts(self) -> list[str]:
-        """Return the streams of the hosts that live, oldest first."""
-        ...
-
-    async def ask(
+    async def ask_host(
         self,
         host: str,
         kind: str,
@@ -236,13 +245,13 @@ class Hosts(Protocol):
         """
         ...
 
-    async def requests(self, host: str) -> list[Request]:
+    async def waiting(self, host: str) -> list[Request]:
         """Return what is asked of *host* and has no outcome yet, oldest first."""
         ...
 
-    async def answered(self, request_id: int, outcome: str) -> None:
+    async def answer(self, request_id: int, outcome: str) -> None:
         """
-        Note what came of a request; what is noted first counts.
+        Note the outcome of a request, unless it has one.
 
         Raises:
             StoreError: It could not be stored.
@@ -250,7 +259,7 @@ class Hosts(Protocol):
         ...
 
     async def outcome(self, request_id: int) -> str | None:
-        """Return what came of a request, or ``None`` as long as nothing did."""
+        """Return the outcome of a request, or ``None`` as long as it has none."""
         ...
 
 
@@ -322,5 +331,25 @@ class Eras(Protocol):
         ...
 
 
-class SharedStore(Store, Hosts, Definitions, Eras, Protocol):
-    """A store that knows its hosts, and what they have learnt."""
+class SharedStore(Store, Protocol):
+    """A store that several hosts share, with what they have learnt."""
+
+    @property
+    def leases(self) -> Leases:
+        """Which hosts live and what they drive."""
+        ...
+
+    @property
+    def requests(self) -> Requests:
+        """What is asked of hosts."""
+        ...
+
+    @property
+    def definitions(self) -> Definitions:
+        """Which definition of each tool was accepted."""
+        ...
+
+    @property
+    def server_protocols(self) -> Eras:
+        """What servers speak."""
+        ...

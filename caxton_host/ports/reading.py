@@ -7,7 +7,7 @@ from typing import Protocol
 
 from ..core.log.events import Recorded, RunErased
 from ..core.log.runs import RunRow
-from .history import Tails
+from .history import Streams, Tails
 
 
 class Readings(Tails, Protocol):
@@ -68,3 +68,7 @@ class Readings(Tails, Protocol):
             size: Of the smallest that covers so many events; ``None``: of the newest.
         """
         ...
+
+
+class LogReader(Readings, Streams, Protocol):
+    """All that is read of a log that is not a copy."""

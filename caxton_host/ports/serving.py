@@ -7,7 +7,7 @@ from typing import Protocol
 
 from ..core.grants.principals import Scope
 from .log import SharedStore
-from .reading import Readings
+from .reading import LogReader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class TokenRow:
 class Tokens(Protocol):
     """Tokens of a host, wherever they were made."""
 
-    async def token(self, token_id: str) -> TokenRow | None:
+    async def find(self, token_id: str) -> TokenRow | None:
         """
         Return the token with that id as it is now, or ``None``.
 
@@ -64,8 +64,8 @@ class Tokens(Protocol):
         ...
 
 
-class Checked(Protocol):
-    """A log that says whether it is well."""
+class Health(Protocol):
+    """Whether a log is well."""
 
     async def check(self) -> None:
         """
@@ -86,7 +86,7 @@ class Checked(Protocol):
 class Submissions(Protocol):
     """Which run each key stands for that a client has made up."""
 
-    async def submitted(
+    async def register(
         self, principal: str, key: str, digest: str, run_id: str
     ) -> tuple[str, str]:
         """
@@ -110,5 +110,20 @@ class Submissions(Protocol):
         ...
 
 
-class ServingStore(SharedStore, Submissions, Checked, Readings, Protocol):
+class ServingStore(SharedStore, Protocol):
     """The store of a host that serves."""
+
+    @property
+    def reader(self) -> LogReader:
+        """What is recorded."""
+        ...
+
+    @property
+    def submissions(self) -> Submissions:
+        """Which run each key of a client names."""
+        ...
+
+    @property
+    def health(self) -> Health:
+        """Whether the log is well."""
+        ...

@@ -187,8 +187,8 @@ async def tell_hosts(
     Raises:
         StoreError: They could not be told; the word counts nevertheless.
     """
-    for host in await store.hosts():
-        await store.ask(host, GO_ON, actor, reason, run_id)
+    for host in await store.leases.hosts():
+        await store.requests.ask_host(host, GO_ON, actor, reason, run_id)
 
 
 async def cancel_idle(
@@ -209,7 +209,7 @@ async def cancel_idle(
 
         StoreError: It could not be recorded.
     """
-    recording = await Recording.load(run_id, store)
+    recording = await Recording.load(run_id, store.reader)
     recording.check_unended()
     cancelled = RunCancelled(actor=actor, reason=reason)
     events = closing(recording.journal().open_calls, cancelled)
@@ -248,7 +248,7 @@ class _Doing:
 
     async def answer(self, request: Request) -> None:
         try:
-            await self.store.answered(request.id, await self._outcome(request))
+            await self.store.requests.answer(request.id, await self._outcome(request))
         except (BusyError, UsageError):
             pass  # It went on, or ended: whoever asked sees that.
         except CaxtonError as exc:
@@ -307,7 +307,7 @@ async def _watch(doing: _Doing, host: str, every: float) -> None:
                     await doing.under_way.wait()
                 await asyncio.sleep(every)
             try:
-                found = await doing.store.requests(host)
+                found = await doing.store.requests.waiting(host)
             except StoreError as exc:
                 logger.warning("requests cannot be read: %s", exc)
                 continue

@@ -189,9 +189,9 @@ class Executor:
         late = _check_waiting(recording, self.clock.now())
         if error := recording.journal().not_kept:
             raise error
-        module = await self.store.blob(started.module_sha256)
+        module = await self.store.reader.blob(started.module_sha256)
         prepared = await self.sandbox.prepare(module, limits, started.entry)
-        guest = await recording.guest(started.agent, self.store)
+        guest = await recording.guest(started.agent, self.store.reader)
         offered = await self._offered_again(tools, started)
         resumed = RunResumed(
             actor=actor,
@@ -256,7 +256,7 @@ class Executor:
                 fix="fork before it, or say with --set-result what it answered",
             )
         before = parent.started
-        module = request.module or await self.store.blob(before.module_sha256)
+        module = request.module or await self.store.reader.blob(before.module_sha256)
         prepared = await self.sandbox.prepare(module, parent.limits, before.entry)
         offered = await self._offered_again(tools, before)
         events = forked_as(request, self._setting(prepared, offered), before, point)
@@ -267,8 +267,8 @@ class Executor:
                 run_id, log, request.actor, tell=_telling(span, log)
             ) as run:
                 await log.append(*events, blobs={prepared.sha256: module})
-                recording = await Recording.load(run_id, self.store)
-                guest = await recording.guest(before.agent, self.store)
+                recording = await Recording.load(run_id, self.store.reader)
+                guest = await recording.guest(before.agent, self.store.reader)
                 gateway = self._gateway(
                     run_id,
                     before.agent,

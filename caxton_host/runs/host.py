@@ -201,7 +201,7 @@ class Host(Executor):
         """
         run_id = run_id or self.new_id()
         with self.admission, self._keeping(run_id):
-            parent = await Recording.load(request.run_id, self.store)
+            parent = await Recording.load(request.run_id, self.store.reader)
             parent.check_forkable()
             scope = self._scope(_scope(run_id, parent.started), request.private)
             async with self.tools.open(scope) as tools:
@@ -272,7 +272,7 @@ class Host(Executor):
             self.redact.let_go(f"run/{run_id}")
 
     async def _unended(self, run_id: str) -> Recording:
-        recording = await Recording.load(run_id, self.store)
+        recording = await Recording.load(run_id, self.store.reader)
         recording.check_unended()
         return recording
 

@@ -10,7 +10,7 @@ from typing import Literal
 from ..core.calls import JSON
 from ..core.log.request_outcomes import RESTARTED, is_failure
 from ..errors import NotFoundError
-from ..ports import Hosts
+from ..ports import SharedStore
 
 _PAUSE = 0.1
 _MOST = 30.0
@@ -36,7 +36,7 @@ _ENDED = Answer("ended", "has ended")
 
 
 async def ask_hosts(  # noqa: PLR0913 -- what a request is
-    store: Hosts,
+    store: SharedStore,
     kind: str,
     actor: dict[str, JSON],
     reason: str,
@@ -66,8 +66,8 @@ async def ask_hosts(  # noqa: PLR0913 -- what a request is
         StoreError: They cannot be asked.
     """
     asked = {
-        host: await store.ask(host, kind, actor, reason, subject)
-        for host in asked_of(await store.hosts(), only)
+        host: await store.requests.ask_host(host, kind, actor, reason, subject)
+        for host in asked_of(await store.leases.hosts(), only)
     }
     async with asyncio.TaskGroup() as tasks:
         found = {
@@ -93,11 +93,11 @@ def asked_of(hosts: Sequence[str], only: str | None) -> Sequence[str]:
     return [only]
 
 
-async def _answer(store: Hosts, host: str, number: int) -> Answer:
+async def _answer(store: SharedStore, host: str, number: int) -> Answer:
     try:
         async with asyncio.timeout(_MOST):
-            while (outcome := await store.outcome(number)) is None:
-                if host not in await store.hosts():
+            while (outcome := await store.requests.outcome(number)) is None:
+                if host not in await store.leases.hosts():
                     return _ENDED
                 await asyncio.sleep(_PAUSE)
     except TimeoutError:

@@ -85,8 +85,8 @@ class Waker:
 
     async def _find_all(self) -> None:
         try:
-            rows = await self.service.store.runs(_MOST, state="suspended")
-            rows += await self.service.store.idle()
+            rows = await self.service.store.reader.runs(_MOST, state="suspended")
+            rows += await self.service.store.leases.idle()
         except StoreError as exc:
             logger.warning("runs that wait cannot be read: %s", exc)
             return
@@ -115,7 +115,7 @@ class Waker:
     async def _look_at(self, run_id: str, reason: str | None) -> None:
         self._due.pop(run_id, None)
         try:
-            recording = await Recording.load(run_id, self.service.store)
+            recording = await Recording.load(run_id, self.service.store.reader)
             if recording.end is None and not recording.is_restored:
                 await self._go_on(recording, reason)
         except BusyError:

@@ -10,25 +10,30 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any, Protocol, TypeAlias
 
+import sqlalchemy as sa
+
 from ..core.log.chain import GENESIS
+from ..core.log.checkpoint import Note
 from ..core.log.events import RunStarted
 from ..core.log.runs import ENDS, RunRow
 from ..core.names import run_of
-from ..errors import CaxtonError, StoreError
+from ..errors import CaxtonError, LogSetBackError, StoreError
 from ..ports import Refused, Reservation
 from .drafts import Change, Draft, change, started
 from .ledger import Books, Ledger, Page, settle
+from .schema import checkpoints, events
 
 Outcome: TypeAlias = Refused | StoreError | None
 Row: TypeAlias = tuple[object, ...]
 
 #: What `dataclasses.astuple` gives, without copies.
 _fields_of: Callable[[RunRow], Row] = attrgetter(*(one.name for one in fields(RunRow)))
+_Find: TypeAlias = Callable[[sa.Select[Any]], Sized]
 
 
 class LockedError(Exception):
@@ -247,6 +252,55 @@ class Batch:
         """Note that it is durable."""
         for line, head in self.heads.items():
             line.head = head
+
+
+@dataclass(slots=True)
+class CommittedMark:
+    """
+    What this process saw committed last on its server.
+
+    A server that was set back, by a restore or by a replica that lacked the end, has
+    the same name and address. So each new connection is asked for what was committed
+    last.
+
+    Attributes:
+        event: Stream, number and hash.
+
+        note: The newest checkpoint, of any signer.
+    """
+
+    event: tuple[str, int, bytes] | None = None
+    note: Note | None = None
+
+    def check(self, find: _Find) -> None:
+        """
+        Return if the server still has it.
+
+        Args:
+            find: Returns the rows of a query.
+
+        Raises:
+            LogSetBackError: It has not.
+        """
+        if self.event:
+            stream, seq, hash_ = self.event
+            known = events.c.stream == stream, events.c.seq == seq
+            query = sa.select(events.c.seq).where(*known, events.c.hash == hash_)
+            if not find(query):
+                raise _set_back()
+        if self.note:
+            size, text = self.note.checkpoint.size, self.note.text().encode()
+            same = checkpoints.c.size == size, checkpoints.c.note == text
+            if not find(sa.select(checkpoints.c.id).where(*same)):
+                raise _set_back()
+
+
+def _set_back() -> LogSetBackError:
+    return LogSetBackError(
+        "the database lacks events that this host has committed: it was restored "
+        "from a copy, or a replica took over that lacked them",
+        fix="stop the hosts, then: caxton db accept-copy",
+    )
 
 
 class Transactions(ABC, Committer):

@@ -1,5 +1,5 @@
 """
-What every store does alike: stamp events, seal payloads, list runs.
+What every store does alike: stamp events, seal payloads, list runs, and refuse.
 
 No database here, so the store in memory cannot drift from the one in SQL.
 """
@@ -7,17 +7,26 @@ No database here, so the store in memory cannot drift from the one in SQL.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import repeat
 from typing import NamedTuple, TypeAlias
 
 from ..core.log.chain import SALT_SIZE, envelope, event_hash, payload_digest
 from ..core.log.events import Event, RunResumed, RunStarted
-from ..core.log.payloads import to_payload
+from ..core.log.payloads import from_payload, to_payload
 from ..core.log.runs import ENDS, GOING_ON, RunRow
-from ..errors import BadBytes, NotFoundError, StoreError
-from ..lib.codec import encode
+from ..core.names import run_of
+from ..errors import (
+    BadBytes,
+    BusyError,
+    LogBrokenError,
+    NotFoundError,
+    NotKeptError,
+    StoreError,
+    UsageError,
+)
+from ..lib.codec import decode_trusted, encode
 from ..ports import Clock, Trace
 
 #: Gives that many random bytes: `os.urandom`.
@@ -194,4 +203,112 @@ def chosen(name: str, matches: Sequence[str]) -> str:
     raise NotFoundError(
         f"{name!r} is the beginning of more than one run: {shown}{more}",
         fix="write more of the run id",
+    )
+
+
+def parent_of(started: Event | None) -> str | None:
+    """Return the run that a run was forked from, by its first event."""
+    fork = started.forked_from if isinstance(started, RunStarted) else None
+    return str(fork["run"]) if fork else None
+
+
+def parent_in(type_: str, version: int, payload: bytes) -> str | None:
+    """Return the same by what is stored. A run whose start is damaged goes nowhere."""
+    try:
+        return parent_of(from_payload(type_, version, decode_trusted(payload)))
+    except (LogBrokenError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def heir_of(
+    run_id: str, going_on: Iterable[str], parent: Callable[[str], str | None]
+) -> str | None:
+    """
+    Return the first of the runs *going_on* that comes from a run.
+
+    Args:
+        run_id: The run.
+
+        going_on: Their ids.
+
+        parent: The run that a run was forked from.
+    """
+    return next((one for one in going_on if run_id in lineage(one, parent)), None)
+
+
+def lineage(run_id: str, parent: Callable[[str], str | None]) -> Sequence[str]:
+    """Return what a run was forked from, and what that was, to the first one."""
+    found: list[str] = []
+    one = parent(run_id)
+    while one is not None and one not in found:
+        found.append(one)
+        one = parent(one)
+    return found
+
+
+def no_run(run_id: str) -> NotFoundError:
+    """Return what is told to who names a run that is not there."""
+    return NotFoundError(f"there is no run {run_id!r}", fix="caxton runs list")
+
+
+def still_going(run_id: str, state: str) -> UsageError:
+    """Return what is told to who would erase a run that has not ended."""
+    return UsageError(
+        f"run {run_id} is {state}, and needs its log to go on",
+        fix="wait for its end, or end it; then erase it",
+    )
+
+
+def still_needed(run_id: str, fork: str) -> UsageError:
+    """Return what is told to who would erase what a fork begins with."""
+    return UsageError(
+        f"run {fork} was forked from run {run_id}, and needs its log to go on",
+        fix="wait for the end of the fork, or end it; then erase",
+    )
+
+
+def erased_before(run_id: str) -> NotKeptError:
+    """Return what is told to who would erase a run twice."""
+    return NotKeptError(
+        f"run {run_id} was erased before", fix="caxton audit verify shows what is left"
+    )
+
+
+def payload_missing(stream: str) -> LogBrokenError:
+    """Return what is told of a stream that lacks a payload nobody erased."""
+    return LogBrokenError(
+        f"a payload of {stream} is missing, and no event says that it was erased",
+        fix="caxton audit verify",
+    )
+
+
+def driven(run_id: str, owner: str) -> BusyError:
+    """Return what is told to who wants a run that a living host drives."""
+    return BusyError(
+        f"{owner} drives run {run_id}",
+        fix=f"wait for it, or stop it with `caxton runs cancel {run_id}`",
+    )
+
+
+def grown(stream: str) -> BusyError:
+    """Return what is told to who read a stream that has gone on since."""
+    return BusyError(
+        f"run {run_of(stream)} has gone on meanwhile",
+        fix="look at it again with `caxton runs show`, and repeat the command",
+    )
+
+
+def no_token(token_id: str) -> NotFoundError:
+    """Return what is told to who would revoke a token that nobody can use."""
+    return NotFoundError(
+        f"there is no token {token_id!r} that could be revoked",
+        fix="caxton serve token list",
+    )
+
+
+def taken(name: str, token_id: str) -> UsageError:
+    """Return what is told to who would give a token the name of one that is good."""
+    return UsageError(
+        f"token {token_id} has the name {name!r}, and is good",
+        fix=f"choose another name, or type caxton serve token revoke {token_id}",
     )

@@ -13,6 +13,7 @@ long as it was told to.
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import struct
 from collections.abc import Sequence
@@ -23,16 +24,26 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
+from ..core.calls import JSON
 from ..core.log.chain import GENESIS, SALT_SIZE, envelope, event_hash, payload_digest
-from ..core.log.events import RunErased
+from ..core.log.events import Event, RunErased
 from ..core.log.payloads import from_payload
 from ..core.log.runs import GOING_ON
 from ..core.names import stream_of
-from ..errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
+from ..errors import LogBrokenError, NotKeptError
 from ..lib.codec import decode_trusted
 from .commit import Driver, ask
-from .lineage import heir_of, parent_in
-from .schema import ENVELOPE, events, payloads
+from .database import Database
+from .drafts import (
+    erased_before,
+    heir_of,
+    no_run,
+    parent_in,
+    payload_missing,
+    still_going,
+    still_needed,
+)
+from .schema import ENVELOPE, events, payloads, runs
 
 _PATIENCE_MS = 10_000
 _TYPE = RunErased.__name__
@@ -40,8 +51,77 @@ _WIPE = "PRAGMA secure_delete = ON"
 _HEAD = len(ENVELOPE)
 
 
+class Erasures:
+    """Erases the payloads of runs."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def erase(
+        self,
+        run_id: str,
+        stream: str,
+        *before: Event,
+        actor: dict[str, JSON],
+        reason: str,
+        bundle: dict[str, JSON] | None = None,
+    ) -> RunErased:
+        """
+        Delete the payloads of a run that has ended, and record it.
+
+        Args:
+            run_id: The run.
+
+            stream: Of the host that erases it, which writes nothing else meanwhile.
+
+            before: What comes before in that stream.
+
+            actor: Who asks for it.
+
+            reason: Why.
+
+            bundle: The file that has them now, ``{name, sha256}``.
+
+        Raises:
+            NotFoundError: There is no such run.
+
+            NotKeptError: It was erased before.
+
+            LogBrokenError: Its payloads were removed without an erasure.
+
+            UsageError: It goes on, or a fork of it does.
+
+            StoreError: It could not be done, and nothing was.
+        """
+        database, name = self._database, stream_of(run_id)
+        count = sa.select(sa.func.count()).where(events.c.stream == name)
+        query = sa.select(runs.c.agent, count.scalar_subquery())
+        rows = await database.rows(query.where(runs.c.run_id == run_id))
+        if not rows:
+            raise no_run(run_id)
+        erased = RunErased(
+            run=run_id,
+            actor=actor,
+            reason=reason,
+            agent=rows[0][0],
+            events=rows[0][1],
+            bundle=bundle,
+        )
+        try:
+            await database.record(stream, [*before, erased], _Erasure(run_id=run_id))
+        except NotKeptError:
+            if name not in await database.read(erased_runs):
+                raise payload_missing(name) from None
+            raise
+        return erased
+
+    async def scrub(self) -> bool:
+        """Remove erased data from the file too; return whether that was done."""
+        return await asyncio.to_thread(_scrub, self._database.engine)
+
+
 @dataclass(slots=True, kw_only=True)
-class Erasure:
+class _Erasure:
     """
     The guard of the transaction that erases a run.
 
@@ -105,42 +185,6 @@ _FORGET = (
     "UPDATE requests SET actor = '{}', reason = '' WHERE run_id = ?",
     "DELETE FROM submissions WHERE run_id = ?",
 )
-
-
-def no_run(run_id: str) -> NotFoundError:
-    """Return what is told to who names a run that is not there."""
-    return NotFoundError(f"there is no run {run_id!r}", fix="caxton runs list")
-
-
-def still_going(run_id: str, state: str) -> UsageError:
-    """Return what is told to who would erase a run that has not ended."""
-    return UsageError(
-        f"run {run_id} is {state}, and needs its log to go on",
-        fix="wait for its end, or end it; then erase it",
-    )
-
-
-def still_needed(run_id: str, fork: str) -> UsageError:
-    """Return what is told to who would erase what a fork begins with."""
-    return UsageError(
-        f"run {fork} was forked from run {run_id}, and needs its log to go on",
-        fix="wait for the end of the fork, or end it; then erase",
-    )
-
-
-def erased_before(run_id: str) -> NotKeptError:
-    """Return what is told to who would erase a run twice."""
-    return NotKeptError(
-        f"run {run_id} was erased before", fix="caxton audit verify shows what is left"
-    )
-
-
-def payload_missing(stream: str) -> LogBrokenError:
-    """Return what is told of a stream that lacks a payload nobody erased."""
-    return LogBrokenError(
-        f"a payload of {stream} is missing, and no event says that it was erased",
-        fix="caxton audit verify",
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +265,7 @@ def _sound(previous: Any, row: Sequence[Any]) -> RunErased | None:  # noqa: ANN4
     return known
 
 
-def scrub(engine: sa.Engine) -> bool:
+def _scrub(engine: sa.Engine) -> bool:
     """
     Take what was deleted out of the file, and return whether that was possible.
 

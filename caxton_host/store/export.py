@@ -1,10 +1,15 @@
-"""One run out of the log, with the proof that it is in it: see `core.log.bundle`."""
+"""
+Runs out of the log: as a bundle with its proof, or as lines with their context.
+
+For bundles see `core.log.bundle`. Lines come in constant memory.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+import json
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing, closing
 from dataclasses import dataclass
 from typing import cast
 
@@ -13,16 +18,21 @@ from sqlalchemy.exc import DBAPIError
 
 from ..core.calls import JSON
 from ..core.grants.forks import MAX_LINEAGE
+from ..core.log.attribution import NAMING, Calls, Line, Wanted, call_of, how
 from ..core.log.bundle import Earlier, Erasure, Header, Part, Sealed, write_bundle
 from ..core.log.checkpoint import Note
+from ..core.log.events import Recorded, ToolInvoked
+from ..core.log.payloads import outcome_of
 from ..core.log.tree import consistency, inclusion, prove
-from ..core.names import stream_of
+from ..core.names import run_of, stream_of
 from ..errors import LogBrokenError, NotFoundError
 from ..lib.codec import decode_trusted
-from .engine import unreadable
-from .erasure import RecordedErasure, erasures, payload_missing
+from ..ports import History
+from .database import Columns, Query, rows
+from .diagnosis import unreadable
+from .drafts import payload_missing
+from .erasure import RecordedErasure, erasures
 from .reader import Reader
-from .rows import Columns, Query, rows
 from .schema import ENVELOPE, blobs, events, payloads, xid
 
 _FIELDS = tuple(Sealed.__dataclass_fields__)
@@ -280,3 +290,65 @@ def _digests(events: Sequence[Sealed]) -> Iterator[str]:
         else:
             for blob in payload["blobs"]:
                 yield str(blob.get("sha256"))
+
+
+async def lines(log: History, wanted: Wanted) -> AsyncGenerator[Line]:
+    """
+    Yield the wanted lines, in the order of positions; calls in doubt at the end.
+
+    What is kept in memory is what is open: of all calls their tools, and those lines
+    that are wanted if they stay so.
+
+    Raises:
+        LogBrokenError: An event is not what was written.
+    """
+    calls, waiting = Calls(), dict[tuple[str, int | None], Line]()
+    doubts = "in_doubt" in wanted.outcomes
+    found = log.attributed(
+        wanted.stream,
+        since=wanted.since,
+        # What ended later than that is not in doubt.
+        until=None if doubts else wanted.until,
+        agent=wanted.agent,
+    )
+    async with aclosing(found) as events:
+        async for recorded, agent, actor in events:
+            if not calls.knows(recorded):
+                await _look_up(log, calls, recorded)
+            line = _line(recorded, agent, actor, calls.tool(recorded))
+            if wanted.takes(line):
+                yield line
+            key = recorded.stream, call_of(recorded)
+            if line.outcome is not None:
+                waiting.pop(key, None)
+            elif doubts and isinstance(recorded.event, ToolInvoked):
+                waiting[key] = line
+    for line in waiting.values():
+        if wanted.concerns(line):
+            yield line
+
+
+def _line(
+    recorded: Recorded, agent: str | None, actor: str | None, tool: str | None
+) -> Line:
+    end = outcome_of(recorded.event) if recorded.event else None
+    who = cast("dict[str, JSON]", json.loads(actor)) if actor else None
+    return Line(
+        recorded=recorded,
+        run=run_of(recorded.stream) or None,
+        agent=agent,
+        actor=who or None,
+        tool=tool,
+        outcome=how(end[1]) if end else None,
+    )
+
+
+async def _look_up(log: History, calls: Calls, wanted: Recorded) -> None:
+    """Learn the tool of a call that began before what is read."""
+    number = call_of(wanted)
+    async with aclosing(log.stream_events(wanted.stream)) as events:
+        async for recorded in events:
+            event = recorded.event
+            if isinstance(event, NAMING) and event.call == number:
+                calls.learn(wanted.stream, event)
+                return

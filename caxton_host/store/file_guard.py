@@ -1,14 +1,15 @@
 """
-Whether the files of a log still have their names.
+The files of a log: whether they still have their names, and who has them locked.
 
-SQLite goes on writing to a file that was moved, deleted or replaced, and so it does
-with the write-ahead log and the index beside it (``-wal`` and ``-shm``): nobody finds
-there what it commits, and another file of that name would be mixed up with them.
+SQLite continues to write to a file that was moved, deleted or replaced, and to the
+write-ahead log and the index beside it (``-wal`` and ``-shm``): what it commits is lost
+there, and another file of that name would be mixed up with them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import math
 import os
@@ -20,7 +21,6 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from ..errors import LogMovedError, StoreError
-from .files import hosts_of, is_locked
 
 #: Seconds between two looks at all files of who writes.
 PERIOD = 1.0
@@ -207,3 +207,38 @@ class Whereabouts:
                 self._seen[file] = now
             return True
         return os.path.samestat(known, now)
+
+
+def on_disk(file: Path) -> None:
+    """Return once *file*, and that it has this name, is on the disk."""
+    for path in (file, file.parent):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def hosts_of(file: Path) -> Path:
+    """Return the folder that has a locked file for each living host of a database."""
+    return file.with_name(f"{file.name}.hosts")
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds the lock of *path*, or may hold it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        # It cannot be known. Nothing is taken from a host that may live.
+        return True
+    try:
+        # Shared: two that look do not take each other for the host.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(descriptor)

@@ -1,12 +1,22 @@
-"""What an operator of a PostgreSQL server wants to know about it."""
+"""Whether a log can be read and written, and what ails its server."""
 
 from __future__ import annotations
+
+import asyncio
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from ..core.calls import JSON
-from .engine import open_engine, unreadable
+from ..errors import LeaseLost, ReadOnlyError
+from .commit import Driver, Group, Line, ask
+from .database import Database
+from .diagnosis import unreadable
+from .engine import open_engine
+from .file_guard import Whereabouts
+from .leases import Leases
+from .schema import runs
+from .writer import Writer
 
 # What docs/how-to/postgresql.md has granted.
 _NEEDED = {
@@ -61,6 +71,79 @@ UNION ALL
 SELECT gid, owner, database, NULL, extract(epoch FROM now() - prepared)::bigint
 FROM pg_prepared_xacts
 ORDER BY seconds DESC LIMIT 5"""
+
+_ANY = sa.select(runs.c.run_id).limit(1)
+#: True after a failover to a standby, too.
+_READ_ONLY = sa.select(sa.literal(1)).where(
+    sa.func.current_setting("transaction_read_only") == "on"
+)
+
+
+class Health:
+    """
+    Whether a log is well. See `caxton_host.ports.Health`.
+
+    Args:
+        database: The one that is checked.
+
+        leases: Of its hosts.
+
+        writer: The one of this process, if it writes.
+    """
+
+    def __init__(
+        self, database: Database, leases: Leases, writer: Writer | None
+    ) -> None:
+        self._database = database
+        self._leases = leases
+        self._writer = writer
+
+    async def check(self) -> None:
+        """
+        Return if the log can be read and written, and this host may send.
+
+        Whether it can be written is tried only if the last commit failed.
+
+        Raises:
+            LogMovedError: Its file was moved away or replaced, or its server set back.
+
+            ReadOnlyError: It takes no writes.
+
+            LeaseLost: The lease of this host has lapsed: other hosts may take over its
+                runs.
+
+            StoreError: It cannot be read, or not be written.
+        """
+        await asyncio.to_thread(self._check)
+        if self._leases.host and not self._leases.holds():
+            raise LeaseLost(
+                "the lease of this host has lapsed", fix="see `caxton db status`"
+            )
+
+    def _check(self) -> None:
+        database, place = self._database, self._database.place
+        if isinstance(place, Whereabouts):
+            place.check()
+        database.look(lambda connection: connection.execute(_ANY).all())
+        if not isinstance(place, Whereabouts):
+            place.check(lambda query: database.look(lambda c: c.execute(query).all()))
+        if not database.is_file and database.look(
+            lambda connection: connection.execute(_READ_ONLY).all()
+        ):
+            raise ReadOnlyError(
+                "the database is read-only",
+                fix="promote it if it is a standby, or have [store] url name the "
+                "server that takes writes",
+            )
+        if self._writer is not None and self._writer.failed:
+            database.commit_here(Group(Line(""), (), {}, guard=_touch))
+            self._writer.failed = False
+
+
+def _touch(driver: Driver) -> None:
+    """Write what is there already, in a transaction that needs room like any other."""
+    for change in (1, -1):  # SQLite writes no page that stays as it is.
+        ask(driver, "UPDATE tree SET size = size + ?", change)
 
 
 def server(url: str) -> dict[str, JSON] | None:

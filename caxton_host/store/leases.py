@@ -16,22 +16,29 @@ import contextlib
 import fcntl
 import os
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import quote, unquote
 
-from ..errors import StoreError
-from .commit import Driver
-from .engine import explain
-from .files import is_locked
+from ..core.log.runs import RunRow
+from ..core.names import run_of, stream_of
+from ..errors import BusyError, StoreError
+from .commit import Driver, Line, ask
+from .database import Database
+from .diagnosis import explain
+from .drafts import driven, grown
+from .file_guard import is_locked
+from .reader import Reader
 
 _TRIES = 100
-_PAUSE = 0.01
+_PAUSE_S = 0.01
+_OWNER = "SELECT owner FROM runs WHERE run_id = ?"
 
 
-class Leases(Protocol):
-    """The leases of one store; its own, and those of others as they are seen."""
+class HostLeases(Protocol):
+    """The leases of the hosts of one database, its own among them."""
 
     def holds(self) -> bool:
         """Return whether the host that joined may still send."""
@@ -67,7 +74,7 @@ class Leases(Protocol):
 
 class FileLeases:
     """
-    Locks on files in a folder. See `Leases`.
+    Locks on files in a folder. See `HostLeases`.
 
     Args:
         folder: Made by the first host that joins.
@@ -141,9 +148,148 @@ def _lock(path: Path) -> int:
             if os.path.samestat(os.fstat(descriptor), path.stat()):
                 return descriptor
         except (BlockingIOError, FileNotFoundError):
-            time.sleep(_PAUSE)  # Another looks, or a host of that name lives.
+            time.sleep(_PAUSE_S)  # Another looks, or a host of that name lives.
         except BaseException:
             os.close(descriptor)
             raise
         os.close(descriptor)
     raise StoreError(f"a host with the name {path.name} lives already")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Takeover:
+    """
+    The guard of the transaction that takes a stream over.
+
+    Attributes:
+        stream: Its name.
+
+        host: Who claims it, if that has joined.
+
+        driven: Whether this host writes the stream already.
+    """
+
+    stream: str
+    leases: HostLeases
+    host: str | None
+    driven: Callable[[], bool]
+
+    def __call__(self, driver: Driver) -> None:
+        """
+        Return if nobody drives the run. Who changes that appends, so conflicts.
+
+        Raises:
+            BusyError: A living host drives it.
+        """
+        run_id = run_of(self.stream)
+        row = ask(driver, _OWNER, run_id).fetchone()
+        owner = row[0] if row else None
+        if owner is None:
+            return
+        if owner == self.host:
+            # A run that this host has let go of, after its log failed.
+            alive = self.driven()
+        else:
+            alive = not self.leases.is_dead(driver, owner)
+        if alive:
+            raise driven(run_id, owner)
+
+
+class Leases:
+    """
+    Which hosts live, and which runs they drive. See `caxton_host.ports.Leases`.
+
+    Args:
+        database: The one that the hosts share.
+
+        reader: Of the same.
+
+        hosts: Their leases.
+
+        lines: The streams that this host writes, by name.
+
+    Attributes:
+        host: The stream of this host, once it has joined.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        reader: Reader,
+        hosts: HostLeases,
+        lines: Mapping[str, Line],
+    ) -> None:
+        self.host: str | None = None
+        self._database = database
+        self._reader = reader
+        self._hosts = hosts
+        self._lines = lines
+
+    async def join(self, host: str) -> None:
+        """
+        Become known as the host with that stream, until the store is closed.
+
+        Raises:
+            StoreError: The store is opened to read only, or it cannot be.
+        """
+        self._database.require_write()
+        if self.host:
+            raise StoreError(f"this store is that of {self.host} already")
+        await self._hosts.join(host)
+        self.host = host
+
+    def holds(self) -> bool:
+        """Return whether the host that joined may still send."""
+        return self._hosts.holds()
+
+    async def owner(self, run_id: str) -> str | None:
+        """Return the stream of the living host that drives a run, or ``None``."""
+        row = await self._reader.row(run_id)
+        host = row.owner if row else None
+        if host is None:
+            return None
+        living = await asyncio.to_thread(self._hosts.living, {host})
+        return host if host in living else None
+
+    async def hosts(self) -> list[str]:
+        """Return the streams of the hosts that live, oldest first."""
+        return sorted(await asyncio.to_thread(self._hosts.hosts))
+
+    async def idle(self) -> list[RunRow]:
+        """
+        Return the runs under way that no living host drives, oldest first.
+
+        Those that this host has let go of, because their logs failed, are among them.
+        """
+        rows = await self._reader.running()
+        owners = {row.owner for row in rows if row.owner is not None}
+        living = await asyncio.to_thread(self._hosts.living, owners)
+        return [
+            row
+            for row in rows
+            if row.owner not in living
+            or (row.owner == self.host and not self._drives(stream_of(row.run_id)))
+        ]
+
+    def takeover(self, stream: str) -> Callable[[Driver], None]:
+        """Return the guard of the transaction that takes a stream over."""
+        return _Takeover(
+            stream=stream,
+            leases=self._hosts,
+            host=self.host,
+            driven=lambda: self._drives(stream),
+        )
+
+    async def refusal(self, stream: str) -> BusyError:
+        """Return why a stream could not be taken over."""
+        run_id = run_of(stream)
+        owner = await self.owner(run_id)
+        return driven(run_id, owner) if owner else grown(stream)
+
+    def _drives(self, stream: str) -> bool:
+        line = self._lines.get(stream)
+        return line is not None and line.error is None
+
+    async def aclose(self) -> None:
+        """Let go of the lease of this host."""
+        await self._hosts.aclose()

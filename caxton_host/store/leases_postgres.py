@@ -39,8 +39,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from ..core.names import run_of
 from ..errors import LeaseLost, StoreError
 from .commit import Driver, Line
+from .diagnosis import explain, said, unreadable
 from .drafts import CONFLICT, CONFLICT_FIX
-from .engine import explain, said, unreadable
 
 _BEATS = 3  # in the time of a lease
 _MARGIN = 2 / 15  # of it

@@ -14,7 +14,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from ..errors import StoreError
-from .engine import explain, forbidden, open_engine, path_of, unreadable
+from .diagnosis import explain, forbidden, path_of, unreadable
+from .engine import open_engine
 
 if TYPE_CHECKING:
     from alembic.config import Config

@@ -1,27 +1,35 @@
-"""Reading the log: plain selects, off the event loop, a page at a time."""
+"""
+Reading the log: plain selects, off the event loop, a page at a time.
+
+How a tail misses nothing: a position is drawn before its transaction commits, so on
+PostgreSQL a higher one can be there before a lower one, and a reader that goes by
+positions misses the lower. All transactions below the oldest one that runs are over:
+their events are all there, in the order of (transaction, position), which never
+changes. See https://www.postgresql.org/docs/current/functions-info.html
+(pg_snapshot_xmin). One stream has one writer, so its numbers are enough.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from typing import Literal, TypeAlias
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError
 
 from ..core.log.events import Event, Recorded, RunErased
 from ..core.log.payloads import from_payload
 from ..core.log.runs import RunRow
 from ..core.names import RUN
-from ..errors import LogBrokenError, NotFoundError, StoreError
+from ..errors import CursorError, LogBrokenError, NotFoundError, StoreError
 from ..lib.codec import decode_trusted, sha256
+from .database import Columns, Database, Query, pages
 from .drafts import chosen
-from .engine import unreadable
 from .erasure import erased_runs
-from .rows import Columns, Query, pages
-from .schema import ENVELOPE, blobs, checkpoints, events, payloads, runs
-from .tail import Cursors
+from .schema import ENVELOPE, XID8, blobs, checkpoints, events, payloads, runs, xid
 
 #: Seconds between two looks for more events.
 _POLL = 0.05
@@ -40,17 +48,25 @@ _EVENTS = sa.select(
 _BEHIND_RUN = sa.literal_column(str(len(RUN) + 1), sa.Integer)
 _WIDTH = len(_EVENTS.selected_columns)
 
+#: What orders the events of a tail: the values of one event.
+Place: TypeAlias = tuple[int, ...]
+
+_FORM = re.compile(r"([nps])((?:-\d{1,18})+)", re.ASCII)
+_SIZES = {"n": 1, "p": 1, "s": 2}
+_HORIZON = sa.func.pg_snapshot_xmin(sa.func.pg_current_snapshot(), type_=XID8())
+
 
 class Reader:
     """
     Reads a database; a copy of one will do.
 
     Attributes:
-        engine: Where it is.
+        engine: To it.
     """
 
-    def __init__(self, engine: sa.Engine) -> None:
-        self.engine = engine
+    def __init__(self, database: Database) -> None:
+        self.engine = database.engine
+        self._database = database
 
     async def read(self, stream: str) -> list[Recorded]:
         """
@@ -60,7 +76,7 @@ class Reader:
             LogBrokenError: One of them is not what was written.
         """
         query = _EVENTS.where(events.c.stream == stream).order_by(events.c.seq)
-        return await asyncio.to_thread(self._events, query)
+        return await self._events(query)
 
     async def stream_events(
         self, stream: str | None = None, *, after: int = 0
@@ -105,7 +121,7 @@ class Reader:
             events.c.stream < beyond,
             events.c.type.in_(types),
         ).order_by(events.c.stream.desc(), events.c.seq.desc())
-        return await asyncio.to_thread(self._events, query.limit(limit))
+        return await self._events(query.limit(limit))
 
     async def attributed(
         self,
@@ -215,7 +231,7 @@ class Reader:
 
             StoreError: The database is away for longer.
         """
-        cursors = Cursors.of(self.engine.dialect.name, stream)
+        cursors = _Cursors.of(self.engine.dialect.name, stream)
         if after == "end":
             after = await self.end(stream, patience=patience)
         place = cursors.parse(after)
@@ -239,7 +255,7 @@ class Reader:
 
             patience: Seconds that the database may be away.
         """
-        cursors = Cursors.of(self.engine.dialect.name, stream)
+        cursors = _Cursors.of(self.engine.dialect.name, stream)
         (row,) = await self._patiently(cursors.end(), patience)
         return cursors.text(cursors.place(tuple(row)))
 
@@ -250,7 +266,7 @@ class Reader:
         until = 0.0
         while True:
             try:
-                return await asyncio.to_thread(self._rows, query)
+                return await self._database.rows(query)
             except StoreError as exc:
                 until = until or clock() + patience
                 if isinstance(exc, LogBrokenError) or clock() >= until:
@@ -267,7 +283,7 @@ class Reader:
             LogBrokenError: They are others now.
         """
         query = sa.select(blobs.c.bytes).where(blobs.c.sha256 == sha256)
-        rows = await asyncio.to_thread(self._rows, query)
+        rows = await self._database.rows(query)
         if not rows:
             raise NotFoundError(f"the log keeps no bytes with digest {sha256}")
         return _unchanged(sha256, rows[0][0])
@@ -320,7 +336,7 @@ class Reader:
             query = query.order_by(checkpoints.c.size.desc())
         else:
             query = query.where(checkpoints.c.size >= size).order_by(checkpoints.c.size)
-        rows = await asyncio.to_thread(self._rows, query)
+        rows = await self._database.rows(query)
         return bytes(rows[0][0]).decode() if rows else None
 
     async def row(self, run_id: str) -> RunRow | None:
@@ -338,7 +354,7 @@ class Reader:
         return await self._runs(query.order_by(runs.c.started_at, runs.c.run_id))
 
     async def _runs(self, query: Query) -> list[RunRow]:
-        rows = await asyncio.to_thread(self._rows, query)
+        rows = await self._database.rows(query)
         return [RunRow(**dict(zip(_RUN_FIELDS, row, strict=True))) for row in rows]
 
     async def find_run(self, name: str) -> str:
@@ -361,35 +377,24 @@ class Reader:
             .order_by(runs.c.run_id)
             .limit(_MATCHES)
         )
-        rows = await asyncio.to_thread(self._rows, query)
+        rows = await self._database.rows(query)
         return chosen(name, [row.run_id for row in rows])
 
     async def erased(self) -> dict[str, RunErased]:
         """Return what was erased, by the stream of the run."""
-        return await asyncio.to_thread(self._erased)
-
-    def _erased(self) -> dict[str, RunErased]:
-        try:
-            with self.engine.connect() as connection:
-                return erased_runs(connection)
-        except DBAPIError as exc:
-            raise unreadable(exc) from None
+        return await self._database.read(erased_runs)
 
     async def streams(self) -> list[str]:
         """Return the names of all streams."""
         query = sa.select(events.c.stream).distinct().order_by(events.c.stream)
-        rows = await asyncio.to_thread(self._rows, query)
+        rows = await self._database.rows(query)
         return [row.stream for row in rows]
 
-    def _rows(self, query: Query) -> Sequence[sa.Row[*Columns]]:
-        try:
-            with self.engine.connect() as connection:
-                return connection.execute(query).all()
-        except DBAPIError as exc:
-            raise unreadable(exc) from None
+    async def _events(self, query: Query) -> list[Recorded]:
+        def events(connection: sa.Connection) -> list[Recorded]:
+            return [_recorded(tuple(row)) for row in connection.execute(query).all()]
 
-    def _events(self, query: Query) -> list[Recorded]:
-        return [_recorded(tuple(row)) for row in self._rows(query)]
+        return await self._database.read(events)
 
 
 def _begins(name: str) -> sa.ColumnElement[bool]:
@@ -431,3 +436,85 @@ def _unchanged(digest: str, data: bytes) -> bytes:
             fix=_LOOK,
         )
     return data
+
+
+@dataclass(frozen=True, slots=True)
+class _Cursors:
+    """
+    The order of one kind of tail, and how places in it are written.
+
+    Attributes:
+        kind: By number in a stream, by position, or by transaction and position.
+
+        stream: The one of the first kind.
+    """
+
+    kind: Literal["n", "p", "s"]
+    stream: str | None = None
+
+    @classmethod
+    def of(cls, dialect: str, stream: str | None) -> _Cursors:
+        """Return those for a tail of *stream*, or of all."""
+        if stream is not None:
+            return cls("n", stream)
+        return cls("s" if dialect == "postgresql" else "p")
+
+    def parse(self, text: str | None) -> Place:
+        """
+        Return the place that a cursor means; the beginning for none.
+
+        Raises:
+            CursorError: It is not one of these.
+        """
+        if text in {None, "end"}:
+            return (0,) * _SIZES[self.kind]
+        match = _FORM.fullmatch(text or "")
+        place = tuple(int(part) for part in match[2].split("-")[1:]) if match else ()
+        if not match or match[1] != self.kind or len(place) != _SIZES[self.kind]:
+            raise CursorError(
+                f"{text!r} is not a cursor of this tail",
+                fix="give one that the same command printed, or none",
+            )
+        return place
+
+    def text(self, place: Place) -> str:
+        """
+        Return the cursor of a place.
+
+        >>> Cursors("s").text((742, 13))
+        's-742-13'
+        """
+        return "-".join((self.kind, *map(str, place)))
+
+    def place(self, columns: Columns) -> Place:
+        """Return the place of the row whose columns of `order` these are."""
+        return tuple(int(column) for column in columns)
+
+    def behind(self, query: Query, place: Place) -> Query:
+        """Return *query* with what is behind *place*, its order added as columns."""
+        if self.kind == "n":
+            seq = events.c.seq
+            query = query.where(events.c.stream == self.stream, seq > place[0])
+            return query.add_columns(seq).order_by(seq)
+        if self.kind == "p":
+            position = events.c.position
+            return (
+                query.add_columns(position)
+                .where(position > place[0])
+                .order_by(position)
+            )
+        here = sa.tuple_(sa.cast(str(place[0]), XID8()), sa.literal(place[1]))
+        return (
+            query.add_columns(sa.cast(xid, sa.Text), events.c.position)
+            .where(sa.tuple_(xid, events.c.position) > here, xid < _HORIZON)
+            .order_by(xid, events.c.position)
+        )
+
+    def end(self) -> Query:
+        """Return the query for the place behind all events that a tail could see."""
+        if self.kind == "n":
+            newest = sa.select(sa.func.coalesce(sa.func.max(events.c.seq), 0))
+            return newest.where(events.c.stream == self.stream)
+        if self.kind == "p":
+            return sa.select(sa.func.coalesce(sa.func.max(events.c.position), 0))
+        return sa.select(sa.cast(_HORIZON, sa.Text), sa.literal(0))

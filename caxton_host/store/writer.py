@@ -1,10 +1,11 @@
 """
-When to commit: now, together with others, or a few milliseconds later.
+The log of one run, and the writer that decides when to commit.
 
-All decisions are made on the event loop. While one batch is with the thread that
-commits it, the next one gathers; so the slower the disk, the larger the batches.
-A run that is alone commits right here if no network lies between: a hop to the
-thread and back would cost it more than the disk does.
+A commit happens now, together with others, or a few milliseconds later. All decisions
+are made on the event loop. While one batch is with the thread that commits it, the next
+one gathers; so the slower the disk, the larger the batches. A run that is alone commits
+on the event loop if no network lies between: a hop to the thread and back would cost it
+more than the disk does.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
+from ..core.log.events import Event
 from ..core.log.runs import ENDS
 from ..errors import StoreError
-from ..ports import Refused
+from ..ports import Refused, Reservation
 from .commit import Committer, Group, Line, LockedError, Outcome
+from .drafts import Drafter
 
 BATCH = 512
 #: Seconds that a queued event waits for an append to ride on.
@@ -263,3 +266,64 @@ class Writer:
 def _again(error: StoreError) -> StoreError:
     """Return a copy: an exception raised twice carries both its tracebacks."""
     return type(error)(str(error), fix=error.fix)
+
+
+class SqlLog:
+    """See `caxton_host.ports.EventLog`. Made by `SqlStore.create`."""
+
+    def __init__(
+        self, writer: Writer, drafter: Drafter, line: Line, holds: Callable[[], bool]
+    ) -> None:
+        self._writer = writer
+        self._holds = holds
+        self._drafter = drafter
+        self._line = line
+
+    @property
+    def recorded_at(self) -> int:
+        """When the newest event was recorded."""
+        return self._drafter.recorded_at
+
+    @property
+    def head(self) -> tuple[int, bytes]:
+        """Number and hash of the newest durable event."""
+        return self._line.head
+
+    def holds(self) -> bool:
+        """Return whether this host may still send for the stream."""
+        return self._line.error is None and self._holds()
+
+    def queue(self, *events: Event, blobs: Mapping[str, bytes] | None = None) -> None:
+        """Add *events* to the stream without waiting."""
+        group = self._group(events, blobs, ())
+        if not group.is_empty:
+            self._writer.queue(group)
+
+    async def append(
+        self,
+        *events: Event,
+        blobs: Mapping[str, bytes] | None = None,
+        reserve: Sequence[Reservation] = (),
+    ) -> Refused | None:
+        """Add *events*, and return once they and all before them are durable."""
+        group = self._group(events, blobs, reserve)
+        if group.is_empty and not self._line.outstanding:
+            return None
+        refused = await self._writer.append(group)
+        if refused is not None:
+            self._drafter.seq -= len(group.drafts)
+        return refused
+
+    def _group(
+        self,
+        events: Sequence[Event],
+        blobs: Mapping[str, bytes] | None,
+        reserve: Sequence[Reservation],
+    ) -> Group:
+        self._writer.check(self._line)
+        return Group(
+            line=self._line,
+            drafts=self._drafter.draft(events),
+            blobs=blobs or {},
+            reserve=reserve,
+        )

@@ -196,7 +196,7 @@ class Database:
 
     def _committer(self) -> Transactions:
         if isinstance(self.place, Whereabouts):
-            tree = SqliteTree(self.engine.dialect, self.clock, None)
+            tree = SqliteTree(self.clock, None)
             return SqliteCommitter(self.engine, tree, self.clock, self.place)
         from .postgres import PostgresCommitter  # noqa: PLC0415 -- an extra
 

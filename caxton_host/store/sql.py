@@ -317,7 +317,7 @@ def _writer(
     """Return what appends, and what signs."""
     engine, clock, place = database.engine, database.clock, database.place
     if isinstance(place, Whereabouts):
-        tree = SqliteTree(engine.dialect, clock, signer)
+        tree = SqliteTree(clock, signer)
         writer = Writer(SqliteCommitter(engine, tree, clock, place), on_commit)
         return writer, SqliteSealer(writer, tree)
     from .postgres import PostgresCommitter, PostgresTree  # noqa: PLC0415 -- an extra

@@ -1,8 +1,8 @@
 """
 Writing to SQLite: one file, one writer at a time, no network.
 
-Statements are compiled once from the tables and go to the driver: for 64 rows the same
-``insert()`` through Core costs 54 %. The tree grows in the transaction of every append.
+Statements go to the driver: for 64 rows, ``insert()`` through SQLAlchemy Core costs
+54 % of an append. The tree grows in the transaction of every append.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ import contextlib
 import logging
 import sqlite3
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import cast
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import sqlite
 
 from ..core.log.checkpoint import parse_note
 from ..core.log.runs import RunRow
@@ -28,12 +27,61 @@ from .diagnosis import explain, path_of
 from .drafts import CONFLICT, CONFLICT_FIX
 from .file_guard import Whereabouts
 from .ledger import Holder, Use
-from .schema import blobs, budgets, checkpoints, events, payloads, runs, slots, tree
+from .schema import blobs, budgets, checkpoints, events, payloads, runs, slots
 from .seals import UNSIGNED, Seal, shortened, sign, unsigned
 from .writer import Writer
 
+#: How long a commit in the thread of the writer waits for another process.
 _PATIENCE_MS = 10_000
-_TRACE, _SPAN, _DIGEST, _HASH = 5, 6, 7, 8
+
+_COLUMNS = [column.name for column in events.columns if column.name != "position"]
+_TRACE, _SPAN, _DIGEST, _HASH = map(
+    _COLUMNS.index, ("trace_id", "span_id", "digest", "hash")
+)
+
+
+def _insert(table: sa.Table, columns: Iterable[str]) -> str:
+    names = [*columns]
+    values = ", ".join("?" * len(names))
+    return f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({values})"  # noqa: S608 -- ours
+
+
+#: Parameters: the columns of `events` but position, in order. SQLite gives the one
+#: behind the highest: rows are never deleted.
+EVENT = _insert(events, _COLUMNS)
+#: The same without trace and span, which then are null.
+_UNTRACED = _insert(events, [*_COLUMNS[:_TRACE], *_COLUMNS[_DIGEST:]])
+#: Position, salt, payload.
+PAYLOAD = _insert(payloads, payloads.c.keys())
+# Digest, bytes, size. A digest that is there already is left alone.
+_BLOB = f"{_insert(blobs, blobs.c.keys())} ON CONFLICT DO NOTHING"
+_STARTED = _insert(runs, [field.name for field in fields(RunRow)])
+# State, end, owner, epoch or nothing, run id.
+_STATE = """\
+UPDATE runs SET state = ?, ended_at = ?, owner = ?, epoch = coalesce(?, epoch)
+WHERE run_id = ?"""
+_USED = "SELECT used, since FROM budgets WHERE key = ?"
+# Key, what is used now, since when.
+_BUDGET = f"""\
+{_insert(budgets, budgets.c.keys())}
+ON CONFLICT (key) DO UPDATE SET used = excluded.used, since = excluded.since"""
+_HOLDERS = "SELECT stream, call FROM slots WHERE key = ?"
+# Key, stream, call.
+_OPENED = f"{_insert(slots, slots.c.keys())} ON CONFLICT DO NOTHING"
+_FREED = "DELETE FROM slots WHERE stream = ? AND call = ?"
+_ENDED = "DELETE FROM slots WHERE stream = ?"
+
+_LAST = "SELECT max(position) FROM events"
+_FIRST = """\
+SELECT hash FROM events WHERE position = (SELECT min(position) FROM events)"""
+_HASHES = """\
+SELECT hash FROM events WHERE position > ? AND position <= ? ORDER BY position"""
+_TREE = "SELECT size, frontier, position FROM tree"
+_GROW = "UPDATE tree SET size = ?, frontier = ?, position = ?"
+_SIGNED = "SELECT note FROM checkpoints WHERE size = ? AND public_key = ?"
+_CHECKPOINT = _insert(checkpoints, ["size", "note", "public_key", "signed_at"])
+
+_log = logging.getLogger(__name__)
 
 
 class SqliteCommitter(Transactions):
@@ -59,7 +107,6 @@ class SqliteCommitter(Transactions):
         self._whereabouts = whereabouts
         self._clock = clock
         self._tree = tree
-        self._sql = Statements.of(engine.dialect)
         self._connect()
 
     def _connect(self) -> None:
@@ -124,9 +171,9 @@ class SqliteCommitter(Transactions):
         # The driver takes a bytearray as it is. For bytes and for None it first looks
         # in vain for an adapter: a quarter of a microsecond each.
         if any(e[_TRACE] is not None or e[_SPAN] is not None for e in batch.events):
-            statement, kept = self._sql.event, _DIGEST
+            statement, kept = EVENT, _DIGEST
         else:
-            statement, kept = self._sql.untraced, _TRACE
+            statement, kept = _UNTRACED, _TRACE
         *events, last = [
             (*e[:kept], bytearray(e[_DIGEST]), bytearray(e[_HASH]))
             for e in batch.events
@@ -141,26 +188,26 @@ class SqliteCommitter(Transactions):
             (position, bytearray(salt), bytearray(payload))
             for position, (salt, payload) in enumerate(batch.payloads, first)
         ]
-        self._driver.executemany(self._sql.payload, payloads)
+        self._driver.executemany(PAYLOAD, payloads)
         self._tree.grow(self._driver, first, [e[_HASH] for e in batch.events])
 
     def _change(self, batch: Batch) -> None:
-        driver, sql = self._driver, self._sql
+        driver = self._driver
         if batch.blobs:
-            driver.executemany(sql.blob, batch.blob_rows())
+            driver.executemany(_BLOB, batch.blob_rows())
         if batch.started:
-            driver.executemany(sql.started, batch.started_rows())
+            driver.executemany(_STARTED, batch.started_rows())
         if batch.states:
-            driver.executemany(sql.state, batch.state_rows())
+            driver.executemany(_STATE, batch.state_rows())
         ledger = batch.ledger
         if ledger.uses:
-            driver.executemany(sql.budget, batch.budget_rows())
+            driver.executemany(_BUDGET, batch.budget_rows())
         if ledger.freed:
-            driver.executemany(sql.freed, batch.freed_rows())
+            driver.executemany(_FREED, batch.freed_rows())
         if ledger.ended:
-            driver.executemany(sql.ended, batch.ended_rows())
+            driver.executemany(_ENDED, batch.ended_rows())
         if ledger.opened:
-            driver.executemany(sql.opened, batch.opened_rows())
+            driver.executemany(_OPENED, batch.opened_rows())
 
     def now(self) -> int:
         """See `Books`. A file has the clock of the machine that it is on."""
@@ -168,12 +215,12 @@ class SqliteCommitter(Transactions):
 
     def use(self, key: str) -> Use:
         """See `Books`."""
-        row = self._driver.execute(self._sql.used, (key,)).fetchone()
+        row = self._driver.execute(_USED, (key,)).fetchone()
         return Use(*row) if row else Use()
 
     def holders(self, key: str) -> list[Holder]:
         """See `Books`."""
-        return self._driver.execute(self._sql.holders, (key,)).fetchall()
+        return self._driver.execute(_HOLDERS, (key,)).fetchall()
 
     def _is_shared(self, exc: Exception) -> bool:
         return _is_locked(exc)
@@ -196,135 +243,6 @@ def _is_locked(exc: Exception) -> bool:
     return code == sqlite3.SQLITE_BUSY
 
 
-_STARTED = [field.name for field in fields(RunRow)]
-_EVENT = [column.name for column in events.columns if column.name != "position"]
-_UNTRACED = [name for name in _EVENT if name not in {"trace_id", "span_id"}]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Statements:
-    """
-    The writer's statements.
-
-    Attributes:
-        event: Parameters: the columns of `events` but position, in order. SQLite
-            gives the one behind the highest: rows are never deleted.
-
-        untraced: The same without trace and span, which then are null.
-
-        payload: Position, salt, payload.
-
-        blob: Digest, bytes, size. A digest that is there already is left alone.
-
-        started: Parameters: the fields of `RunRow`, in order.
-
-        state: State, end, owner, epoch or nothing, run id.
-
-        used: Key.
-
-        budget: Key, what is used now, since when.
-
-        holders: Key.
-
-        opened: Key, stream, call.
-
-        freed: Stream, call.
-
-        ended: Stream.
-    """
-
-    event: str
-    untraced: str
-    payload: str
-    blob: str
-    started: str
-    state: str
-    used: str
-    budget: str
-    holders: str
-    opened: str
-    freed: str
-    ended: str
-
-    @classmethod
-    def of(cls, dialect: sa.Dialect) -> Statements:
-        """Return the statements in *dialect*."""
-        budget = sqlite.insert(budgets)
-        return cls(
-            event=_sql(sa.insert(events), dialect, _EVENT),
-            untraced=_sql(sa.insert(events), dialect, _UNTRACED),
-            payload=_sql(sa.insert(payloads), dialect, payloads.c.keys()),
-            blob=_sql(
-                sqlite.insert(blobs).on_conflict_do_nothing(), dialect, blobs.c.keys()
-            ),
-            started=_sql(sa.insert(runs), dialect, _STARTED),
-            state=_sql(
-                sa.update(runs)
-                .values(
-                    state=sa.bindparam("to"),
-                    ended_at=sa.bindparam("at"),
-                    owner=sa.bindparam("by"),
-                    epoch=sa.func.coalesce(
-                        sa.bindparam("nth", type_=runs.c.epoch.type), runs.c.epoch
-                    ),
-                )
-                .where(runs.c.run_id == sa.bindparam("run")),
-                dialect,
-            ),
-            used=_sql(
-                sa.select(budgets.c.used, budgets.c.since).where(
-                    budgets.c.key == sa.bindparam("k")
-                ),
-                dialect,
-            ),
-            budget=_sql(
-                budget.on_conflict_do_update(
-                    index_elements=[budgets.c.key],
-                    set_={
-                        "used": budget.excluded.used,
-                        "since": budget.excluded.since,
-                    },
-                ),
-                dialect,
-                budgets.c.keys(),
-            ),
-            holders=_sql(
-                sa.select(slots.c.stream, slots.c.call).where(
-                    slots.c.key == sa.bindparam("k")
-                ),
-                dialect,
-            ),
-            opened=_sql(
-                sqlite.insert(slots).on_conflict_do_nothing(), dialect, slots.c.keys()
-            ),
-            freed=_sql(
-                sa.delete(slots).where(
-                    slots.c.stream == sa.bindparam("run"),
-                    slots.c.call == sa.bindparam("nth"),
-                ),
-                dialect,
-            ),
-            ended=_sql(
-                sa.delete(slots).where(slots.c.stream == sa.bindparam("run")), dialect
-            ),
-        )
-
-
-def _sql(
-    statement: sa.ClauseElement,
-    dialect: sa.Dialect,
-    columns: Iterable[str] | None = None,
-) -> str:
-    return str(
-        statement.compile(
-            dialect=dialect, column_keys=list(columns) if columns else None
-        )
-    )
-
-
-_log = logging.getLogger(__name__)
-
-
 class SqliteTree:
     """
     The tree of one database. Called within the transactions of its only caller.
@@ -333,9 +251,7 @@ class SqliteTree:
         newest: The last checkpoint that was committed here.
     """
 
-    def __init__(
-        self, dialect: sa.Dialect, clock: Clock, signer: Signer | None
-    ) -> None:
+    def __init__(self, clock: Clock, signer: Signer | None) -> None:
         self.newest: Seal | None = None
         self._clock = clock
         self._signer = signer
@@ -343,10 +259,6 @@ class SqliteTree:
         self._tree, self._position = Frontier(), 0
         self._grown: tuple[Frontier, int] | None = None
         self._sealed: Seal | None = None
-        self._sql = {
-            name: str(statement.compile(dialect=dialect, column_keys=keys))
-            for name, statement, keys in _STATEMENTS
-        }
 
     @property
     def is_new(self) -> bool:
@@ -371,9 +283,7 @@ class SqliteTree:
         grown = self._current(driver, first - 1)
         grown.extend(hashes)
         last = first + len(hashes) - 1
-        driver.execute(
-            self._sql["grow"], (grown.size, bytearray(grown.to_bytes()), last)
-        )
+        driver.execute(_GROW, (grown.size, bytearray(grown.to_bytes()), last))
         self._grown = grown, last
         if self.newest is None and self._signer is not None:
             self._try_to_sign(driver, grown, self._signer)
@@ -386,7 +296,7 @@ class SqliteTree:
         if not tree_.size:
             return
         known = tree_.size, self._signer.public_key()
-        if row := driver.execute(self._sql["signed"], known).fetchone():
+        if row := driver.execute(_SIGNED, known).fetchone():
             self._sealed = Seal(parse_note(row[0]), known[1])
         else:
             self._sign(driver, tree_, self._signer)
@@ -406,15 +316,15 @@ class SqliteTree:
     def _current(self, driver: sqlite3.Cursor, last: int | None) -> Frontier:
         """Return the tree up to position *last*, or up to the end."""
         if last is None:
-            last = driver.execute(self._sql["last"]).fetchone()[0] or 0
+            last = driver.execute(_LAST).fetchone()[0] or 0
         if self._position == last:
             return self._tree.copy()
         # Another process wrote, or an older version that knew of no tree.
-        size, frontier, position = driver.execute(self._sql["tree"]).fetchone()
+        size, frontier, position = driver.execute(_TREE).fetchone()
         found = Frontier.parse(size, frontier)
         if position > last:
             raise shortened(size)
-        rest = driver.connection.execute(self._sql["hashes"], (position, last))
+        rest = driver.connection.execute(_HASHES, (position, last))
         found.extend(hash_ for (hash_,) in rest)
         self._tree, self._position = found.copy(), last
         return found
@@ -430,12 +340,10 @@ class SqliteTree:
                 _log.warning(UNSIGNED, *unsigned(exc))
 
     def _sign(self, driver: sqlite3.Cursor, grown: Frontier, signer: Signer) -> None:
-        first: bytes = driver.execute(self._sql["first"]).fetchone()[0]
+        first: bytes = driver.execute(_FIRST).fetchone()[0]
         seal = sign(signer, grown, first)
         note, now = seal.note.text().encode(), self._clock.now()
-        driver.execute(
-            self._sql["checkpoint"], (grown.size, note, seal.public_key, now)
-        )
+        driver.execute(_CHECKPOINT, (grown.size, note, seal.public_key, now))
         self._sealed = seal
 
 
@@ -463,49 +371,3 @@ class SqliteSealer:
         if force or self._tree.is_new:
             group = Group(line=Line(""), drafts=(), blobs={}, seal=True)
             await self._writer.append(group)
-
-
-_STATEMENTS: Sequence[tuple[str, sa.ClauseElement, list[str] | None]] = (
-    ("last", sa.select(sa.func.max(events.c.position)), None),
-    (
-        "first",
-        sa.select(events.c.hash).where(
-            events.c.position
-            == sa.select(sa.func.min(events.c.position)).scalar_subquery()
-        ),
-        None,
-    ),
-    (
-        "hashes",
-        sa.select(events.c.hash)
-        .where(
-            events.c.position > sa.bindparam("a"),
-            events.c.position <= sa.bindparam("b"),
-        )
-        .order_by(events.c.position),
-        None,
-    ),
-    ("tree", sa.select(tree.c.size, tree.c.frontier, tree.c.position), None),
-    (
-        "grow",
-        sa.update(tree).values(
-            size=sa.bindparam("n"),
-            frontier=sa.bindparam("f"),
-            position=sa.bindparam("p"),
-        ),
-        None,
-    ),
-    (
-        "signed",
-        sa.select(checkpoints.c.note).where(
-            checkpoints.c.size == sa.bindparam("n"),
-            checkpoints.c.public_key == sa.bindparam("k"),
-        ),
-        None,
-    ),
-    (
-        "checkpoint",
-        sa.insert(checkpoints),
-        ["size", "note", "public_key", "signed_at"],
-    ),
-)

@@ -41,16 +41,16 @@ class Tails(Protocol):
 
         Args:
             after: A cursor of an earlier tail of the same stream or of all, ``"end"``,
-                or nothing for all events.
+                or ``None`` for all events.
 
             stream: Only those of this stream.
 
-            follow: Wait for more. Without, return at the last one.
+            follow: Wait for more; otherwise return after the last one.
 
             patience: Seconds that the log may be away.
 
         Raises:
-            UsageError: *after* is no cursor of such a tail.
+            UsageError: *after* is not a cursor of such a tail.
 
             StoreError: The log is away for longer.
         """
@@ -62,10 +62,10 @@ class History(Streams, Tails, Protocol):
 
     async def find_run(self, name: str) -> str:
         """
-        Return the id of the run that *name* means.
+        Return the id of the run that *name* identifies.
 
         Raises:
-            NotFoundError: It means none, or more than one.
+            NotFoundError: It matches no run, or more than one.
         """
         ...
 

@@ -189,7 +189,7 @@ class Leases(Protocol):
         ...
 
     async def hosts(self) -> list[str]:
-        """Return the streams of the hosts that live, oldest first."""
+        """Return the streams of the hosts that are alive, oldest first."""
         ...
 
 
@@ -200,7 +200,7 @@ class Requests(Protocol):
         self, run_id: str, kind: str, actor: dict[str, JSON], reason: str
     ) -> int:
         """
-        Ask something of the host that drives a run, and return the request's number.
+        Send a request to the host that drives a run, and return its number.
 
         Args:
             run_id: The run.
@@ -227,7 +227,7 @@ class Requests(Protocol):
         subject: str | None = None,
     ) -> int:
         """
-        Ask something of a host as such, and return the request's number.
+        Send a request to a host, and return its number.
 
         Args:
             host: Its stream.
@@ -246,12 +246,12 @@ class Requests(Protocol):
         ...
 
     async def waiting(self, host: str) -> list[Request]:
-        """Return what is asked of *host* and has no outcome yet, oldest first."""
+        """Return the requests to *host* without an outcome, oldest first."""
         ...
 
     async def answer(self, request_id: int, outcome: str) -> None:
         """
-        Note the outcome of a request, unless it has one.
+        Store the outcome of a request, unless it has one.
 
         Raises:
             StoreError: It could not be stored.
@@ -259,7 +259,7 @@ class Requests(Protocol):
         ...
 
     async def outcome(self, request_id: int) -> str | None:
-        """Return the outcome of a request, or ``None`` as long as it has none."""
+        """Return the outcome of a request, or ``None`` while it has none."""
         ...
 
 
@@ -317,7 +317,7 @@ class Eras(Protocol):
         Return what the server with that *key* spoke lately, if it was met.
 
         Raises:
-            StoreError: That cannot be read.
+            StoreError: They cannot be read.
         """
         ...
 

@@ -26,15 +26,15 @@ class Readings(Tails, Protocol):
         Return at most *limit* runs, newest first.
 
         Args:
-            limit: How many.
+            limit: The most to return.
 
             agent: Only those of this agent.
 
             state: Only those in this state.
 
-            prefix: Only those whose ids begin so.
+            prefix: Only those whose ids have this prefix.
 
-            before: Only those that come behind the one with this time and id.
+            before: Only those after the run with this start time and id.
         """
         ...
 
@@ -53,7 +53,7 @@ class Readings(Tails, Protocol):
         ...
 
     async def end(self, stream: str | None = None) -> str:
-        """Return the cursor behind all events that a tail could see by now."""
+        """Return the cursor behind all events that a tail can see now."""
         ...
 
     async def erased(self) -> dict[str, RunErased]:
@@ -65,7 +65,7 @@ class Readings(Tails, Protocol):
         Return the note of a checkpoint, or ``None`` if there is no such.
 
         Args:
-            size: Of the smallest that covers so many events; ``None``: of the newest.
+            size: The smallest that covers so many events; ``None``: the newest.
         """
         ...
 

@@ -59,7 +59,7 @@ class Spent:
 
         uses: By key, without the agent.
 
-        places: Who has a place, by the same.
+        places: The calls that hold a place, by the same.
     """
 
     now: int
@@ -68,7 +68,7 @@ class Spent:
 
 
 class Budgets:
-    """The budgets of a database, for those that do not spend."""
+    """The budgets of a database: read, and counted again."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -78,7 +78,7 @@ class Budgets:
         Return what is spent of the budgets of *agent*.
 
         Raises:
-            StoreError: That cannot be read.
+            StoreError: They cannot be read.
         """
         return await self._database.read(lambda found: self._spent(found, agent))
 
@@ -113,7 +113,8 @@ class Budgets:
         """
         Count all budgets again from the log; hosts wait meanwhile.
 
-        Returns how many budgets there are, and how many calls hold a place of one.
+        Returns:
+            How many budgets there are, and how many calls hold a place of one.
 
         Raises:
             StoreError: It could not be done, and nothing was.
@@ -128,16 +129,16 @@ class Budgets:
 @dataclass(slots=True)
 class _Recount:
     """
-    The guard of a transaction that counts all budgets again. Hosts wait meanwhile.
+    The guard of the transaction that counts all budgets again.
 
     Attributes:
         now: Microseconds since 1970.
 
-        shared: Whether other hosts have to be kept from the tables.
+        shared: Whether the tables have to be locked against other hosts.
 
-        budgets: How many were found, once it is done.
+        budgets: How many were found.
 
-        places: How many calls hold one, by the same.
+        places: How many calls hold a place of one.
     """
 
     now: int
@@ -188,7 +189,7 @@ def _places(driver: Driver) -> list[tuple[str, str, int]]:
 
 
 def _pages(driver: Driver, query: str, *params: object) -> Iterator[tuple[Any, ...]]:
-    """Yield rows, without the position that each begins with."""
+    """Yield rows without their first column, the position."""
     last = 0
     while rows := ask(driver, query, last, *params, _PAGE).fetchall():
         yield from (row[1:] for row in rows)
@@ -201,7 +202,7 @@ def _spends(payload: bytes) -> Iterator[tuple[str, int]]:
 
 
 def _reservation(key: str, amount: int) -> Reservation | None:
-    """Return what a call took of a budget, by its key, unless it is the run's own."""
+    """Return what a call took of a budget that runs share, by its key."""
     _agent, _account, kind, *rest = key.split("/")
     if kind == "rate":
         limit, every = map(int, rest)

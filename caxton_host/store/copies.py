@@ -52,17 +52,17 @@ def backup(engine: sa.Engine, to: Path, progress: Callable[[int, int], None]) ->
     """
     Copy an SQLite database into the new file *to*, and return its size.
 
-    The file is there whole or not at all, for its owner alone.
+    The file is complete or absent, and only its owner may read it.
 
     Args:
         engine: Of the database.
 
-        to: A file that does not exist.
+        to: The new file.
 
-        progress: Told how many pages are done, and of how many.
+        progress: Called with the pages that are done, and with all.
 
     Raises:
-        UsageError: There is such a file.
+        UsageError: The file exists.
 
         StoreError: The database cannot be read, or the copy not be written.
     """
@@ -89,7 +89,7 @@ def backup(engine: sa.Engine, to: Path, progress: Callable[[int, int], None]) ->
 
 def _named(draft: Path, to: Path) -> None:
     try:
-        # Unlike a rename, it never replaces what somebody has put there meanwhile.
+        # Unlike a rename, it never replaces a file that was made meanwhile.
         os.link(draft, to)
     except FileExistsError:
         raise
@@ -122,7 +122,7 @@ def _taken(to: Path) -> UsageError:
 
 def dump_command(url: str, to: Path) -> str:
     """
-    Return how PostgreSQL's own program makes a copy; without a password.
+    Return the command of PostgreSQL that makes a copy, without a password.
 
     >>> dump_command("postgresql+psycopg://me:x@db:5433/log", Path("a.dump"))
     'pg_dump --format=custom --host=db --port=5433 --username=me --file=a.dump log'
@@ -154,7 +154,7 @@ class Eraser(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Old:
     """
-    A run that ended before some time, and still has its payloads.
+    A run that ended before a given time, and still has its payloads.
 
     Attributes:
         ended_at: Microseconds since 1970, UTC.
@@ -172,10 +172,10 @@ class Old:
 
 async def old_runs(engine: sa.Engine, before: int) -> list[Old]:
     """
-    Return the runs that ended before that time, oldest first.
+    Return the runs that ended before a given time, oldest first.
 
-    A fork comes before what it was forked from, and what a run that stays was forked
-    from stays too: a bundle has all that its run begins with.
+    A fork comes before its parent, and the ancestors of a run that stays are not
+    returned: a bundle has all events that its run begins with.
 
     Raises:
         StoreError: The database cannot be read.
@@ -216,7 +216,7 @@ def _old_runs(engine: sa.Engine, before: int) -> list[Old]:
 
 
 def _parents(connection: sa.Connection) -> dict[str, str | None]:
-    """Return each run that is not erased, and what it was forked from."""
+    """Return the parent of each run that is not erased."""
     query = (
         sa.select(
             events.c.stream, events.c.type, events.c.schema_version, payloads.c.payload
@@ -234,12 +234,12 @@ def _forks_first(
     run_ids: Sequence[str], known: Mapping[str, str | None]
 ) -> Sequence[str]:
     """
-    Return those of some runs that no other needs, forks before what they come from.
+    Return the runs that no other run needs, forks before their parents.
 
     Args:
-        run_ids: The runs, in the order that is wanted otherwise.
+        run_ids: The candidates, in the order to keep otherwise.
 
-        known: What each run that is not erased was forked from.
+        known: The parent of each run that is not erased.
     """
     leaving = set(run_ids)
     needed: set[str] = set()
@@ -264,15 +264,15 @@ async def archive(
     chosen: Sequence[Old], folder: Path, *, write: BundleWriter, erase: Eraser
 ) -> AsyncGenerator[tuple[Old, Path]]:
     """
-    Move runs into bundles, one after the other, and yield each that is moved.
+    Move runs into bundles, one after the other, and yield each one that was moved.
 
-    A crash leaves at most one bundle of a run that is not erased; it is written once
-    more by the next archive.
+    A crash leaves at most one bundle of a run that is not erased. The next archive
+    writes that bundle again.
 
     Args:
         chosen: From `old_runs`.
 
-        folder: Where the bundles go, each named by its run; it is made if need be.
+        folder: For the bundles, each named by its run; created if it does not exist.
 
         write: Writes a bundle.
 
@@ -292,7 +292,7 @@ async def archive(
 
 
 def _settled(draft: Path, bundle: Path) -> str:
-    """Give *draft* its name, on the disk, and return its digest."""
+    """Rename *draft* to *bundle*, durably, and return its digest."""
     with draft.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     draft.replace(bundle)
@@ -307,13 +307,13 @@ _NOWHERE: Mapping[int, int] = {}
 
 async def copy_cut(source: Reader, left: Recording, target: Path) -> None:
     """
-    Copy what is *left* of a run into the new database *target*.
+    Copy the events *left* of a run into the new database *target*.
 
-    It is then in the state that its last event left it in, and no host drives it.
-    Runs that it was forked from are copied whole.
+    The run is then in the state after its last event, and no host drives it. Its
+    ancestors are copied whole.
 
     Args:
-        source: Where the run is.
+        source: The log of the run.
 
         left: Its first events.
 
@@ -322,7 +322,7 @@ async def copy_cut(source: Reader, left: Recording, target: Path) -> None:
     Raises:
         StoreError: It cannot be read, or not be written.
     """
-    # A parent first: it was there first.
+    # Parents first, as in the log.
     parts: list[_Part] = [
         (one.started, await source.read(stream_of(one.run_id))) for one in left.lineage
     ]
@@ -347,7 +347,7 @@ def _copy_all(source: sa.Engine, parts: Sequence[_Part], url: str) -> None:
 
 
 def _copy_run(old: sa.Connection, new: sa.Connection, part: _Part, behind: int) -> int:
-    """Copy a run behind that many events, and return how many it has."""
+    """Copy a run after so many events, and return how many it has."""
     started, history = part
     stream, last = history[0].stream, history[-1].seq
     here = sa.and_(events.c.stream == stream, events.c.seq <= last)
@@ -386,7 +386,7 @@ def _placed(row: sa.RowMapping, places: Mapping[int, int]) -> dict[str, object]:
 
 
 def _digests(started: RunStarted, history: Sequence[Recorded]) -> set[str]:
-    """Return the digests of all that an execution of the run may ask for."""
+    """Return the digests of all blobs that an execution of the run may need."""
     named: list[tuple[JSON, str]] = [
         (entry, "definition_sha256") for entry in started.catalogue.values()
     ]

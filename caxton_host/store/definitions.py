@@ -18,7 +18,7 @@ _RECENT_US = 7 * 24 * 3600 * 1_000_000
 
 
 class Definitions:
-    """Which definition of each tool was accepted. See `caxton_host.ports`."""
+    """Accepted definitions of tools. See `caxton_host.ports.Definitions`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

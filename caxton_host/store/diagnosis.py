@@ -1,8 +1,8 @@
 """
-Why a database did not do what it was asked for, and what mends that.
+Why a database operation failed, and how to fix it.
 
-Looks at the error, and for a file at what is around it: its disk, its owner, and the
-process that has it locked, as far as Linux tells.
+Examines the error; for SQLite also the disk, the owner of the file, and the process
+that has it locked, as far as Linux reports it.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _STATES = {
 LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _REFUSED = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
-# What is wrong around the file, not in it.
+# Errors of the environment of a file, not of its contents.
 _OUTSIDE = LOCKED | {
     sqlite3.SQLITE_READONLY,
     sqlite3.SQLITE_CANTOPEN,
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_PERM,
 }
-# What SQLite says too when there is no room for the files beside the database.
+# SQLite reports these too when the files beside the database do not fit.
 _ROOMLESS = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
 DAMAGES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _RESTORE = "restore it from a copy: docs/how-to/restore.md"
@@ -51,10 +51,10 @@ _ROOM = 1 << 16
 
 
 def said(exc: Exception) -> str:
-    """Return what the database said: no statement, and nothing that it holds."""
+    """Return the message of the database, without the statement or any data."""
     cause = exc.orig if isinstance(exc, DBAPIError) else exc
     if isinstance(cause, sqlite3.Error) and not hasattr(cause, "sqlite_errorcode"):
-        # The driver's own words quote a text that it cannot decode.
+        # The driver's own message quotes a text that it cannot decode.
         closed = isinstance(cause, sqlite3.ProgrammingError)
         return "it is closed" if closed else "a column holds what is never written"
     if isinstance(cause, OSError) and cause.strerror:
@@ -64,21 +64,21 @@ def said(exc: Exception) -> str:
 
 
 def forbidden(exc: Exception) -> bool:
-    """Return whether the user lacks a right for what failed with *exc*."""
+    """Return whether *exc* is a lack of privileges."""
     cause = exc.orig if isinstance(exc, DBAPIError) else exc
     return getattr(cause, "sqlstate", None) == _FORBIDDEN
 
 
 def explain(exc: Exception, path: Path | None, otherwise: str) -> tuple[str, str]:
     """
-    Return why a database did not do what it was asked for, and what mends that.
+    Return why a database operation failed, and how to fix it.
 
     Args:
         exc: Of a driver, or of the operating system.
 
         path: Of the file, if it is one.
 
-        otherwise: What mends an error of another kind.
+        otherwise: The fix of an error of another kind.
     """
     cause = exc.orig if isinstance(exc, DBAPIError) else exc
     text, code = said(exc), code_of(cause)
@@ -116,13 +116,13 @@ def _wait_for(path: Path | None) -> str:
 
 
 def path_of(engine: sa.Engine) -> Path | None:
-    """Return the file of a database that `open_engine` opened, if it is one."""
+    """Return the file of a database that `open_engine` opened, if it is SQLite."""
     is_file = engine.dialect.name == "sqlite" and engine.url.database
     return Path(str(engine.url.database)) if is_file else None
 
 
 def unreadable(exc: Exception) -> StoreError:
-    """Return what a reader is told whose query failed."""
+    """Return the error of a query that failed with *exc*."""
     cause = (isinstance(exc, DBAPIError) and exc.orig) or exc
     what, fix = explain(exc, None, "see `caxton db status`")
     text = f"the database cannot be read: {what}"
@@ -134,12 +134,12 @@ def unreadable(exc: Exception) -> StoreError:
 
 
 def nearest(path: Path) -> Path:
-    """Return the folder of *path*, or the one above it that is there."""
+    """Return the nearest folder above *path* that exists."""
     return next(parent for parent in path.absolute().parents if parent.exists())
 
 
 def is_full(folder: Path) -> bool:
-    """Return whether nothing more fits on the disk of *folder*."""
+    """Return whether the disk of *folder* is full."""
     found = os.statvfs(folder)
     if found.f_flag & os.ST_RDONLY:
         return False
@@ -148,7 +148,7 @@ def is_full(folder: Path) -> bool:
 
 
 def unwritable(path: Path) -> tuple[str, str]:
-    """Return what keeps this user from writing *path*, and what mends that."""
+    """Return why this user cannot write *path*, and a fix."""
     folder = nearest(path)
     if os.statvfs(folder).f_flag & os.ST_RDONLY:
         elsewhere = "name a file elsewhere with --db"
@@ -164,10 +164,10 @@ def unwritable(path: Path) -> tuple[str, str]:
 
 def mount_of(folder: Path, mounts: Path = _MOUNTS) -> str | None:
     """
-    Return where the disk of *folder* is mounted, if that is known and read-only.
+    Return the mount point of *folder*, if it is known and read-only.
 
     Args:
-        folder: Without links.
+        folder: Without symbolic links.
 
         mounts: In the format of ``/proc/self/mountinfo``.
     """
@@ -182,7 +182,7 @@ def mount_of(folder: Path, mounts: Path = _MOUNTS) -> str | None:
         if len(fields) <= _FIELDS:
             continue
         point = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), fields[4])
-        # What is mounted later on the same folder hides what was there.
+        # A later mount on the same folder hides an earlier one.
         if folder.is_relative_to(point) and len(point) >= len(best):
             best = point
             is_read_only = "ro" in {*fields[5].split(","), *fields[-1].split(",")}
@@ -202,7 +202,7 @@ def _allow(target: Path) -> str:
 
 def holder_of(path: Path, locks: Path = _LOCKS) -> tuple[int, str] | None:
     """
-    Return the id and the name of the process that may write *path* now, if known.
+    Return the id and the name of the process that has *path* locked, if known.
 
     Args:
         path: Of a SQLite database. With a write-ahead log, its writer locks the file
@@ -222,7 +222,7 @@ def holder_of(path: Path, locks: Path = _LOCKS) -> tuple[int, str] | None:
 
 
 def _writers(locks: Path) -> Iterator[tuple[int, str]]:
-    """Yield process and file of each lock for writing that is held."""
+    """Yield process and file of each write lock."""
     try:
         lines = locks.read_text("ascii").splitlines()
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
 """
-What every store does alike: stamp events, seal payloads, list runs, and refuse.
+What all stores have in common: stamp events, salt payloads, list runs, and refuse.
 
-No database here, so the store in memory cannot drift from the one in SQL.
+This module knows no database, so the store in memory cannot drift from the one in SQL.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SHOWN = 5
 
 
 class Draft(NamedTuple):
-    """An event that is stamped and sealed, but has no place in its stream yet."""
+    """An event that is stamped and salted, but has no number in its stream yet."""
 
     type: str
     schema_version: int
@@ -55,20 +55,20 @@ class Draft(NamedTuple):
     event: Event
 
     def hash(self, previous: bytes, stream: str, seq: int) -> bytes:
-        """Return the hash it has as number *seq*, after *previous*."""
+        """Return its hash as number *seq*, after the hash *previous*."""
         return event_hash(previous, envelope(stream, seq, *self[:5]), self.digest)
 
 
 class Drafter:
     """
-    Stamps and seals the events of one stream.
+    Stamps and salts the events of one stream.
 
     Attributes:
         stream: Its name.
 
-        recorded_at: The newest stamp given. Never goes back.
+        recorded_at: The newest time stamp; it never decreases.
 
-        seq: What the newest event is numbered, once all that was drafted is stored.
+        seq: The number of the newest event, once all drafts are stored.
     """
 
     def __init__(
@@ -116,10 +116,10 @@ class Drafter:
 
 def salts(entropy: Entropy) -> Iterator[bytes]:
     """
-    Yield salts without end, each used once.
+    Yield an endless sequence of salts, each used once.
 
-    They are drawn many at a time: a system call for each would take a twentieth of
-    the time that an event takes.
+    They are drawn many at a time: one system call for each would add a twentieth to the
+    cost of an event.
     """
     while True:
         drawn = entropy(SALT_SIZE * _AT_ONCE)
@@ -129,10 +129,10 @@ def salts(entropy: Entropy) -> Iterator[bytes]:
 
 class Change(NamedTuple):
     """
-    What an event makes of the row of its run.
+    The change of the row of a run by an event.
 
     Attributes:
-        epoch: ``None`` for the one that it has.
+        epoch: ``None``: unchanged.
     """
 
     state: str
@@ -141,7 +141,7 @@ class Change(NamedTuple):
     epoch: int | None
 
     def of(self, row: RunRow) -> RunRow:
-        """Return *row* after it."""
+        """Return *row* with the change applied."""
         epoch = row.epoch if self.epoch is None else self.epoch
         return replace(
             row,
@@ -170,7 +170,7 @@ def started(run_id: str, draft: Draft, event: RunStarted) -> RunRow:
 
 
 def change(draft: Draft) -> Change:
-    """Return what *draft*, one of `ENDS` but not the first, makes of its run."""
+    """Return the change of a run by *draft*, of a type in `ENDS` but the first."""
     state, event = ENDS[draft.type], draft.event
     resumed = event if isinstance(event, RunResumed) else None
     return Change(
@@ -183,15 +183,15 @@ def change(draft: Draft) -> Change:
 
 def chosen(name: str, matches: Sequence[str]) -> str:
     """
-    Return the one run that *name* means.
+    Return the run that *name* identifies.
 
     Args:
-        name: What the operator wrote.
+        name: As the operator wrote it.
 
-        matches: Run ids that begin so; a few are enough.
+        matches: Run ids with that prefix; a few are enough.
 
     Raises:
-        NotFoundError: It means none, or more than one.
+        NotFoundError: It matches no run, or more than one.
     """
     if name in matches or len(matches) == 1:
         return name if name in matches else matches[0]
@@ -213,7 +213,7 @@ def parent_of(started: Event | None) -> str | None:
 
 
 def parent_in(type_: str, version: int, payload: bytes) -> str | None:
-    """Return the same by what is stored. A run whose start is damaged goes nowhere."""
+    """Return the same from stored columns; ``None`` if the first event is damaged."""
     try:
         return parent_of(from_payload(type_, version, decode_trusted(payload)))
     except (LogBrokenError, ValueError, TypeError, KeyError, AttributeError):
@@ -224,20 +224,20 @@ def heir_of(
     run_id: str, going_on: Iterable[str], parent: Callable[[str], str | None]
 ) -> str | None:
     """
-    Return the first of the runs *going_on* that comes from a run.
+    Return the first of the runs *going_on* that descends from a run.
 
     Args:
         run_id: The run.
 
         going_on: Their ids.
 
-        parent: The run that a run was forked from.
+        parent: Returns the run that a run was forked from.
     """
     return next((one for one in going_on if run_id in lineage(one, parent)), None)
 
 
 def lineage(run_id: str, parent: Callable[[str], str | None]) -> Sequence[str]:
-    """Return what a run was forked from, and what that was, to the first one."""
+    """Return the ancestors of a run, its parent first."""
     found: list[str] = []
     one = parent(run_id)
     while one is not None and one not in found:
@@ -247,12 +247,12 @@ def lineage(run_id: str, parent: Callable[[str], str | None]) -> Sequence[str]:
 
 
 def no_run(run_id: str) -> NotFoundError:
-    """Return what is told to who names a run that is not there."""
+    """Return the error for a run that does not exist."""
     return NotFoundError(f"there is no run {run_id!r}", fix="caxton runs list")
 
 
 def still_going(run_id: str, state: str) -> UsageError:
-    """Return what is told to who would erase a run that has not ended."""
+    """Return the error for the erasure of a run that has not ended."""
     return UsageError(
         f"run {run_id} is {state}, and needs its log to go on",
         fix="wait for its end, or end it; then erase it",
@@ -260,7 +260,7 @@ def still_going(run_id: str, state: str) -> UsageError:
 
 
 def still_needed(run_id: str, fork: str) -> UsageError:
-    """Return what is told to who would erase what a fork begins with."""
+    """Return the error for the erasure of a run that a fork needs."""
     return UsageError(
         f"run {fork} was forked from run {run_id}, and needs its log to go on",
         fix="wait for the end of the fork, or end it; then erase",
@@ -268,14 +268,14 @@ def still_needed(run_id: str, fork: str) -> UsageError:
 
 
 def erased_before(run_id: str) -> NotKeptError:
-    """Return what is told to who would erase a run twice."""
+    """Return the error for a second erasure of a run."""
     return NotKeptError(
         f"run {run_id} was erased before", fix="caxton audit verify shows what is left"
     )
 
 
 def payload_missing(stream: str) -> LogBrokenError:
-    """Return what is told of a stream that lacks a payload nobody erased."""
+    """Return the error for a payload that is missing without an erasure."""
     return LogBrokenError(
         f"a payload of {stream} is missing, and no event says that it was erased",
         fix="caxton audit verify",
@@ -283,7 +283,7 @@ def payload_missing(stream: str) -> LogBrokenError:
 
 
 def driven(run_id: str, owner: str) -> BusyError:
-    """Return what is told to who wants a run that a living host drives."""
+    """Return the error for a takeover from a host that is alive."""
     return BusyError(
         f"{owner} drives run {run_id}",
         fix=f"wait for it, or stop it with `caxton runs cancel {run_id}`",
@@ -291,7 +291,7 @@ def driven(run_id: str, owner: str) -> BusyError:
 
 
 def grown(stream: str) -> BusyError:
-    """Return what is told to who read a stream that has gone on since."""
+    """Return the error for a stream that has grown since it was read."""
     return BusyError(
         f"run {run_of(stream)} has gone on meanwhile",
         fix="look at it again with `caxton runs show`, and repeat the command",
@@ -299,7 +299,7 @@ def grown(stream: str) -> BusyError:
 
 
 def no_token(token_id: str) -> NotFoundError:
-    """Return what is told to who would revoke a token that nobody can use."""
+    """Return the error for the revocation of a token that is not valid."""
     return NotFoundError(
         f"there is no token {token_id!r} that could be revoked",
         fix="caxton serve token list",
@@ -307,7 +307,7 @@ def no_token(token_id: str) -> NotFoundError:
 
 
 def taken(name: str, token_id: str) -> UsageError:
-    """Return what is told to who would give a token the name of one that is good."""
+    """Return the error for a token with the name of a valid one."""
     return UsageError(
         f"token {token_id} has the name {name!r}, and is good",
         fix=f"choose another name, or type caxton serve token revoke {token_id}",

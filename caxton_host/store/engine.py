@@ -1,11 +1,11 @@
 """
-How a database is opened, and what is refused.
+Opening databases: settings, checks, and what is refused.
 
 SQLite, to write: a write-ahead log, and every commit on the disk. To read: nothing is
-created or changed, so a copy on a read-only disk will do.
+created or changed, so a copy on a read-only disk can be read.
 
-PostgreSQL: commits wait for the disk, whatever the server's default. A host that
-vanishes leaves no lock behind for long, and a network that vanishes is noticed.
+PostgreSQL: commits wait for the disk, whatever the server's default. Locks of a host
+that vanishes are released soon, and a broken network is noticed.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ def open_engine(
     url: str, *, write: bool, whereabouts: Whereabouts | None = None
 ) -> sa.Engine:
     """
-    Return an engine for the database at *url*, after a look at it.
+    Return an engine for the database at *url*, after a check.
 
     Its connections begin and end transactions only when told to. Opened to write,
-    file and folder are created if need be, for their owner alone.
+    file and folder are created if they do not exist, for their owner alone.
 
     Args:
         url: Of SQLite or PostgreSQL.
 
         write: Open it to write.
 
-        whereabouts: Of its file; no connection opens another one, if given.
+        whereabouts: If given, no connection opens another file.
 
     Raises:
         StoreError: There is no such database, or it cannot be used.
@@ -74,15 +74,15 @@ def open_engine(
     try:
         return _checked(path, "ro", write=False)
     except StoreError:
-        # A WAL database needs two more files. On a read-only disk they cannot be
-        # made; without them nobody writes either, and the file is all there is.
+        # A WAL database needs two more files, which cannot be created on a read-only
+        # disk. Without them no process writes, and the file is complete.
         if any(path.with_name(path.name + end).exists() for end in ("-wal", "-shm")):
             raise
         return _checked(path, "ro&immutable=1", write=False)
 
 
 def file_of(url: str) -> Path | None:
-    """Return the file of the database at *url*, by its one true name, if it is one."""
+    """Return the resolved path of the database at *url*, if it is a file."""
     parsed = _parsed(url)
     if parsed.get_backend_name() != "sqlite":
         return None
@@ -178,7 +178,7 @@ def _connect(path: Path, mode: str, *, write: bool) -> sqlite3.Connection:
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    # Two hosts that create a database at once: SQLite does not always wait here.
+    # SQLite does not always wait here if two hosts create a database at once.
     until = time.monotonic() + _PATIENCE_S
     while True:
         try:
@@ -191,7 +191,7 @@ def _use_wal(connection: sqlite3.Connection) -> None:
             return
 
 
-#: As the server counts: 14.0.
+#: 14.0, in the server's own numbering.
 _OLDEST = 140_000
 
 _OPTIONS = {
@@ -203,7 +203,7 @@ _OPTIONS = {
     "tcp_user_timeout": "30000",
 }
 
-# Stronger than "on" is left as it is.
+# A stronger setting than "on" is kept.
 _DURABLE = (
     "SELECT set_config('synchronous_commit', 'on', false) "
     "WHERE current_setting('synchronous_commit') <> 'remote_apply'"
@@ -217,7 +217,7 @@ _SETTINGS = {
 
 def _open_server(url: sa.URL, *, write: bool) -> sa.Engine:
     """
-    Return an engine for the database at *url*, after a look at it.
+    Return an engine for the database at *url*, after a check.
 
     Its connections begin and end transactions only when told to; opened to read,
     they cannot write.

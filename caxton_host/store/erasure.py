@@ -1,14 +1,14 @@
 """
-Erasing a run: salts and payloads go, events and their digests stay.
+Erasing a run: salts and payloads are deleted, events and their digests stay.
 
-The chain binds digests, so it holds without what they were made of; and without its
-salt no digest says anything of its payload. That it was erased is an event of its
-own, stored in the same transaction: a payload that is missing without one was lost.
+The chain binds digests, so it holds without the payloads; and without its salt a digest
+reveals nothing of its payload. The erasure is an event of its own, stored in the same
+transaction: a payload that is missing without one was lost.
 
-SQLite: what is deleted is overwritten with zeros, then the file is written anew,
-since pages that were split may hold old copies, and the write-ahead log is emptied.
-PostgreSQL keeps deleted rows until it vacuums, and its own logs and copies for as
-long as it was told to.
+SQLite: deleted data is overwritten with zeros, then the file is rewritten, since pages
+that were split may hold old copies, and the write-ahead log is emptied. PostgreSQL
+keeps deleted rows until it vacuums, and its own logs and backups for as long as
+configured.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class _Erasure:
     Attributes:
         run_id: The run.
 
-        done: Whether it deleted anything; it may be tried again.
+        done: Whether it has deleted rows in an earlier attempt.
     """
 
     run_id: str
@@ -136,7 +136,7 @@ class _Erasure:
 
     def __call__(self, driver: Driver) -> None:
         """
-        Delete what the run said.
+        Delete the payloads of the run.
 
         Raises:
             NotFoundError: There is no such run.
@@ -167,7 +167,7 @@ class _Erasure:
         return parent_in(*row) if row else None
 
 
-# A run that has ended stays so: nobody has to be kept from it.
+# A run that has ended stays so: its row needs no lock.
 _STATE = "SELECT state FROM runs WHERE run_id = ?"
 _DELETE = """\
 DELETE FROM payloads WHERE position IN (SELECT position FROM events WHERE stream = ?)"""
@@ -178,8 +178,7 @@ SELECT e.type, e.schema_version, p.payload
 FROM events e JOIN payloads p ON p.position = e.position
 WHERE e.stream = ? AND e.seq = 1"""
 
-# Rows that say what events say: who started the run, with what, and who wanted what
-# of it.
+# Rows that repeat what events say: the actor of the run, requests, and keys.
 _FORGET = (
     "UPDATE runs SET actor = '{}' WHERE run_id = ?",
     "UPDATE requests SET actor = '{}', reason = '' WHERE run_id = ?",
@@ -193,12 +192,12 @@ class RecordedErasure:
     An erasure as it is stored.
 
     Attributes:
-        event: What it says.
+        event: The erasure.
 
         previous: The hash of the event before it in its stream.
 
-        columns: Those of its envelope, hash, salt, payload and digest; then what else
-            was asked for.
+        columns: Those of its envelope, hash, salt, payload and digest; then the
+            additional ones.
     """
 
     event: RunErased
@@ -217,8 +216,8 @@ def erasures(
     """
     Return the erasures, by the stream of the run, with *columns* of each.
 
-    Only what is as it was written, and where, counts: one that was edited, or another
-    event that was made one, excuses nothing.
+    Only an unchanged event in its place counts: an edited erasure, or another event
+    that was turned into one, excuses nothing.
     """
     before = events.alias()
     query = (
@@ -267,10 +266,10 @@ def _sound(previous: Any, row: Sequence[Any]) -> RunErased | None:  # noqa: ANN4
 
 def _scrub(engine: sa.Engine) -> bool:
     """
-    Take what was deleted out of the file, and return whether that was possible.
+    Remove deleted data from the file, and return whether that was possible.
 
-    Whoever reads or writes the database at that moment keeps it from being done; so
-    does a disk without room for a second copy. PostgreSQL does it in its own time.
+    It is not possible while another process reads or writes the database, or on a disk
+    without room for a second copy. PostgreSQL does it by itself, later.
     """
     if engine.dialect.name != "sqlite":
         return True

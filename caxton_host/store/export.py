@@ -1,7 +1,7 @@
 """
-Runs out of the log: as a bundle with its proof, or as lines with their context.
+Exporting runs: as a bundle with its proof, or as lines with their context.
 
-For bundles see `core.log.bundle`. Lines come in constant memory.
+For bundles see `core.log.bundle`. Lines are exported in constant memory.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class _Stream:
     The beginning of a stream.
 
     Attributes:
-        place: What orders its last event in the log.
+        place: The sort key of its last event in the log.
 
         started: The payload of its first event.
 
-        erased: What records that its payloads were erased, if they were.
+        erased: The erasure of its payloads, if they were erased.
     """
 
     name: str
@@ -76,9 +76,9 @@ async def export(
 
         note: A checkpoint that covers it.
 
-        public_key: What the checkpoint is signed with.
+        public_key: Of the signer of the checkpoint.
 
-        since: Older checkpoints of the same log, to be shown to fit.
+        since: Older checkpoints of the same log, to prove that the log only grew.
 
     Raises:
         NotFoundError: There is no such run.
@@ -214,7 +214,7 @@ class _Export:
             yield from (hash_ for (hash_,) in it)
 
     def _check(self, streams: Sequence[_Stream], parts: Sequence[Part]) -> None:
-        """Make sure of what is about to be said: nobody has to believe it."""
+        """Check every proof before it is exported."""
         signed = self._note.checkpoint
         for stream, part in zip(streams, parts, strict=True):
             said = [(stream.events[-1].hash, part.index, part.proof)]
@@ -242,7 +242,7 @@ class _Export:
         )
 
     def _blobs(self, streams: Sequence[_Stream]) -> list[bytes]:
-        """Return the bytes that the events name, as far as they are kept."""
+        """Return the blobs that the events name, as far as they are kept."""
         named = sorted({digest for s in streams for digest in _digests(s.events)})
         found: list[bytes] = []
         for digest in named:
@@ -296,11 +296,11 @@ async def lines(log: History, wanted: Wanted) -> AsyncGenerator[Line]:
     """
     Yield the wanted lines, in the order of positions; calls in doubt at the end.
 
-    What is kept in memory is what is open: of all calls their tools, and those lines
-    that are wanted if they stay so.
+    Memory holds only open calls: their tools, and the lines that are wanted if the
+    calls stay open.
 
     Raises:
-        LogBrokenError: An event is not what was written.
+        LogBrokenError: An event was changed.
     """
     calls, waiting = Calls(), dict[tuple[str, int | None], Line]()
     doubts = "in_doubt" in wanted.outcomes
@@ -344,7 +344,7 @@ def _line(
 
 
 async def _look_up(log: History, calls: Calls, wanted: Recorded) -> None:
-    """Learn the tool of a call that began before what is read."""
+    """Find the tool of a call that began before the first line."""
     number = call_of(wanted)
     async with aclosing(log.stream_events(wanted.stream)) as events:
         async for recorded in events:

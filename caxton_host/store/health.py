@@ -1,4 +1,4 @@
-"""Whether a log can be read and written, and what ails its server."""
+"""Health of a log: whether it can be read and written, and the state of its server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NEEDED = {
     "slots": "SELECT INSERT DELETE",
 }
 
-# As the connections of a host have them, whatever the server's defaults are.
+# Settings of the connections of a host, whatever the server's defaults are.
 _SERVER = """\
 SELECT current_setting('server_version') AS version,
   current_setting('synchronous_commit') AS synchronous_commit,
@@ -54,8 +54,8 @@ _MAY_APPEND = " AND ".join(
     ]
 )
 
-# A transaction that has written, anywhere on the server, holds back all events that
-# were committed since: they might not be the last ones below it.
+# An open transaction that has written, anywhere on the server, holds back all events
+# that were committed since: earlier ones might still follow.
 _EVENTS = """\
 SELECT (SELECT count(*) FROM events
     WHERE xid >= pg_snapshot_xmin(pg_current_snapshot())) AS events_held_back,
@@ -141,14 +141,14 @@ class Health:
 
 
 def _touch(driver: Driver) -> None:
-    """Write what is there already, in a transaction that needs room like any other."""
+    """Write an unchanged value, which needs disk space like any other write."""
     for change in (1, -1):  # SQLite writes no page that stays as it is.
         ask(driver, "UPDATE tree SET size = size + ?", change)
 
 
 def server(url: str) -> dict[str, JSON] | None:
     """
-    Return what there is to know about the server at *url*; ``None`` for a file.
+    Return the state of the server at *url*, or ``None`` for a file.
 
     Raises:
         StoreError: It cannot be reached, or is too old.
@@ -174,7 +174,7 @@ def server(url: str) -> dict[str, JSON] | None:
 
 def problems(found: dict[str, JSON]) -> list[tuple[str, str]]:
     """
-    Return what is wrong with a server, each with what mends it.
+    Return the problems of a server, each with its fix.
 
     >>> problems({"fsync": "off"})
     [('fsync is off: a crash loses events', 'set fsync = on in postgresql.conf')]

@@ -1,15 +1,15 @@
 """
 Which log a database holds: the one that is known here, or a copy of it.
 
-The name of a log, its incarnation, is random and lies in the database, so a copy has
-it too. What tells the two apart lies elsewhere: what this machine has signed and in
-which file it was (`Marks`), and the server that a PostgreSQL database is on. A copy
-gets a name of its own before it is written to.
+The name of a log, its incarnation, is random and stored in the database, so a copy has
+it too. The two are told apart by data outside: the newest checkpoint that this machine
+signed and the file that held the log (`Marks`), and the server of a PostgreSQL
+database. A copy gets a new name before it is written to.
 
     signed/INCARNATION         0600: its newest checkpoint, or nothing yet
     signed/INCARNATION.file    0600: the SQLite file that holds it, by inode and path
 
-These files name a log by its incarnation, not by its path: its file may be moved.
+The log is identified by its incarnation, not by its path: its file may be moved.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ _RENAME = "UPDATE tree SET incarnation = ?, place = ?"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
     """
-    What is known of a log that is a copy.
+    A copy of a log that is known here.
 
     Attributes:
-        size: How many events its tree has.
+        size: Events in its tree.
 
         root: Of that tree.
 
-        had: What this machine has signed and the copy lacks, if it lacks anything.
+        had: The checkpoint of this machine that the copy lacks, if it lacks one.
     """
 
     size: int
@@ -71,17 +71,17 @@ class Copy:
 
 class Incarnation:
     """
-    The name of the log in a database, and what this machine knows of it.
+    The name of the log in a database, and whether the log is a copy.
 
     Args:
         database: Opened to write.
 
-        marks: What this machine has signed; without, nothing is found out.
+        marks: The checkpoints of this machine; without them nothing is compared.
 
     Attributes:
-        copy: What is known of the log if it is a copy; `restore` it before all else.
+        copy: Set if the log is a copy; call `restore` before any other write.
 
-        restored: What `restore` has recorded.
+        restored: The event that `restore` has recorded.
     """
 
     def __init__(self, database: Database, marks: Marks | None) -> None:
@@ -97,15 +97,15 @@ class Incarnation:
         """
         Find out whether the log is a copy of one that is known here.
 
-        A log without a name is an older release's, or new: it gets one.
+        A log without a name is new, or of an older release: it gets one.
 
         Args:
             living: Returns the hosts that have the log open.
 
-            accept: A copy that lacks what this machine has signed is accepted.
+            accept: Accept a copy that lacks a checkpoint of this machine.
 
         Raises:
-            LogBrokenError: It lacks that, and is not accepted.
+            LogBrokenError: It lacks one, and is not accepted.
         """
         if self._marks is None:
             return
@@ -134,7 +134,7 @@ class Incarnation:
             actor: Who asks for it.
 
         Raises:
-            StoreError: It could not be done to its end, and it is a copy still.
+            StoreError: It was not completed, and the log is still a copy.
         """
         copy, marks, database = self.copy, self._marks, self._database
         if copy is None or marks is None:
@@ -168,7 +168,8 @@ class Incarnation:
         name, place, size, frontier = self._named(connection, marks)
         self._name = name
         if self._file and marks.original(name, self._file):
-            # As after `caxton db backup`: nothing is lost, both are written to.
+            # As after `caxton db backup`: nothing is lost, and both logs are written
+            # to.
             return Copy(size=size, root=_root(size, frontier))
         note, known = marks.newest(name), marks.knows(name)
         if note is not None and not _holds(connection, note):
@@ -195,7 +196,7 @@ class Incarnation:
         self._keep(marks)
         ask(driver, _RENAME, self._name, self._place)
         if self._shared:
-            # They were those of the original.
+            # They are hosts of the original.
             ask(driver, "DELETE FROM hosts")
 
     def _keep(self, marks: Marks) -> None:
@@ -209,7 +210,7 @@ class Incarnation:
         row = sa.select(tree.c.incarnation, tree.c.place, tree.c.size, tree.c.frontier)
         if connection.execute(row).one().incarnation is None:
             name = secrets.token_hex(16)
-            # Before the database: or else a crash in between would make it a copy.
+            # Before the database: otherwise a crash in between would make it a copy.
             marks.keep(name)
             connection.execute(
                 sa.update(tree)
@@ -217,7 +218,7 @@ class Incarnation:
                 .values(incarnation=name, place=self._place)
             )
             if not self._shared:
-                # Into the file itself: it is not lost with the write-ahead log.
+                # Into the file itself, so that it is not lost with the write-ahead log.
                 connection.exec_driver_sql("PRAGMA wal_checkpoint")
         return connection.execute(row).one()
 
@@ -233,13 +234,13 @@ class Incarnation:
 
     def _is_elsewhere(self, place: str, *, known: bool) -> bool:
         """
-        Return whether the database was restored on another server, or in another one.
+        Return whether the log was restored in another database, or on another server.
 
-        Only the timeline of the server is another after each takeover by a replica,
-        and each recovery of a point in time. Who knows the log has compared it.
+        A takeover by a replica and a point-in-time recovery change only the timeline of
+        the server. If the log is known here, its checkpoint was compared already.
         """
         if not (place and self._place):
-            return False  # This user may not ask.
+            return False  # This user lacks the privilege.
         if known:
             return place.rpartition("/")[0] != self._place.rpartition("/")[0]
         return place != self._place
@@ -261,7 +262,7 @@ def signed_here(engine: sa.Engine, marks: Marks) -> Note | None:
 
 
 def _holds(connection: sa.Connection, note: Note) -> bool:
-    """Return whether the log has the checkpoint that was signed with its events."""
+    """Return whether the log has a checkpoint that this machine signed."""
     query = sa.select(checkpoints.c.note).where(
         checkpoints.c.size == note.checkpoint.size
     )
@@ -278,7 +279,7 @@ def _root(size: int, frontier: bytes) -> bytes:
     try:
         return Frontier.parse(size, frontier).root()
     except ValueError:
-        return b""  # It is damaged: `caxton audit verify` says so.
+        return b""  # Damaged: `caxton audit verify` reports it.
 
 
 def _lacking(size: int, had: Checkpoint) -> LogBrokenError:
@@ -297,10 +298,10 @@ _FILE = re.compile(r"(\d+) (\d+) (.+)", re.DOTALL)
 
 class Marks:
     """
-    The newest checkpoint of each log, in a folder.
+    The newest checkpoint that this machine signed of each log, in a folder.
 
     Args:
-        folder: In the state folder; made with the first mark.
+        folder: In the state folder; created with the first checkpoint.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -317,10 +318,10 @@ class Marks:
 
     def newest(self, incarnation: str) -> Note | None:
         """
-        Return the last checkpoint that was kept of a log, or ``None``.
+        Return the newest checkpoint of a log that is kept here, or ``None``.
 
         Raises:
-            ConfigError: The file holds something else.
+            ConfigError: The file does not hold a checkpoint.
         """
         path = self._path(incarnation)
         try:
@@ -337,12 +338,12 @@ class Marks:
 
     def keep(self, incarnation: str, note: Note | None = None) -> None:
         """
-        Keep a checkpoint, unless a newer one is kept; durable when this returns.
+        Keep a checkpoint durably, unless a newer one is kept.
 
         Args:
             incarnation: Of the log.
 
-            note: The checkpoint; ``None``: only that the log is known here.
+            note: The checkpoint; ``None``: only note that the log is known here.
         """
         path = self._path(incarnation)
         known = self.newest(incarnation)
@@ -353,9 +354,9 @@ class Marks:
 
     def original(self, incarnation: str, file: Path) -> Path | None:
         """
-        Return where the file of a log still is, if *file* is another one.
+        Return the path of the original file of a log, if *file* is another one.
 
-        ``None``: nothing is where it was, or *file* is it, wherever that was moved.
+        ``None``: the original is gone, or *file* is the original, which may have moved.
         """
         try:
             text = self._file(incarnation).read_text("utf-8", "surrogateescape")
@@ -384,7 +385,7 @@ class Marks:
 
     def _write(self, path: Path, text: str) -> None:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # Readable by its owner alone, as `mkstemp` makes it.
+        # `mkstemp` makes it readable for its owner alone.
         handle, draft = tempfile.mkstemp(dir=self._folder, prefix=".")
         try:
             with os.fdopen(handle, "wb") as file:
@@ -399,6 +400,6 @@ class Marks:
 
     def _path(self, incarnation: str) -> Path:
         if not _NAME.fullmatch(incarnation):
-            # It comes from the database, and becomes the name of a file.
+            # From the database, and used as the name of a file.
             raise LogBrokenError("the name of the log is not one that a host gives")
         return self._folder / incarnation

@@ -1,12 +1,12 @@
 """
-Which hosts live: who may send for a run, and whose runs may be taken over.
+Leases of hosts: which are alive, may send for a run, and lose their runs otherwise.
 
-A lease is a host's, not a run's: a host that drives a thousand runs renews one.
-On SQLite it is a lock on a file beside the database. The kernel lets go of it when
-the process ends, however it ends, so a dead host shows at once; one that is only
-stopped still has it. PostgreSQL has `leases_postgres`.
+A lease belongs to a host, not to a run: a host that drives a thousand runs renews one.
+On SQLite it is a lock on a file beside the database. The kernel releases it when the
+process ends for any reason, so a dead host is seen at once; a stopped process keeps it.
+For PostgreSQL see `leases_postgres`.
 
-The names of hosts are never used again, so a file that is not locked may go.
+The names of hosts are never reused, so a file that is not locked may be deleted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _OWNER = "SELECT owner FROM runs WHERE run_id = ?"
 
 
 class HostLeases(Protocol):
-    """The leases of the hosts of one database, its own among them."""
+    """The leases of all hosts of a database, and that of this host."""
 
     def holds(self) -> bool:
         """Return whether the host that joined may still send."""
@@ -60,15 +60,15 @@ class HostLeases(Protocol):
         ...
 
     def living(self, hosts: Collection[str]) -> set[str]:
-        """Return those of *hosts* that live."""
+        """Return those of *hosts* that are alive."""
         ...
 
     def hosts(self) -> set[str]:
-        """Return all hosts that live."""
+        """Return all hosts that are alive."""
         ...
 
     async def aclose(self) -> None:
-        """Let go of the lease."""
+        """Release the lease."""
         ...
 
 
@@ -77,7 +77,7 @@ class FileLeases:
     Locks on files in a folder. See `HostLeases`.
 
     Args:
-        folder: Made by the first host that joins.
+        folder: Created by the first host that joins.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -85,11 +85,11 @@ class FileLeases:
         self._held: dict[Path, int] = {}
 
     def holds(self) -> bool:
-        """Return true: who has lost this lock is no more."""
+        """Return true: the lock is held as long as the process exists."""
         return True
 
     async def join(self, host: str) -> None:
-        """Hold the lock of *host*, and remove what dead hosts left."""
+        """Hold the lock of *host*, and remove the files of dead hosts."""
         await asyncio.to_thread(self._join, host)
 
     def _join(self, host: str) -> None:
@@ -109,7 +109,7 @@ class FileLeases:
             ) from None
 
     def is_dead(self, driver: Driver, host: str) -> bool:
-        """Return whether nobody has the lock of *host*. Nobody will again."""
+        """Return whether the lock of *host* is free; it is never taken again."""
         del driver
         return not is_locked(self._path(host))
 
@@ -126,7 +126,7 @@ class FileLeases:
         return self.living({f"host/{unquote(name)}" for name in names})
 
     async def aclose(self) -> None:
-        """Remove the file, and let go of its lock."""
+        """Remove the file, and release its lock."""
         while self._held:
             path, descriptor = self._held.popitem()
             with contextlib.suppress(OSError):
@@ -140,15 +140,15 @@ class FileLeases:
 def _lock(path: Path) -> int:
     """Return a descriptor that holds the lock of *path*, until it is closed."""
     for _ in range(_TRIES):
-        # Python opens close-on-exec: no worker and no tool server inherits it.
+        # Python opens close-on-exec: no worker and no tool server inherits the lock.
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # In between, another host may have found it unlocked, and removed it.
+            # Meanwhile another host may have found it unlocked, and removed it.
             if os.path.samestat(os.fstat(descriptor), path.stat()):
                 return descriptor
         except (BlockingIOError, FileNotFoundError):
-            time.sleep(_PAUSE_S)  # Another looks, or a host of that name lives.
+            time.sleep(_PAUSE_S)  # Another host checks it, or has that name.
         except BaseException:
             os.close(descriptor)
             raise
@@ -159,12 +159,12 @@ def _lock(path: Path) -> int:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Takeover:
     """
-    The guard of the transaction that takes a stream over.
+    The guard of the transaction that takes over a stream.
 
     Attributes:
         stream: Its name.
 
-        host: Who claims it, if that has joined.
+        host: The host that claims it, if it has joined.
 
         driven: Whether this host writes the stream already.
     """
@@ -176,7 +176,9 @@ class _Takeover:
 
     def __call__(self, driver: Driver) -> None:
         """
-        Return if nobody drives the run. Who changes that appends, so conflicts.
+        Return if no living host drives the run.
+
+        A host that starts to drive it meanwhile appends an event, which conflicts.
 
         Raises:
             BusyError: A living host drives it.
@@ -187,7 +189,7 @@ class _Takeover:
         if owner is None:
             return
         if owner == self.host:
-            # A run that this host has let go of, after its log failed.
+            # This host may have stopped driving the run, after its log failed.
             alive = self.driven()
         else:
             alive = not self.leases.is_dead(driver, owner)
@@ -197,14 +199,14 @@ class _Takeover:
 
 class Leases:
     """
-    Which hosts live, and which runs they drive. See `caxton_host.ports.Leases`.
+    Which hosts are alive, and which runs they drive. See `caxton_host.ports.Leases`.
 
     Args:
-        database: The one that the hosts share.
+        database: Shared by the hosts.
 
-        reader: Of the same.
+        reader: Of the same database.
 
-        hosts: Their leases.
+        hosts: The leases of the hosts.
 
         lines: The streams that this host writes, by name.
 
@@ -227,10 +229,10 @@ class Leases:
 
     async def join(self, host: str) -> None:
         """
-        Become known as the host with that stream, until the store is closed.
+        Take the lease of the host with that stream, until the store is closed.
 
         Raises:
-            StoreError: The store is opened to read only, or it cannot be.
+            StoreError: The store is opened to read only, or the lease cannot be taken.
         """
         self._database.require_write()
         if self.host:
@@ -252,14 +254,14 @@ class Leases:
         return host if host in living else None
 
     async def hosts(self) -> list[str]:
-        """Return the streams of the hosts that live, oldest first."""
+        """Return the streams of the hosts that are alive, oldest first."""
         return sorted(await asyncio.to_thread(self._hosts.hosts))
 
     async def idle(self) -> list[RunRow]:
         """
         Return the runs under way that no living host drives, oldest first.
 
-        Those that this host has let go of, because their logs failed, are among them.
+        They include runs that this host stopped driving because their logs failed.
         """
         rows = await self._reader.running()
         owners = {row.owner for row in rows if row.owner is not None}
@@ -272,7 +274,7 @@ class Leases:
         ]
 
     def takeover(self, stream: str) -> Callable[[Driver], None]:
-        """Return the guard of the transaction that takes a stream over."""
+        """Return the guard of the transaction that takes over a stream."""
         return _Takeover(
             stream=stream,
             leases=self._hosts,
@@ -291,5 +293,5 @@ class Leases:
         return line is not None and line.error is None
 
     async def aclose(self) -> None:
-        """Let go of the lease of this host."""
+        """Release the lease of this host."""
         await self._hosts.aclose()

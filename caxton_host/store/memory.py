@@ -295,7 +295,7 @@ class MemoryReader:
         self._store = store
 
     async def read(self, stream: str) -> list[Recorded]:
-        """Return all events of *stream*, in order; none if there is no such."""
+        """Return all events of *stream*, in order; an empty list if it has none."""
         return list(self._store.streams.get(stream, ()))
 
     async def stream_events(
@@ -384,10 +384,10 @@ class MemoryReader:
 
     async def find_run(self, name: str) -> str:
         """
-        Return the id of the run that *name* means.
+        Return the id of the run that *name* identifies.
 
         Raises:
-            NotFoundError: It means none, or more than one.
+            NotFoundError: It matches no run, or more than one.
         """
         if name == "@last":
             return chosen(name, [row.run_id for row in await self.runs(1)])
@@ -439,7 +439,7 @@ class MemoryLeases:
         return row.owner if row and row.owner in self.joined else None
 
     async def hosts(self) -> list[str]:
-        """Return the streams of the hosts that live, oldest first."""
+        """Return the streams of the hosts that are alive, oldest first."""
         return sorted(self.joined)
 
     async def idle(self) -> list[RunRow]:
@@ -460,7 +460,7 @@ class MemoryRequests:
         self, run_id: str, kind: str, actor: dict[str, JSON], reason: str
     ) -> int:
         """
-        Ask something of the host that drives a run, and return the request's number.
+        Send a request to the host that drives a run, and return its number.
 
         Raises:
             NotFoundError: There is no such run.
@@ -482,7 +482,7 @@ class MemoryRequests:
         reason: str,
         subject: str | None = None,
     ) -> int:
-        """Ask something of a host as such, and return the request's number."""
+        """Send a request to a host, and return its number."""
         return self._add(
             host,
             Request(
@@ -504,7 +504,7 @@ class MemoryRequests:
         return request.id
 
     async def waiting(self, host: str) -> list[Request]:
-        """Return what is asked of *host* and has no outcome yet, oldest first."""
+        """Return the requests to *host* without an outcome, oldest first."""
         return [
             request
             for number, (asked, request) in self._requests.items()
@@ -513,11 +513,11 @@ class MemoryRequests:
         ]
 
     async def answer(self, request_id: int, outcome: str) -> None:
-        """Note the outcome of a request, unless it has one."""
+        """Store the outcome of a request, unless it has one."""
         self._outcomes.setdefault(request_id, outcome)
 
     async def outcome(self, request_id: int) -> str | None:
-        """Return the outcome of a request, or ``None`` as long as it has none."""
+        """Return the outcome of a request, or ``None`` while it has none."""
         return self._outcomes.get(request_id)
 
     def forget(self, run_id: str) -> None:

@@ -55,7 +55,7 @@ _DOWN = "see that the server of the store runs and can be reached"
 
 @dataclass(slots=True)
 class _Attempt:
-    """What was sent last, in case that its answer is lost."""
+    """The batch that was sent last, in case its answer is lost."""
 
     batch: Batch = field(default_factory=Batch)
     outcomes: list[Outcome] = field(default_factory=list[Outcome])
@@ -63,11 +63,11 @@ class _Attempt:
 
 class PostgresCommitter(Transactions):
     """
-    See `Committer`. It may wait for the network, so never on the event loop.
+    See `Committer`. It waits for the network, so never call it on the event loop.
 
     Args:
-        kept: Each new connection is asked for it: nothing is written to a server that
-            was set back.
+        kept: Checked on each new connection: nothing is written to a server that was
+            set back.
     """
 
     inline = False
@@ -80,7 +80,7 @@ class PostgresCommitter(Transactions):
 
     def _connect(self) -> None:
         self._connection = self._engine.connect()
-        # Through SQLAlchemy the same statement costs a tenth more.
+        # Through SQLAlchemy the same statement costs 10 % more.
         self._driver = cast(
             "psycopg.Connection", self._connection.connection.driver_connection
         )
@@ -107,7 +107,7 @@ class PostgresCommitter(Transactions):
                         raise
                     tries += 1
                 elif self._is_down or time.monotonic() > until:
-                    # Whoever comes next does not wait as long: it tries once.
+                    # The next commit does not wait as long: it tries once.
                     self._is_down = True
                     return [_lost(exc)] * len(groups)
                 else:
@@ -133,7 +133,7 @@ class PostgresCommitter(Transactions):
         keys = sorted({item.key for group in groups for item in group.reserve})
         guards = [group.guard for group in groups if group.guard]
         if guards and self._landed(last):
-            # A guard would find what this very append has changed.
+            # A guard would see the changes of this very append.
             return self._settled(last)
         if keys or guards:
             self._driver.execute("BEGIN")
@@ -151,7 +151,7 @@ class PostgresCommitter(Transactions):
         return self._settled(last)
 
     def _hold(self, keys: list[str]) -> Page:
-        """Make these budgets ours alone until the transaction ends."""
+        """Lock these budgets until the transaction ends."""
         books = Page()
         for key, used, since, now in self._driver.execute(HELD, [keys]).fetchall():
             books.uses[key] = Use(used, since)
@@ -161,7 +161,7 @@ class PostgresCommitter(Transactions):
         return books
 
     def _landed(self, last: _Attempt) -> bool:
-        """Whether what was sent last is in the log. It is there whole, or not."""
+        """Return whether the batch that was sent last is in the log, which has all or none."""
         if not last.batch.events:
             return False
         event = last.batch.events[0]
@@ -196,24 +196,24 @@ def _lost(exc: Exception) -> StoreError:
 
 
 def _is_passing(exc: Exception) -> bool:
-    """Whether another host was in the way, and the same may succeed now."""
+    """Return whether the failure was a conflict with another host, worth a retry."""
     return isinstance(exc, psycopg.Error) and (exc.sqlstate or "").startswith("40")
 
 
-#: Parameters: an array of keys. Makes budgets that are new and locks all, in one
-#: order for every host, until the transaction ends. Returns key, what is used, since
-#: when, and the time.
+#: Parameters: an array of keys. Inserts new budgets and locks all, in the same order
+#: for every host, until the transaction ends. Returns key, what is used, since when,
+#: and the time.
 HELD = """\
 INSERT INTO budgets (key, used)
 SELECT k, 0 FROM unnest(%b::text[]) AS k ORDER BY k COLLATE "C"
 ON CONFLICT (key) DO UPDATE SET used = budgets.used
 RETURNING key, used, since, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"""
 
-#: Parameters: an array of keys. Returns key, stream and call of each place. Asked once
-#: the budgets are locked, so none is taken meanwhile.
+#: Parameters: an array of keys. Returns key, stream and call of each place. Executed
+#: once the budgets are locked, so no place is taken meanwhile.
 TAKEN = "SELECT key, stream, call FROM slots WHERE key = ANY(%b::text[])"
 
-#: Stream, number, hash. Returns a row if that very event is in the log.
+#: Parameters: stream, number, hash. Returns a row if that event is in the log.
 STORED = "SELECT 1 FROM events WHERE stream = %s AND seq = %s AND hash = %s"
 
 _EVENT = [c.name for c in events.columns if c.name != "position"]
@@ -231,7 +231,7 @@ WITH given AS MATERIALIZED (
 ){others}
 INSERT INTO payloads (position, {payload}) SELECT position, {payload} FROM given"""
 
-# Each beside the append, in the order of `_rows`, where there is something to do.
+# Added to the append if there are rows for it, in the order of `_rows`.
 _OTHERS = (
     """kept AS (
   INSERT INTO blobs (sha256, bytes, size) SELECT * FROM {blob} ON CONFLICT DO NOTHING
@@ -263,7 +263,7 @@ _DIALECT: sa.Dialect = postgresql.dialect()  # type: ignore[no-untyped-call]  # 
 
 
 def statement(batch: Batch) -> tuple[bytes, list[Sequence[object]]]:
-    """Return what stores *batch*, and its parameters."""
+    """Return the statement that stores *batch*, and its parameters."""
     rows = _rows(batch)
     columns = _columns(
         [e + p for e, p in zip(batch.events, batch.payloads, strict=True)],
@@ -320,7 +320,7 @@ def _unnest(columns: Sequence[sa.Column[object]]) -> str:
 
 
 def _type(column: sa.Column[object]) -> str:
-    # Without what follows the name: a collation is no part of an array's type.
+    # Without a collation, which is not part of an array's type.
     name = column.type.compile(dialect=_DIALECT)
     return name.split(" ", 1)[0].lower()
 
@@ -335,7 +335,7 @@ _LOCK: LiteralString = "SELECT pg_advisory_xact_lock(1953654117)"
 _TREE: LiteralString = "SELECT size, frontier, xid, position FROM tree"
 _NOW: LiteralString = "SELECT pg_current_snapshot()::text"
 
-# One value for all their hashes: a row for each would take longer than the tree does.
+# One value for all hashes: a row for each would take longer than the tree.
 _BEHIND: LiteralString = """\
 SELECT count(*), string_agg(hash, ''::bytea ORDER BY xid, position),
   max(xid::text::numeric)::text,
@@ -356,14 +356,14 @@ _NEWEST: LiteralString = (
 _SIGNED: LiteralString = """\
 INSERT INTO checkpoints (size, note, public_key, signed_at)
 VALUES (%s, %s, %s, %s)"""
-#: Whether a transaction that was there at a snapshot is still not over.
+#: Whether a transaction that was open at a snapshot is still open.
 _OPEN: LiteralString = (
     "SELECT pg_snapshot_xmin(pg_current_snapshot()) < pg_snapshot_xmax(%s::pg_snapshot)"
 )
 
 
 class PostgresTree:
-    """See `seals.Sealer`. Has a connection of its own, used in a thread."""
+    """See `seals.Sealer`. Uses its own connection, in a thread."""
 
     def __init__(self, engine: sa.Engine, clock: Clock, signer: Signer | None) -> None:
         self.newest: Seal | None = None
@@ -395,7 +395,7 @@ class PostgresTree:
             raise StoreError(f"the log cannot be signed: {text}", fix=fix) from None
 
     def _catch_up(self, driver: psycopg.Connection, signer: Signer) -> None:
-        """Sign once every transaction that is under way now is over."""
+        """Sign once all transactions that are open now have ended."""
         snapshot = _row(driver, _NOW)[0]
         until = time.monotonic() + _OPEN_PATIENCE_S
         while _row(driver, _OPEN, snapshot)[0]:

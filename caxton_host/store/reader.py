@@ -1,10 +1,10 @@
 """
 Reading the log: plain selects, off the event loop, a page at a time.
 
-How a tail misses nothing: a position is drawn before its transaction commits, so on
-PostgreSQL a higher one can be there before a lower one, and a reader that goes by
-positions misses the lower. All transactions below the oldest one that runs are over:
-their events are all there, in the order of (transaction, position), which never
+Why a tail misses no event: a position is assigned before its transaction commits, so on
+PostgreSQL a higher one can become visible before a lower one, and a reader that goes by
+positions would miss the lower. All transactions below the oldest open one have ended:
+their events are all visible, in the order of (transaction, position), which never
 changes. See https://www.postgresql.org/docs/current/functions-info.html
 (pg_snapshot_xmin). One stream has one writer, so its numbers are enough.
 """
@@ -31,7 +31,7 @@ from .drafts import chosen
 from .erasure import erased_runs
 from .schema import ENVELOPE, XID8, blobs, checkpoints, events, payloads, runs, xid
 
-#: Seconds between two looks for more events.
+#: Seconds between two queries for more events.
 _POLL = 0.05
 
 _PAGE = 1000
@@ -48,7 +48,7 @@ _EVENTS = sa.select(
 _BEHIND_RUN = sa.literal_column(str(len(RUN) + 1), sa.Integer)
 _WIDTH = len(_EVENTS.selected_columns)
 
-#: What orders the events of a tail: the values of one event.
+#: The sort key of an event in a tail.
 Place: TypeAlias = tuple[int, ...]
 
 _FORM = re.compile(r"([nps])((?:-\d{1,18})+)", re.ASCII)
@@ -58,10 +58,10 @@ _HORIZON = sa.func.pg_snapshot_xmin(sa.func.pg_current_snapshot(), type_=XID8())
 
 class Reader:
     """
-    Reads a database; a copy of one will do.
+    Reads a database, or a copy of one. See `caxton_host.ports.LogReader`.
 
     Attributes:
-        engine: To it.
+        engine: To the database.
     """
 
     def __init__(self, database: Database) -> None:
@@ -70,10 +70,10 @@ class Reader:
 
     async def read(self, stream: str) -> list[Recorded]:
         """
-        Return all events of *stream*, in order; none if there is no such.
+        Return all events of *stream*, in order; an empty list if it has none.
 
         Raises:
-            LogBrokenError: One of them is not what was written.
+            LogBrokenError: One of them was changed.
         """
         query = _EVENTS.where(events.c.stream == stream).order_by(events.c.seq)
         return await self._events(query)
@@ -82,7 +82,7 @@ class Reader:
         self, stream: str | None = None, *, after: int = 0
     ) -> AsyncGenerator[Recorded]:
         """
-        Yield events in the order of their positions, as many as there are by then.
+        Yield the events that there are, in the order of their positions.
 
         Args:
             stream: Only those of this stream.
@@ -90,7 +90,7 @@ class Reader:
             after: Only those behind this position.
 
         Raises:
-            LogBrokenError: One of them is not what was written.
+            LogBrokenError: One of them was changed.
         """
         query = _EVENTS.where(events.c.position > after)
         if stream is None:
@@ -109,11 +109,10 @@ class Reader:
         """
         Return at most *limit* events of *types*: newest stream first, from its end.
 
-        Only of streams whose names begin with *prefix*, which ends in a slash; they
-        are in the order of their beginnings.
+        Only of streams whose names begin with *prefix*, which ends in a slash.
 
         Raises:
-            LogBrokenError: One of them is not what was written.
+            LogBrokenError: One of them was changed.
         """
         beyond = prefix[:-1] + chr(ord(prefix[-1]) + 1)
         query = _EVENTS.where(
@@ -146,7 +145,7 @@ class Reader:
             agent: Only those of runs of this agent.
 
         Raises:
-            LogBrokenError: One of them is not what was written.
+            LogBrokenError: One of them was changed.
         """
         query = _EVENTS.add_columns(runs.c.agent, runs.c.actor).outerjoin(
             runs, runs.c.run_id == sa.func.substr(events.c.stream, _BEHIND_RUN)
@@ -183,7 +182,7 @@ class Reader:
             agent: Only of runs of this agent.
 
         Raises:
-            LogBrokenError: One of them is not what was written.
+            LogBrokenError: One of them was changed.
         """
         query = _EVENTS.where(sa.or_(*(events.c.type == type_ for type_ in types)))
         query = query.join(
@@ -208,28 +207,28 @@ class Reader:
         patience: float = 0.0,
     ) -> AsyncGenerator[tuple[Recorded, str]]:
         """
-        Yield each event once, with the cursor behind it, and miss none.
+        Yield each event exactly once, with the cursor behind it.
 
-        Events of one stream come in order. Those of several come in an order that
-        does not change, but for PostgreSQL not that of their positions, and later
-        than they are durable as long as an older transaction is open.
+        Events of one stream come in order. Those of several come in an order that never
+        changes; on PostgreSQL it is not that of their positions, and events are held
+        back as long as an older transaction is open.
 
         Args:
             after: A cursor of an earlier tail of the same stream or of all, ``"end"``,
-                or nothing for all events.
+                or ``None`` for all events.
 
             stream: Only those of this stream.
 
-            follow: Wait for more. Without, return at the last one.
+            follow: Wait for more; otherwise return after the last one.
 
-            patience: Seconds that the database may be away.
+            patience: Seconds for which the database may be unavailable.
 
         Raises:
-            UsageError: *after* is no cursor of such a tail.
+            UsageError: *after* is not a cursor of such a tail.
 
-            LogBrokenError: An event is not what was written.
+            LogBrokenError: An event was changed.
 
-            StoreError: The database is away for longer.
+            StoreError: The database is unavailable for longer.
         """
         cursors = _Cursors.of(self.engine.dialect.name, stream)
         if after == "end":
@@ -248,12 +247,12 @@ class Reader:
 
     async def end(self, stream: str | None = None, *, patience: float = 0.0) -> str:
         """
-        Return the cursor behind all events that a tail could see by now.
+        Return the cursor behind all events that a tail can see now.
 
         Args:
-            stream: Of a tail of this stream only.
+            stream: For a tail of this stream only.
 
-            patience: Seconds that the database may be away.
+            patience: Seconds for which the database may be unavailable.
         """
         cursors = _Cursors.of(self.engine.dialect.name, stream)
         (row,) = await self._patiently(cursors.end(), patience)
@@ -280,7 +279,7 @@ class Reader:
         Raises:
             NotFoundError: They were never kept.
 
-            LogBrokenError: They are others now.
+            LogBrokenError: They were changed.
         """
         query = sa.select(blobs.c.bytes).where(blobs.c.sha256 == sha256)
         rows = await self._database.rows(query)
@@ -301,15 +300,15 @@ class Reader:
         Return at most *limit* runs, newest first.
 
         Args:
-            limit: How many.
+            limit: The most to return.
 
             agent: Only those of this agent.
 
             state: Only those in this state.
 
-            prefix: Only those whose ids begin so.
+            prefix: Only those whose ids have this prefix.
 
-            before: Only those that come behind the one with this time and id.
+            before: Only those after the run with this start time and id.
         """
         query = sa.select(*(runs.c[name] for name in _RUN_FIELDS)).limit(limit)
         query = query.order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
@@ -329,7 +328,7 @@ class Reader:
         Return the note of a checkpoint, or ``None`` if there is no such.
 
         Args:
-            size: Of the smallest that covers so many events; ``None``: of the newest.
+            size: The smallest that covers so many events; ``None``: the newest.
         """
         query = sa.select(checkpoints.c.note).limit(1)
         if size is None:
@@ -359,13 +358,13 @@ class Reader:
 
     async def find_run(self, name: str) -> str:
         """
-        Return the id of the run that *name* means.
+        Return the id of the run that *name* identifies.
 
         Args:
-            name: The beginning of an id that no other run has, or ``@last``.
+            name: A unique prefix of an id, or ``@last``.
 
         Raises:
-            NotFoundError: It means none, or more than one.
+            NotFoundError: It matches no run, or more than one.
         """
         if name == "@last":
             newest = await self.runs(1)
@@ -441,12 +440,12 @@ def _unchanged(digest: str, data: bytes) -> bytes:
 @dataclass(frozen=True, slots=True)
 class _Cursors:
     """
-    The order of one kind of tail, and how places in it are written.
+    The order of one kind of tail, and the text form of places in it.
 
     Attributes:
         kind: By number in a stream, by position, or by transaction and position.
 
-        stream: The one of the first kind.
+        stream: Of the first kind.
     """
 
     kind: Literal["n", "p", "s"]
@@ -461,10 +460,10 @@ class _Cursors:
 
     def parse(self, text: str | None) -> Place:
         """
-        Return the place that a cursor means; the beginning for none.
+        Return the place of a cursor; the beginning for ``None``.
 
         Raises:
-            CursorError: It is not one of these.
+            CursorError: It is not a cursor of this kind.
         """
         if text in {None, "end"}:
             return (0,) * _SIZES[self.kind]
@@ -491,7 +490,7 @@ class _Cursors:
         return tuple(int(column) for column in columns)
 
     def behind(self, query: Query, place: Place) -> Query:
-        """Return *query* with what is behind *place*, its order added as columns."""
+        """Restrict *query* to rows behind *place*, and add its sort key as columns."""
         if self.kind == "n":
             seq = events.c.seq
             query = query.where(events.c.stream == self.stream, seq > place[0])
@@ -511,7 +510,7 @@ class _Cursors:
         )
 
     def end(self) -> Query:
-        """Return the query for the place behind all events that a tail could see."""
+        """Return the query for the place behind all events that a tail can see."""
         if self.kind == "n":
             newest = sa.select(sa.func.coalesce(sa.func.max(events.c.seq), 0))
             return newest.where(events.c.stream == self.stream)

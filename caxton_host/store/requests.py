@@ -1,4 +1,4 @@
-"""What is asked of hosts, and what came of it."""
+"""Requests to hosts, and their outcomes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .schema import requests, runs
 
 
 class Requests:
-    """What is asked of hosts, and the outcomes. See `caxton_host.ports.Requests`."""
+    """Requests to hosts, and their outcomes. See `caxton_host.ports.Requests`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -24,7 +24,7 @@ class Requests:
         self, run_id: str, kind: str, actor: dict[str, JSON], reason: str
     ) -> int:
         """
-        Ask something of the host that drives a run, and return the request's number.
+        Send a request to the host that drives a run, and return its number.
 
         Raises:
             NotFoundError: There is no such run.
@@ -42,7 +42,7 @@ class Requests:
         subject: str | None = None,
     ) -> int:
         """
-        Ask something of a host as such, and return the request's number.
+        Send a request to a host, and return its number.
 
         Raises:
             StoreError: It could not be stored.
@@ -72,7 +72,7 @@ class Requests:
         return await self._database.change("the request", insert)
 
     async def waiting(self, host: str) -> list[Request]:
-        """Return what is asked of *host* and has no outcome yet, oldest first."""
+        """Return the requests to *host* without an outcome, oldest first."""
         query = (
             sa.select(
                 requests.c.id,
@@ -104,7 +104,7 @@ class Requests:
 
     async def answer(self, request_id: int, outcome: str) -> None:
         """
-        Note what came of a request, unless somebody has.
+        Store the outcome of a request, unless it has one.
 
         Raises:
             StoreError: It could not be stored.
@@ -117,7 +117,7 @@ class Requests:
         await self._database.change("the request", lambda c: c.execute(statement))
 
     async def outcome(self, request_id: int) -> str | None:
-        """Return what came of a request, or ``None`` as long as nothing did."""
+        """Return the outcome of a request, or ``None`` while it has none."""
         query = sa.select(requests.c.outcome).where(requests.c.id == request_id)
         rows = await self._database.rows(query)
         return rows[0].outcome if rows else None

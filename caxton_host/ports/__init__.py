@@ -9,7 +9,7 @@ Each is shipped twice: for real (`store`, `mcp` and `webhooks`, `sandbox`,
 from __future__ import annotations
 
 from ..core.log.runs import Request, RunRow
-from .history import History, Streams
+from .history import History, LogReader, Readings, Streams
 from .log import (
     Definitions,
     Era,
@@ -23,7 +23,6 @@ from .log import (
     Store,
     Trace,
 )
-from .reading import LogReader, Readings
 from .sandbox import Answer, Door, Ending, Guest, Prepared, Sandbox
 from .serving import Health, ServingStore, Submissions, TokenRow, Tokens
 from .tools import (

@@ -12,8 +12,8 @@ from ..core.log.events import Event
 from ..core.log.runs import Request, RunRow
 from .history import Streams
 
-#: Takes the number of the first of some events that are queued now, and these; returns
-#: ``(trace id, span id)`` of each, in hex.
+#: Takes the number of the first of the events that are queued now, and these events;
+#: returns ``(trace id, span id)`` of each, in hex.
 Trace: TypeAlias = Callable[
     [int, Sequence[Event]], Sequence[tuple[str | None, str | None]]
 ]
@@ -22,22 +22,22 @@ Trace: TypeAlias = Callable[
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
     """
-    A budget that an append spends, or the append is refused.
+    An amount of a budget that an append spends; if it cannot, the append is refused.
 
     Attributes:
         key: Names the budget in the store.
 
         amount: What to spend.
 
-        limit: What may be spent under this key: ever, or of its kind.
+        limit: The most to spend under this key: in all, or in each period.
 
         rule: The rule that set the limit.
 
-        per: It is spent anew in each of these, by the store's clock.
+        per: The period after which the limit is available again, by the store's clock.
 
-        every: In so many microseconds the limit comes back, bit by bit.
+        every: Microseconds in which the limit becomes available again, gradually.
 
-        call: The one that holds a place until it is closed, or the run has ended. It
+        call: The call that holds a place until it is closed, or the run has ended. It
             takes one, whatever the *amount*.
     """
 
@@ -53,14 +53,14 @@ class Reservation:
 @dataclass(frozen=True, slots=True)
 class Refused:
     """
-    An append spent too much, so none of it happened.
+    The refusal of an append that would spend too much.
 
     Attributes:
-        index: Which of its reservations.
+        index: Of the reservation that was refused.
 
         rule: The rule of that reservation.
 
-        retry_after: Seconds after which there is room again, if the clock gives it.
+        retry_after: Seconds after which the budget has room again, if that is known.
     """
 
     index: int
@@ -69,7 +69,7 @@ class Refused:
 
 
 class EventLog(Protocol):
-    """The stream of one run. One writer: a second one is refused."""
+    """The stream of one run. It has one writer; a second one is refused."""
 
     @property
     def recorded_at(self) -> int:
@@ -85,8 +85,8 @@ class EventLog(Protocol):
         """
         Return whether this host may still send for the stream.
 
-        Its lease lasts a while yet, and no other host is known to have taken over.
-        Looks at nothing but a clock: ask right before each send.
+        Its lease has not lapsed, and no other host is known to have taken over. This
+        reads only a clock: call it right before each send.
         """
         ...
 
@@ -98,7 +98,7 @@ class EventLog(Protocol):
         later. Blobs are kept by digest, in the same transaction.
 
         Raises:
-            StoreError: Something queued before could not be stored.
+            StoreError: An event that was queued before could not be stored.
         """
         ...
 
@@ -111,14 +111,14 @@ class EventLog(Protocol):
         """
         Add *events*, and return once they and all queued before are durable.
 
-        Without events, wait for what is queued. If a reservation is refused,
-        these events are dropped, and nothing else is. If the caller is cancelled,
-        they are stored all the same, and may then have spent nothing.
+        Without events, wait for those that are queued. If a reservation is refused,
+        only these events are dropped. If the caller is cancelled, they are stored
+        nevertheless, and may then have spent nothing.
 
         Raises:
             LeaseLost: Another host drives the run now. Stop it, and write no more.
 
-            StoreError: Something could not be stored. The stream takes no more.
+            StoreError: An event could not be stored. The stream takes no more.
         """
         ...
 
@@ -128,7 +128,7 @@ class Store(Protocol):
 
     @property
     def reader(self) -> Streams:
-        """What the streams hold."""
+        """Reads the streams."""
         ...
 
     def create(self, stream: str, trace: Trace | None = None) -> EventLog:
@@ -144,15 +144,15 @@ class Store(Protocol):
         Args:
             stream: Of a run.
 
-            events: What begins or is noted.
+            events: The first of the new driver, or a note.
 
-            after: The number of its last event, as it was read. If it is another by
-                then, nothing happens.
+            after: The number of its last event when it was read. If it has changed,
+                nothing is stored.
 
             trace: As for `create`.
 
         Raises:
-            BusyError: A living host drives it, or it has grown meanwhile.
+            BusyError: A living host drives it, or it has grown since it was read.
 
             NotFoundError: It has no events.
 
@@ -162,17 +162,17 @@ class Store(Protocol):
 
 
 class Leases(Protocol):
-    """Which hosts live and what they drive, where several share a store."""
+    """Which hosts are alive and what they drive, where several share a store."""
 
     async def join(self, host: str) -> None:
         """
-        Become known as the host with that stream, until the store is closed.
+        Take the lease of the host with that stream, until the store is closed.
 
-        Called once, before the first run: a run whose host has not joined, or is
-        dead, is anybody's.
+        Called once, before the first run: any host may take over a run whose host has
+        not joined, or is dead.
 
         Raises:
-            StoreError: It cannot be.
+            StoreError: The lease cannot be taken.
         """
         ...
 
@@ -184,7 +184,7 @@ class Leases(Protocol):
         """
         Return the runs under way that no living host drives, oldest first.
 
-        Those that are suspended wait for a person, and are not among them.
+        Suspended runs wait for a person, and are not among them.
         """
         ...
 
@@ -194,7 +194,7 @@ class Leases(Protocol):
 
 
 class Requests(Protocol):
-    """What is asked of hosts, and the outcomes."""
+    """Requests to hosts, and their outcomes."""
 
     async def ask_run(
         self, run_id: str, kind: str, actor: dict[str, JSON], reason: str
@@ -207,7 +207,7 @@ class Requests(Protocol):
 
             kind: ``cancel``.
 
-            actor: Who asks.
+            actor: The sender.
 
             reason: Why.
 
@@ -234,11 +234,11 @@ class Requests(Protocol):
 
             kind: See `Request`.
 
-            actor: Who asks.
+            actor: The sender.
 
             reason: Why.
 
-            subject: What of the host it is about.
+            subject: The part of the host that it concerns.
 
         Raises:
             StoreError: It could not be stored.
@@ -264,7 +264,7 @@ class Requests(Protocol):
 
 
 class Definitions(Protocol):
-    """Which definition of each tool was accepted, whatever host saw it first."""
+    """Accepted definitions of tools, shared by all hosts."""
 
     async def accepted(self, servers: Collection[str]) -> dict[tuple[str, str], str]:
         """Return the digests of the accepted ones, by ``(server, tool)``."""
@@ -285,8 +285,8 @@ class Definitions(Protocol):
 
             actor: Who accepts them.
 
-            anew: Instead of what was accepted before. Otherwise that stays, and only
-                what nobody has seen is accepted.
+            anew: Replace accepted definitions. Otherwise they stay, and only
+                definitions of unknown tools are accepted.
 
         Raises:
             StoreError: They could not be stored.
@@ -297,12 +297,12 @@ class Definitions(Protocol):
 @dataclass(frozen=True, slots=True)
 class Era:
     """
-    What a server spoke when it was met last.
+    The protocol version that a server spoke last.
 
     Attributes:
         protocol: The version.
 
-        legacy: It is one of before 2026, with a handshake.
+        legacy: Whether it is older than 2026, with a handshake.
     """
 
     protocol: str
@@ -310,7 +310,7 @@ class Era:
 
 
 class Eras(Protocol):
-    """What servers speak, remembered from one host to the next."""
+    """The protocol versions of servers, shared by all hosts."""
 
     async def era(self, key: str) -> Era | None:
         """
@@ -332,24 +332,24 @@ class Eras(Protocol):
 
 
 class SharedStore(Store, Protocol):
-    """A store that several hosts share, with what they have learnt."""
+    """A store that several hosts share."""
 
     @property
     def leases(self) -> Leases:
-        """Which hosts live and what they drive."""
+        """Which hosts are alive and what they drive."""
         ...
 
     @property
     def requests(self) -> Requests:
-        """What is asked of hosts."""
+        """Requests to hosts."""
         ...
 
     @property
     def definitions(self) -> Definitions:
-        """Which definition of each tool was accepted."""
+        """Accepted definitions of tools."""
         ...
 
     @property
     def server_protocols(self) -> Eras:
-        """What servers speak."""
+        """The protocol versions of servers."""
         ...

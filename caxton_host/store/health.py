@@ -107,7 +107,7 @@ class Health:
         Raises:
             LogMovedError: Its file was moved away or replaced, or its server set back.
 
-            ReadOnlyError: It takes no writes.
+            ReadOnlyError: It is read-only.
 
             LeaseLost: The lease of this host has lapsed: other hosts may take over its
                 runs.

@@ -1,8 +1,8 @@
 """
-A store in lists, for tests and for runs whose log nobody keeps.
+A store in lists, for tests and for runs whose log is not kept.
 
-It has the parts of a store in SQL. They are one process' own and nothing waits, so it
-also serves where time is simulated.
+It has the parts of a store in SQL. It imports no database and uses no thread, so tests
+of agents start fast, and time can be simulated.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _POLL_S = 0.005
 
 class MemoryLog:
     """
-    See `caxton_host.ports.EventLog`. What is queued is there at once.
+    See `caxton_host.ports.EventLog`. Queued events are stored at once.
 
     Attributes:
         events: All events of this log, queued or appended.
@@ -142,8 +142,8 @@ class MemoryStore:
 
         slots: The places that calls have, by key and holder.
 
-        commits: Number of the last event of each transaction, by stream: where a
-            crash can leave it.
+        commits: Number of the last event of each transaction, by stream: where a crash
+            can cut it.
     """
 
     def __init__(self, *, clock: Clock, entropy: Entropy) -> None:
@@ -192,7 +192,7 @@ class MemoryStore:
         Add *events* to a stream that no living host drives, and return its log.
 
         Raises:
-            BusyError: A living host drives it, or it has grown meanwhile.
+            BusyError: A living host drives it, or it has grown since it was read.
 
             NotFoundError: It has no events.
         """
@@ -404,7 +404,7 @@ class MemoryReader:
         return {stream_of(e.run): e for e in known if isinstance(e, RunErased)}
 
     async def checkpoint(self, size: int | None = None) -> str | None:
-        """Return the note of a checkpoint, or ``None`` if there is no such."""
+        """Return the note of a checkpoint, or ``None`` if there is none."""
         if size is None:
             return self.notes[max(self.notes)] if self.notes else None
         covering = [known for known in self.notes if known >= size]
@@ -416,7 +416,7 @@ class MemoryLeases:
     See `caxton_host.ports.Leases`.
 
     Attributes:
-        joined: Hosts that live. Take one out, and it is dead.
+        joined: Hosts that are alive. Remove one, and it is dead.
     """
 
     def __init__(self, store: MemoryStore) -> None:
@@ -425,12 +425,12 @@ class MemoryLeases:
         self._store = store
 
     async def join(self, host: str) -> None:
-        """Become known as *host*."""
+        """Take the lease of *host*."""
         self.joined.add(host)
         self._known.add(host)
 
     def is_dead(self, host: str | None) -> bool:
-        """Return whether *host* has joined, and lives no more."""
+        """Return whether *host* has joined, and is not alive any more."""
         return host in self._known and host not in self.joined
 
     async def owner(self, run_id: str) -> str | None:
@@ -682,7 +682,7 @@ class MemorySubmissions:
     async def register(
         self, principal: str, key: str, digest: str, run_id: str
     ) -> tuple[str, str]:
-        """Make *key* name *run_id*, unless it names another run already."""
+        """Assign *run_id* to *key*, unless it has another run already."""
         return self._submissions.setdefault((principal, key), (digest, run_id))
 
     def forget(self, run_id: str) -> None:

@@ -161,7 +161,7 @@ class PostgresCommitter(Transactions):
         return books
 
     def _landed(self, last: _Attempt) -> bool:
-        """Return whether the batch that was sent last is in the log, which has all or none."""
+        """Return whether the batch that was sent last is in the log, as a whole."""
         if not last.batch.events:
             return False
         event = last.batch.events[0]

@@ -325,7 +325,7 @@ class Reader:
 
     async def checkpoint(self, size: int | None = None) -> str | None:
         """
-        Return the note of a checkpoint, or ``None`` if there is no such.
+        Return the note of a checkpoint, or ``None`` if there is none.
 
         Args:
             size: The smallest that covers so many events; ``None``: the newest.

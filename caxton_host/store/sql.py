@@ -1,8 +1,7 @@
 """
 The log in an SQL database.
 
-A store is a set of parts over one `Database`: each takes what it reads and writes, and
-whoever needs one takes that part alone.
+A store is a set of parts over one `Database`. Callers take the part that they need.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from .sqlite import SqliteCommitter, SqliteSealer, SqliteTree
 from .tokens import Submissions, Tokens
 from .writer import OnCommit, SqlLog, Writer, untold
 
-#: After so long, a host that is not heard of counts as dead.
+#: A host without a renewal for so long counts as dead.
 LEASE_S = 15.0
 
 
@@ -56,27 +55,27 @@ class SqlStore:
     Attributes:
         engine: To the database.
 
-        reader: What is recorded.
+        reader: Reads the log.
 
-        leases: Which hosts live, and which runs they drive.
+        leases: Which hosts are alive, and which runs they drive.
 
-        requests: What is asked of hosts.
+        requests: Requests to hosts.
 
-        definitions: Which definition of each tool was accepted.
+        definitions: Accepted definitions of tools.
 
         server_protocols: The protocol version of each tool server.
 
-        budgets: What is spent of them.
+        budgets: What is spent.
 
         erasure: Erases runs.
 
         tokens: Who may call a host that serves.
 
-        submissions: Which run each key of a client names.
+        submissions: The run of each idempotency key.
 
-        health: Whether the log is well.
+        health: Whether the log can be used.
 
-        incarnation: Whether the log is a copy of another.
+        incarnation: Whether the log is a copy.
     """
 
     def __init__(  # noqa: PLR0913 -- made by `open`
@@ -105,7 +104,7 @@ class SqlStore:
         self._holds = hosts.holds
         self._writer = writer
         self._sealing = sealing
-        # The streams that this host writes. A line is kept by who has its log.
+        # Streams that this host writes. The log of a stream keeps its line alive.
         self._lines = lines
 
     @classmethod
@@ -131,30 +130,30 @@ class SqlStore:
 
             clock: Stamps events.
 
-            entropy: Gives that many random bytes, for salts: `os.urandom`.
+            entropy: Returns so many random bytes, for salts: `os.urandom`.
 
-            write: Create or migrate it if need be: only SQLite, a shared database
-                has its administrator. Without, nothing in it is changed; SQLite may
-                leave two empty companion files.
+            write: Open it to write. A SQLite database is created or migrated if
+                needed; a shared one is left to its administrator. Otherwise nothing is
+                changed, but SQLite may leave two empty companion files.
 
-            lease: Seconds after which a host that is not heard of counts as dead;
-                only PostgreSQL has to ask.
+            lease: Seconds after which a host without a renewal counts as dead; only for
+                PostgreSQL.
 
-            signer: Signs checkpoints, unless it is opened to read.
+            signer: Signs checkpoints, if opened to write.
 
-            on_seal: Is told of each of them, within a second.
+            on_seal: Called with each new checkpoint, within a second.
 
-            on_commit: Is told of each transaction.
+            on_commit: Called after each transaction.
 
-            marks: What this machine has signed: to tell a copy from the original,
-                when it is opened to write.
+            marks: The checkpoints of this machine, to tell a copy from the original;
+                used if opened to write.
 
-            accept: Open a copy too that lacks what this machine has signed.
+            accept: Open also a copy that lacks a checkpoint of this machine.
 
         Raises:
-            StoreError: There is no such database, or it is not one of this version.
+            StoreError: The database does not exist, or has another schema.
 
-            LogBrokenError: It lacks what this machine has signed.
+            LogBrokenError: It lacks a checkpoint that this machine has signed.
         """
         where = whereabouts(url)
         place: Place = where or CommittedMark()
@@ -219,7 +218,7 @@ class SqlStore:
         Add *events* to a stream that no living host drives, and return its log.
 
         Raises:
-            BusyError: A living host drives it, or it has grown meanwhile.
+            BusyError: A living host drives it, or it has grown since it was read.
 
             NotFoundError: It has no events.
 
@@ -266,7 +265,7 @@ class SqlStore:
 
     async def seal(self) -> Note:
         """
-        Return a checkpoint of all that is committed, signed by our key.
+        Return a checkpoint of everything that is committed, signed with our key.
 
         Raises:
             StoreError: The store cannot sign, or there is nothing to sign.
@@ -276,7 +275,7 @@ class SqlStore:
         return await self._sealing.force()
 
     async def aclose(self) -> None:
-        """Store what is queued, sign it, and close the database."""
+        """Store queued events, sign the log, and close the database."""
         try:
             if self._sealing is not None:
                 await self._sealing.stop()

@@ -31,7 +31,7 @@ from .schema import blobs, budgets, checkpoints, events, payloads, runs, slots
 from .seals import UNSIGNED, Seal, shortened, sign, unsigned
 from .writer import Writer
 
-#: How long a commit in the thread of the writer waits for another process.
+#: Milliseconds for which a commit in the writer's thread waits for another process.
 _PATIENCE_MS = 10_000
 
 _COLUMNS = [column.name for column in events.columns if column.name != "position"]
@@ -53,7 +53,7 @@ EVENT = _insert(events, _COLUMNS)
 _UNTRACED = _insert(events, [*_COLUMNS[:_TRACE], *_COLUMNS[_DIGEST:]])
 #: Position, salt, payload.
 PAYLOAD = _insert(payloads, payloads.c.keys())
-# Digest, bytes, size. A digest that is there already is left alone.
+# Digest, bytes, size. An existing digest is left unchanged.
 _BLOB = f"{_insert(blobs, blobs.c.keys())} ON CONFLICT DO NOTHING"
 _STARTED = _insert(runs, [field.name for field in fields(RunRow)])
 # State, end, owner, epoch or nothing, run id.
@@ -93,7 +93,7 @@ class SqliteCommitter(Transactions):
 
         clock: That of the budgets.
 
-        whereabouts: Of its file: nothing is written to one that has lost its name.
+        whereabouts: Of its file; nothing is written to a file that lost its name.
     """
 
     def __init__(
@@ -111,8 +111,8 @@ class SqliteCommitter(Transactions):
 
     def _connect(self) -> None:
         self._connection = self._engine.connect()
-        # Through SQLAlchemy a commit costs 30 microseconds more: a fifth of it. A
-        # cursor for each statement is some more.
+        # Through SQLAlchemy a commit costs 30 microseconds more, a fifth of the whole.
+        # A new cursor for each statement costs more still.
         self._driver = cast(
             "sqlite3.Connection", self._connection.connection.driver_connection
         ).cursor()
@@ -120,8 +120,8 @@ class SqliteCommitter(Transactions):
 
     def close(self) -> None:
         """Give the connection back."""
-        # A statement that failed would keep the file open, and SQLite would not move
-        # what is in the write-ahead log into it.
+        # A statement that failed would keep the file open, and SQLite would not copy
+        # the write-ahead log into it.
         with contextlib.suppress(sqlite3.ProgrammingError):
             self._driver.close()
         self._connection.close()
@@ -135,7 +135,7 @@ class SqliteCommitter(Transactions):
             with contextlib.suppress(sqlite3.Error):
                 self._driver.execute("ROLLBACK")
             if isinstance(exc, sqlite3.ProgrammingError):
-                # Closed, as far as one can tell.
+                # The connection is closed.
                 self._connection.invalidate()
             if not wait and _is_locked(exc):
                 raise LockedError from None
@@ -168,8 +168,8 @@ class SqliteCommitter(Transactions):
         return outcomes
 
     def _append(self, batch: Batch) -> None:
-        # The driver takes a bytearray as it is. For bytes and for None it first looks
-        # in vain for an adapter: a quarter of a microsecond each.
+        # The driver binds a bytearray directly. For bytes and None it first searches
+        # for an adapter, in vain: a quarter of a microsecond each.
         if any(e[_TRACE] is not None or e[_SPAN] is not None for e in batch.events):
             statement, kept = EVENT, _DIGEST
         else:
@@ -180,8 +180,8 @@ class SqliteCommitter(Transactions):
         ]
         if events:
             self._driver.executemany(statement, events)
-        # Only here does it tell the position. Theirs are those before it: nobody else
-        # writes until the end of the transaction.
+        # Only `execute` returns the position. The others are those before it, since no
+        # other process writes until the end of the transaction.
         position = self._driver.execute(statement, last).lastrowid or 0
         first = position - len(events)
         payloads = [
@@ -210,7 +210,7 @@ class SqliteCommitter(Transactions):
             driver.executemany(_OPENED, batch.opened_rows())
 
     def now(self) -> int:
-        """See `Books`. A file has the clock of the machine that it is on."""
+        """See `Books`. For a file it is the clock of this machine."""
         return self._clock.now()
 
     def use(self, key: str) -> Use:
@@ -245,7 +245,7 @@ def _is_locked(exc: Exception) -> bool:
 
 class SqliteTree:
     """
-    The tree of one database. Called within the transactions of its only caller.
+    The tree of one database. Called within the transactions of its committer.
 
     Attributes:
         newest: The last checkpoint that was committed here.
@@ -262,7 +262,7 @@ class SqliteTree:
 
     @property
     def is_new(self) -> bool:
-        """Whether there is something that no checkpoint from here covers."""
+        """Whether there are events that no checkpoint of this process covers."""
         size = self.newest.note.checkpoint.size if self.newest else 0
         return self._signer is not None and self._tree.size > size
 
@@ -275,7 +275,7 @@ class SqliteTree:
 
             first: The position of the first of them.
 
-            hashes: Theirs.
+            hashes: Of the events.
 
         Raises:
             LogBrokenError: The log is shorter than its tree.
@@ -289,7 +289,7 @@ class SqliteTree:
             self._try_to_sign(driver, grown, self._signer)
 
     def seal(self, driver: sqlite3.Cursor) -> None:
-        """Sign what is there. See `grow` for the argument and what is raised."""
+        """Sign the tree as it is. See `grow` for the argument and the exceptions."""
         if self._sealed is not None or self._signer is None:
             return
         tree_ = self._grown[0] if self._grown else self._current(driver, None)
@@ -310,7 +310,7 @@ class SqliteTree:
         self.rolled_back()
 
     def rolled_back(self) -> None:
-        """Forget the transaction."""
+        """Discard the changes of the transaction."""
         self._grown = self._sealed = None
 
     def _current(self, driver: sqlite3.Cursor, last: int | None) -> Frontier:
@@ -319,7 +319,7 @@ class SqliteTree:
             last = driver.execute(_LAST).fetchone()[0] or 0
         if self._position == last:
             return self._tree.copy()
-        # Another process wrote, or an older version that knew of no tree.
+        # Another process wrote, or an older version without a tree.
         size, frontier, position = driver.execute(_TREE).fetchone()
         found = Frontier.parse(size, frontier)
         if position > last:

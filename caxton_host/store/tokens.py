@@ -208,7 +208,7 @@ class Submissions:
         self, principal: str, key: str, digest: str, run_id: str
     ) -> tuple[str, str]:
         """
-        Make *key* name *run_id*, unless it names another run already.
+        Assign *run_id* to *key*, unless it has another run already.
 
         The first host to store a key decides, of all that share the database.
 

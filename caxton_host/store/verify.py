@@ -1,11 +1,11 @@
 """
-Recomputes every hash from the stored columns, and the tree over them, in one pass.
+Verifying a log in one pass: every hash from the stored columns, and the tree over them.
 
 The tree is compared with every root that the log is claimed to have had: the one that
-the writer left, the checkpoints of the database, and those that were kept elsewhere.
-Claims come in the order of their sizes, as the events come. What is kept meanwhile is
-the end of each stream and the frontier of the tree. Nothing is written, no key is made;
-a read-only copy will do.
+the writer stored, the checkpoints of the database, and those that were kept elsewhere.
+Claims come in the order of their sizes, as the events do. Only the end of each stream
+and the frontier of the tree are held in memory. Nothing is written and no key is made;
+a read-only copy is enough.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ async def verify(
     Args:
         reader: Of the database.
 
-        stream: Only its events are looked into; of all others, the hashes.
+        stream: Only its events are checked; of all others, only the hashes are read.
 
         trusted: Public keys that are known from elsewhere.
 
@@ -90,7 +90,8 @@ def _verify(look: Callable[..., Verdict]) -> Verdict:
                 cause, "sqlite_errorcode"
             ):
                 raise
-            # The driver's own: a text that is none. Reading such takes twice as long.
+            # The driver's own error for text that is not UTF-8. Lenient reading is
+            # slower.
             return look(lenient=True)
     except (DBAPIError, sqlite3.Error) as exc:
         raise unreadable(exc) from None
@@ -110,15 +111,15 @@ def _look(  # noqa: PLR0913 -- what `verify` was given
     chains = Chains(erasable=_is_run)
     with (
         _connected(engine, lenient=lenient) as before,
-        # Looked at first: what is signed meanwhile is not a log that was cut.
+        # Read first: a checkpoint that is signed meanwhile would look like a cut log.
         closing(_claims(before)) as said,
         _connected(engine, lenient=lenient) as connection,
         _tree(connection) as grown,
     ):
         told = claims(said, outside, trusted)
         roots = Roots(told, grown, numbered=not shared, copy=copy)
-        # A run may be erased during the scan: only of one that was erased before it,
-        # no payload may be there, and only behind it, all erasures are known.
+        # A run may be erased during the scan: only runs that were erased before it may
+        # have no payload, and only after it all erasures are known.
         restorable = erased_runs(connection)
         if stream is None:
             _whole(connection, order, chains, roots)
@@ -133,7 +134,7 @@ def _look(  # noqa: PLR0913 -- what `verify` was given
 
 
 def _tree(connection: sa.Connection) -> AbstractContextManager[Frontier | Apart]:
-    """Give a tree: for a small log one in this process, which has it at once."""
+    """Return a tree, in this process for a small log."""
     (last,) = next(rows(connection, sa.select(sa.func.max(events.c.position))))
     large = isinstance(last, int) and last > _LARGE
     return Apart() if large else nullcontext(Frontier())
@@ -188,7 +189,7 @@ def _pages(connection: sa.Connection, query: Query) -> Iterator[list[Columns]]:
             while page := list(islice(found, _AT_ONCE)):
                 yield page
         return
-    # Through SQLAlchemy each row costs a third of what its check does.
+    # Through SQLAlchemy each row costs a third of its check.
     compiled = query.compile(dialect=connection.dialect)
     with closing(driver.execute(str(compiled), [*compiled.params.values()])) as cursor:
         while page := cursor.fetchmany(_AT_ONCE):
@@ -196,7 +197,7 @@ def _pages(connection: sa.Connection, query: Query) -> Iterator[list[Columns]]:
 
 
 def _claims(connection: sa.Connection) -> Generator[Claim]:
-    """Return what the database says of its own roots, in the order of sizes."""
+    """Return the roots that the database claims, in the order of sizes."""
     grown = sa.select(tree.c.size, tree.c.frontier)
     (size, frontier) = next(rows(connection, grown), (0, b""))
     signed = sa.select(
@@ -233,7 +234,7 @@ def _blobs(connection: sa.Connection) -> list[Fault]:
 
 @contextmanager
 def _connected(engine: sa.Engine, *, lenient: bool) -> Generator[sa.Connection]:
-    """Give a connection; *lenient*, it reads texts which are none: a forger's, say."""
+    """Return a connection; *lenient*, it reads text that is not UTF-8, as if forged."""
     with engine.connect() as connection:
         driver = connection.connection.driver_connection
         if lenient and isinstance(driver, sqlite3.Connection):
@@ -255,7 +256,7 @@ def _decoded(raw: bytes) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """
-    Somebody's word of what the first *size* events of the log are.
+    A claim of the root over the first *size* events of the log.
 
     Attributes:
         note: A checkpoint; without, the writer's own tree.
@@ -264,9 +265,9 @@ class Claim:
 
         public_key: The key that a checkpoint of the database names.
 
-        judged: Whose it is.
+        judged: Whether its signer is trusted.
 
-        fault: Why it is none.
+        fault: Why it is not valid.
     """
 
     size: int
@@ -278,12 +279,12 @@ class Claim:
 
     @property
     def is_outside(self) -> bool:
-        """Whether it was not kept in the database."""
+        """Whether it was kept outside the database."""
         return self.note is not None and self.public_key is None
 
     @classmethod
     def of_tree(cls, size: object, frontier: object) -> Claim:
-        """Return that of the row in which the writer keeps its tree."""
+        """Return the claim of the tree that the writer stored."""
         if isinstance(size, int) and isinstance(frontier, bytes):
             try:
                 return cls(size=size, root=Frontier.parse(size, frontier).root())
@@ -293,7 +294,7 @@ class Claim:
 
     @classmethod
     def of_row(cls, size: object, data: object, key: object) -> Claim:
-        """Return that of a row of checkpoints."""
+        """Return the claim of a row of checkpoints."""
         known = size if isinstance(size, int) else 0
         try:
             note = parse_note(data if isinstance(data, bytes) else b"")
@@ -329,16 +330,17 @@ def claims(
 
 class Roots:
     """
-    Grows the tree, and asks each claim when its size is reached.
+    Grows the tree, and checks each claim when its size is reached.
 
     Args:
         claims: In the order of their sizes.
 
-        tree: What grows.
+        tree: The tree to grow.
 
         numbered: The positions of the log have no gaps.
 
-        copy: The log is a copy: what was signed elsewhere may be ahead of it.
+        copy: The log is a copy: checkpoints that were kept elsewhere may be ahead of
+            it.
     """
 
     def __init__(
@@ -367,7 +369,7 @@ class Roots:
     def add(
         self, hashes: Sequence[Any], times: Sequence[Any], positions: Sequence[int]
     ) -> None:
-        """Add events, in the order of the log: whatever their columns hold."""
+        """Add events, in the order of the log; their columns may hold any type."""
         if self._origin is None:
             first = hashes[0]
             self._origin = origin_of(first if isinstance(first, bytes) else b"")
@@ -385,7 +387,7 @@ class Roots:
         self._grow(hashes[at:])
 
     def verdict(self, chains: Chains, faults: Sequence[Fault]) -> Verdict:
-        """Return what all of it comes to, once there are no more events."""
+        """Return the verdict, once all events were added."""
         count = self._tree.size
         lacking = lag = 0
         while self._next is not None:
@@ -422,7 +424,7 @@ class Roots:
         before, self._last = self._last, positions[-1]
         if positions[0] == before + 1 and self._last - before == len(positions):
             return
-        self._numbered = False  # one is told; what follows is moved
+        self._numbered = False  # one is reported; what follows is shifted
         for position in positions:
             before += 1
             if position != before:
@@ -432,7 +434,7 @@ class Roots:
                 return
 
     def _watch(self, times: Sequence[Any]) -> None:
-        """Note where times go back: events that were moved show so, as a rule."""
+        """Note where times decrease, as they usually do if events were moved."""
         try:
             if list(times) != sorted(times) or times[0] < self._time:
                 self._backwards = self._tree.size + len(times)
@@ -445,7 +447,7 @@ class Roots:
         if not self._note(claim):
             return
         if isinstance(self._tree, Apart):
-            # Called for with the next claim: it need not be waited for.
+            # Fetched with the next claim, so that nothing waits for it.
             self._asked = claim, self._backwards, self._tree.ask()
         else:
             self._judge(claim, self._backwards, self._tree.root())
@@ -468,7 +470,7 @@ class Roots:
             self._false = self._true, claim.size, backwards
 
     def _note(self, claim: Claim) -> bool:
-        """Look at a claim itself, and return whether it says anything."""
+        """Check a claim itself, and return whether it is valid."""
         text = claim.fault
         if claim.judged == "forged":
             text = f"the checkpoint of {claim.size} events is forged"

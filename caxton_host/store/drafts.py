@@ -201,7 +201,7 @@ def chosen(name: str, matches: Sequence[str]) -> str:
     shown = ", ".join(matches[:_SHOWN])
     more = ", ..." if len(matches) > _SHOWN else ""
     raise NotFoundError(
-        f"{name!r} is the beginning of more than one run: {shown}{more}",
+        f"{name!r} is a prefix of more than one run: {shown}{more}",
         fix="write more of the run id",
     )
 
@@ -293,8 +293,8 @@ def driven(run_id: str, owner: str) -> BusyError:
 def grown(stream: str) -> BusyError:
     """Return the error for a stream that has grown since it was read."""
     return BusyError(
-        f"run {run_of(stream)} has gone on meanwhile",
-        fix="look at it again with `caxton runs show`, and repeat the command",
+        f"run {run_of(stream)} has grown since it was read",
+        fix=f"caxton runs show {run_of(stream)}; then repeat the command",
     )
 
 
@@ -309,6 +309,6 @@ def no_token(token_id: str) -> NotFoundError:
 def taken(name: str, token_id: str) -> UsageError:
     """Return the error for a token with the name of a valid one."""
     return UsageError(
-        f"token {token_id} has the name {name!r}, and is good",
+        f"the valid token {token_id} has the name {name!r} already",
         fix=f"choose another name, or type caxton serve token revoke {token_id}",
     )

@@ -185,7 +185,7 @@ class _Export:
                 raise payload_missing(name)
         elif any(event.payload is not None for event in sealed[: found.event.events]):
             raise LogBrokenError(
-                f"{name} was erased, and a payload of it is there",
+                f"{name} was erased, but has a payload",
                 fix="caxton audit verify",
             )
         return found

@@ -138,7 +138,7 @@ class Incarnation:
         """
         copy, marks, database = self.copy, self._marks, self._database
         if copy is None or marks is None:
-            raise StoreError("the log is no copy")
+            raise StoreError("the log is not a copy")
         query = sa.select(runs.c.run_id).where(runs.c.state.in_(sorted(GOING_ON)))
         going_on = await database.rows(query)
         for row in going_on:

@@ -153,7 +153,7 @@ def _lock(path: Path) -> int:
             os.close(descriptor)
             raise
         os.close(descriptor)
-    raise StoreError(f"a host with the name {path.name} lives already")
+    raise StoreError(f"a host with the name {path.name} is running already")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +236,7 @@ class Leases:
         """
         self._database.require_write()
         if self.host:
-            raise StoreError(f"this store is that of {self.host} already")
+            raise StoreError(f"this store belongs to {self.host} already")
         await self._hosts.join(host)
         self.host = host
 

@@ -431,7 +431,7 @@ def _event(stream: str, seq: int, type_: str, version: int, payload: bytes) -> E
 def _unchanged(digest: str, data: bytes) -> bytes:
     if sha256(data) != digest:
         raise LogBrokenError(
-            f"the bytes kept as {digest} are others now",
+            f"the bytes kept as {digest} were changed",
             fix=_LOOK,
         )
     return data

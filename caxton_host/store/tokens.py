@@ -144,7 +144,7 @@ def _token(row: Any) -> TokenRow:  # noqa: ANN401 -- a row, by whichever driver
         )
     except (ValueError, TypeError):
         raise StoreError(
-            "a token in the database is not as it was written",
+            "a token in the database is damaged",
             fix="restore the table tokens from a copy",
         ) from None
 

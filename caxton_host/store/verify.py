@@ -228,7 +228,7 @@ def _blobs(connection: sa.Connection) -> list[Fault]:
     for digest, data in rows(connection, sa.select(blobs.c.sha256, blobs.c.bytes)):
         if not isinstance(data, bytes) or hashlib.sha256(data).hexdigest() != digest:
             bad = bad or [str(digest)]
-    text = "the bytes kept as {} are others now"
+    text = "the bytes kept as {} were changed"
     return [Fault(kind="blob", message=text.format(digest)) for digest in bad]
 
 
@@ -290,7 +290,7 @@ class Claim:
                 return cls(size=size, root=Frontier.parse(size, frontier).root())
             except ValueError:
                 pass
-        return cls(size=0, fault="the tree that is kept beside the log is none")
+        return cls(size=0, fault="the stored tree of the log is not valid")
 
     @classmethod
     def of_row(cls, size: object, data: object, key: object) -> Claim:
@@ -465,7 +465,7 @@ class Roots:
             if claim.note and claim.judged == "trusted":
                 self._newest = claim.note.checkpoint
         elif claim.note is None:
-            self._tell("tree", "the tree that is kept beside the log is not that of it")
+            self._tell("tree", "the stored tree is not that of the log")
         elif self._false is None:
             self._false = self._true, claim.size, backwards
 

@@ -105,7 +105,7 @@ async def test_token_that_somebody_edited_lets_nobody_in(tmp_path: Path) -> None
             with store.engine.connect() as connection:
                 change = f"UPDATE tokens SET scopes = '{edited}'"  # noqa: S608 -- ours
                 connection.exec_driver_sql(change)
-            with pytest.raises(StoreError, match="not as it was written"):
+            with pytest.raises(StoreError, match="in the database is damaged"):
                 await store.tokens.find(ROW.id)
 
 

@@ -621,7 +621,7 @@ async def test_a_tree_that_is_none_is_named(tmp_path: Path, value: str) -> None:
     await written(tmp_path)
     forge(tmp_path, lambda db: db.execute(f"UPDATE tree SET frontier = {value}"))
     (fault,) = (await checked(tmp_path)).faults
-    assert "the tree that is kept beside the log is none" in str(fault)
+    assert "the stored tree of the log is not valid" in str(fault)
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ async def test_name_of_a_living_host_is_refused(
     first, second = FileLeases(folder), FileLeases(folder)
     await first.join(ONE)
 
-    with pytest.raises(StoreError, match="lives already"):
+    with pytest.raises(StoreError, match="is running already"):
         await second.join(ONE)
 
     assert first.living([ONE]) == {ONE}

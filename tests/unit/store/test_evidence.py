@@ -658,7 +658,7 @@ async def test_a_run_that_was_erased_is_not_exported_with_a_payload(
             db.execute(add, row)
             db.commit()
         async with opened(tmp_path, write=False) as store:
-            with pytest.raises(LogBrokenError, match="was erased, and a payload"):
+            with pytest.raises(LogBrokenError, match="was erased, but has a payload"):
                 await export(store.reader, "a", note, bytes(32))
 
 

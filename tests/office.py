@@ -110,12 +110,14 @@ class Office:
 
     async def done(self, run_id: str) -> str:
         await self.service.background.over(run_id)
-        row = await self.scene.store.row(run_id)
+        row = await self.scene.store.reader.row(run_id)
         assert row is not None
         return row.state
 
     async def types(self, run_id: str) -> list[str]:
-        return [event.type for event in await self.scene.store.read(f"run/{run_id}")]
+        return [
+            event.type for event in await self.scene.store.reader.read(f"run/{run_id}")
+        ]
 
 
 @dataclass(frozen=True)

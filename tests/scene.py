@@ -134,7 +134,7 @@ class Scene:
 
     async def recorded(self) -> list[Recorded]:
         """Return the stream of the run."""
-        return await self.store.read(f"run/{self.run_id}")
+        return await self.store.reader.read(f"run/{self.run_id}")
 
     async def events(self) -> list[Event]:
         """Return the events of the run."""
@@ -157,7 +157,7 @@ class Scene:
         """Replay the run, by default with the same guest."""
         return await replay(
             self.run_id,
-            store=self.store,
+            store=self.store.reader,
             sandbox=FakeSandbox(script or self.script, engine=engine),
             telemetry=self.telemetry,
         )

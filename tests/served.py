@@ -51,7 +51,7 @@ def served(
         async with serving(config, Paths.of(os.environ)) as it:
             app = application(
                 it.service,
-                identity_of(limits, it.up.store, it.up.host.clock),
+                identity_of(limits, it.up.store.tokens, it.up.host.clock),
                 limits,
                 ready=it.ready,
             )

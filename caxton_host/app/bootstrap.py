@@ -43,7 +43,7 @@ from .reload import Generations, Reloader
 from .tool_setup import LateEras, Tooling, server_names
 
 if TYPE_CHECKING:
-    from ..store.signed_marks import Marks
+    from ..store.incarnation import Marks
     from ..store.sql import SqlStore
     from ..store.writer import OnCommit
 
@@ -163,14 +163,14 @@ async def running(  # noqa: PLR0913 -- what a host is made of
                     counts.committed,
                 )
             )
-            eras.settle(store)
+            eras.settle(store.server_protocols)
             sandbox = await stack.enter_async_context(
                 open_sandbox(paths, config.places, counts.worker, compiling)
             )
             clock = SystemClock()
             stream = new_stream(clock)
             with usable_store():
-                await store.join(stream)
+                await store.leases.join(stream)
             log = HostLog(store, stream)
             stack.push_async_callback(log.aclose)
             log.queue(*announced(config, paths), *waiting)
@@ -179,7 +179,7 @@ async def running(  # noqa: PLR0913 -- what a host is made of
                 store=store,
                 tools=Accepting(
                     source=tools,
-                    definitions=store,
+                    definitions=store.definitions,
                     actor=local_actor(),
                     on_event=log.queue,
                 ),
@@ -313,13 +313,13 @@ async def open_store(  # noqa: PLR0913 -- the same
             accept=accept,
         )
     async with opened as store:
-        if store.copy is not None and state is not None:
+        if store.incarnation.copy is not None and state is not None:
             await _restore(store, state)
         yield store
 
 
 def _marks(state: Path) -> Marks:
-    from ..store.signed_marks import Marks  # noqa: PLC0415 -- with the store
+    from ..store.incarnation import Marks  # noqa: PLC0415 -- with the store
 
     return Marks.of(state)
 
@@ -329,7 +329,7 @@ async def _restore(store: SqlStore, state: Path) -> None:
     actor = local_actor()
     started = host_started(Keyring(state).public_key(), actor)
     await store.restore(new_stream(SystemClock()), started, actor=actor)
-    held = store.restored.runs if store.restored else 0
+    held = store.incarnation.restored.runs if store.incarnation.restored else 0
     if not held:
         _log.warning("%s; no run was unfinished, so nothing is left to do", _COPY)
         return

@@ -33,7 +33,7 @@ from ..ports import TokenRow
 from .bootstrap import announced, host_started, new_stream, open_signed
 
 if TYPE_CHECKING:
-    from ..store.archive import BundleWriter
+    from ..store.copies import BundleWriter
     from ..store.sql import SqlStore
 
 
@@ -70,8 +70,8 @@ class Keeper:
         self, run_id: str, reason: str, bundle: dict[str, JSON] | None = None
     ) -> RunErased:
         """Delete the payloads of a run that has ended; see `SqlStore.erase`."""
-        known = await self.store.read(self.stream)
-        return await self.store.erase(
+        known = await self.store.reader.read(self.stream)
+        return await self.store.erasure.erase(
             run_id,
             self.stream,
             *(() if known else self.announced),
@@ -84,7 +84,9 @@ class Keeper:
         """Accept a definition of a tool for runs that start from now on."""
         changed = ToolsChanged(server=server, changed=(tool,), actor=self.actor)
         await self.store.create(self.stream).append(*self.announced, changed)
-        await self.store.accept({(server, tool): definition}, self.actor, anew=True)
+        await self.store.definitions.accept(
+            {(server, tool): definition}, self.actor, anew=True
+        )
 
     async def add_token(self, row: TokenRow) -> None:
         """Add a token that authenticates callers; see `SqlStore.add_token`."""
@@ -97,12 +99,12 @@ class Keeper:
             expires_at=row.expires_at,
             actor=self.actor,
         )
-        await self.store.add_token(row, self.stream, *self.announced, created)
+        await self.store.tokens.add(row, self.stream, *self.announced, created)
 
     async def revoke_token(self, token_id: str, at: int) -> None:
         """Revoke a token; see `SqlStore.revoke_token`."""
         revoked = TokenRevoked(id=token_id, actor=self.actor)
-        await self.store.revoke_token(
+        await self.store.tokens.revoke(
             token_id, at, self.stream, *self.announced, revoked
         )
 
@@ -113,7 +115,7 @@ class Keeper:
         note, key = await self.store.seal(), self.keys.public_key()
 
         async def write(run_id: str, path: Path) -> None:
-            data = await export(self.store, run_id, note, key)
+            data = await export(self.store.reader, run_id, note, key)
             await asyncio.to_thread(_write_privately, path, data)
 
         return write

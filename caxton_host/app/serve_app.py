@@ -206,7 +206,7 @@ async def serve_http(
         it = await stack.enter_async_context(serving(config, paths, environ, load=load))
         client = Client(proxy=config.proxy)
         stack.push_async_callback(client.aclose)
-        identity = identity_of(limits, it.up.store, it.up.host.clock, client)
+        identity = identity_of(limits, it.up.store.tokens, it.up.host.clock, client)
         await _check_clients(limits, it.up.store)
         agents = None
         if limits.mcp:
@@ -278,7 +278,7 @@ async def _check_clients(limits: Serve, store: SqlStore) -> None:
     if limits.allow_unauthenticated or limits.oauth:
         return
     now = SystemClock().now()
-    if not any(token.is_good(now) for token in await store.tokens()):
+    if not any(token.is_good(now) for token in await store.tokens.all()):
         raise UsageError(
             "the host has no token, so no client could authenticate",
             fix="caxton serve token create --scope run; or, for users of this "

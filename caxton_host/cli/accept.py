@@ -132,9 +132,9 @@ async def _compared(
     before: str | None = None
     old: JSON = {}
     if store is not None:
-        known = await store.accepted([offer.server])
+        known = await store.definitions.accepted([offer.server])
         before = known.get((offer.server, offer.tool))
-        old = decode_trusted(await store.blob(before)) if before else {}
+        old = decode_trusted(await store.reader.blob(before)) if before else {}
     found = changes(old, decode_trusted(offer.definition))
     return before, [one for one in found if one.a != one.b]
 

@@ -63,9 +63,9 @@ async def _all(store: SqlStore, agent: str | None = None) -> list[Waiting]:
     from ..runs.recording import Recording
 
     found: list[Waiting] = []
-    for row in reversed(await store.runs(_MOST, agent=agent, state="suspended")):
+    for row in reversed(await store.reader.runs(_MOST, agent=agent, state="suspended")):
         try:
-            found += waiting_in(await Recording.load(row.run_id, store), _now())
+            found += waiting_in(await Recording.load(row.run_id, store.reader), _now())
         except StoreError as exc:
             # The others wait nevertheless.
             note(f"warning: run {row.run_id} cannot be read: {exc}")
@@ -353,7 +353,7 @@ async def _recorded(told: Told, said: _Said, word: Word) -> Recording:
 
     # Looked for first: a database is not made for a run that it cannot have.
     async with open_store(told.config, write=False) as store:
-        run_id = await store.find_run(said.run)
+        run_id = await store.reader.find_run(said.run)
     async with open_store(
         told.config, write=True, state=told.frame.paths().state
     ) as store:
@@ -361,7 +361,7 @@ async def _recorded(told: Told, said: _Said, word: Word) -> Recording:
         note(f"{word.verdict} is recorded of {named(call)}")
         if said.no_resume:
             await tell_hosts(store, run_id, word.actor, word.reason)
-        return await Recording.load(run_id, store)
+        return await Recording.load(run_id, store.reader)
 
 
 async def _go_on(told: Told, run_id: str) -> Recording:

@@ -67,7 +67,7 @@ async def see_through(
     """
     from ..runs.recording import Recording
 
-    recording = await Recording.load(run_id, up.store)
+    recording = await Recording.load(run_id, up.store.reader)
     if not (_can_ask(told) and _waiting(up, recording)):
         go = _gone_on if shared else go_on
         recording = await go(told, up, run_id)
@@ -96,7 +96,7 @@ async def _asked(up: Running, recording: Recording) -> Recording:
                 await say(up.store, run_id, asked.seq, word, now=up.host.clock.now())
             except (UsageError, BusyError) as exc:
                 note(str(exc))  # Somebody else was faster, or the time is over.
-        recording = await Recording.load(run_id, up.store)
+        recording = await Recording.load(run_id, up.store.reader)
         if word is None:
             break
     return recording
@@ -111,11 +111,11 @@ async def _gone_on(told: Told, up: Running, run_id: str) -> Recording:
     except BusyError:
         note("another process goes on with the run")
     except UsageError:
-        if (await Recording.load(run_id, up.store)).end is None:
+        if (await Recording.load(run_id, up.store.reader)).end is None:
             raise
-    while await up.store.owner(run_id):  # noqa: ASYNC110 -- of another process
+    while await up.store.leases.owner(run_id):  # noqa: ASYNC110 -- of another process
         await asyncio.sleep(_EVERY)
-    return await Recording.load(run_id, up.store)
+    return await Recording.load(run_id, up.store.reader)
 
 
 async def _word(up: Running, recording: Recording, asked: Asked) -> Word | None:
@@ -190,7 +190,9 @@ async def _line(
 
 async def _has_gone_on(up: Running, recording: Recording) -> bool:
     last = recording.own[-1]
-    events = up.store.stream_events(stream_of(recording.run_id), after=last.position)
+    events = up.store.reader.stream_events(
+        stream_of(recording.run_id), after=last.position
+    )
     async with aclosing(events) as found:
         async for _ in found:
             return True

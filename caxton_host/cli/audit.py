@@ -142,18 +142,17 @@ async def _verify(
     copy: bool,
 ) -> Verdict:
     from ..lib.signing import judge
-    from ..store.incarnation import signed_here
-    from ..store.signed_marks import Marks
+    from ..store.incarnation import Marks, signed_here
     from ..store.verify import verify
 
     async with frame.log() as store:
-        stream = stream_of(await store.find_run(run)) if run else None
+        stream = stream_of(await store.reader.find_run(run)) if run else None
         signed = signed_here(store.engine, Marks.of(frame.paths().state))
         if signed and judge(signed, known) == "trusted":
             kept.append(signed)
         with patience("verifying"):
             return await verify(
-                store, stream=stream, trusted=known, outside=kept, copy=copy
+                store.reader, stream=stream, trusted=known, outside=kept, copy=copy
             )
 
 
@@ -227,12 +226,12 @@ async def _export(
 
     keys = keyring(frame)
     async with open_signed(frame.look(*SIGNED), keys, frame.paths().state) as store:
-        run_id = await store.find_run(run)
+        run_id = await store.reader.find_run(run)
         with patience("exporting"):
             signed = await store.seal()
             key = keys.public_key()
-            data = await export(store, run_id, signed, key, since=since)
-            return run_id, data, await lacking(run_id, store)
+            data = await export(store.reader, run_id, signed, key, since=since)
+            return run_id, data, await lacking(run_id, store.reader)
 
 
 @command.command("checkpoint")

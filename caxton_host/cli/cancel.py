@@ -75,30 +75,32 @@ async def _cancel(frame: Frame, run: str, reason: str) -> tuple[str, list[Record
     config = frame.look(guarded=True)
     # Looked for first: a database is not made for a run that it cannot have.
     async with open_store(config, write=False) as store:
-        run_id = await store.find_run(run)
+        run_id = await store.reader.find_run(run)
     reason = Redactor(config.secrets).text(reason)
     async with open_store(config, write=True, state=frame.paths().state) as store:
         with patience(f"waiting for the host of {run_id}"):
             await _stop(store, run_id, reason)
-        return run_id, await store.read(stream_of(run_id))
+        return run_id, await store.reader.read(stream_of(run_id))
 
 
 async def _stop(store: SqlStore, run_id: str, reason: str) -> None:
     actor, asked = local_actor(), None
     while True:
-        if await store.owner(run_id) is None:
+        if await store.leases.owner(run_id) is None:
             if await _stopped_here(store, run_id, actor, reason, asked=bool(asked)):
                 break
         elif asked is None:
-            asked = await store.request(run_id, "cancel", actor, reason)
-        elif (outcome := await store.outcome(asked)) and outcome.startswith("refused"):
+            asked = await store.requests.ask_run(run_id, "cancel", actor, reason)
+        elif (outcome := await store.requests.outcome(asked)) and outcome.startswith(
+            "refused"
+        ):
             raise CaxtonError(
                 f"the host of run {run_id} {outcome}",
                 fix="stop that host, and repeat the command",
             )
         await asyncio.sleep(_PAUSE)
     if asked is not None:
-        await store.answered(asked, "ended")
+        await store.requests.answer(asked, "ended")
 
 
 async def _stopped_here(

@@ -142,19 +142,19 @@ def _tools(ctx: click.Context) -> Config | None:
 
 async def _met(config: Config) -> set[str]:
     async with _near(config) as store:
-        found = await store.accepted([*config.servers]) if store else {}
+        found = await store.definitions.accepted([*config.servers]) if store else {}
     return {f"{server}/{tool}" for server, tool in found}
 
 
 async def _suspended(config: Config) -> dict[str, str]:
     async with _near(config) as store:
-        rows = await store.runs(_MOST, state="suspended") if store else []
+        rows = await store.reader.runs(_MOST, state="suspended") if store else []
     return {row.run_id: row.agent for row in rows}
 
 
 async def _tokens(config: Config) -> dict[str, str]:
     async with _near(config) as store:
-        rows = await store.tokens() if store else []
+        rows = await store.tokens.all() if store else []
     return {row.id: row.name for row in rows if row.revoked_at is None}
 
 

@@ -148,7 +148,7 @@ class Frame:
         """Open the log to read, here or there."""
         if self.there is None:
             async with self.log() as store:
-                yield store
+                yield store.reader
         else:
             async with self.there.log() as log:
                 yield log

@@ -22,7 +22,7 @@ from .times import Moment
 
 if TYPE_CHECKING:
     from ..core.log.events import LogRestored
-    from ..store.archive import Old
+    from ..store.copies import Old
 
 
 @click.group("db")
@@ -114,7 +114,7 @@ def recount(frame: Frame, as_json: bool) -> None:
         async with open_store(config, write=False):
             pass
         async with open_store(config, write=True, state=frame.paths().state) as store:
-            return await store.recount()
+            return await store.budgets.recount()
 
     with patience("counting"):
         budgets, places = wait(count())
@@ -145,7 +145,7 @@ def backup(frame: Frame, file: Path, as_json: bool) -> None:
       caxton --db sqlite:///caxton-2026-01-31.db audit verify --copy
     """
     from ..app.bootstrap import open_store
-    from ..store.backup import backup, dump_command
+    from ..store.copies import backup, dump_command
 
     config = frame.look()
     if not config.store_url.startswith("sqlite"):
@@ -205,7 +205,7 @@ async def _accept_copy(frame: Frame) -> LogRestored | None:
     async with open_store(config, write=False):
         pass
     async with open_signed(config, Keyring(state), state, accept=True) as store:
-        return store.restored
+        return store.incarnation.restored
 
 
 @command.command("archive")
@@ -272,7 +272,7 @@ async def _archive(
 ) -> list[tuple[Old, str | None]]:
     from ..app.bootstrap import open_store
     from ..app.maintenance import keeping
-    from ..store.archive import archive, old_runs
+    from ..store.copies import archive, old_runs
 
     config = frame.look(*SIGNED)
     async with open_store(config, write=False) as store:
@@ -293,7 +293,7 @@ async def _archive(
                     moved.append((run, bundle.name))
         finally:
             with patience("writing the database anew"):
-                is_gone = await keeper.store.scrub()
+                is_gone = await keeper.store.erasure.scrub()
             if not is_gone:
                 note(
                     "warning: the file of the database could not be written anew, and "

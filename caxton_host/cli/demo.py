@@ -172,12 +172,12 @@ async def _demo(frame: Frame, config: Config) -> _Shown:
     )
     async with running(config, frame.paths(), start=config.servers) as up:
         run_id = await up.host.start(request)
-        history = await up.store.read(stream_of(run_id))
+        history = await up.store.reader.read(stream_of(run_id))
         replayed = await replay(
-            run_id, store=up.store, sandbox=up.sandbox, telemetry=NoTelemetry()
+            run_id, store=up.store.reader, sandbox=up.sandbox, telemetry=NoTelemetry()
         )
         await up.store.seal()
-        audit = await verify(up.store, trusted=keyring(frame).known())
+        audit = await verify(up.store.reader, trusted=keyring(frame).known())
     return _Shown(summarise(run_id, history), history, replayed, audit)
 
 

@@ -85,8 +85,8 @@ async def _erase(
     from ..app.maintenance import keeping
 
     async with frame.log() as store:  # A database that is not there is not made.
-        run_id = await store.find_run(run)
+        run_id = await store.reader.find_run(run)
     async with keeping(frame.look(*SIGNED, guarded=True), frame.paths()) as keeper:
         with patience("erasing"):
             erased = await keeper.erase(run_id, reason)
-            return erased, not keep_file and await keeper.store.scrub()
+            return erased, not keep_file and await keeper.store.erasure.scrub()

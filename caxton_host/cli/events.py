@@ -168,9 +168,9 @@ def export(
 async def _export(
     frame: Frame, run: str | None, wanted: ExportFilter, *, as_array: bool
 ) -> None:
-    from ..store.jsonl_export import lines
+    from ..store.export import lines
 
-    async with frame.there.log() if frame.there else frame.log() as store:
+    async with frame.history() as store:
         if run:
             wanted = replace(wanted, stream=stream_of(await store.find_run(run)))
         between = "["

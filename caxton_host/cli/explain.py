@@ -110,7 +110,7 @@ async def _explained(
     from ..runs.recording import Recording
 
     async with open_store(config, write=False) as store:
-        recording = await Recording.load(await store.find_run(run), store)
+        recording = await Recording.load(await store.reader.find_run(run), store.reader)
         checks = await checks_of(recording, store, config)
     if recording.is_restored:
         error = RestoredError(recording.run_id)

@@ -128,8 +128,8 @@ async def _fork(told: Told, wanted: _Wanted) -> Recording:
     async with running(
         told.config, told.frame.paths(), watch=told.watch, load=told.again
     ) as up:
-        parent_id = await up.store.find_run(wanted.run)
-        parent = await Recording.load(parent_id, up.store)
+        parent_id = await up.store.reader.find_run(wanted.run)
+        parent = await Recording.load(parent_id, up.store.reader)
         agent = parent.started.agent
 
         def started(run_id: str) -> None:
@@ -154,7 +154,7 @@ async def _fork(told: Told, wanted: _Wanted) -> Recording:
         )
         with patience(f"running {agent}"):
             run_id = await up.host.fork(request, on_started=started)
-        return await Recording.load(run_id, up.store)
+        return await Recording.load(run_id, up.store.reader)
 
 
 def _edited(

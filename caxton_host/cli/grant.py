@@ -31,7 +31,7 @@ from .show import moment
 
 if TYPE_CHECKING:
     from ..core.grants.grants import Grant, Rule
-    from ..store.budget_reads import Spent
+    from ..store.budgets import Spent
 
 
 @click.group("grant")
@@ -198,7 +198,7 @@ async def _read(frame: Frame, agent: str | None) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     async with open_store(config, write=False) as store:
         for name, one in sorted(agents.items()):
-            spent = await store.spent(name)
+            spent = await store.budgets.spent(name)
             rows += [
                 _row(name, rule, cost, spent)
                 for rule in one.grant.allow

@@ -104,7 +104,7 @@ async def _judge(
 ) -> LogRejudger:
     async with frame.log() as store:
         rejudger = LogRejudger(store=store, config=config)
-        source = store.of_runs(rejudger.types, since=since, agent=agent)
+        source = store.reader.of_runs(rejudger.types, since=since, agent=agent)
         with patience("judging recorded calls"):
             async with aclosing(rejudger.calls_of(source)) as calls:
                 async for one in calls:
@@ -250,10 +250,10 @@ class _Wanted:
     ) -> AsyncGenerator[Recorded]:
         """Yield the events of the named agents and runs."""
         for name in self.names:
-            if await store.runs(1, agent=name):
-                events = store.of_runs(types, since=self.since, agent=name)
+            if await store.reader.runs(1, agent=name):
+                events = store.reader.of_runs(types, since=self.since, agent=name)
             else:
-                events = store.stream_events(stream_of(await _run(store, name)))
+                events = store.reader.stream_events(stream_of(await _run(store, name)))
             async with aclosing(events) as found:
                 async for recorded in found:
                     if recorded.type in types:
@@ -262,7 +262,7 @@ class _Wanted:
 
 async def _run(store: SqlStore, name: str) -> str:
     try:
-        return await store.find_run(name)
+        return await store.reader.find_run(name)
     except NotFoundError as exc:
         raise NotFoundError(
             f"no agent has run as {name!r}, and {exc}", fix="caxton runs list"
@@ -329,7 +329,9 @@ async def _suggest(frame: Frame, wanted: _Wanted) -> _Suggested:
 
 async def _offered(store: SqlStore, config: Config | None) -> Known:
     found: dict[str, dict[str, JSON]] = {}
-    for server, tool in await store.accepted([*config.servers] if config else ()):
+    for server, tool in await store.definitions.accepted(
+        [*config.servers] if config else ()
+    ):
         found.setdefault(server, {})[tool] = None
     return found
 

@@ -277,7 +277,7 @@ class LogRejudger:
 
     async def _kept(self, digest: str) -> Callable[[JSON], Mismatch | None]:
         try:
-            definition = decode_trusted(await self.store.blob(digest))
+            definition = decode_trusted(await self.store.reader.blob(digest))
         except NotFoundError:
             return _anything
         return input_check(definition.get("inputSchema") or {})
@@ -302,5 +302,5 @@ async def _inherited(
     """
     if not started.forked_from:
         return []
-    recording = await Recording.load(run_of(recorded.stream), store)
+    recording = await Recording.load(run_of(recorded.stream), store.reader)
     return [one for parent in recording.lineage for one in parent.events]

@@ -55,8 +55,10 @@ async def _accepted(config: Config, found: dict[str, dict[str, JSON] | None]) ->
     from ..lib.codec import decode_trusted
 
     async with open_store(config, write=False) as store:
-        for (server, tool), digest in (await store.accepted(config.servers)).items():
-            said = decode_trusted(await store.blob(digest))
+        for (server, tool), digest in (
+            await store.definitions.accepted(config.servers)
+        ).items():
+            said = decode_trusted(await store.reader.blob(digest))
             own = config.servers[server].options(tool).input_schema
             tools = found[server] or {}
             tools[tool] = said.get("inputSchema") if own is None else own

@@ -150,8 +150,8 @@ async def _replay(frame: Frame, wanted: _Wanted) -> Replayed:
             return await _execute(frame, Config(store_url=""), run_id, log, wanted)
     config = frame.look(*_OF_REPLAY)
     async with open_store(config, write=False) as store:
-        run_id = await store.find_run(wanted.run)
-        return await _execute(frame, config, run_id, store, wanted)
+        run_id = await store.reader.find_run(wanted.run)
+        return await _execute(frame, config, run_id, store.reader, wanted)
 
 
 async def _replay_bundle(frame: Frame, bundle: Bundle, wanted: _Wanted) -> Replayed:

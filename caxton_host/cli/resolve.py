@@ -144,8 +144,8 @@ async def _resolve(told: Told, wanted: _Wanted) -> Recording:
     async with running(
         told.config, told.frame.paths(), watch=told.watch, load=told.again
     ) as up:
-        run_id = await up.store.find_run(wanted.run)
-        recording = await Recording.load(run_id, up.store)
+        run_id = await up.store.reader.find_run(wanted.run)
+        recording = await Recording.load(run_id, up.store.reader)
         await up.host.resolve(
             run_id,
             wanted.seq,
@@ -157,7 +157,7 @@ async def _resolve(told: Told, wanted: _Wanted) -> Recording:
             return await see_through(told, up, run_id)
         reason = up.redact.text(wanted.reason)
         await tell_hosts(up.store, run_id, local_actor(), reason)
-        return await Recording.load(run_id, up.store)
+        return await Recording.load(run_id, up.store.reader)
 
 
 async def _resolve_there(

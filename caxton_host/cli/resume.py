@@ -106,7 +106,7 @@ async def _resume_one(told: Told, run: str) -> Recording:
     async with running(
         told.config, told.frame.paths(), watch=told.watch, load=told.again
     ) as up:
-        run_id = await up.store.find_run(run)
+        run_id = await up.store.reader.find_run(run)
         return await see_through(told, up, run_id)
 
 
@@ -114,7 +114,7 @@ async def go_on(told: Told, up: Running, run_id: str) -> Recording:
     """Resume a run, see it to its end, and return what it did."""
     from ..runs.recording import Recording
 
-    recording = await Recording.load(run_id, up.store)
+    recording = await Recording.load(run_id, up.store.reader)
 
     def started(run_id: str) -> None:
         began(run_id)
@@ -134,7 +134,7 @@ async def go_on(told: Told, up: Running, run_id: str) -> Recording:
             )
     except Unapproved as exc:
         # Those that it waits for now: it may have gone on since.
-        waits = (await Recording.load(run_id, up.store)).journal().waiting
+        waits = (await Recording.load(run_id, up.store.reader)).journal().waiting
         fixes = [
             deciding(told.frame, run_id, asked, "approve", told.given)
             for asked in waits
@@ -145,7 +145,7 @@ async def go_on(told: Told, up: Running, run_id: str) -> Recording:
         waiting = recording.journal().in_doubt
         seq = next(doubt.seq for doubt in waiting if doubt.invoked.call == exc.call)
         raise Suspend(exc.call, str(exc), fix=told.resolving(run_id, seq)) from None
-    return await Recording.load(run_id, up.store)
+    return await Recording.load(run_id, up.store.reader)
 
 
 def _todays(told: Told, recording: Recording) -> Grant:
@@ -186,7 +186,9 @@ async def _resume_all(told: Told) -> int:
             return run
 
         # Of those that are suspended, some may have had their word.
-        rows = await up.store.idle() + await up.store.runs(_MOST, state="suspended")
+        rows = await up.store.leases.idle() + await up.store.reader.runs(
+            _MOST, state="suspended"
+        )
         done = await asyncio.gather(*(one(row.run_id) for row in rows))
     waiting = sum(isinstance(item, Suspend) for item in done)
     held = sum(isinstance(item, RestoredError) for item in done)

@@ -175,7 +175,9 @@ async def _run(told: Told, request: RunRequest) -> Recording:
         ) as up:
             run_id = await up.host.start(request, on_started=started)
             shown.close()
-            return await ask_here(told, up, await Recording.load(run_id, up.store))
+            return await ask_here(
+                told, up, await Recording.load(run_id, up.store.reader)
+            )
 
 
 def _warn_of_output(module: bytes, recording: Recording) -> None:

@@ -124,7 +124,7 @@ def _none(frame: Frame, agent: str | None, *, some: bool) -> str:
 async def _agents(frame: Frame) -> set[str]:
     """Return the agents that ran, and those of the configuration if it can be read."""
     async with frame.log() as store:
-        known = {row.agent for row in await store.runs(limit=_MOST)}
+        known = {row.agent for row in await store.reader.runs(limit=_MOST)}
     with suppress(UsageError):
         known |= frame.look("agents").agents.keys()
     return known
@@ -179,8 +179,10 @@ async def _list(
             found = await log.summaries(limit + 1, agent=agent, state=state)
             return found[:limit], len(found)
     async with frame.log() as store:
-        known = await store.runs(limit=_MOST, agent=agent, state=state)
-        return [await summary_of(store, row) for row in known[:limit]], len(known)
+        known = await store.reader.runs(limit=_MOST, agent=agent, state=state)
+        return [await summary_of(store.reader, row) for row in known[:limit]], len(
+            known
+        )
 
 
 @command.command("show")
@@ -248,7 +250,7 @@ async def _erasure(frame: Frame, run: RunSummary) -> RunErased | None:
         async with frame.there.log() as log:
             return await log.erasure(run.run_id)
     async with frame.log() as store:
-        return (await store.erased()).get(stream_of(run.run_id))
+        return (await store.reader.erased()).get(stream_of(run.run_id))
 
 
 def _show_erased(run: RunSummary, erased: RunErased | None, *, as_json: bool) -> None:

@@ -319,7 +319,7 @@ def list_(frame: Frame, as_json: bool) -> None:
 
 async def _all(frame: Frame) -> list[TokenRow]:
     async with frame.log() as store:
-        return await store.tokens()
+        return await store.tokens.all()
 
 
 @command.command("revoke")

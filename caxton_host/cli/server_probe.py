@@ -28,7 +28,7 @@ class _Recalled:
 
     async def era(self, key: str) -> Era | None:
         """Return what the server with that *key* spoke lately, if it was met."""
-        return await self.store.era(key)
+        return await self.store.server_protocols.era(key)
 
     async def learn_era(self, key: str, era: Era) -> None:
         """Leave the log as it is: a command by hand records nothing."""
@@ -53,7 +53,7 @@ class Reached:
         offered = await self.tools.offered(names)
         if self.store is None:
             return offered
-        return replace(offered, accepted=await self.store.accepted(names))
+        return replace(offered, accepted=await self.store.definitions.accepted(names))
 
 
 async def offers(

@@ -36,6 +36,6 @@ async def _read(config: Config) -> tuple[list[Recorded], list[Recorded], list[st
     from ..app.bootstrap import open_store
 
     async with open_store(config, write=False) as store:
-        of_hosts = await store.newest(HOST, OF_HOSTS, LOOKED_AT)
-        of_runs = await store.newest(RUN, OF_RUNS, LOOKED_AT)
-        return of_hosts, of_runs, await store.hosts()
+        of_hosts = await store.reader.newest(HOST, OF_HOSTS, LOOKED_AT)
+        of_runs = await store.reader.newest(RUN, OF_RUNS, LOOKED_AT)
+        return of_hosts, of_runs, await store.leases.hosts()

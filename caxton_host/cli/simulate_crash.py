@@ -83,13 +83,13 @@ async def _simulate(
     frame: Frame, run: str, at: int, output: Path | None
 ) -> dict[str, JSON]:
     from ..runs.recording import Recording
-    from ..store.crash_copy import copy_cut
+    from ..store.copies import copy_cut
 
     async with frame.log() as store:
-        recording = await Recording.load(await store.find_run(run), store)
+        recording = await Recording.load(await store.reader.find_run(run), store.reader)
         left = _left(recording, at)
         target = _target(output)
-        await copy_cut(store, left, target)
+        await copy_cut(store.reader, left, target)
     run_id, last = left.run_id, left.own[-1]
     copy = replace(frame, db=f"sqlite:///{target}")
     return {

@@ -44,7 +44,7 @@ async def send_trace(
             "[telemetry], or in OTEL_EXPORTER_OTLP_ENDPOINT",
         )
     async with open_store(config, write=False) as store:
-        recording = await Recording.load(await store.find_run(run), store)
+        recording = await Recording.load(await store.reader.find_run(run), store.reader)
     with patience("sending spans"):
         sent = await asyncio.to_thread(send_again, recording, url, os.environ)
     trace_id = recording.own[0].trace_id

@@ -128,7 +128,7 @@ async def say(
 
         StoreError: It could not be recorded.
     """
-    recording = await Recording.load(run_id, store)
+    recording = await Recording.load(run_id, store.reader)
     recording.check_unended()
     asked = meant(run_id, seq, recording.journal().waiting)
     if asked.is_over(now):

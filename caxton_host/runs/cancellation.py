@@ -22,7 +22,7 @@ from ..core.log.runs import ENDS
 from ..core.names import stream_of
 from ..errors import BusyError, CaxtonError, NotFoundError, StoreError, UsageError
 from ..gateway.recorder import Recorder
-from ..ports import Hosts, SharedStore, Store
+from ..ports import SharedStore, Store
 from .recording import Recording
 
 #: The kind of request that asks a host to resume a run that no longer has to wait.
@@ -190,8 +190,8 @@ async def tell_hosts(
     Raises:
         StoreError: They could not be told. The decision is recorded nevertheless.
     """
-    for host in await store.hosts():
-        await store.ask(host, GO_ON, actor, reason, run_id)
+    for host in await store.leases.hosts():
+        await store.requests.ask_host(host, GO_ON, actor, reason, run_id)
 
 
 async def cancel_idle(
@@ -212,7 +212,7 @@ async def cancel_idle(
 
         StoreError: It could not be recorded.
     """
-    recording = await Recording.load(run_id, store)
+    recording = await Recording.load(run_id, store.reader)
     recording.check_unended()
     cancelled = RunCancelled(actor=actor, reason=reason)
     events = closing(recording.journal().open_calls, cancelled)
@@ -260,7 +260,7 @@ class _Doing:
 
     async def answer(self, request: Request) -> None:
         try:
-            await self.store.answered(request.id, await self._outcome(request))
+            await self.store.requests.answer(request.id, await self._outcome(request))
         except (BusyError, UsageError):
             pass  # The run went on, or has ended, which the asking process sees.
         except CaxtonError as exc:
@@ -319,7 +319,7 @@ async def _watch(doing: _Doing, host: str, every: float) -> None:
                     await doing.under_way.wait()
                 await asyncio.sleep(every)
             try:
-                found = await doing.store.requests(host)
+                found = await doing.store.requests.waiting(host)
             except StoreError as exc:
                 logger.warning("requests cannot be read: %s", exc)
                 continue
@@ -360,7 +360,7 @@ _ENDED = Answer("ended", "has ended")
 
 
 async def ask_hosts(  # noqa: PLR0913 -- what a request is
-    store: Hosts,
+    store: SharedStore,
     kind: str,
     actor: dict[str, JSON],
     reason: str,
@@ -390,8 +390,8 @@ async def ask_hosts(  # noqa: PLR0913 -- what a request is
         StoreError: They cannot be asked.
     """
     asked = {
-        host: await store.ask(host, kind, actor, reason, subject)
-        for host in asked_of(await store.hosts(), only)
+        host: await store.requests.ask_host(host, kind, actor, reason, subject)
+        for host in asked_of(await store.leases.hosts(), only)
     }
     async with asyncio.TaskGroup() as tasks:
         found = {
@@ -417,11 +417,11 @@ def asked_of(hosts: Sequence[str], only: str | None) -> Sequence[str]:
     return [only]
 
 
-async def _answer(store: Hosts, host: str, number: int) -> Answer:
+async def _answer(store: SharedStore, host: str, number: int) -> Answer:
     try:
         async with asyncio.timeout(_TIMEOUT_S):
-            while (outcome := await store.outcome(number)) is None:
-                if host not in await store.hosts():
+            while (outcome := await store.requests.outcome(number)) is None:
+                if host not in await store.leases.hosts():
                     return _ENDED
                 await asyncio.sleep(_PAUSE_S)
     except TimeoutError:

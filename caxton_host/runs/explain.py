@@ -85,7 +85,7 @@ async def checks_of(recording: Recording, store: Store, config: Config) -> Check
     """Return what compares parameters with the tools that a run could see."""
     schemas: dict[str, dict[str, JSON]] = {}
     with suppress(NotFoundError):  # Its definitions are not kept here.
-        schemas = schemas_of(await recording.guest("", store))
+        schemas = schemas_of(await recording.guest("", store.reader))
     routes = routes_from_payload(recording.started.catalogue)
     return {
         name: as_sent(

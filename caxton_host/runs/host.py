@@ -299,7 +299,7 @@ class Host:
         """
         run_id = run_id or self.new_id()
         with self.admission, self._keeping(run_id):
-            parent = await Recording.load(request.run_id, self.store)
+            parent = await Recording.load(request.run_id, self.store.reader)
             parent.check_forkable()
             scope = self._scope(_scope(run_id, parent.started), request.private)
             async with self.tools.open(scope) as tools:
@@ -426,9 +426,9 @@ class Host:
         late = _check_waiting(recording, self.clock.now())
         if error := recording.journal().not_kept:
             raise error
-        module = await self.store.blob(started.module_sha256)
+        module = await self.store.reader.blob(started.module_sha256)
         prepared = await self.sandbox.prepare(module, limits, started.entry)
-        guest = await recording.guest(started.agent, self.store)
+        guest = await recording.guest(started.agent, self.store.reader)
         offered = await self._offered_again(tools, started)
         resumed = RunResumed(
             actor=actor,
@@ -472,13 +472,13 @@ class Host:
                 fix="fork before it, or say with --set-result what it answered",
             )
         before = parent.started
-        module = request.module or await self.store.blob(before.module_sha256)
+        module = request.module or await self.store.reader.blob(before.module_sha256)
         prepared = await self.sandbox.prepare(module, parent.limits, before.entry)
         offered = await self._offered_again(tools, before)
         setting = self._setting(prepared, offered)
         started, *edited = forked_as(request, setting, before, point)
         fork = parent.forked(run_id, started, point.last.seq)
-        guest = await fork.guest(before.agent, self.store)
+        guest = await fork.guest(before.agent, self.store.reader)
         return Assignment(
             run_id=run_id,
             agent=before.agent,
@@ -526,7 +526,7 @@ class Host:
             self.redact.let_go(f"run/{run_id}")
 
     async def _unended(self, run_id: str) -> Recording:
-        recording = await Recording.load(run_id, self.store)
+        recording = await Recording.load(run_id, self.store.reader)
         recording.check_unended()
         return recording
 

@@ -91,8 +91,8 @@ class Resumer:
 
     async def _find_all(self) -> None:
         try:
-            rows = await self.service.store.runs(_MAX_RUNS, state="suspended")
-            rows += await self.service.store.idle()
+            rows = await self.service.store.reader.runs(_MAX_RUNS, state="suspended")
+            rows += await self.service.store.leases.idle()
         except StoreError as exc:
             logger.warning("runs that wait cannot be read: %s", exc)
             return
@@ -121,7 +121,7 @@ class Resumer:
     async def _look_at(self, run_id: str, reason: str | None) -> None:
         self._due.pop(run_id, None)
         try:
-            recording = await Recording.load(run_id, self.service.store)
+            recording = await Recording.load(run_id, self.service.store.reader)
             if recording.end is None and not recording.is_restored:
                 await self._go_on(recording, reason)
         except BusyError:

@@ -199,7 +199,7 @@ class Service:
         request = self._request(who, agent, wanted)
         run_id = self.host.new_id()
         if wanted.key is not None:
-            digest, known = await self.store.submitted(
+            digest, known = await self.store.submissions.register(
                 who.key, wanted.slot, wanted.digest, run_id
             )
             if digest != wanted.digest:
@@ -223,7 +223,7 @@ class Service:
         while True:
             if await self.background.begun(run_id):
                 return True
-            if await self.store.row(run_id) is not None:
+            if await self.store.reader.row(run_id) is not None:
                 return True
             if not self.background.drives(run_id):
                 return False
@@ -260,10 +260,10 @@ class Service:
         Raises:
             NotFoundError: There is no such run, or *who* may not see it.
         """
-        row = await self.store.row(run_id)
+        row = await self.store.reader.row(run_id)
         if row is None:
             await self.host.under_way.recorded(run_id)
-            row = await self.store.row(run_id)
+            row = await self.store.reader.row(run_id)
         if row is None or not who.sees(row.agent, json.loads(row.actor)):
             raise NotFoundError(f"no run {run_id}", fix="ask for the list of runs")
         return row
@@ -278,7 +278,7 @@ class Service:
             NotKeptError: It was erased.
         """
         await self.row(who, run_id)
-        return await Recording.load(run_id, self.store)
+        return await Recording.load(run_id, self.store.reader)
 
     # -- actions on runs --------------------------------------------------------
 
@@ -296,8 +296,10 @@ class Service:
         await self._own(who, run_id)
         end = RunCancelled(actor=who.actor, reason=self.host.redact.text(reason))
         if await self.host.under_way.stop(run_id, end) is None:
-            if await self.store.owner(run_id):
-                await self.store.request(run_id, "cancel", who.actor, end.reason)
+            if await self.store.leases.owner(run_id):
+                await self.store.requests.ask_run(
+                    run_id, "cancel", who.actor, end.reason
+                )
                 raise BusyError(
                     f"another host drives run {run_id}, and is asked to cancel it",
                     fix="look at the run again in a moment",
@@ -436,7 +438,7 @@ class Service:
             BusyError: A host drives the run.
         """
         await self._allowed(who, "decide", run_id)
-        recording = await Recording.load(run_id, self.store)
+        recording = await Recording.load(run_id, self.store.reader)
         wanted = {
             str(role)
             for asked in recording.journal().waiting

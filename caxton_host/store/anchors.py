@@ -78,7 +78,7 @@ class HttpAnchor:
             max_bytes=_MAX_ANSWER,
             headers={"content-type": "text/plain; charset=utf-8"},
             content=note.text().encode(),
-            allow_private=True,  # the operator's own word
+            allow_private=True,  # configured by the operator
         )
         if answer.status // 100 != 2:  # noqa: PLR2004 -- success
             raise ToolError("protocol", "yes", f"it answered {answer.status}")

@@ -66,7 +66,7 @@ async def replayed(
     witness = _Witness(sandbox)
     found = await replay(
         _RUN,
-        store=store,
+        store=store.reader,
         sandbox=witness,
         telemetry=NoTelemetry(),
         options=Options(against=module),

@@ -280,4 +280,4 @@ async def live(
             names=scene.names,
         )
     )
-    return await store.read(f"run/{run_id}"), store.blobs
+    return await store.reader.read(f"run/{run_id}"), store.blobs

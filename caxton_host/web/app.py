@@ -173,7 +173,7 @@ class _Readiness:
     async def _looked(self) -> str | None:
         try:
             async with asyncio.timeout(_PATIENCE):
-                await self.service.store.check()
+                await self.service.store.health.check()
         except TimeoutError:
             return "the log does not answer"
         except StoreError as exc:

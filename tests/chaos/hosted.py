@@ -32,7 +32,7 @@ async def live(place: Place) -> None:
         idle = [
             row.run_id
             for state in ("running", "suspended")
-            for row in await up.store.runs(limit=_MANY, state=state)
+            for row in await up.store.reader.runs(limit=_MANY, state=state)
         ]
         waiting = deque(idle)
         numbers = itertools.count()
@@ -66,7 +66,7 @@ async def _keep_busy(
 async def _see_to_its_end(up: Running, place: Place, run_id: str) -> bool:
     """Return whether it has ended; on PostgreSQL its dead host may seem to live yet."""
     while True:
-        recording = await Recording.load(run_id, up.store)
+        recording = await Recording.load(run_id, up.store.reader)
         if recording.end is not None:
             return True
         try:

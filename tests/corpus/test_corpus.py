@@ -62,12 +62,12 @@ async def test_log_comes_to_the_end_it_had(
     async with SqlStore.open(
         url, clock=SystemClock(), entropy=os.urandom, write=False
     ) as store:
-        assert (await verify(store)).first_bad is None
-        recording = await Recording.load(run_id, store)
-        schemas = schemas_of(await recording.guest("", store))
+        assert (await verify(store.reader)).first_bad is None
+        recording = await Recording.load(run_id, store.reader)
+        schemas = schemas_of(await recording.guest("", store.reader))
         checks = {name: input_check(schema) for name, schema in schemas.items()}
         found = await replay(
-            run_id, store=store, sandbox=sandbox, telemetry=NoTelemetry()
+            run_id, store=store.reader, sandbox=sandbox, telemetry=NoTelemetry()
         )
     assert found.verdict == log.about["verdict"]
 

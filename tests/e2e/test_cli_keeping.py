@@ -15,7 +15,8 @@ import pytest
 from caxton_host.cli import output
 from caxton_host.core.log.checkpoint import Note
 from caxton_host.errors import StoreError
-from caxton_host.store import backup as backups
+from caxton_host.store import copies as backups
+from caxton_host.store.erasure import Erasures
 from caxton_host.store.sql import SqlStore
 from tests import standin
 
@@ -175,7 +176,7 @@ def test_file_that_cannot_be_written_anew_is_told(
         del self
         return False
 
-    monkeypatch.setattr(SqlStore, "scrub", busy)
+    monkeypatch.setattr(Erasures, "scrub", busy)
     done = ran("audit", "erase", "@last", "--reason", "x")
     assert done.code == 1
     assert "may still hold it" in done.err
@@ -311,7 +312,7 @@ def test_archive_that_fails_tells_what_is_left(
         del self
         raise StoreError("the log cannot be signed: no room")
 
-    monkeypatch.setattr(SqlStore, "scrub", busy)
+    monkeypatch.setattr(Erasures, "scrub", busy)
     done = ran("db", "archive", "--to", "old", "--before", YEAR_3000)
     assert done.code == 0
     assert "could not be written anew" in done.err

@@ -68,7 +68,9 @@ def asked(shell: Shell, authorization: str) -> str:
             place, clock=clock, entropy=bytes, write=False
         ) as store:
             try:
-                return (await TokenIdentity(store, clock).principal(authorization)).id
+                return (
+                    await TokenIdentity(store.tokens, clock).principal(authorization)
+                ).id
             except Unauthenticated as exc:
                 return str(exc)
 

@@ -178,7 +178,7 @@ async def test_any_prefix_of_a_log_with_batches_replays_identical(
     steps: list[Step], cut: int
 ) -> None:  # law 5, law 6
     scene, live = await run(steps)
-    stream = scene.store._streams[f"run/{scene.run_id}"]
+    stream = scene.store.streams[f"run/{scene.run_id}"]
     stream[:] = prefix(stream, cut)
     assert isinstance(scene.tools, FakeTools)
     asked = len(scene.tools.asked)
@@ -203,7 +203,7 @@ async def test_cut_log_goes_on_to_the_answers_of_the_uncut_one(
     answers = [a for n, step in enumerate(steps) for a in await take(whole, step, n)]
     store = whole.gateway.recorder.log
     assert isinstance(store, MemoryLog)
-    history = await store._store.read("run/1")
+    history = await store._store.reader.read("run/1")
     if not history:
         return
     door, log = new_door(delays, kept := prefix(history, cut))

@@ -81,7 +81,7 @@ async def test_any_prefix_of_a_log_replays_identical(
     steps: list[Step], cut: int
 ) -> None:  # law 5, law 6
     scene, live = await run(steps)
-    stream = scene.store._streams[f"run/{scene.run_id}"]
+    stream = scene.store.streams[f"run/{scene.run_id}"]
     stream[:] = prefix(stream, cut)
     assert isinstance(scene.tools, FakeTools)
     asked = len(scene.tools.asked)

@@ -122,7 +122,7 @@ class Living(Process):
 
     async def _see_to(self, run_id: str) -> None:
         try:
-            recording = await Recording.load(run_id, self.store)
+            recording = await Recording.load(run_id, self.store.reader)
             if recording.state == "suspended":
                 await self._resolve(recording)
                 await self._decide(recording)
@@ -240,7 +240,7 @@ class Story:
         try:
             await asyncio.gather(*(self._place(n) for n in range(_HOSTS)))
             assert not self.world.wrong, self.world.wrong
-            for row in await self.world.disk.runs(_STEPS):
+            for row in await self.world.disk.reader.runs(_STEPS):
                 await self._check(row.run_id)
         finally:
             self.world.loop.forget()
@@ -262,7 +262,7 @@ class Story:
         return not (self.to_start or self._going_on())
 
     def _going_on(self) -> list[str]:
-        rows = self.world.disk._runs.values()
+        rows = self.world.disk.rows.values()
         return [row.run_id for row in rows if row.state not in _OVER]
 
     def idle(self) -> list[str]:
@@ -295,12 +295,12 @@ class Story:
         return self.chance.choice(words)
 
     async def _check(self, run_id: str) -> None:
-        history = await self.world.disk.read(f"run/{run_id}")
+        history = await self.world.disk.reader.read(f"run/{run_id}")
         check_form(history)
         check_effects(run_id, history, self.world)
         sound = Sandbox(self.world, sound=True)
         again = await replay(
-            run_id, store=self.world.disk, sandbox=sound, telemetry=NoTelemetry()
+            run_id, store=self.world.disk.reader, sandbox=sound, telemetry=NoTelemetry()
         )
         assert again.divergence is None, again
 

@@ -103,10 +103,10 @@ async def _schema(asked: Asked, target: tuple[str, str]) -> JSON:
     if server not in config.servers:
         return None
     own = config.servers[server].options(tool).input_schema
-    digest = (await store.accepted([server])).get(target)
+    digest = (await store.definitions.accepted([server])).get(target)
     if own is not None or digest is None:
         return own
-    found: JSON = decode_trusted(await store.blob(digest)).get("inputSchema")
+    found: JSON = decode_trusted(await store.reader.blob(digest)).get("inputSchema")
     return found
 
 

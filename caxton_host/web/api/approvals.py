@@ -26,12 +26,12 @@ _LOOKED_AT = 1_000
 async def list_(asked: Asked) -> Response:
     """Return the calls that wait, of runs that who asks may see."""
     store = asked.service.store
-    rows = await store.runs(_LOOKED_AT, asked.text("agent"), "suspended")
+    rows = await store.reader.runs(_LOOKED_AT, asked.text("agent"), "suspended")
     found: list[Waiting] = []
     for row in reversed(rows):
         if asked.who.sees(row.agent, json.loads(row.actor)):
             try:
-                found += _waiting(asked, await Recording.load(row.run_id, store))
+                found += _waiting(asked, await Recording.load(row.run_id, store.reader))
             except CaxtonError as exc:
                 # The others wait nevertheless.
                 logger.warning("run %s cannot be read: %s", row.run_id, exc)

@@ -20,7 +20,8 @@ async def blob(asked: Asked) -> Response:
     if digest not in _digests(recording):
         raise NotFoundError(f"the run does not speak of {digest}")
     return Response(
-        await asked.service.store.blob(digest), media_type="application/octet-stream"
+        await asked.service.store.reader.blob(digest),
+        media_type="application/octet-stream",
     )
 
 

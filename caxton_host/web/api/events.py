@@ -41,28 +41,28 @@ async def of_run(asked: Asked) -> Response:
     cursors = Plain()
     after = await _after(asked, cursors, stream)
     if not _wants_stream(asked):
-        found = store.tail(after, stream=stream, follow=False)
+        found = store.reader.tail(after, stream=stream, follow=False)
         return await _page(asked, cursors, after, found)
     goes_on = row.state in GOING_ON
-    is_done = after is not None and await _nothing_behind(store, stream, after)
+    is_done = after is not None and await _nothing_behind(store.reader, stream, after)
     if is_done and not goes_on:
         return Response(status_code=204)
-    found = store.tail(after, stream=stream, follow=goes_on, patience=_PATIENCE)
+    found = store.reader.tail(after, stream=stream, follow=goes_on, patience=_PATIENCE)
     return _follow(asked, cursors, after, _to_its_end(found))
 
 
 async def of_all(asked: Asked) -> Response:
     """Return events of all streams that who asks may see."""
     store = asked.service.store
-    cursors = await asked.desk.cursors.of(asked.who, store)
+    cursors = await asked.desk.cursors.of(asked.who, store.reader)
     after = await _after(asked, cursors)
-    seen = _Seen(asked.who, store)
+    seen = _Seen(asked.who, store.reader)
     if not _wants_stream(asked):
-        found = store.tail(after, follow=False)
+        found = store.reader.tail(after, follow=False)
         return await _page(asked, cursors, after, found, seen)
     if after is not None:
-        await _nothing_behind(store, None, after)
-    found = store.tail(after, follow=True, patience=_PATIENCE)
+        await _nothing_behind(store.reader, None, after)
+    found = store.reader.tail(after, follow=True, patience=_PATIENCE)
     return _follow(asked, cursors, after, seen.of(found))
 
 
@@ -76,7 +76,7 @@ async def _after(asked: Asked, cursors: Plain, stream: str | None = None) -> str
     """Return the place to go on behind; the end is one, or else it would move."""
     after = asked.text("last-event-id") or asked.text("after")
     if after == "end":
-        return await asked.service.store.end(stream)
+        return await asked.service.store.reader.end(stream)
     return after and cursors.read(after)
 
 

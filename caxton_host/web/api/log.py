@@ -20,7 +20,7 @@ async def covering(asked: Asked) -> Response:
 
 
 async def _checkpoint(asked: Asked, size: int | None) -> Response:
-    text = await asked.service.store.checkpoint(size)
+    text = await asked.service.store.reader.checkpoint(size)
     if text is None:
         raise Refusal(
             "not-found",

@@ -58,7 +58,7 @@ STARTED = {
 async def seen(asked: Asked) -> RunSummary:
     """Return what became of the run that the path names."""
     row = await asked.service.row(asked.who, asked.path["run"])
-    return await summary_of(asked.service.store, row)
+    return await summary_of(asked.service.store.reader, row)
 
 
 async def going_on(asked: Asked, run_id: str, behind: int = 0) -> Response:
@@ -79,7 +79,7 @@ async def going_on(asked: Asked, run_id: str, behind: int = 0) -> Response:
                 while (await service.row(asked.who, run_id)).epoch <= behind:  # noqa: ASYNC110 -- driven by any host
                     await asyncio.sleep(_PAUSE)
                 await service.background.over(run_id)
-    run = await summary_of(service.store, await service.row(asked.who, run_id))
+    run = await summary_of(service.store.reader, await service.row(asked.who, run_id))
     status = 202 if run.state in GOING_ON else 200
     where = {"location": f"{PREFIX}/runs/{run_id}"}
     return answer(run.to_document(), status, where)
@@ -118,7 +118,7 @@ async def list_(asked: Asked) -> Response:
     found, after = await _visible(asked, limit)
     runs = Page()
     for row in found:
-        run = await summary_of(asked.service.store, row)
+        run = await summary_of(asked.service.store.reader, row)
         runs.add(run.to_document())
         if runs.is_full:
             after = _cursor((row.started_at, row.run_id))
@@ -131,7 +131,7 @@ async def _visible(asked: Asked, limit: int) -> tuple[list[RunRow], str | None]:
     before = _place(asked.text("cursor"))
     found: list[RunRow] = []
     for _ in range(0, _LOOKED_AT, _PAGE):
-        rows = await asked.service.store.runs(
+        rows = await asked.service.store.reader.runs(
             _PAGE,
             asked.text("agent"),
             asked.text("state"),
@@ -175,7 +175,7 @@ async def show(asked: Asked) -> Response:
     run = await seen(asked)
     document = run.to_document()
     if run.erased:
-        erased = (await asked.service.store.erased()).get(stream_of(run.run_id))
+        erased = (await asked.service.store.reader.erased()).get(stream_of(run.run_id))
         document["erasure"] = to_payload(erased) if erased else None
     return answer(document)
 

@@ -57,9 +57,9 @@ async def _servers(asked: Asked) -> dict[str, JSON]:
     assert isinstance(described, dict)  # noqa: S101 -- a table
     known = server_records(
         config.servers,
-        await store.newest(HOST, OF_HOSTS, LOOKED_AT),
-        await store.newest(RUN, OF_RUNS, LOOKED_AT),
-        await store.hosts(),
+        await store.reader.newest(HOST, OF_HOSTS, LOOKED_AT),
+        await store.reader.newest(RUN, OF_RUNS, LOOKED_AT),
+        await store.leases.hosts(),
     )
     return {
         name: server_document(name, one) | known[name].document()
@@ -158,7 +158,9 @@ async def tools(asked: Asked) -> Response:
     names = known if wanted is None else (wanted,)
     async with asked.desk.tools.open(_by_hand(asked)) as opened:
         offered = await opened.offered(names)
-    offered = replace(offered, accepted=await asked.service.store.accepted(names))
+    offered = replace(
+        offered, accepted=await asked.service.store.definitions.accepted(names)
+    )
     found: list[JSON] = [tool_document(o, offered.accepted) for o in offered.offers]
     return answer({"$type": "caxton.tools/v1", "tools": found})
 

@@ -52,7 +52,7 @@ class TokenIdentity:
         token = Token.parse(self.challenge.token(authorization))
         if token is None:
             raise self.challenge.refusal("it is no token of this host")
-        row = await self.tokens.token(token.id)
+        row = await self.tokens.find(token.id)
         if not token.fits(row.digest if row else None) or row is None:
             raise self.challenge.refusal("it is not known here")
         if row.revoked_at is not None:

@@ -133,7 +133,7 @@ class AgentResources:
             return self._agent(who, unquote(name))
         row = await self.service.row(who, unquote(found["run"]))
         if not found["events"]:
-            return (await summary_of(self.service.store, row)).to_document()
+            return (await summary_of(self.service.store.reader, row)).to_document()
         return await self._events(who, row.run_id, found["after"])
 
     def _agent(self, who: Principal, name: str) -> dict[str, JSON]:
@@ -152,7 +152,9 @@ class AgentResources:
     ) -> dict[str, JSON]:
         cursor = after and unquote(after)
         events: list[JSON] = []
-        tail = self.service.store.tail(cursor, stream=stream_of(run_id), follow=False)
+        tail = self.service.store.reader.tail(
+            cursor, stream=stream_of(run_id), follow=False
+        )
         more, size = False, 0
         async with aclosing(tail) as found:
             async for recorded, place in found:

@@ -178,13 +178,13 @@ class Calls:
             if end := await self.service.background.over(run_id):
                 return end
             store = self.service.store
-            history = await store.read(stream_of(run_id))
+            history = await store.reader.read(stream_of(run_id))
             last = next((one for one in reversed(history) if one.type in ENDS), None)
             if last is None:
                 raise StoreError(f"the start of run {run_id} could not be stored")
             if ENDS[last.type] != "running":
                 return last.event
-            if any(row.run_id == run_id for row in await store.idle()):
+            if any(row.run_id == run_id for row in await store.leases.idle()):
                 raise StoreError(f"no host drives run {run_id}: its log failed")
             await asyncio.sleep(_EVERY)
 
@@ -245,7 +245,7 @@ class Calls:
     # -- when it is over -------------------------------------------------------
 
     async def _suspended(self, tool: AgentTool, run_id: str) -> types.CallToolResult:
-        recording = await Recording.load(run_id, self.service.store)
+        recording = await Recording.load(run_id, self.service.store.reader)
         # A tool that promises a structured result would break its word.
         error = tool.output_schema is not None
         return told(run_id, "suspended", _suspension(recording), error=error)

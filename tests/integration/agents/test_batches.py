@@ -134,18 +134,18 @@ class House:
         return await self.history()
 
     async def history(self) -> list[Recorded]:
-        return await self.store.read(f"run/{self.run_id}")
+        return await self.store.reader.read(f"run/{self.run_id}")
 
     def cut(self, history: list[Recorded]) -> None:
         """Leave no more of the run than that."""
-        self.store._streams[f"run/{self.run_id}"][:] = history
-        self.store._events[:] = history
+        self.store.streams[f"run/{self.run_id}"][:] = history
+        self.store.events[:] = history
 
     async def replay(self) -> Replayed:
         asked = len(self.tools.asked)
         found = await replay(
             self.run_id,
-            store=self.store,
+            store=self.store.reader,
             sandbox=self.sandbox,
             telemetry=NoTelemetry(),
         )

@@ -60,7 +60,7 @@ async def _run(
             limits=Limits(),
         )
     )
-    return run_id, await store.read(f"run/{run_id}")
+    return run_id, await store.reader.read(f"run/{run_id}")
 
 
 def _told(history: list[Recorded]) -> list[tuple[str, dict[str, JSON]]]:
@@ -95,7 +95,7 @@ async def test_all_languages_leave_the_same_log_and_replay_anywhere(
         # Other workers, and no artifact of those.
         async with WasmSandbox(there, bytes(32)) as sandbox:
             again = await replay(
-                run_id, store=store, sandbox=sandbox, telemetry=NoTelemetry()
+                run_id, store=store.reader, sandbox=sandbox, telemetry=NoTelemetry()
             )
         assert again.divergence is None
     assert [type_ for type_, _ in told["c"]] == [

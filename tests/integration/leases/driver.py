@@ -85,7 +85,7 @@ async def drive(url: str, name: str, folder: Path) -> None:
         opened(url) as store,
         WasmSandbox(folder / "cache", b"k" * 32) as sandbox,
     ):
-        await store.join(name)
+        await store.leases.join(name)
         host = Host(
             store=store,
             tools=Effects(folder / "effects"),
@@ -105,14 +105,14 @@ async def drive(url: str, name: str, folder: Path) -> None:
                 except LeaseLost as exc:
                     tell("lost:", exc)
                 else:
-                    history = await store.read(f"run/{run_id}")
+                    history = await store.reader.read(f"run/{run_id}")
                     tell("ended:", history[-1].type)
             child.kill()
 
 
 async def claim(url: str, name: str, streams: Collection[str]) -> None:
     async with opened(url) as store:
-        await store.join(name)
+        await store.leases.join(name)
         tell("ready")
         sys.stdin.readline()
         for stream in streams:

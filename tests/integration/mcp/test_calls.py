@@ -158,8 +158,8 @@ async def test_large_binary_parts_are_kept_by_digest_for_log_and_agent(
     event = log.events[-1]
     assert isinstance(event, ToolCompleted)
     assert (event.data, event.blobs) == (outcome.data, outcome.blobs)
-    assert await store_of(log).blob(str(named["sha256"])) == picture
-    kept = await store_of(log).blob(str(blob["sha256"]))
+    assert await store_of(log).reader.blob(str(named["sha256"])) == picture
+    kept = await store_of(log).reader.blob(str(blob["sha256"]))
     assert kept == b"\xff\x00" * 50_000 + b"[redacted]"  # law 8
 
 
@@ -180,7 +180,7 @@ async def test_of_an_answer_that_is_not_kept_no_blob_is_kept(faulty: Faulty) -> 
     assert isinstance(outcome, Completed)
     assert len(outcome.blobs) == 2
     with pytest.raises(NotFoundError):
-        await store_of(log).blob(str(outcome.blobs[0]["sha256"]))
+        await store_of(log).reader.blob(str(outcome.blobs[0]["sha256"]))
 
 
 # -- too large ------------------------------------------------------------------

@@ -68,7 +68,7 @@ async def cancelled(office: Office, run_id: str) -> RunCancelled:
     """Return how a run ended, which is soon."""
     async with asyncio.timeout(10):
         await office.done(run_id)
-    last = (await office.scene.store.read(f"run/{run_id}"))[-1].event
+    last = (await office.scene.store.reader.read(f"run/{run_id}"))[-1].event
     assert isinstance(last, RunCancelled)
     return last
 
@@ -92,7 +92,7 @@ async def test_a_client_that_hangs_up_on_json_cancels_its_run(tmp_path: Path) ->
             call = rpc("tools/call", 7, name="sky", arguments={})
             waiting = asyncio.create_task(http.post(url, json=call, headers=_JSON))
             await tools.reached.wait()
-            (row,) = await office.scene.store.runs(10)
+            (row,) = await office.scene.store.reader.runs(10)
             waiting.cancel()
             await asyncio.wait([waiting])
         assert (await cancelled(office, row.run_id)).reason == "the client hung up"
@@ -113,7 +113,7 @@ async def test_an_older_client_cancels_by_a_notification(tmp_path: Path) -> None
         call = rpc("tools/call", 7, name="sky", arguments={})
         waiting = asyncio.create_task(http.post(url, json=call, headers=session))
         await tools.reached.wait()
-        (row,) = await office.scene.store.runs(10)
+        (row,) = await office.scene.store.reader.runs(10)
         # Somebody else of the same name counts its requests alike.
         other = {**_JSON, "mcp-session-id": "another"}
         assert (await http.post(url, json=stop, headers=other)).status_code == 202
@@ -282,7 +282,7 @@ async def test_a_run_with_a_key_goes_on_when_the_connection_is_lost(
         async with Client(url, mode=mode) as served:
             call = asyncio.create_task(served.call_tool("sky", {}, meta=key))
             await tools.reached.wait()
-            (row,) = await office.scene.store.runs(10)
+            (row,) = await office.scene.store.reader.runs(10)
         call.cancel()
         await asyncio.wait([call])
         tools.let.set()

@@ -10,7 +10,7 @@ import psycopg
 
 from caxton_host.lib.machine import SystemClock
 from caxton_host.lib.signing import Signer
-from caxton_host.store.commit_postgres import PostgresCommitter
+from caxton_host.store.postgres import PostgresCommitter
 from caxton_host.store.sql import SqlStore
 
 

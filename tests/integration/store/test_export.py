@@ -23,7 +23,7 @@ from caxton_host.core.log.events import (
 )
 from caxton_host.core.log.runs import ExportFilter, ExportLine
 from caxton_host.lib.machine import SystemClock
-from caxton_host.store.jsonl_export import lines
+from caxton_host.store.export import lines
 from caxton_host.store.sql import SqlStore
 from tests.unit.store.fakes import FakeClock, FakeEntropy, line, run_started
 
@@ -80,7 +80,7 @@ async def written(database: str) -> SqlStore:
 
 async def told(database: str, wanted: ExportFilter) -> list[ExportLine]:
     async with await written(database) as store:
-        return [found async for found in lines(store, wanted)]
+        return [found async for found in lines(store.reader, wanted)]
 
 
 def seqs(found: list[ExportLine]) -> list[tuple[str | None, int]]:
@@ -135,8 +135,10 @@ async def test_tool_of_a_call_that_began_before_is_looked_up(database: str) -> N
 
 async def test_erased_run_has_lines_without_payload_and_actor(database: str) -> None:
     async with await written(database) as store:
-        await store.erase("1", "host/2", actor=ANN, reason="asked for")
-        found = [item async for item in lines(store, ExportFilter(stream="run/1"))]
+        await store.erasure.erase("1", "host/2", actor=ANN, reason="asked for")
+        found = [
+            item async for item in lines(store.reader, ExportFilter(stream="run/1"))
+        ]
 
     assert len(found) == 10
     assert {(i.agent, i.actor, i.tool, i.outcome) for i in found} == {
@@ -167,7 +169,7 @@ async def filled(database: str) -> None:
         for call in range(1, (_RUN - 2) // 2 + 1):
             await log.append(invoked(call, "pay"), settled(call, ENDS["ok"]))
         await log.append(RunCompleted(output=None, output_sha256="", fuel=0))
-        assert len(await store.read("run/00000000")) == _RUN
+        assert len(await store.reader.read("run/00000000")) == _RUN
         sqlite = store.engine.dialect.name == "sqlite"
     execute = _sqlite(database) if sqlite else _postgres(database)
     runs = EVENTS // _RUN - 1

@@ -662,7 +662,7 @@ async def test_long_run_is_sent_in_parts_until_one_is_refused(
     scene = Scene(calling(*["rm"] * 1100))
     scene.limit(host_calls=2000, total_calls=2000)
     await scene.run()
-    recording = await Recording.load(scene.run_id, scene.store)
+    recording = await Recording.load(scene.run_id, scene.store.reader)
     url = f"{collector.url}/v1/traces"
 
     assert await asyncio.to_thread(send_again, recording, url, {}) == 1101
@@ -679,7 +679,7 @@ async def test_run_without_ids_in_its_log_gets_the_same_each_time(
 ) -> None:
     scene = Scene(calling("weather"))
     await scene.run()
-    recording = await Recording.load(scene.run_id, scene.store)
+    recording = await Recording.load(scene.run_id, scene.store.reader)
     url = f"{collector.url}/v1/traces"
 
     await asyncio.to_thread(send_again, recording, url, {})

@@ -82,7 +82,7 @@ class Issuer:
         self.oauth = OAuth(**given | changed)
         self.store = MemoryStore(clock=self.clock, entropy=FakeEntropy())
         self.identity = identity_of(
-            Serve(oauth=self.oauth), self.store, self.clock, self.client
+            Serve(oauth=self.oauth), self.store.tokens, self.clock, self.client
         )
 
     async def _script(self, writer: asyncio.StreamWriter) -> None:

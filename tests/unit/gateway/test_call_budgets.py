@@ -517,7 +517,7 @@ async def test_fork_spends_what_it_sends_itself_and_replay_spends_nothing() -> N
     assert scene.store.budgets["weather/demo/calls/day"].used == 3  # law 6
     intents = [
         recorded.event
-        for recorded in await scene.store.read(f"run/{forked}")
+        for recorded in await scene.store.reader.read(f"run/{forked}")
         if isinstance(recorded.event, ToolInvoked)
     ]
     assert [intent.spends for intent in intents] == [{"demo/calls/day": 1}]

@@ -228,7 +228,7 @@ async def test_fork_asks_the_schema_and_counts_what_it_inherits() -> None:  # la
         )
     )
 
-    events = [r.event for r in await scene.store.read(f"run/{fork}") if r.event]
+    events = [r.event for r in await scene.store.reader.read(f"run/{fork}") if r.event]
     assert [code for code, _, _ in denials(events)] == ["params", "budget"]
     assert sum(isinstance(event, ToolInvoked) for event in events) == 2
 

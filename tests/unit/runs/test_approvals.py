@@ -214,7 +214,7 @@ async def test_suspended_run_does_not_age() -> None:
     await said(scene)
     scene.clock.time += 60 * MINUTE
     assert types(await resumed(scene))[-1] == "RunCompleted"
-    recording = await Recording.load(scene.run_id, scene.store)
+    recording = await Recording.load(scene.run_id, scene.store.reader)
     assert recording.driven == 0
 
 
@@ -378,7 +378,7 @@ async def test_batch_whose_time_is_over_for_one_waits_for_the_other() -> None:
         wanting(OPS, "demo/get_weather"),
         wanting(ANYBODY, "demo/echo", name="allow[2]"),
     )
-    recording = await Recording.load(scene.run_id, scene.store)
+    recording = await Recording.load(scene.run_id, scene.store.reader)
     now = scene.clock.time
     assert [one.seq for one in open_questions(recording, now)] == [2, 3]
     now = scene.clock.time = now + 15 * MINUTE
@@ -389,7 +389,9 @@ async def test_batch_whose_time_is_over_for_one_waits_for_the_other() -> None:
     events = await resumed(scene)
     assert types(events)[:2] == ["ApprovalDecided", "RunResumed"]
     assert sent(scene) == [("echo", 2)]
-    assert not open_questions(await Recording.load(scene.run_id, scene.store), now)
+    assert not open_questions(
+        await Recording.load(scene.run_id, scene.store.reader), now
+    )
 
 
 async def test_budget_is_spent_in_order_by_calls_that_wait_too() -> None:

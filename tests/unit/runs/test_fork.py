@@ -94,25 +94,25 @@ class Forks:
         return run_id
 
     async def events(self, run: str) -> list[Event]:
-        recorded = await self.scene.store.read(f"run/{run}")
+        recorded = await self.scene.store.reader.read(f"run/{run}")
         return [one.event for one in recorded if one.event]
 
     async def output(self, run: str) -> JSON:
-        return summarise(run, await self.scene.store.read(f"run/{run}")).output
+        return summarise(run, await self.scene.store.reader.read(f"run/{run}")).output
 
     async def replay(
         self, run: str, script: Script | None = None, options: Options | None = None
     ) -> Replayed:
         return await replay(
             run,
-            store=self.scene.store,
+            store=self.scene.store.reader,
             sandbox=FakeSandbox(script or self.scene.script),
             telemetry=NoTelemetry(),
             options=options or Options(),
         )
 
     def erase(self, run: str, seq: int) -> None:
-        stream = self.scene.store._streams[f"run/{run}"]
+        stream = self.scene.store.streams[f"run/{run}"]
         stream[seq - 1] = replace(stream[seq - 1], event=None)
 
 
@@ -150,7 +150,7 @@ async def test_nothing_of_the_prefix_is_sent_again() -> None:  # law 7
 
 async def test_start_of_a_fork_names_its_parent_and_keeps_what_it_was_given() -> None:
     forks = await Forks.recorded()
-    recorded = await forks.scene.store.read(f"run/{forks.parent}")
+    recorded = await forks.scene.store.reader.read(f"run/{forks.parent}")
     before = recorded[0].event
 
     [after, *_] = await forks.events(await forks.fork(4))
@@ -176,7 +176,7 @@ async def test_guest_of_a_fork_is_given_what_its_parent_was_given() -> None:  # 
 
     [guest] = again.guests
     assert replace(guest, seeds={}) == first
-    recording = await Recording.load(run, forks.scene.store)
+    recording = await Recording.load(run, forks.scene.store.reader)
     assert guest.seeds == {2: bytes.fromhex(recording.started.seed)}
     times = [e.recorded_at for e in recording.history if e.type == "ToolCompleted"]
     assert [answer.at for answer in again.answers] == times
@@ -326,7 +326,7 @@ async def test_summary_names_the_parent_and_counts_what_is_the_forks_own() -> No
 
     run = await forks.fork(6, edited=RAIN)
 
-    summary = summarise(run, await forks.scene.store.read(f"run/{run}"))
+    summary = summarise(run, await forks.scene.store.reader.read(f"run/{run}"))
     assert summary.forked_from
     assert summary.forked_from["run"] == forks.parent
     assert (summary.calls["total"], summary.calls["ok"]) == (1, 1)
@@ -514,7 +514,7 @@ async def test_fork_of_a_fork_inherits_from_both() -> None:
     # 1 start, 2 the edited result, 3 line, 4-5 call 3, 6 end
     second = await forks.fork(5, run=first)
 
-    recording = await Recording.load(second, forks.scene.store)
+    recording = await Recording.load(second, forks.scene.store.reader)
     assert [one.run_id for one in recording.lineage] == [forks.parent, first]
     assert [one.calls for one in recording.lineage] == [2, 3]
     assert numbers(forks.asked) == [3]
@@ -594,7 +594,7 @@ async def test_divergence_in_the_prefix_names_the_run_of_the_event() -> None:  #
 async def test_fork_whose_parent_is_missing_says_so() -> None:
     forks = await Forks.recorded()
     run = await forks.fork(7)
-    del forks.scene.store._streams[f"run/{forks.parent}"]
+    del forks.scene.store.streams[f"run/{forks.parent}"]
 
     with pytest.raises(LogBrokenError, match=f"from run {forks.parent}, and"):
         await forks.replay(run)
@@ -621,7 +621,7 @@ async def test_fork_does_not_need_what_its_parent_did_later() -> None:
 async def test_parent_that_is_another_than_it_was_is_refused() -> None:
     forks = await Forks.recorded()
     run = await forks.fork(7)
-    stream = forks.scene.store._streams[f"run/{forks.parent}"]
+    stream = forks.scene.store.streams[f"run/{forks.parent}"]
     stream[6] = replace(stream[6], hash=b"x" * 32)
 
     with pytest.raises(LogBrokenError, match="not the one"):
@@ -631,7 +631,7 @@ async def test_parent_that_is_another_than_it_was_is_refused() -> None:
 async def test_run_that_comes_from_itself_is_refused() -> None:  # law 9
     forks = await Forks.recorded()
     run = await forks.fork(7)
-    stream = forks.scene.store._streams[f"run/{run}"]
+    stream = forks.scene.store.streams[f"run/{run}"]
     started = stream[0].event
     assert isinstance(started, RunStarted)
     itself: dict[str, JSON] = {"run": run, "seq": 1, "hash": stream[0].hash.hex()}
@@ -644,7 +644,7 @@ async def test_run_that_comes_from_itself_is_refused() -> None:  # law 9
 async def test_fork_that_crashed_is_resumed_from_its_own_log() -> None:  # law 10
     forks = await Forks.recorded()
     run = await forks.fork(4)
-    del forks.scene.store._streams[f"run/{run}"][4:]
+    del forks.scene.store.streams[f"run/{run}"][4:]
     forks.asked.asked.clear()
 
     await forks.scene.host.resume(run, actor=ANN, grant=DEMO)
@@ -652,7 +652,7 @@ async def test_fork_that_crashed_is_resumed_from_its_own_log() -> None:  # law 1
     assert numbers(forks.asked) == [3]
     assert await forks.output(run) == await forks.output(forks.parent)
     assert (await forks.replay(run)).verdict == "identical"
-    recording = await Recording.load(run, forks.scene.store)
+    recording = await Recording.load(run, forks.scene.store.reader)
     assert recording.epoch == 2
     assert recording.limits == Limits.from_payload(recording.started.limits)
 

@@ -188,7 +188,7 @@ async def test_run_with_an_answer_that_is_not_kept_cannot_be_resumed() -> None:
     scene, _ = scene_of(calling("weather", "mcp__demo__echo"))
     log = scene.store.create(f"run/{first.run_id}")
     await log.append(*(await first.events())[:4], blobs=first.store.blobs)
-    before = await scene.store.read(f"run/{first.run_id}")
+    before = await scene.store.reader.read(f"run/{first.run_id}")
 
     with pytest.raises(NotKeptError, match=r"of call 1 .* keeps a digest") as caught:
         await scene.host.resume(first.run_id, actor=ANN, grant=DEMO)
@@ -198,7 +198,7 @@ async def test_run_with_an_answer_that_is_not_kept_cannot_be_resumed() -> None:
     await scene.host.resolve(first.run_id, 4, Resend(), actor=ANN, reason="again")
     with pytest.raises(NotKeptError):
         await scene.host.resume(first.run_id, actor=ANN, grant=DEMO)
-    after = await scene.store.read(f"run/{first.run_id}")
+    after = await scene.store.reader.read(f"run/{first.run_id}")
     assert types([e.event for e in after[len(before) :] if e.event]) == ["CallResolved"]
     assert scene.tools.asked == []  # type: ignore[attr-defined]
 
@@ -208,21 +208,23 @@ async def fork(scene: Scene, seq: int, edited: Completed | None = None) -> list[
         run_id=scene.run_id, seq=seq, actor=ANN, grant=DEMO, edited=edited
     )
     run_id = await scene.host.fork(request)
-    return types([e.event for e in await scene.store.read(f"run/{run_id}") if e.event])
+    return types(
+        [e.event for e in await scene.store.reader.read(f"run/{run_id}") if e.event]
+    )
 
 
 async def test_fork_behind_an_answer_that_is_not_kept_is_refused() -> None:
     scene, _ = scene_of(calling("mcp__demo__echo", "weather", "mcp__demo__echo"))
     await scene.run()
     asked = len(scene.tools.asked)  # type: ignore[attr-defined]
-    streams = await scene.store.streams()
+    streams = await scene.store.reader.streams()
 
     for seq in (5, 7):
         with pytest.raises(NotKeptError, match=r"call 2 .*digest") as caught:
             await fork(scene, seq)
         assert caught.value.call == 2
         assert "--set-result" in caught.value.fix
-    assert await scene.store.streams() == streams
+    assert await scene.store.reader.streams() == streams
     assert len(scene.tools.asked) == asked  # type: ignore[attr-defined]
 
 
@@ -256,7 +258,7 @@ async def test_run_whose_hashed_call_is_still_open_can_be_resumed() -> None:
 
     await scene.host.resume(first.run_id, actor=ANN, grant=DEMO)
 
-    found = [e.event for e in await scene.store.read(f"run/{first.run_id}")]
+    found = [e.event for e in await scene.store.reader.read(f"run/{first.run_id}")]
     [done] = [event for event in found if isinstance(event, ToolCompleted)]
     assert done.cut
 

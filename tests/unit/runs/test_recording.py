@@ -21,7 +21,7 @@ async def test_a_run_that_lost_one_payload_is_broken_not_erased(
         with closing(sqlite3.connect(tmp_path / "caxton.db")) as db:
             db.execute("DELETE FROM payloads WHERE position = 2")
             db.commit()
-        (row,) = await store.runs(1)
-        summary = await summary_of(store, row)
+        (row,) = await store.reader.runs(1)
+        summary = await summary_of(store.reader, row)
     assert summary.state == BROKEN
     assert not summary.erased

@@ -237,7 +237,7 @@ async def test_call_that_is_answered_from_the_cache_counts_and_is_told() -> None
     history = await scene.recorded()
     lines = [line.partition("}  ")[2] for line in call_lines(history)]
     assert lines == ["ok, 0 ms", "ok, cached", "denied"]
-    recording = await Recording.load(scene.run_id, scene.store)
+    recording = await Recording.load(scene.run_id, scene.store.reader)
     assert explanation(recording, {}, 4)["ended"] == "ok, cached: clear"
     assert remark(history[4]) == "ok, cached: clear"
     assert outcome_fields(replace(DONE, cached=True))["caxton.call.cached"] is True

@@ -139,7 +139,7 @@ async def test_a_fork_has_the_resources_of_its_parent_and_reads_none() -> None:
         )
     )
 
-    first = (await scene.store.read(f"run/{fork}"))[0].event
+    first = (await scene.store.reader.read(f"run/{fork}"))[0].event
     assert isinstance(first, RunStarted)
     assert (first.context, first.resources) == (before.context, before.resources)
     assert tools.scopes[-1].context["pin"] == PIN

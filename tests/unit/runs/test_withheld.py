@@ -97,7 +97,7 @@ async def test_answer_of_a_person_is_cut_down_like_that_of_the_tool() -> None:
 
     await scene.host.fork(fork, on_started=runs.append)
 
-    recorded = await scene.store.read(f"run/{runs[0]}")
+    recorded = await scene.store.reader.read(f"run/{runs[0]}")
     assert RAW not in repr(recorded)
     [end] = ends([one.event for one in recorded if one.event])
     assert (end.message, end.data) == ("Ada", None)
@@ -114,7 +114,7 @@ async def test_what_a_person_says_of_a_call_in_doubt_is_cut_down_too() -> None:
         first.run_id, 2, GiveResult(DONE), actor=ACTOR, reason="seen"
     )
 
-    recorded = await scene.store.read(f"run/{first.run_id}")
+    recorded = await scene.store.reader.read(f"run/{first.run_id}")
     assert RAW not in repr(recorded)
     [end] = ends([one.event for one in recorded if one.event])
     assert (end.message, end.data) == ("Ada", None)

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -55,7 +55,7 @@ async def resuming(office: Office, every: float = NEVER) -> AsyncGenerator[Resum
 async def until(office: Office, run_id: str, state: str) -> None:
     async with asyncio.timeout(20):
         while True:
-            row = await office.scene.store.row(run_id)
+            row = await office.scene.store.reader.row(run_id)
             if row and row.state == state:
                 return
             await asyncio.sleep(0.001)
@@ -176,7 +176,7 @@ async def test_what_another_host_let_go_of_goes_on(tmp_path: Path) -> None:
         tools.let.set()
         (doubt,) = [
             e
-            for e in await office.scene.store.read(f"run/{run_id}")
+            for e in await office.scene.store.reader.read(f"run/{run_id}")
             if e.type == "ToolInvoked"
         ]
 
@@ -239,14 +239,19 @@ class Broken:
     """A store that cannot be read once, in each of some ways."""
 
     def __init__(self, store: object, *ways: str) -> None:
-        self._store = store
+        self._store: Any = store
         self._left = {*ways}
 
     def __getattr__(self, name: str) -> object:
         if name in self._left:
             self._left.remove(name)
             return self._fails
-        return getattr(self._store, name)
+        found = getattr(self._store, name)
+        if name in {"reader", "leases"}:
+            part = Broken(found)
+            part._left = self._left
+            return part
+        return found
 
     async def _fails(self, *_: object, **__: object) -> list[RunRow]:
         raise StoreError("the disk is away")
@@ -259,7 +264,7 @@ async def test_a_run_whose_host_is_gone_goes_on_in_one_that_is_up(
     office = Office(tmp_path)
     store, driven = office.scene.store, await office.start()
     await office.done(driven)
-    started = (await store.read(f"run/{driven}"))[0].event
+    started = (await store.reader.read(f"run/{driven}"))[0].event
     assert started is not None
     async with resuming(office, every=0.01):
         lost = office.scene.host.new_id()
@@ -296,14 +301,16 @@ async def test_a_run_whose_host_died_as_it_asked_people_is_suspended(
     office = asks(folder=tmp_path)
     store, asked = office.scene.store, await office.start()
     await office.done(asked)
-    *before, _ = [recorded.event for recorded in await store.read(f"run/{asked}")]
+    *before, _ = [
+        recorded.event for recorded in await store.reader.read(f"run/{asked}")
+    ]
     lost = office.scene.host.new_id()
     await store.create(f"run/{lost}").append(*filter(None, before))
 
     await Resumer(service=office.service).take_over()
     await office.done(lost)
 
-    *_, resumed, suspended = [e.event for e in await store.read(f"run/{lost}")]
+    *_, resumed, suspended = [e.event for e in await store.reader.read(f"run/{lost}")]
     assert isinstance(resumed, RunResumed)
     assert resumed.reason == "host_started"
     assert isinstance(suspended, RunSuspended)

@@ -44,7 +44,7 @@ async def test_a_run_goes_on_in_the_background_for_its_principal(
     run_id = await office.start()
 
     assert await office.done(run_id) == "completed"
-    started = (await office.scene.store.read(f"run/{run_id}"))[0].event
+    started = (await office.scene.store.reader.read(f"run/{run_id}"))[0].event
     assert isinstance(started, RunStarted)
     assert started.actor == {"kind": "token", "id": "ann", "authenticated": True}
 
@@ -122,8 +122,11 @@ async def test_neither_a_key_nor_what_was_asked_with_it_can_be_found_out(
     run_id = await office.service.submit(ANN, asked)
     store = office.scene.store
 
-    assert await store.submitted("token/ann", "ann's order", "d", "r") == ("d", "r")
-    digest, known = await store.submitted("token/ann", asked.slot, "d", "r")
+    assert await store.submissions.register("token/ann", "ann's order", "d", "r") == (
+        "d",
+        "r",
+    )
+    digest, known = await store.submissions.register("token/ann", asked.slot, "d", "r")
 
     assert known == run_id
     assert digest != replace(asked, key=None).digest
@@ -173,7 +176,7 @@ async def test_who_hangs_up_before_its_run_has_begun_starts_none(
     office.tools.let.set()
     await until(lambda: office.service.line.present == 0)
 
-    assert len(await office.scene.store.runs(10)) == 1
+    assert len(await office.scene.store.reader.runs(10)) == 1
 
 
 async def test_a_run_that_is_waited_for_begins_before_its_start_is_durable(
@@ -191,7 +194,7 @@ async def test_a_run_that_is_waited_for_begins_before_its_start_is_durable(
     assert (await office.types(run_id)) == ["RunStarted", "ToolInvoked"]
     tools.let.set()
     end = await office.service.background.over(run_id)
-    assert end == (await office.scene.store.read(f"run/{run_id}"))[-1].event
+    assert end == (await office.scene.store.reader.read(f"run/{run_id}"))[-1].event
     assert await office.service.background.over(run_id) is None
 
 
@@ -264,7 +267,7 @@ async def test_runs_that_take_longer_are_suspended_and_taken_over(
 
     assert await office.service.background.drain(0) == 1
 
-    recorded = await office.scene.store.read(f"run/{run_id}")
+    recorded = await office.scene.store.reader.read(f"run/{run_id}")
     assert recorded[-1].event == RunSuspended(reason="host_stopped")
     assert isinstance(recorded[-2].event, ToolInvoked)
     office.service.line.closed = False

@@ -94,9 +94,9 @@ async def test_hosts_are_asked_to_reload_and_to_restart(tmp_path: Path) -> None:
     office = Office(tmp_path)
     with_server(office)
     store = office.scene.store
-    await store.join("host/1")
-    await store.answered(1, "generation 2")
-    await store.answered(2, "restarted")
+    await store.leases.join("host/1")
+    await store.requests.answer(1, "generation 2")
+    await store.requests.answer(2, "restarted")
     async with calling(office) as client:
         refused = await client.post("/api/v1/config/reload", headers=EVE)
         reloaded = await client.post(
@@ -160,7 +160,7 @@ async def test_checkpoints_are_there_for_who_keeps_them_elsewhere(
     for size in (3, 9):
         signed = Checkpoint(origin="log", size=size, root=bytes(32))
         line = Signature(name="log", key_id=b"1234", raw=bytes(64))
-        office.scene.store.notes[size] = Note.of(signed, [line]).text()
+        office.scene.store.reader.notes[size] = Note.of(signed, [line]).text()
 
     async with calling(office) as client:
         newest = (await client.get("/api/v1/checkpoints/latest", headers=BOSS)).json()
@@ -169,7 +169,7 @@ async def test_checkpoints_are_there_for_who_keeps_them_elsewhere(
         odd = await client.get("/api/v1/checkpoints/x", headers=BOSS)
 
     assert (newest["size"], covering["size"]) == (9, 3)
-    assert newest["note"] == office.scene.store.notes[9]
+    assert newest["note"] == office.scene.store.reader.notes[9]
     assert (none.status_code, odd.status_code) == (404, 404)
 
 
@@ -178,7 +178,7 @@ async def test_an_erased_run_says_who_erased_it(tmp_path: Path) -> None:
     run_id = await office.start()
     await office.done(run_id)
     actor: dict[str, JSON] = {"kind": "local", "id": "ann", "authenticated": False}
-    await office.scene.store.erase(run_id, "host/2", actor=actor, reason="law")
+    await office.scene.store.erasure.erase(run_id, "host/2", actor=actor, reason="law")
 
     async with calling(office) as client:
         run = (await client.get(f"/api/v1/runs/{run_id}", headers=BOSS)).json()
@@ -255,7 +255,7 @@ async def test_a_host_without_its_log_is_not_ready_and_says_why(
         raise raised
 
     office = Office(tmp_path)
-    monkeypatch.setattr(office.scene.store, "check", check)
+    monkeypatch.setattr(office.scene.store.health, "check", check)
     async with calling(office) as client:
         client.headers.pop("authorization")
         not_ready = await client.get("/readyz")

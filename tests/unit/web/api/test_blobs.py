@@ -15,7 +15,7 @@ async def test_who_may_read_gets_what_a_run_was_given(tmp_path: Path) -> None:
     run_id = await office.start()
     await office.done(run_id)
     module = sha256(b"\0asm")
-    started = (await office.scene.store.read(f"run/{run_id}"))[0].event
+    started = (await office.scene.store.reader.read(f"run/{run_id}"))[0].event
     shown = next(iter(started.catalogue.values()))["definition_sha256"]  # type: ignore[union-attr]
     where = f"/api/v1/runs/{run_id}/blobs"
 

@@ -41,9 +41,9 @@ async def test_servers_are_added_changed_and_removed(tmp_path: Path) -> None:
     of = office(tmp_path)
     path = tmp_path / "caxton.toml"
     store = of.scene.store
-    await store.join("host/1")
+    await store.leases.join("host/1")
     for number in (1, 2, 3):
-        await store.answered(number, "generation 2")
+        await store.requests.answer(number, "generation 2")
     async with boss(of) as client:
         added = await client.post("/api/v1/servers", json=ADDED)
         assert path.read_text() == (

@@ -32,7 +32,7 @@ async def suspended(office: Office) -> tuple[str, int]:
     await office.service.background.drain(0)
     office.service.line.closed = False
     office.tools.let.set()
-    recorded = await office.scene.store.read(f"run/{run_id}")
+    recorded = await office.scene.store.reader.read(f"run/{run_id}")
     return run_id, recorded[-2].seq
 
 

@@ -12,7 +12,7 @@ from caxton_host.core.grants.principals import Token
 from caxton_host.core.log.events import TokenCreated, TokenRevoked
 from caxton_host.errors import StoreError, UsageError
 from caxton_host.ports import TokenRow
-from caxton_host.store.memory import MemoryStore
+from caxton_host.store.memory import MemoryStore, MemoryTokens
 from caxton_host.web.edge.bearer import Unauthenticated, metadata
 from caxton_host.web.edge.identity import (
     Identity,
@@ -39,16 +39,16 @@ CLOCK = FakeClock(now=1_000)
 class Lost:
     """Tokens that cannot be read."""
 
-    async def token(self, token_id: str) -> TokenRow | None:
+    async def find(self, token_id: str) -> TokenRow | None:
         raise StoreError(f"no database to look up {token_id}")
 
 
-async def known(*rows: TokenRow) -> MemoryStore:
+async def known(*rows: TokenRow) -> MemoryTokens:
     store = MemoryStore(clock=CLOCK, entropy=FakeEntropy())
     for row in rows:
         created = TokenCreated(id=row.id, name="", scopes=(), agents=(), actor=ANN)
-        await store.add_token(row, f"host/{row.id}", created)
-    return store
+        await store.tokens.add(row, f"host/{row.id}", created)
+    return store.tokens
 
 
 async def refused(identity: Identity, authorization: str | None) -> Unauthenticated:
@@ -114,11 +114,11 @@ async def test_token_of_another_is_not_known_and_the_secret_decides() -> None:
 
 
 async def test_token_is_refused_as_soon_as_it_is_revoked() -> None:
-    store = await known(ROW)
-    identity = TokenIdentity(store, CLOCK)
+    tokens = await known(ROW)
+    identity = TokenIdentity(tokens, CLOCK)
     await identity.principal(f"Bearer {TOKEN.text}")
 
-    await store.revoke_token(ROW.id, 2, "host/9", TokenRevoked(id=ROW.id, actor=ANN))
+    await tokens.revoke(ROW.id, 2, "host/9", TokenRevoked(id=ROW.id, actor=ANN))
 
     assert "revoked" in (await refused(identity, f"Bearer {TOKEN.text}")).challenge
 

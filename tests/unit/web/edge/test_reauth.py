@@ -48,17 +48,17 @@ class Desk:
 
     async def still(self) -> object:
         self.looks += 1
-        return await TokenIdentity(self.store, self.clock).principal(
+        return await TokenIdentity(self.store.tokens, self.clock).principal(
             f"Bearer {TOKEN.text}"
         )
 
     async def lasting(self, row: TokenRow = ROW) -> Lasting:
-        await self.store.add_token(row, "host/1", created())
+        await self.store.tokens.add(row, "host/1", created())
         return Lasting(self.send, self.still, self.clock.monotonic)
 
     async def revoke(self) -> None:
         revoked = TokenRevoked(id=ROW.id, actor=ANN)
-        await self.store.revoke_token(ROW.id, 1, "host/1", revoked)
+        await self.store.tokens.revoke(ROW.id, 1, "host/1", revoked)
 
 
 def created() -> TokenCreated:
@@ -68,7 +68,7 @@ def created() -> TokenCreated:
 async def through(desk: Desk, app: ASGIApp, method: str, path: str) -> None:
     """Ask for something behind an edge, with the token."""
     line = Line(places=1, queue=1, each=1, rate=60, now=desk.clock.monotonic)
-    identity = TokenIdentity(desk.store, desk.clock)
+    identity = TokenIdentity(desk.store.tokens, desk.clock)
     edge = Edge.around(
         app, identity=identity, line=line, serve=Serve(), open=frozenset()
     )

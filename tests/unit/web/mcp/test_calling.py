@@ -50,7 +50,7 @@ async def test_a_client_that_cannot_be_told_of_a_run_gets_its_result(
 
     made = calling(office, tell)
     await tools.reached.wait()
-    (row,) = await office.scene.store.runs(1)
+    (row,) = await office.scene.store.reader.runs(1)
     for _ in range(3):
         office.scene.host.watch(row.run_id, ToolProgress(call=1, message="half"))
         await asyncio.sleep(0.01)

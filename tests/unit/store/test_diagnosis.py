@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from caxton_host.errors import LogBrokenError, StoreError
-from caxton_host.store import disk_problems
-from caxton_host.store.disk_problems import is_full, mount_of, unwritable
-from caxton_host.store.engine import explain, open_engine
+from caxton_host.store import diagnosis
+from caxton_host.store.diagnosis import explain, is_full, mount_of, unwritable
+from caxton_host.store.engine import open_engine
 
 from .fakes import line, open_store, url
 
@@ -49,7 +49,7 @@ def test_a_disk_that_is_read_only_is_named_if_that_is_known(
 ) -> None:
     found = SimpleNamespace(f_flag=os.ST_RDONLY)
     monkeypatch.setattr(os, "statvfs", lambda _: found)
-    monkeypatch.setattr(disk_problems, "mount_of", lambda _: mount)
+    monkeypatch.setattr(diagnosis, "mount_of", lambda _: mount)
 
     why, fix = unwritable(tmp_path / "caxton.db")
 

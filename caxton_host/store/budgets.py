@@ -1,8 +1,9 @@
 """
-Budgets, counted again from the log, for when their tables are lost.
+What is spent of budgets: read without spending, and counted again from the log.
 
-An event has the time of the host that wrote it, and not that of the database, so at
-the edge of a period a count may differ from the lost one by what was on its way.
+They are counted again when their tables are lost. An event has the time of the host
+that wrote it, and not that of the database, so at the edge of a period a count may
+differ from the lost one by what was on its way.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
+import sqlalchemy as sa
+
 from ..core.grants.budgets import Period
 from ..core.names import stream_of
 from ..lib.codec import decode_trusted
 from ..ports import Reservation
-from .commit import Driver, ask
+from .commit import Driver, Group, Line, ask
+from .database import Database
 from .ledger import Holder, Use, spent
+from .schema import budgets, slots
 
 _PAGE = 500
 #: More than the longest period.
@@ -44,19 +49,96 @@ ON CONFLICT (key) DO UPDATE SET used = excluded.used, since = excluded.since"""
 _PLACE = "INSERT INTO slots (key, stream, call) VALUES (?, ?, ?)"
 
 
-@dataclass(slots=True)
-class Recount:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
     """
-    The guard of a transaction that counts all budgets again. Hosts wait meanwhile.
+    The budgets of an agent at one moment.
+
+    Attributes:
+        now: The moment, by the clock of the database.
+
+        uses: By key, without the agent.
+
+        places: The calls that hold a place, by the same.
+    """
+
+    now: int
+    uses: dict[str, Use]
+    places: dict[str, list[Holder]]
+
+
+class Budgets:
+    """The budgets of a database: read, and counted again."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def spent(self, agent: str) -> Spent:
+        """
+        Return what is spent of the budgets of *agent*.
+
+        Raises:
+            StoreError: They cannot be read.
+        """
+        return await self._database.read(lambda found: self._spent(found, agent))
+
+    def _spent(self, connection: sa.Connection, agent: str) -> Spent:
+        # By code point, "0" comes right behind "/".
+        first, behind = f"{agent}/", f"{agent}0"
+        uses = connection.execute(
+            sa.select(budgets.c.key, budgets.c.used, budgets.c.since).where(
+                budgets.c.key >= first, budgets.c.key < behind
+            )
+        ).all()
+        places: dict[str, list[Holder]] = {}
+        for key, stream, call in connection.execute(
+            sa.select(slots.c.key, slots.c.stream, slots.c.call)
+            .where(slots.c.key >= first, slots.c.key < behind)
+            .order_by(slots.c.stream, slots.c.call)
+        ):
+            places.setdefault(key.removeprefix(first), []).append((stream, call))
+        return Spent(
+            now=self._now(connection),
+            uses={key.removeprefix(first): Use(*use) for key, *use in uses},
+            places=places,
+        )
+
+    def _now(self, connection: sa.Connection) -> int:
+        if self._database.is_file:
+            return self._database.clock.now()
+        clock = sa.func.extract("epoch", sa.func.clock_timestamp()) * 1_000_000
+        return connection.execute(sa.select(sa.cast(clock, sa.BigInteger))).scalar_one()
+
+    async def recount(self) -> tuple[int, int]:
+        """
+        Count all budgets again from the log; hosts wait meanwhile.
+
+        Returns:
+            How many budgets there are, and how many calls hold a place of one.
+
+        Raises:
+            StoreError: It could not be done, and nothing was.
+        """
+        recount = _Recount(
+            now=self._database.clock.now(), shared=not self._database.is_file
+        )
+        await self._database.commit(Group(Line(""), (), {}, guard=recount))
+        return recount.budgets, recount.places
+
+
+@dataclass(slots=True)
+class _Recount:
+    """
+    The guard of the transaction that counts all budgets again.
 
     Attributes:
         now: Microseconds since 1970.
 
-        shared: Whether other hosts have to be kept from the tables.
+        shared: Whether the tables have to be locked against other hosts.
 
-        budgets: How many were found, once it is done.
+        budgets: How many were found.
 
-        places: How many calls hold one, by the same.
+        places: How many calls hold a place of one.
     """
 
     now: int
@@ -107,7 +189,7 @@ def _places(driver: Driver) -> list[tuple[str, str, int]]:
 
 
 def _pages(driver: Driver, query: str, *params: object) -> Iterator[tuple[Any, ...]]:
-    """Yield rows, without the position that each begins with."""
+    """Yield rows without their first column, the position."""
     last = 0
     while rows := ask(driver, query, last, *params, _PAGE).fetchall():
         yield from (row[1:] for row in rows)
@@ -120,7 +202,7 @@ def _spends(payload: bytes) -> Iterator[tuple[str, int]]:
 
 
 def _reservation(key: str, amount: int) -> Reservation | None:
-    """Return what a call took of a budget, by its key, unless it is the run's own."""
+    """Return what a call took of a budget that runs share, by its key."""
     _agent, _account, kind, *rest = key.split("/")
     if kind == "rate":
         limit, every = map(int, rest)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import httpx
 
-from caxton_host.config import Agent, Config, ContextVar, Expose, Serve
+from caxton_host.config import Agent, Config, Serve
+from caxton_host.config.model import ContextVar, Expose
 from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.grants.principals import Principal, Scope

@@ -19,7 +19,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from ..config import FIXED, Config
+from ..config import Config
+from ..config.sections import FIXED
 from ..core.calls import JSON
 from ..core.grants.grants import Grant
 from ..core.log.events import ConfigLoaded, Event, GrantChanged

@@ -15,13 +15,12 @@ from ..core.names import nearest
 from ..core.text.toml_text import key_text, quoted, value_text
 from ..errors import ConfigError, NotFoundError
 from .fields import PLAIN_HEADERS, table
-from .files import replace_file
+from .files import parse_toml, read_bytes, replace_file
 from .headers import header
 from .load import load_bytes
 from .paths import home_folder
-from .secrets import Secrets, is_reference, sounds_secret
 from .sections import passwords
-from .source import At, Source, parse_toml, read_bytes
+from .source import At, Secrets, Source, is_reference, sounds_secret
 
 _NEW_FILE = "version = 1\n"
 _SPOKEN = frozenset({"transport", "type"})

@@ -11,29 +11,159 @@ import base64
 import contextlib
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from ..core.calls import JSON
 from ..core.tools.servers import Rate
 from ..errors import ConfigError
-from . import quantities
-from .schema import (
-    DURATION,
-    INTEGER,
-    RATE,
-    SIZE,
-    STRING,
-    array,
-    mapping,
-    object_,
-    one_of,
-    shape_of,
-    shaped,
-)
 from .source import At, Complaints
+
+#: What they look like, for JSON Schema.
+_FIGURE = r"[0-9]{1,15}(?:\.[0-9]{1,6})? ?"
+_DURATION = rf"\s*{_FIGURE}(?:ms|s|m|min|h|d)\s*"
+_SIZE = rf"\s*{_FIGURE}(?:[KMG]i?)?B\s*"
+_RATE = rf"\s*[1-9][0-9]{{0,8}}\s*/\s*(?:{_FIGURE})?(?:ms|s|m|min|h|d)\s*"
+
+_AMOUNT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([A-Za-z]{1,3})")
+_NUMBER = re.compile("[1-9][0-9]{0,8}")
+_SECONDS = {
+    "ms": 0.001,
+    "s": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+}
+_BYTES = {
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+}
+
+
+def parse_duration(text: str) -> float | None:
+    """
+    Return the seconds that *text* says, or ``None`` if it says none.
+
+    >>> [parse_duration(text) for text in ("10s", "500ms", "15m", "soon")]
+    [10.0, 0.5, 900.0, None]
+    """
+    return _scaled(text, _SECONDS)
+
+
+def parse_rate(text: str) -> tuple[int, float] | None:
+    """
+    Return how many in how many seconds *text* says, or ``None`` if it says none.
+
+    >>> [parse_rate(text) for text in ("60/min", "5/s", "100 / 10s", "often")]
+    [(60, 60.0), (5, 1.0), (100, 10.0), None]
+    """
+    number, slash, time = map(str.strip, text.partition("/"))
+    seconds = parse_duration(time if time[:1].isdecimal() else f"1{time}")
+    if not slash or not seconds or not _NUMBER.fullmatch(number):
+        return None
+    return int(number), seconds
+
+
+def parse_size(text: str) -> int | None:
+    """
+    Return the bytes that *text* says, or ``None`` if it says none.
+
+    >>> [parse_size(text) for text in ("64 KiB", "32MiB", "1MB", "1 yard")]
+    [65536, 33554432, 1000000, None]
+    """
+    amount = _scaled(text, _BYTES)
+    return None if amount is None else int(amount)
+
+
+def _scaled(text: str, units: dict[str, float] | dict[str, int]) -> float | None:
+    found = _AMOUNT.fullmatch(text.strip())
+    if found is None or found[2] not in units:
+        return None
+    return float(found[1]) * units[found[2]]
+
+
+Shape: TypeAlias = dict[str, JSON]
+_Reader = TypeVar("_Reader", bound=Callable[..., Any])
+
+_NOTE = "shape"
+
+STRING: Shape = {"type": "string"}
+INTEGER: Shape = {"type": "integer", "minimum": 0}
+
+
+def shaped(shape: Shape) -> Callable[[_Reader], _Reader]:
+    """Return what notes that a reader takes values of *shape*."""
+
+    def noted(reader: _Reader) -> _Reader:
+        vars(reader)[_NOTE] = shape
+        return reader
+
+    return noted
+
+
+def shape_of(reader: Callable[..., Any]) -> Shape:
+    """Return the shape of what *reader* takes; of one without a note, anything."""
+    return cast("Shape", vars(reader).get(_NOTE, {}))
+
+
+def object_(
+    fields: Mapping[str, tuple[str, Callable[..., Any]]], *required: str
+) -> Shape:
+    """Return the shape of a table that is read by a table."""
+    shape: dict[str, JSON] = {
+        "type": "object",
+        "properties": {key: shape_of(reader) for key, (_, reader) in fields.items()},
+        "additionalProperties": False,
+    }
+    return {**shape, "required": [*required]} if required else shape
+
+
+def mapping(shape: Shape) -> Shape:
+    """Return the shape of a table with any keys."""
+    return {"type": "object", "additionalProperties": shape}
+
+
+def array(shape: Shape) -> Shape:
+    """Return the shape of a list."""
+    return {"type": "array", "items": shape}
+
+
+def one_of(values: Iterable[JSON]) -> Shape:
+    """Return the shape of a few known values."""
+    return {"enum": [*values]}
+
+
+def either(*shapes: Shape) -> Shape:
+    """Return the shape of what has one of some shapes."""
+    return {"anyOf": [*shapes]}
+
+
+def _pattern(text: str, description: str) -> Shape:
+    r"""
+    Return the shape of texts that are like *text*, or refer to what is elsewhere.
+
+    >>> _pattern("[0-9]+", "a number")["pattern"]
+    '^(?:[0-9]+)$|\\$\\{'
+    """
+    return {
+        "type": "string",
+        "pattern": rf"^(?:{text})$|\$\{{",
+        "description": description,
+    }
+
+
+DURATION = _pattern(_DURATION, 'a duration, as `"10s"`')
+RATE = _pattern(_RATE, 'a rate, as `"60/min"`')
+SIZE = _pattern(_SIZE, 'a size, as `"64 KiB"`')
+
 
 Reader: TypeAlias = Callable[[Any, At], Any]
 Fields: TypeAlias = Mapping[str, tuple[str, Reader]]
@@ -171,7 +301,7 @@ def duration(value: object, at: At) -> float:
         return milliseconds(value, at)
     if not isinstance(value, str):
         raise wrong(value, "a duration", '"10s"', at)
-    seconds = quantities.duration(at.expand(value))
+    seconds = parse_duration(at.expand(value))
     if not seconds:
         raise at.error(
             "is not a duration", fix='write it like: "10s", "500ms", "15m" or "1h"'
@@ -209,7 +339,7 @@ def rate(value: object, at: At) -> Rate:
     """Read how often something may happen."""
     if not isinstance(value, str):
         raise wrong(value, "a rate", '"60/min"', at)
-    found = quantities.rate(at.expand(value))
+    found = parse_rate(at.expand(value))
     if found is None:
         raise at.error("is not a rate", fix='write it like: "60/min", "5/s" or "9/10s"')
     return Rate(*found)
@@ -220,7 +350,7 @@ def size(value: object, at: At) -> int:
     """Read a size, in bytes."""
     if not isinstance(value, str):
         raise wrong(value, "a size", '"64 KiB"', at)
-    amount = quantities.size(at.expand(value))
+    amount = parse_size(at.expand(value))
     if not amount or amount > _LARGEST:
         raise at.error("is not a size", fix='write it like: "64 KiB", "1MB" or "2 GiB"')
     return amount

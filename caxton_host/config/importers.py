@@ -19,11 +19,11 @@ from urllib.parse import urlsplit
 from ..core.names import is_server_name
 from ..core.text.toml_text import comment, key_text, value_text
 from . import fields as f
+from .files import parse_json, parse_yaml, read_bytes
 from .paths import home_folder
-from .secrets import Secrets, sounds_secret
-from .servers import server_keys, tool_keys
-from .source import At, Source, parse_json, read_bytes
-from .yaml_files import parse_yaml
+from .servers import server_keys
+from .source import At, Secrets, Source, sounds_secret
+from .tools import tool_keys
 
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}|\$\{")
 _OUR_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")

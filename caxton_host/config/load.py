@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Container, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ..core.names import nearest
+from ..core.names import exposed_name, is_server_name, nearest
 from ..core.text.templates import named
 from ..core.tools.contexts import BUILT_IN
 from ..core.tools.servers import ServerConfig
 from ..core.tools.webhooks import SERVER
 from ..errors import ConfigError
 from . import fields as f
-from .imports import import_servers
+from . import servers
+from .agents import check_exposed
+from .files import parse_json, parse_toml, plain_json, read_bytes, text_of
 from .key_lines import Lines
 from .model import Config, Serve
-from .name_conflicts import refuse_twins
 from .paths import Paths, find, home_folder
-from .secrets import Secrets
 from .sections import TOP, passwords, store_mistake
-from .serve import check_exposed, from_environment
+from .serve import from_environment
 from .servers import tools_alone
-from .source import At, Complaints, Source, parse_toml, read_bytes, text_of
+from .source import At, Complaints, Secrets, Source
 
 _DATABASE = "caxton.db"
 #: Comes before ``[store] url``, and after ``--db``.
@@ -293,3 +294,102 @@ def _stranger(target: str, known: list[str], at: At) -> None:
     close = nearest(target.partition("/")[0], known)
     hint = f"; did you mean {close}?" if close else ""
     at.warn(f"no server is meant by {target}{hint}")
+
+
+def import_servers(
+    path: Path, data: bytes, source: Source, taken: Container[str]
+) -> dict[str, ServerConfig]:
+    """
+    Return the servers that a file describes, by names of ours.
+
+    Args:
+        path: The file.
+
+        data: What it holds.
+
+        source: Where warnings and secrets go.
+
+        taken: Names that ``caxton.toml`` or an earlier import gave; these win, and
+            what the file says of them is not read.
+
+    Raises:
+        ConfigError: The file is broken, or a server in it cannot be.
+    """
+    source = replace(source, folder=_workspace(path), imported=True, lines=Lines(""))
+    text = plain_json(data, At(source=source))
+    at = At(source=replace(source, lines=Lines(text, is_json=True)))
+    tree = parse_json(data, at)
+    key = "mcpServers" if "mcpServers" in tree else "servers"
+    if key not in tree:
+        raise at.error(
+            "has neither mcpServers nor servers",
+            fix="import a file of Claude Desktop, Claude Code, Cursor or VS Code",
+        )
+    at = at.key(key)
+    found: dict[str, ServerConfig] = {}
+    several = Complaints()
+    for original, values in f.table(tree[key], at, '{"NAME": {...}}').items():
+        here = at.key(original)
+        with several:
+            name = _fitting(original, here)
+            if name in taken:
+                here.warn(f"not read: another file already has a server {name}")
+            elif name in found:
+                raise here.error(
+                    f"two servers would be called {name}", fix="rename one of them"
+                )
+            elif not servers.disabled(values, here):
+                found[name] = servers.server(values, here, name)
+    several.settle()
+    return found
+
+
+def _workspace(path: Path) -> Path:
+    """Return where relative paths start: `.vscode` is not the project."""
+    folder = path.parent
+    return folder.parent if folder.name == ".vscode" else folder
+
+
+def _fitting(name: str, at: At) -> str:
+    """Return the nearest name that a server may have: ``my server`` is my-server."""
+    fitted = re.sub(r"[^A-Za-z0-9_.-]", "-", name)
+    fitted = re.sub(r"_+", "_", fitted).strip("_.-")[:64].rstrip("_")
+    if fitted == SERVER or not is_server_name(fitted):
+        raise at.error("is no name for a server", fix="rename it there")
+    if fitted != name:
+        at.warn(f"is called {fitted} here")
+    return fitted
+
+
+def refuse_twins(config: Config, at: At) -> None:
+    """
+    Refuse a name that some other tool has.
+
+    Raises:
+        ConfigError: There is one. It points at an ``expose_as``.
+    """
+    said = _said(config, at)
+    granted = [one.grant.literals() for one in config.agents.values()]
+    unsaid = {*said, *(target for targets in granted for target in targets)}
+    unsaid -= {target for target, (name, _) in said.items() if name}
+    taken = {exposed_name(*target): target for target in unsaid}
+    for target, (name, where) in said.items():
+        if name and taken.setdefault(name, target) != target:
+            raise where.error(
+                f"is also what {'/'.join(taken[name])} would be called",
+                fix="write another name",
+            )
+
+
+def _said(config: Config, at: At) -> dict[tuple[str, str], tuple[str | None, At]]:
+    """Return what each tool with a table of its own is to be called, and where."""
+    found: dict[tuple[str, str], tuple[str | None, At]] = {}
+    for server, one in config.servers.items():
+        here = at.key("servers").key(server).key("tools")
+        for tool, options in one.tools.items():
+            place = here.key(tool).key("expose_as")
+            found[server, tool] = options.expose_as, place
+    for name, hook in config.webhooks.items():
+        place = at.key("webhooks").key(name).key("expose_as")
+        found[SERVER, name] = hook.expose_as, place
+    return found

@@ -3,22 +3,62 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import unquote, unquote_plus
+from urllib.parse import unquote, unquote_plus, urlsplit
 
 from ..core.calls import JSON
 from ..core.host_limits import Places
+from ..core.log.checkpoint import parse_key
 from ..core.text.templates import texts
 from ..core.tools.contexts import RESERVED
 from ..core.tools.servers import ServerConfig
 from . import fields as f
-from .agents import DEFS, agent, agent_name
-from .audit import AUDIT
-from .model import ContextVar
-from .schema import STRING, object_, shape_of, shaped
-from .secrets import sounds_secret
+from .agents import agent, agent_name
+from .fields import STRING, object_, shape_of, shaped
+from .model import Audit, ContextVar
+from .rules import DEFS
 from .serve import serve
-from .servers import disabled, server, server_name, webhook, webhook_name
-from .source import At
+from .servers import disabled, server, server_name
+from .source import At, sounds_secret
+from .tools import webhook, webhook_name
+
+_FILE = "file:"
+_HERE = {"localhost", "127.0.0.1", "::1"}
+
+
+@shaped(STRING)
+def _anchor(value: object, at: At) -> str:
+    target = f.text(value, at)
+    if target.startswith(_FILE):
+        path = target.removeprefix(_FILE)
+        return f"{_FILE}{f.resolved(path.removeprefix('//'), at)}"
+    f.check_url(target, at)
+    found = urlsplit(target)
+    if found.scheme.lower() != "https" and found.hostname not in _HERE:
+        raise at.error(
+            "is an address that anybody on the way can change",
+            fix='write it like: "https://HOST/PATH" or "file:PATH"',
+        )
+    return target
+
+
+@shaped(STRING)
+def _key(value: object, at: At) -> bytes:
+    key = parse_key(f.text(value, at))
+    if key is None:
+        raise at.error(
+            "is no public key", fix="copy the 64 digits that caxton audit key shows"
+        )
+    return key
+
+
+AUDIT = f.tables(
+    {
+        "anchor": ("anchor", _anchor),
+        "trusted_keys": ("trusted_keys", f.listed(_key)),
+    },
+    Audit,
+)
+
 
 #: What takes effect with the next host: these are opened when a host comes up.
 FIXED = ("store_url", "places", "audit", "telemetry_endpoint", "serve")

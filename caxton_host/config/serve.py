@@ -7,17 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..core.calls import JSON
 from ..core.tokens import SIGNATURES
-from ..core.tools.schemas import bounded
 from ..core.tools.servers import Rate
 from ..core.tools.url_origin import in_the_clear, is_loopback
-from ..errors import BadBytes, ConfigError
-from ..lib.json_schema import check
+from ..errors import ConfigError
 from . import fields as f
-from .model import Config, Expose, OAuth, Serve
-from .schema import RATE, STRING, array, object_, one_of, shaped
-from .servers import SCHEMA_OF_OBJECT, exposed_name
+from .fields import RATE, STRING, array, object_, one_of, shaped
+from .model import OAuth, Serve
 from .source import At, Complaints
 
 _LAST_PORT = 65535
@@ -37,13 +33,6 @@ VARIABLES = {
 _LINK = re.compile(r"(?:tcp|udp|sctp)://")
 _PORT = re.compile(r"[0-9]{1,5}")
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
-
-
-@shaped({"type": "integer", "minimum": 1})
-def _some(value: object, at: At) -> int:
-    if (number := f.number(value, at)) < 1:
-        raise at.error("is none", fix="write 1 or more")
-    return number
 
 
 @shaped(STRING)
@@ -148,9 +137,9 @@ _SERVE: f.Fields = {
     "metrics": ("metrics", f.choice("read", "open")),
     "allowed_hosts": ("allowed_hosts", f.listed(_host_name)),
     "allowed_origins": ("allowed_origins", f.listed(_origin)),
-    "runs": ("runs", _some),
+    "runs": ("runs", f.some),
     "queue": ("queue", f.number),
-    "concurrency": ("concurrency", _some),
+    "concurrency": ("concurrency", f.some),
     "rate": ("rate", _per_minute),
     "body": ("body", f.size),
     "drain": ("drain", f.duration),
@@ -236,56 +225,3 @@ _READ: Mapping[str, Callable[[str, str], Any]] = {
     "host": _host_said,
     "port": _port_said,
 }
-
-
-@shaped(SCHEMA_OF_OBJECT)
-def _object_schema(value: object, at: At) -> Mapping[str, JSON]:
-    schema = f.json_value(f.table(value, at), at)
-    if not isinstance(schema, dict) or schema.get("type") != "object":
-        raise at.error(
-            "is no JSON Schema of an object",
-            fix=f'write {at.name} = {{ type = "object", properties = {{ ... }} }}',
-        )
-    try:
-        check(bounded(schema))
-    except BadBytes as exc:
-        raise at.error(str(exc), fix="correct it, or make it smaller") from None
-    return schema
-
-
-@shaped(STRING)
-def _tool_name(value: object, at: At) -> str:
-    name = f.text(value, at)
-    exposed_name(name, at)
-    return name
-
-
-_EXPOSE: f.Fields = {
-    "mcp": ("mcp", f.flag),
-    "name": ("name", _tool_name),
-    "mcp_name": ("name", _tool_name),
-    "input_schema": ("input_schema", _object_schema),
-    "output_schema": ("output_schema", _object_schema),
-}
-expose = f.tables(_EXPOSE, Expose)
-
-
-def check_exposed(config: Config, at: At) -> None:
-    """
-    Refuse agents that clients could not call by their names.
-
-    Raises:
-        ConfigError: There is one. It points at its ``expose``.
-    """
-    taken: dict[str, str] = {}
-    for name, agent in config.agents.items():
-        if agent.tool is None:
-            continue
-        here = at.key("agents").key(name).key("expose")
-        exposed_name(agent.tool, here.key("name"))
-        if agent.tool in taken:
-            raise here.error(
-                f"is also what the agent {taken[agent.tool]} is offered as",
-                fix='write another name = "..."',
-            )
-        taken[agent.tool] = name

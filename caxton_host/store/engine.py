@@ -20,7 +20,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import QueuePool
 
-from ..config import store_mistake
+from ..config.sections import store_mistake
 from ..errors import LogBrokenError, StoreError
 from .disk_problems import is_full, nearest, unwritable
 from .file_guard import Whereabouts, check_beside

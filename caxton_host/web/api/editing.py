@@ -15,7 +15,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from ...config import add_server, change_server, check_references, remove_server
+from ...config.edit import add_server, change_server, check_references, remove_server
 from ...core.calls import JSON
 from ...errors import ForbiddenError, UsageError
 from ...runs.host_requests import ask_hosts, reload_document

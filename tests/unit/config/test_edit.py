@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.config import (
+from caxton_host.config.edit import (
     add_server,
     change_server,
     check_references,

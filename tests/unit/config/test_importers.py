@@ -13,8 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caxton_host.config import Foreign, append_servers, import_foreign
-from caxton_host.config.servers import server_keys, tool_keys
+from caxton_host.config.edit import append_servers
+from caxton_host.config.importers import Foreign, import_foreign
+from caxton_host.config.servers import server_keys
+from caxton_host.config.tools import tool_keys
 from caxton_host.core.text.toml_text import comment, value_text
 from caxton_host.core.tools.servers import Restart
 from caxton_host.errors import ConfigError, UsageError

@@ -11,16 +11,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from caxton_host.config import (
-    Agent,
-    Config,
-    ContextVar,
-    Paths,
-    describe,
-    load,
-    load_parts,
-    store_mistake,
-)
+from caxton_host.config import Agent, Config, Paths, describe, load, load_parts
+from caxton_host.config.model import ContextVar
+from caxton_host.config.sections import store_mistake
 from caxton_host.core.calls import Retry
 from caxton_host.core.grants.approvals import Approve
 from caxton_host.core.grants.conditions import Conditions

@@ -8,7 +8,8 @@ import json
 import pytest
 import sqlalchemy as sa
 
-from caxton_host.config import describe, passwords
+from caxton_host.config import describe
+from caxton_host.config.sections import passwords
 from caxton_host.core.text.redact import Redactor
 
 from .conftest import Folder

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from caxton_host.config import Expose, OAuth, Serve, describe
-from caxton_host.config import serve as module
+from caxton_host.config import OAuth, Serve, agents, describe, serve
+from caxton_host.config.model import Expose
 
 from .conftest import Folder
 
@@ -296,4 +296,4 @@ def test_every_key_stands_on_the_page() -> None:
             line.split("|")[1] for line in section.splitlines() if line[:3] == "| `"
         ]
         found = {key for cell in cells for key in re.findall("`([^`]+)`", cell)}
-        assert found == {*vars(module)[table]}, heading
+        assert found == {*(vars(agents) | vars(serve))[table]}, heading

@@ -7,8 +7,8 @@ loaded before it replaces the file, in one step.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
+from io import StringIO
 from pathlib import Path
 
 from ..core.names import nearest
@@ -16,7 +16,7 @@ from ..core.text.toml_text import key_text, quoted, value_text
 from ..errors import ConfigError, NotFoundError
 from .fields import PLAIN_HEADERS, table
 from .files import parse_toml, read_bytes, replace_file
-from .headers import header
+from .key_lines import Lines
 from .load import load_bytes
 from .paths import home_folder
 from .sections import passwords
@@ -103,9 +103,8 @@ def change_server(  # noqa: PLR0913 -- as above
     before = table(described[name], _at(path, environ))
     expected = {k: v for k, v in before.items() if k not in stale} | keys
     where = ("servers", name)
-    for key in stale:
-        text = _without(text, (*where, key))
-    text = _with(text, where, stale, _lines(keys))
+    text = _without(text, *((*where, key) for key in stale))
+    text = _with(text, where, _lines(keys))
     if _servers(text, path, environ) != {**described, name: expected}:
         raise _entangled(path, name)
     _replace(path, text, environ)
@@ -228,52 +227,30 @@ def _entangled(path: Path, name: str) -> ConfigError:
     )
 
 
-def _without(text: str, keys: tuple[str, ...]) -> str:
-    """Return *text* without the tables below *keys*, comments above others kept."""
-    kept: list[str] = []
-    waiting: list[str] = []
-    removing = False
-    for line in text.splitlines(keepends=True):
-        found = header(line)
-        if found is not None:
-            removing = found[: len(keys)] == keys
-            # Blank lines and comments before a table are about that table.
-            if not removing:
-                kept += waiting
-            waiting = []
-        if not removing:
-            kept.append(line)
-        elif not line.strip() or line.lstrip().startswith("#"):
-            waiting.append(line)
-        else:
-            waiting = []
-    return "".join(kept + waiting)
+def _without(text: str, *paths: tuple[str, ...]) -> str:
+    """Return *text* without some keys and tables, and what comments a table has."""
+    dropped: set[int] = set()
+    last, inside = 0, False
+    for one in Lines(text).statements:
+        gone = any(one.path[: len(path)] == path for path in paths)
+        # Comments before a table are about that table.
+        if inside and (gone or not one.is_table):
+            dropped.update(range(last + 1, one.first))
+        if gone:
+            dropped.update(range(one.first, one.last + 1))
+        last = one.last
+        inside = gone if one.is_table else inside
+    lines = enumerate(StringIO(text), 1)
+    return "".join(line for number, line in lines if number not in dropped)
 
 
-def _with(text: str, keys: tuple[str, ...], stale: set[str], lines: str) -> str:
-    """Return *text* with *lines* in the table of *keys*, and without *stale* ones."""
-    found: list[str] = []
-    inside, statement = False, ""
-    for line in text.splitlines(keepends=True):
-        if not statement and (begun := header(line)) is not None:
-            inside = begun == keys
-            found.append(f"{line.rstrip()}\n{lines}" if inside else line)
-            continue
-        statement += line
-        told = _told(statement) if inside else set[str]()
-        if told is not None:
-            if not told & stale:
-                found.append(statement)
-            statement = ""
-    return "".join(found)
-
-
-def _told(statement: str) -> set[str] | None:
-    """Return the keys that lines give a value, or ``None``: there are more lines."""
-    try:
-        return {*tomllib.loads(statement)}
-    except tomllib.TOMLDecodeError:
-        return None
+def _with(text: str, table: tuple[str, ...], added: str) -> str:
+    """Return *text* with lines right below the header of a table."""
+    lines = text.split("\n")
+    for one in Lines(text).statements:
+        if one.is_table and one.path == table:
+            lines[one.last : one.last] = added.splitlines()
+    return "\n".join(lines)
 
 
 def _read(path: Path, environ: Mapping[str, str]) -> str:

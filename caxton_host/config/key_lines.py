@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 Path = tuple[str, ...]
 
@@ -53,6 +54,26 @@ def _tokens(pattern: re.Pattern[str], text: str) -> Iterator[tuple[str, str, int
         line += token.count("\n")
 
 
+class Statement(NamedTuple):
+    """
+    A table header or a key with its value, as lines of a TOML text.
+
+    Attributes:
+        first: Its first line.
+
+        last: Its last line.
+
+        path: The keys of the table, or of the value.
+
+        is_table: It is a header.
+    """
+
+    first: int
+    last: int
+    path: Path
+    is_table: bool
+
+
 @dataclass(slots=True)
 class _Walk:
     """Goes through a text and notes where each key is."""
@@ -60,6 +81,7 @@ class _Walk:
     at: _Tokens
     unquoted: Callable[[str], str]
     lines: dict[Path, int] = field(default_factory=dict[Path, int])
+    statements: list[Statement] = field(default_factory=list[Statement])
     _arrays: dict[Path, int] = field(default_factory=dict[Path, int])
 
     def document(self) -> None:
@@ -67,12 +89,13 @@ class _Walk:
         table: Path = ()
         self.at.next()
         while self.at.kind:
+            first, is_table = self.at.line, self.at.text == "["
             if self.at.text == "\n":
                 self.at.next()
-            elif self.at.text == "[":
-                table = self._header()
-            else:
-                self._pair(table)
+                continue
+            path = self._header() if is_table else self._pair(table)
+            table = path if is_table else table
+            self.statements.append(Statement(first, self.at.line, path, is_table))
 
     def value(self, path: Path) -> None:
         """Go through the value of *path*."""
@@ -109,12 +132,13 @@ class _Walk:
         number = self._arrays.get(path)
         return (*path, str(number)) if number else path
 
-    def _pair(self, table: Path) -> None:
+    def _pair(self, table: Path) -> Path:
         line = self.at.line
         path = (*table, *self._keys())
         self._note(path, line)
         self.at.next()
         self.value(path)
+        return path
 
     def _keys(self) -> Path:
         """Return a key and those behind its dots; what follows it is next."""
@@ -184,9 +208,18 @@ class Lines:
             path = path[:-1]
         return self.known[path] if path else None
 
-    @cached_property
+    @property
     def known(self) -> dict[Path, int]:
         """The lines of all keys; an item of a list is one, by its number."""
+        return self._walked.lines
+
+    @property
+    def statements(self) -> list[Statement]:
+        """What a TOML text says, in its order."""
+        return self._walked.statements
+
+    @cached_property
+    def _walked(self) -> _Walk:
         pattern = _JSON if self.is_json else _TOML
         tokens = _Tokens(_tokens(pattern, self.text))
         walk = _Walk(tokens, json.loads if self.is_json else _of_toml)
@@ -195,4 +228,4 @@ class Lines:
             walk.value(())
         else:
             walk.document()
-        return walk.lines
+        return walk

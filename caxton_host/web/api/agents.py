@@ -5,7 +5,10 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from ...config import Agent
+from ...core.analysis.checking import Known, astray
 from ...core.calls import JSON
+from ...core.names import nearest
+from ...core.tools.webhooks import SERVER as WEBHOOK
 from ...errors import NotFoundError, UsageError
 from ...lib.codec import decode_trusted
 from ...lib.json_schema import input_check
@@ -79,25 +82,57 @@ async def judgement(asked: Asked) -> Response:
     assert isinstance(before, list)  # noqa: S101 -- its schema says so
     config = asked.service.config()
     schema = await _schema(asked, target)
-    return answer(
-        judge(
-            agent,
-            target,
-            params,
-            after=map(_split, before),
-            schema=as_sent(config, *target, input_check(schema))
-            if isinstance(schema, dict)
-            else None,
-            now=asked.service.host.clock.now(),
-        ).to_document()
+    found = judge(
+        agent,
+        target,
+        params,
+        after=map(_split, before),
+        schema=as_sent(config, *target, input_check(schema))
+        if isinstance(schema, dict)
+        else None,
+        now=asked.service.host.clock.now(),
     )
+    remedy = found.remedy
+    if found.explained.code == "not_granted" and asked.who.may("admin"):
+        remedy = await _remedy(asked, target, found.remedy)
+    return answer({**found.to_document(), "remedy": remedy})
+
+
+async def _remedy(
+    asked: Asked, target: tuple[str, str], remedy: str | None
+) -> str | None:
+    """Return comments instead of a grant that would allow nothing."""
+    server, tool = target
+    offered = await _offered(asked)
+    if server in offered:
+        lost = astray(f"{server}/{tool}", target, offered)
+    else:
+        meant = nearest(server, [*offered])
+        see = "caxton server list shows all"
+        hint = f"did you mean {meant}/{tool}?" if meant else see
+        lost = f"there is no server {server}; {hint}"
+    if lost is None:
+        return remedy
+    # Comments alone are no grant that would be pasted in vain.
+    return f"# {lost}\n{remedy}" if (remedy or "").startswith("#") else f"# {lost}"
+
+
+async def _offered(asked: Asked) -> Known:
+    """Return what the servers offer, as far as it is known without asking them."""
+    config = asked.service.config()
+    found: dict[str, dict[str, JSON] | None] = dict.fromkeys(config.servers)
+    for server, tool in await asked.service.store.accepted(config.servers):
+        found[server] = {**(found[server] or {}), tool: None}
+    if config.webhooks:
+        found[WEBHOOK] = dict.fromkeys(config.webhooks)
+    return found
 
 
 async def _schema(asked: Asked, target: tuple[str, str]) -> JSON:
     """Return the schema of a tool, if it is known without asking its server."""
     config, store = asked.service.config(), asked.service.store
     server, tool = target
-    if hook := config.webhooks.get(tool) if server == "webhook" else None:
+    if hook := config.webhooks.get(tool) if server == WEBHOOK else None:
         return {**hook.params}
     if server not in config.servers:
         return None

@@ -142,13 +142,23 @@ async def test_a_call_that_nobody_made_is_judged(tmp_path: Path) -> None:
         where = "/api/v1/grants/explain"
         allowed = (await client.post(where, json=asked)).json()
         denied = (await client.post(where, json={**asked, "tool": "shell/rm"})).json()
+        lost = [
+            await client.post(where, json={**asked, "tool": tool}, headers=BOSS)
+            for tool in ("shell/rm", "dmo/rm", "webhook/rm")
+        ]
         after = await client.post(where, json={**asked, "after": ["demo/echo"]})
         unknown = await client.post(where, json={**asked, "agent": "x"})
         odd = await client.post(where, json={**asked, "tool": "shell"})
 
     assert allowed["$type"] == "caxton.judgement/v1"
     assert (allowed["verdict"], denied["verdict"]) == ("allowed", "not_granted")
-    assert denied["remedy"]
+    # Only an admin sees which servers there are.
+    assert "shell/rm" in denied["remedy"]
+    assert [one.json()["remedy"] for one in lost] == [
+        "# there is no server shell; caxton server list shows all",
+        "# there is no server dmo; did you mean demo/rm?",
+        "# there is no server webhook; caxton server list shows all",
+    ]
     assert after.status_code == 200
     assert (unknown.status_code, odd.status_code) == (404, 400)
 

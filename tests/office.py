@@ -22,7 +22,7 @@ from caxton_host.service.run_tasks import Background
 from caxton_host.service.submission import Submission
 from caxton_host.testing import FakeTools, Script
 from caxton_host.web.app import application
-from caxton_host.web.edge.bearer import Unauthenticated
+from caxton_host.web.edge.authentication import Unauthenticated
 from caxton_host.web.edge.listen import bind, listening
 from tests.scene import ANSWERS, DEMO, Scene, ended, pack
 

@@ -17,16 +17,12 @@ from ..core.calls import JSON
 from ..errors import ForbiddenError, StoreError
 from ..ports import ToolSource
 from ..service.run_service import Service
-from .api.openapi import document
-from .api.operations import PREFIX, Desk, answer, routes, wrong_method
-from .api.pages import text_of
-from .api.routes import OPERATIONS
-from .edge.bearer import documented, metadata
-from .edge.concurrency import Crowd
-from .edge.identity import Identity
-from .edge.middleware import MCP, Edge
-from .edge.problems import Refusal, why
-from .ui.assets import ui
+from .api.openapi import OPERATIONS, document
+from .api.operations import PREFIX, Desk, answer, routes, text_of, wrong_method
+from .edge.authentication import Identity, documented, metadata
+from .edge.messages import Refusal, why
+from .edge.middleware import MCP, Crowd, Edge
+from .ui import pages
 
 Scrape: TypeAlias = Callable[[], tuple[str, bytes]]
 Ready: TypeAlias = Callable[[], Awaitable[Mapping[str, JSON]]]
@@ -104,7 +100,7 @@ def _open(serve: Serve, *, ready: _Readiness) -> list[Route]:
     if serve.api:
         found.append(_read(_OPENAPI, _always(document())))
     if serve.api and serve.ui:
-        found += [_read(path, page) for path, page in ui().items()]
+        found += [_read(path, page) for path, page in pages().items()]
     return found
 
 

@@ -19,8 +19,7 @@ from caxton_host.cli import caxton
 from caxton_host.core.tokens import Token
 from caxton_host.lib.clock import SystemClock
 from caxton_host.store.sql import SqlStore
-from caxton_host.web.edge.bearer import Unauthenticated
-from caxton_host.web.edge.identity import TokenIdentity
+from caxton_host.web.edge.authentication import TokenIdentity, Unauthenticated
 
 from .shell import Shell
 from .test_docs import ROOT, type_in

@@ -14,8 +14,9 @@ from ...lib.codec import decode_trusted
 from ...lib.json_schema import input_check
 from ...runs.explain import as_sent, judge
 from ...runs.module_library import Card
-from ..edge.problems import Refusal
+from ..edge.messages import Refusal
 from .operations import Answer, Asked, Operation, answer
+from .servers import may_edit
 
 
 async def list_(asked: Asked) -> Response:
@@ -153,6 +154,23 @@ def _split(tool: JSON) -> tuple[str, str]:
 
 _TOOL: dict[str, JSON] = {"type": "string", "pattern": "^[^/]+/.+$", "maxLength": 400}
 
+
+async def caller(asked: Asked) -> Response:
+    """Return who asks, and what for."""
+    who = asked.who
+    scopes: list[JSON] = [*sorted(who.scopes)]
+    return answer(
+        {
+            "$type": "caxton.caller/v1",
+            **who.actor,
+            "scopes": scopes,
+            "agents": [*who.agents],
+            "roles": [*who.roles],
+            "edit": may_edit(asked),
+        }
+    )
+
+
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
         id="listAgents",
@@ -193,5 +211,14 @@ OPERATIONS: tuple[Operation, ...] = (
         },
         answers={200: Answer(about="The judgement.", schema="Judgement")},
         problems=("not-found",),
+    ),
+    Operation(
+        id="showCaller",
+        method="GET",
+        path="/me",
+        about="Who you are, and what you may do. `edit`: change servers.",
+        scopes=("run", "read", "decide"),
+        handler=caller,
+        answers={200: Answer(about="You are this.", schema="Caller")},
     ),
 )

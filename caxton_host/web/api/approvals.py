@@ -12,10 +12,9 @@ from ...core.grants.approvals import VERDICTS, Verdict
 from ...errors import CaxtonError
 from ...runs.approvals import Waiting, waiting_in
 from ...runs.recording import Recording
-from ..edge.problems import Refusal
+from ..edge.messages import Refusal
 from .operations import Answer, Asked, Operation, Parameter, answer
-from .run_actions import REASON
-from .runs import STARTED, WAIT, going_on
+from .runs import REASON, STARTED, WAIT, going_on
 
 logger = logging.getLogger("caxton_host")
 

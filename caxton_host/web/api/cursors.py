@@ -19,7 +19,7 @@ from ...core.grants.principals import Principal
 from ...core.names import RUN
 from ...lib.signing import opened, sealed
 from ...ports import Readings
-from ..edge.problems import NO_CURSOR, Refusal
+from ..edge.messages import NO_CURSOR, Refusal
 
 #: Every place has as many bytes, so that a cursor does not tell how long its number is.
 _SIZE = 40

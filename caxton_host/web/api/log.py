@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from starlette.responses import Response
 
 from ...core.grants.documents import checkpoint_document
 from ...core.log.checkpoint import parse_note
-from ..edge.problems import Refusal
+from ...core.log.events import RunStarted, ToolCompleted
+from ...errors import NotFoundError
+from ...runs.recording import Recording
+from ..edge.messages import Refusal
 from .operations import Answer, Asked, Operation, answer
 
 
@@ -32,6 +37,34 @@ async def _checkpoint(asked: Asked, size: int | None) -> Response:
     return answer(checkpoint_document(found, text))
 
 
+async def blob(asked: Asked) -> Response:
+    """Return bytes that a run speaks of."""
+    digest = asked.path["sha256"]
+    recording = await asked.service.recording(asked.who, asked.path["run"])
+    # The digest alone is no reason to give away what other runs have.
+    if digest not in _digests(recording):
+        raise NotFoundError(f"the run does not speak of {digest}")
+    return Response(
+        await asked.service.store.blob(digest), media_type="application/octet-stream"
+    )
+
+
+def _digests(recording: Recording) -> Iterator[str]:
+    for recorded in recording.history:
+        match recorded.event:
+            case RunStarted(module_sha256=module, catalogue=catalogue):
+                yield module
+                for entry in catalogue.values():
+                    if isinstance(entry, dict):
+                        yield str(entry.get("definition_sha256"))
+            case ToolCompleted(blobs=blobs):
+                for one in blobs:
+                    if isinstance(one, dict):
+                        yield str(one.get("sha256"))
+            case _:
+                pass
+
+
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
         id="newestCheckpoint",
@@ -52,5 +85,17 @@ OPERATIONS: tuple[Operation, ...] = (
         handler=covering,
         answers={200: Answer(about="The checkpoint.", schema="Checkpoint")},
         problems=("not-found",),
+    ),
+    Operation(
+        id="runBlob",
+        reads=True,
+        method="GET",
+        path="/runs/{run}/blobs/{sha256}",
+        about="Bytes that a run speaks of by their digest: its module, definitions of "
+        "its tools, parts of their answers.",
+        scopes=("read",),
+        handler=blob,
+        answers={200: Answer(about="The bytes.", binary=True)},
+        problems=("not-found", "erased"),
     ),
 )

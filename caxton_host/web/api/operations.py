@@ -7,6 +7,7 @@ What can be asked of a host, as a table: the routes and their document are made 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
@@ -28,11 +29,45 @@ from ...lib.json_schema import input_check
 from ...ports import ToolSource
 from ...runs.admission import Line
 from ...service.run_service import Service
-from ..edge.bodies import GoneError, check_media
-from ..edge.concurrency import Crowd
-from ..edge.problems import Refusal
+from ..edge.messages import GoneError, Refusal, check_media
+from ..edge.middleware import Crowd
 from .cursors import Cursors
-from .pages import text_of
+
+_BYTES = 4 * 1024 * 1024
+
+
+def text_of(document: JSON) -> str:
+    """Return a document as it is sent."""
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+
+
+@dataclass(slots=True)
+class Page:
+    """Parts, each as it is sent: so many bytes, and whatever the last one has."""
+
+    _parts: list[str] = field(default_factory=list[str], init=False)
+    _size: int = field(default=0, init=False)
+
+    def add(self, document: JSON) -> None:
+        """Add a part."""
+        text = text_of(document)
+        self._parts.append(text)
+        self._size += len(text)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the rest belongs on another page."""
+        return self._size >= _BYTES
+
+    def answer(self, document: Mapping[str, JSON], name: str) -> Response:
+        """Return a response that holds *document*, with the parts under *name*."""
+        head = text_of({**document})[:-1]
+        body = f"{head},{json.dumps(name)}:[{','.join(self._parts)}]}}"
+        return Response(body, media_type="application/json")
+
 
 PREFIX = "/api/v1"
 

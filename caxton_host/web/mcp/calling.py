@@ -40,7 +40,7 @@ from ...runs.execution_info import trace_of
 from ...runs.recording import Recording
 from ...service.run_service import Service
 from ...service.submission import Submission
-from .agent_tools import IDEMPOTENCY_KEY, RUN_ID, AgentTool, ended, refused, told
+from .agents import IDEMPOTENCY_KEY, RUN_ID, AgentTool, ended, refused, told
 
 logger = logging.getLogger("caxton_host")
 

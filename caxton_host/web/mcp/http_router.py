@@ -16,8 +16,7 @@ import json
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import anyio
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -25,18 +24,13 @@ from mcp_types import DEFAULT_NEGOTIATED_VERSION
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from ...core.grants.principals import Principal
-
-if TYPE_CHECKING:
-    from .server import AgentServer
-
+from ...service.run_service import Service
+from .server import ASKING, AgentServer, Context, scope_of
 
 _Message: TypeAlias = MutableMapping[str, Any]
 _Scope: TypeAlias = MutableMapping[str, Any]
 _Receive: TypeAlias = Callable[[], Awaitable[_Message]]
 _Send: TypeAlias = Callable[[_Message], Awaitable[None]]
-
-#: Who makes the request that is being answered.
-ASKING: ContextVar[Principal] = ContextVar("asking")
 
 _SESSION = b"mcp-session-id"
 _VERSION = b"mcp-protocol-version"
@@ -188,3 +182,23 @@ async def _refused(send: _Send, status: int, *more: tuple[bytes, bytes]) -> None
     headers = [*more, (b"content-length", b"0")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": b""})
+
+
+def agents_app(service: Service, *, body: int = 4 * 1024 * 1024) -> Front:
+    """
+    Return the ASGI application that serves agents, at whatever path it is mounted.
+
+    It works inside ``async with app.running():``, and once. Each request's scope has
+    ``caxton.principal``, and may have ``caxton.ticket``.
+
+    Args:
+        service: Runs the agents.
+
+        body: The most bytes of a request.
+    """
+
+    def principal(ctx: Context) -> Principal:
+        who: Principal = scope_of(ctx)["caxton.principal"]
+        return who
+
+    return Front(AgentServer(service=service, principal=principal), body)

@@ -9,33 +9,153 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, TypeAlias
 
 import anyio
 import mcp_types as types
+from anyio.abc import ObjectSendStream
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.stdio import stdio_server
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
+from mcp.shared.subscriptions import ResourcesListChanged, ServerEvent, ToolsListChanged
 from pydantic import ValidationError
 
 from ... import __version__
 from ...core.calls import JSON
 from ...core.grants.principals import Principal
-from ...errors import CaxtonError, StoreError
+from ...errors import CaxtonError, StoreError, UsageError
+from ...runs.module_library import Card
 from ...service.run_service import Service
-from .agent_resources import AgentResources
-from .agent_tools import AgentTool
+from .agents import TTL, AgentResources, AgentTool, page
 from .calling import Call, Calls, Held, Tell
-from .http_router import ASKING, Front
-from .list_changed import Changes
-from .paging import TTL, page
-from .parse_error import answer_garbled
+
+#: Seconds between two looks at what the agents are.
+EVERY = 1.0
+#: Streams of one principal.
+_STREAMS = 64
+
+_REFUSED = -32000
+
+
+@dataclass(slots=True)
+class Changes:
+    """Watches the agents, and tells of changes."""
+
+    service: Service
+    principal: Callable[[ServerRequestContext[Any, Any]], Principal]
+    bus: InMemorySubscriptionBus = field(default_factory=InMemorySubscriptionBus)
+    _piped: bool = field(default=False, init=False)
+    _listeners: Counter[str] = field(default_factory=Counter[str], init=False)
+    _telling: set[asyncio.Task[None]] = field(
+        default_factory=set[asyncio.Task[None]], init=False
+    )
+    _handler: ListenHandler = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._handler = ListenHandler(self.bus)
+
+    async def listen(
+        self,
+        ctx: ServerRequestContext[Any, Any],
+        params: types.SubscriptionsListenRequestParams,
+    ) -> types.SubscriptionsListenResult:
+        """Tell a client of changes until it hangs up, or the host is about to stop."""
+        who = self.principal(ctx)
+        key = who.key
+        if self._listeners[key] >= _STREAMS:
+            raise MCPError(_REFUSED, f"{_STREAMS} streams are open: that is the most")
+        self._listeners[key] += 1
+        wanted = types.SubscriptionFilter(
+            tools_list_changed=params.notifications.tools_list_changed,
+            resources_list_changed=params.notifications.resources_list_changed,
+        )
+        try:
+            return await self._handler(
+                ctx, params.model_copy(update={"notifications": wanted})
+            )
+        finally:
+            self._listeners -= Counter([key])
+
+    async def unasked(
+        self, ctx: ServerRequestContext[Any, Any], call_next: CallNext
+    ) -> HandlerResult:
+        """Tell the one client of a pipe, as protocols before 2026-07-28 have it."""
+        if ctx.method == "notifications/initialized" and not self._piped:
+
+            def tell(event: ServerEvent) -> None:
+                if not isinstance(event, ToolsListChanged):
+                    return
+                task = asyncio.create_task(ctx.session.send_tool_list_changed())
+                self._telling.add(task)
+                task.add_done_callback(self._telling.discard)
+
+            self._piped = True
+            self.bus.subscribe(tell)
+        return await call_next(ctx)
+
+    async def watch(self) -> None:
+        """Look for changes, for ever."""
+        before = self._cards()
+        while True:
+            await asyncio.sleep(EVERY)
+            if self.service.line.closed:
+                self._handler.close()
+            if not self._listeners and not self._piped:
+                continue
+            now = self._cards()
+            if now != before:
+                before = now
+                await self.bus.publish(ToolsListChanged())
+                await self.bus.publish(ResourcesListChanged())
+
+    def _cards(self) -> list[Card]:
+        found: list[Card] = []
+        for agent in self.service.config().agents.values():
+            if agent.tool is not None:
+                try:
+                    found.append(self.service.library.card(agent))
+                except UsageError:
+                    continue
+        return found
+
+
+_NOT_JSON = types.ErrorData(code=types.PARSE_ERROR, message="that line is not JSON")
+_NO_MESSAGE = types.ErrorData(
+    code=types.INVALID_REQUEST, message="that line is no message of JSON-RPC 2.0"
+)
+
+
+async def answer_garbled(
+    read: AsyncIterable[SessionMessage | Exception],
+    answer: Callable[[SessionMessage], Awaitable[None]],
+    messages: ObjectSendStream[SessionMessage],
+) -> None:
+    """Pass on what is a message, in order, and answer what is none, until the end."""
+    async with messages:
+        async for item in read:
+            if isinstance(item, SessionMessage):
+                await messages.send(item)
+            else:
+                error = types.JSONRPCError(jsonrpc="2.0", id=None, error=_fault(item))
+                await answer(SessionMessage(error))
+
+
+def _fault(exc: Exception) -> types.ErrorData:
+    if isinstance(exc, ValidationError):
+        first = exc.errors(include_input=False, include_context=False)[0]
+        if first["type"] != "json_invalid":
+            return _NO_MESSAGE
+    return _NOT_JSON
+
 
 logger = logging.getLogger("caxton_host")
 
@@ -46,13 +166,16 @@ _INSTRUCTIONS = (
     "again for the same then."
 )
 
+#: The principal of the request that is being answered.
+ASKING: ContextVar[Principal] = ContextVar("asking")
+
 #: Names a call of one client: who, which session, which request.
 Key: TypeAlias = tuple[str, ...]
 
 _FAULT = "the host could not do it"
 _UNRECORDED = "the host cannot record what it does"
 
-_Context: TypeAlias = ServerRequestContext[Any, Any]
+Context: TypeAlias = ServerRequestContext[Any, Any]
 
 
 class _Server(Server[Any]):
@@ -82,7 +205,7 @@ class AgentServer:
     """
 
     service: Service
-    principal: Callable[[_Context], Principal]
+    principal: Callable[[Context], Principal]
     _held: dict[Key, Held] = field(default_factory=dict[Key, Held], init=False)
     calls: Calls = field(init=False)
     changes: Changes = field(init=False)
@@ -135,7 +258,7 @@ class AgentServer:
         return None if tool is None else tool.input_schema
 
     async def _list_tools(
-        self, ctx: _Context, params: types.PaginatedRequestParams | None
+        self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         tools = self.tools(self.principal(ctx))
         names, cursor = page(tools, params)
@@ -147,13 +270,13 @@ class AgentServer:
         )
 
     async def _call_tool(
-        self, ctx: _Context, params: types.CallToolRequestParams
+        self, ctx: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         who = self.principal(ctx)
         tool = self.tool(who, params.name)
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"no tool {params.name[:128]!r}")
-        scope = _scope(ctx)
+        scope = scope_of(ctx)
         call = Call(
             who=who,
             tool=tool,
@@ -181,12 +304,12 @@ class AgentServer:
             await self.calls.cancel(who, held.run_id, reason)
 
 
-def _scope(ctx: _Context) -> Mapping[str, Any]:
+def scope_of(ctx: Context) -> Mapping[str, Any]:
     """Return the ASGI scope of a request; on stdio it has none."""
     return {} if ctx.request is None else ctx.request.scope
 
 
-def _telling(ctx: _Context) -> Tell | None:
+def _telling(ctx: Context) -> Tell | None:
     if "progressToken" not in ((ctx.params or {}).get("_meta") or {}):
         return None
 
@@ -196,7 +319,7 @@ def _telling(ctx: _Context) -> Tell | None:
     return tell
 
 
-async def _guarded(ctx: _Context, call_next: CallNext) -> HandlerResult:
+async def _guarded(ctx: Context, call_next: CallNext) -> HandlerResult:
     """Let no message of an error out that was not meant for clients."""
     try:
         return await call_next(ctx)
@@ -209,26 +332,6 @@ async def _guarded(ctx: _Context, call_next: CallNext) -> HandlerResult:
             logger.exception("%s of a client failed", ctx.method)
         said = _UNRECORDED if isinstance(exc, StoreError) else _FAULT
         raise MCPError(types.INTERNAL_ERROR, said) from None
-
-
-def agents_app(service: Service, *, body: int = 4 * 1024 * 1024) -> Front:
-    """
-    Return the ASGI application that serves agents, at whatever path it is mounted.
-
-    It works inside ``async with app.running():``, and once. Each request's scope has
-    ``caxton.principal``, and may have ``caxton.ticket``.
-
-    Args:
-        service: Runs the agents.
-
-        body: The most bytes of a request.
-    """
-
-    def principal(ctx: _Context) -> Principal:
-        who: Principal = _scope(ctx)["caxton.principal"]
-        return who
-
-    return Front(AgentServer(service=service, principal=principal), body)
 
 
 async def serve_stdio(service: Service, principal: Principal) -> None:

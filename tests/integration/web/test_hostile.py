@@ -14,7 +14,7 @@ import pytest
 
 from caxton_host.config import Serve
 from caxton_host.web.app import application
-from caxton_host.web.edge import listen, sending
+from caxton_host.web.edge import listen, messages
 from caxton_host.web.edge.listen import bind, listening
 from tests.office import Names, Office
 
@@ -133,7 +133,7 @@ async def test_who_asks_for_much_and_reads_nothing_does_not_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # law 9
-    monkeypatch.setattr(sending, "_PATIENCE", 0.1)
+    monkeypatch.setattr(messages, "_PATIENCE", 0.1)
     monkeypatch.setattr(listen, "_STUCK", 0.2)
     asks = b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
 

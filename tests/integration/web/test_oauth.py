@@ -20,9 +20,8 @@ from caxton_host.core.grants.principals import Principal, Scope
 from caxton_host.core.tokens import SIGNATURES, Token
 from caxton_host.lib.http import Client
 from caxton_host.store.memory import MemoryStore
-from caxton_host.web.edge import keys
-from caxton_host.web.edge.bearer import Unauthenticated
-from caxton_host.web.edge.identity import identity_of
+from caxton_host.web.edge import authentication
+from caxton_host.web.edge.authentication import Unauthenticated, identity_of
 from tests.unit.store.fakes import FakeClock, FakeEntropy
 
 from ..webhooks.conftest import Server
@@ -454,7 +453,7 @@ async def test_unknown_keys_are_asked_for_seldom(issuer: Issuer) -> None:
 async def test_keys_that_do_not_come_hold_nobody_for_long(
     issuer: Issuer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(keys, "_TIMEOUT", 0.05)
+    monkeypatch.setattr(authentication, "_TIMEOUT", 0.05)
     issuer.server.script = None
     token = issuer.token()
 

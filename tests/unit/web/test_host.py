@@ -23,10 +23,9 @@ from caxton_host.errors import (
 )
 from caxton_host.lib.json_schema import check
 from caxton_host.testing import FakeTools
-from caxton_host.web.api.openapi import document
+from caxton_host.web.api.openapi import OPERATIONS, document
 from caxton_host.web.api.operations import IN_PATH
-from caxton_host.web.api.routes import OPERATIONS
-from caxton_host.web.edge.bearer import Challenge
+from caxton_host.web.edge.authentication import Challenge
 from tests.office import Office, calling
 
 BOSS, EVE = ({"authorization": f"Bearer {name}"} for name in ("boss", "eve"))

@@ -13,12 +13,13 @@ from caxton_host.core.tokens import Token
 from caxton_host.errors import StoreError, UsageError
 from caxton_host.ports import TokenRow
 from caxton_host.store.memory import MemoryStore
-from caxton_host.web.edge.bearer import Unauthenticated, metadata
-from caxton_host.web.edge.identity import (
+from caxton_host.web.edge.authentication import (
     Identity,
     LocalIdentity,
     TokenIdentity,
+    Unauthenticated,
     identity_of,
+    metadata,
 )
 from tests.unit.store.fakes import FakeClock, FakeEntropy
 

@@ -16,9 +16,8 @@ from caxton_host.errors import StoreError
 from caxton_host.ports import TokenRow
 from caxton_host.runs.admission import Line
 from caxton_host.store.memory import MemoryStore
-from caxton_host.web.edge.identity import TokenIdentity
+from caxton_host.web.edge.authentication import Lasting, TokenIdentity
 from caxton_host.web.edge.middleware import Edge
-from caxton_host.web.edge.reauth import Lasting
 from tests.unit.store.fakes import FakeClock, FakeEntropy
 
 ANN: dict[str, JSON] = {"kind": "local", "id": "ann", "authenticated": False}

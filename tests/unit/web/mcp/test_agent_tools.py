@@ -9,7 +9,7 @@ import pytest
 from caxton_host.core.calls import JSON
 from caxton_host.core.log.events import Event, RunCancelled, RunCompleted, RunFailed
 from caxton_host.runs.module_library import Card
-from caxton_host.web.mcp.agent_tools import RUN_ID, STATE, AgentTool, ended
+from caxton_host.web.mcp.agents import RUN_ID, STATE, AgentTool, ended
 
 
 def tool(

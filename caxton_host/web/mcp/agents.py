@@ -1,0 +1,374 @@
+"""Lists, page by page. A cursor is the last name of a page, and stays good."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, unquote
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+
+from ...core.calls import JSON
+from ...core.grants.documents import event_document
+from ...core.grants.principals import Principal
+from ...core.log.events import Event, RunCancelled, RunCompleted, RunFailed
+from ...core.names import stream_of
+from ...errors import NotFoundError, UsageError
+from ...lib.json_schema import input_check
+from ...runs.module_library import Card
+from ...runs.run_summaries import summary_of
+from ...service.run_service import Service
+
+#: How long a client may take a list for true, in milliseconds.
+TTL = 60_000
+
+_SIZE = 100
+
+
+def page(
+    names: Iterable[str], params: types.PaginatedRequestParams | None
+) -> tuple[list[str], str | None]:
+    """
+    Return the names of a page, and the cursor of the next.
+
+    Args:
+        names: All of them, in order.
+
+        params: Of the request.
+
+    Raises:
+        MCPError: The cursor is none of ours.
+    """
+    after = ""
+    if params is not None and params.cursor is not None:
+        with contextlib.suppress(ValueError):
+            after = base64.urlsafe_b64decode(params.cursor).decode()
+        if params.cursor != _cursor(after):
+            raise MCPError(types.INVALID_PARAMS, "no such cursor")
+    left = [name for name in names if name > after]
+    found = left[:_SIZE]
+    return found, _cursor(found[-1]) if len(left) > _SIZE else None
+
+
+def _cursor(name: str) -> str:
+    return base64.urlsafe_b64encode(name.encode()).decode()
+
+
+#: In ``_meta`` of a result: the run, and what became of it. In ``_meta`` of a call:
+#: the run to go on with; what the client made up so that a second call is the same run.
+RUN_ID = "io.caxton/run-id"
+STATE = "io.caxton/state"
+IDEMPOTENCY_KEY = "io.caxton/idempotency-key"
+
+_INPUT, _RESULT = "input", "result"
+_ANYTHING: Mapping[str, JSON] = {"type": "object"}
+
+#: How runs fail whose message is for who asked; those of others are the operator's.
+_TOLD = frozenset({"agent_error", "limit"})
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTool:
+    """An agent, as a tool."""
+
+    card: Card
+
+    @property
+    def name(self) -> str:
+        """Its name as a tool."""
+        return self.card.tool or self.card.name
+
+    def listed(self) -> types.Tool:
+        """Return what clients are told of it."""
+        return types.Tool(
+            name=self.name,
+            title=None if self.card.name == self.name else self.card.name,
+            description=self.card.description or None,
+            input_schema=self.input_schema,
+            output_schema=self.output_schema,
+        )
+
+    @property
+    def input_schema(self) -> dict[str, JSON]:
+        """JSON Schema of its arguments: of an object, always."""
+        return _of_object(self.card.input_schema or _ANYTHING, _INPUT)
+
+    @property
+    def output_schema(self) -> dict[str, JSON] | None:
+        """JSON Schema of its structured result, or ``None``: it promises nothing."""
+        schema = self.card.output_schema
+        return None if schema is None else _of_object(schema, _RESULT)
+
+    def input(self, arguments: Mapping[str, JSON]) -> JSON:
+        """Return what the agent is given for *arguments*."""
+        if _takes_object(self.card.input_schema or _ANYTHING):
+            return {**arguments}
+        return arguments.get(_INPUT)
+
+    def mismatch(self, arguments: Mapping[str, JSON]) -> str:
+        """Return where *arguments* are not as the schema wants them, or ``""``."""
+        return str(input_check(self.input_schema)({**arguments}) or "")
+
+    def structured(self, output: JSON) -> dict[str, JSON] | None:
+        """Return the structured result that stands for an output, if any does."""
+        schema = self.card.output_schema
+        if schema is not None and not _takes_object(schema):
+            return {_RESULT: output}
+        return output if isinstance(output, dict) else None
+
+    def broken(self, output: JSON) -> str:
+        """Return where an output is not what was promised, or ``""``."""
+        schema = self.output_schema
+        if schema is None:
+            return ""
+        return str(input_check(schema)(self.structured(output)) or "")
+
+
+def ended(tool: AgentTool, run_id: str, end: Event | None) -> types.CallToolResult:
+    """Return the result that stands for the end of a run."""
+    match end:
+        case RunCompleted(output=output):
+            if wrong := tool.broken(output):
+                said = f"{_text(output)}\n\nThis is not what the tool promises: {wrong}"
+                return told(run_id, "completed", said, error=True)
+            return types.CallToolResult(
+                content=[types.TextContent(text=_text(output))],
+                structured_content=tool.structured(output),
+                _meta=_meta(run_id, "completed"),
+            )
+        case RunFailed(kind=kind, message=message):
+            why = f"{kind}: {message}" if kind in _TOLD else kind
+            said = f"The run failed ({why}). Its id is {run_id}."
+            return told(run_id, "failed", said, error=True)
+        case RunCancelled():
+            said = f"The run was cancelled. Its id is {run_id}."
+            return told(run_id, "cancelled", said, error=True)
+        case _:
+            said = f"What run {run_id} came to is not kept any more."
+            return told(run_id, "erased", said, error=True)
+
+
+def told(
+    run_id: str, state: str, said: str, *, error: bool = False
+) -> types.CallToolResult:
+    """Return a result that only says something about a run."""
+    return types.CallToolResult(
+        content=[types.TextContent(text=said)],
+        is_error=error,
+        _meta=_meta(run_id, state),
+    )
+
+
+def refused(said: str) -> types.CallToolResult:
+    """Return a result that says why there is no run."""
+    return types.CallToolResult(content=[types.TextContent(text=said)], is_error=True)
+
+
+def _meta(run_id: str, state: str) -> dict[str, JSON]:
+    return {RUN_ID: run_id, STATE: state}
+
+
+def _text(output: JSON) -> str:
+    return output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
+
+
+# -- schemas -------------------------------------------------------------------
+
+
+def _takes_object(schema: Mapping[str, JSON]) -> bool:
+    kind = schema.get("type")
+    if kind is None:
+        return "properties" in schema
+    return "object" in (kind if isinstance(kind, list) else [kind])
+
+
+def _of_object(schema: Mapping[str, JSON], key: str) -> dict[str, JSON]:
+    """Return a schema of an object: *schema* itself, or of one that has it as *key*."""
+    if _takes_object(schema):
+        return {**schema, "type": "object"}
+    inner = {**schema}
+    draft = inner.pop("$schema", None)
+    whole: dict[str, JSON] = {
+        "type": "object",
+        "properties": {key: _moved(inner, f"#/properties/{key}")},
+        "required": [key],
+        "additionalProperties": False,
+    }
+    return whole if draft is None else {"$schema": draft, **whole}
+
+
+def _moved(value: JSON, to: str) -> JSON:
+    """Return a schema whose references hold where it is *to* stand."""
+    if isinstance(value, Mapping):
+        return {
+            name: to + inner[1:]
+            if name == "$ref" and isinstance(inner, str) and inner[:2] in {"#", "#/"}
+            else _moved(inner, to)
+            for name, inner in value.items()
+        }
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_moved(inner, to) for inner in value]
+    return value
+
+
+logger = logging.getLogger("caxton_host")
+
+#: Events that are read at a time, and so many bytes of them; the last may be longer.
+_EVENTS = 200
+_BYTES = 4 * 1024 * 1024
+_JSON = "application/json"
+_AGENT = "caxton://agents/"
+
+_URI = re.compile(
+    r"caxton://(?:agents/(?P<agent>[^/?]+)"
+    r"|runs/(?P<run>[^/?]+)(?P<events>/events(?:\?after=(?P<after>[^&]+))?)?)"
+)
+_TEMPLATES = (
+    ("agent", "caxton://agents/{name}", "What an agent is, takes and gives."),
+    ("run", "caxton://runs/{run}", "What became of a run."),
+    (
+        "events",
+        "caxton://runs/{run}/events{?after}",
+        "What a run did: the next events behind a cursor, and the cursor of the last.",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentResources:
+    """Lists and reads them."""
+
+    service: Service
+    principal: Callable[[ServerRequestContext[Any, Any]], Principal]
+
+    async def list(
+        self,
+        ctx: ServerRequestContext[Any, Any],
+        params: types.PaginatedRequestParams | None,
+    ) -> types.ListResourcesResult:
+        """Return the agents that somebody may call."""
+        offered = self.service.agents(self.principal(ctx))
+        cards = {card.name: card for card in offered if card.tool}
+        names, cursor = page(sorted(cards), params)
+        return types.ListResourcesResult(
+            resources=[
+                types.Resource(
+                    name=name,
+                    uri=_AGENT + quote(name, safe=""),
+                    description=cards[name].description or None,
+                    mime_type=_JSON,
+                )
+                for name in names
+            ],
+            next_cursor=cursor,
+            ttl_ms=TTL,
+            cache_scope="private",
+        )
+
+    async def templates(
+        self,
+        _: ServerRequestContext[Any, Any],
+        __: types.PaginatedRequestParams | None,
+    ) -> types.ListResourceTemplatesResult:
+        """Return what addresses there are."""
+        return types.ListResourceTemplatesResult(
+            resource_templates=[
+                types.ResourceTemplate(
+                    name=name, uri_template=uri, description=said, mime_type=_JSON
+                )
+                for name, uri, said in _TEMPLATES
+            ],
+            ttl_ms=TTL,
+            cache_scope="private",
+        )
+
+    async def read(
+        self,
+        ctx: ServerRequestContext[Any, Any],
+        params: types.ReadResourceRequestParams,
+    ) -> types.ReadResourceResult:
+        """
+        Return the document at an address.
+
+        Raises:
+            MCPError: There is none that whoever asks may see.
+        """
+        try:
+            document = await self._document(self.principal(ctx), params.uri)
+        except UsageError as exc:
+            raise MCPError(
+                types.INVALID_PARAMS, str(exc), {"uri": params.uri[:1000]}
+            ) from None
+        text = json.dumps(document, ensure_ascii=False)
+        return types.ReadResourceResult(
+            contents=[
+                types.TextResourceContents(uri=params.uri, mime_type=_JSON, text=text)
+            ],
+            ttl_ms=0,
+            cache_scope="private",
+        )
+
+    async def _document(self, who: Principal, uri: str) -> dict[str, JSON]:
+        if (found := _URI.fullmatch(uri)) is None:
+            raise NotFoundError("there is no such resource")
+        if name := found["agent"]:
+            return self._agent(who, unquote(name))
+        row = await self.service.row(who, unquote(found["run"]))
+        if not found["events"]:
+            return (await summary_of(self.service.store, row)).to_document()
+        return await self._events(who, row.run_id, found["after"])
+
+    def _agent(self, who: Principal, name: str) -> dict[str, JSON]:
+        agent = self.service.agent(who, name)
+        if agent.tool is None:
+            raise NotFoundError(f"no agent {agent.name!r}")
+        try:
+            return _of_agent(self.service.library.card(agent))
+        except UsageError as exc:
+            # It names files of the host.
+            logger.warning("agent %s cannot be shown: %s", name, exc)
+            raise NotFoundError("the host has no module for that agent") from None
+
+    async def _events(
+        self, who: Principal, run_id: str, after: str | None
+    ) -> dict[str, JSON]:
+        cursor = after and unquote(after)
+        events: list[JSON] = []
+        tail = self.service.store.tail(cursor, stream=stream_of(run_id), follow=False)
+        more, size = False, 0
+        async with aclosing(tail) as found:
+            async for recorded, place in found:
+                if more := len(events) == _EVENTS or size >= _BYTES:
+                    break
+                event = event_document(who.shown(recorded))
+                events.append(event)
+                size += len(json.dumps(event))
+                cursor = place
+        return {
+            "$type": "caxton.events/v1",
+            "events": events,
+            "cursor": cursor,
+            "more": more,
+        }
+
+
+def _of_agent(card: Card) -> dict[str, JSON]:
+    takes, gives = card.input_schema, card.output_schema
+    return {
+        "$type": "caxton.card/v1",
+        "name": card.name,
+        "tool": card.tool,
+        "description": card.description,
+        "version": card.version,
+        "input_schema": None if takes is None else {**takes},
+        "output_schema": None if gives is None else {**gives},
+    }

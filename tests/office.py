@@ -131,7 +131,7 @@ class Names:
     async def principal(self, authorization: str | None) -> Principal:
         scheme, _, name = (authorization or "").partition(" ")
         if scheme != "Bearer" or name not in self.known:
-            raise Unauthenticated('Bearer realm="caxton"', "a token is needed")
+            raise Unauthenticated('Bearer realm="caxton"', "a token is required")
         return self.known[name]
 
 

@@ -39,7 +39,7 @@ def agent_name(name: str, at: At) -> None:
     """Refuse a name that no agent may have."""
     if not is_server_name(name):
         raise at.error(
-            "is no name for an agent",
+            "is not a valid agent name",
             fix="use letters, digits, '-', '.' and single '_'; at most 64",
         )
 
@@ -60,7 +60,7 @@ def agent(values: object, at: At) -> Agent:
 def _target(value: object, at: At) -> tuple[str, str]:
     literal = pattern(value, at).literal
     if literal is None:
-        raise at.error("has a star", fix="name one tool, as SERVER/TOOL")
+        raise at.error("contains a wildcard", fix="name one tool, as SERVER/TOOL")
     return literal
 
 
@@ -88,7 +88,7 @@ def _object_schema(value: object, at: At) -> Mapping[str, JSON]:
     schema = f.json_value(f.table(value, at), at)
     if not isinstance(schema, dict) or schema.get("type") != "object":
         raise at.error(
-            "is no JSON Schema of an object",
+            "is not a JSON Schema of an object",
             fix=f'write {at.name} = {{ type = "object", properties = {{ ... }} }}',
         )
     try:
@@ -136,7 +136,7 @@ def check_exposed(config: Config, at: At) -> None:
         exposed_name(agent.tool, here.key("name"))
         if agent.tool in taken:
             raise here.error(
-                f"is also what the agent {taken[agent.tool]} is offered as",
+                f"is also the tool name of the agent {taken[agent.tool]}",
                 fix='write another name = "..."',
             )
         taken[agent.tool] = name

@@ -101,7 +101,7 @@ def installed(before: bytes | None, new: Mapping[str, JSON], *, force: bool) -> 
     ((key, servers),) = new.items()
     known = tree.setdefault(key, {})
     if not isinstance(known, dict) or not isinstance(servers, dict):
-        raise _unusable(f"its {key} is no table")
+        raise _unusable(f"its {key} is not a table")
     for name, server in servers.items():
         if not force and known.get(name, server) != server:
             raise UsageError(
@@ -155,9 +155,9 @@ def _tree(data: bytes | None) -> dict[str, JSON]:
     try:
         tree = json.loads(data, object_pairs_hook=_unique)
     except (ValueError, RecursionError):
-        raise _unusable("it is no JSON, or JSON with comments") from None
+        raise _unusable("it is not JSON, or it has comments") from None
     if not isinstance(tree, dict):
-        raise _unusable("it is no JSON object")
+        raise _unusable("it is not a JSON object")
     return cast("dict[str, JSON]", tree)
 
 
@@ -170,6 +170,6 @@ def _unique(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
 
 def _unusable(why: str) -> UsageError:
     return UsageError(
-        f"it stays as it is: {why}",
+        f"it was not changed: {why}",
         fix="correct it; or use --print, and add the entry by hand",
     )

@@ -131,7 +131,7 @@ def check_references(
     for where, value in held:
         if not is_reference(value):
             raise ConfigError(
-                f"{where} may hold a secret, which does not travel",
+                f"{where} may contain a secret; secrets are not sent over the network",
                 fix="write ${env:NAME} or ${file:PATH}, and set it on the host",
             )
 
@@ -181,7 +181,7 @@ def append_servers(
     for name in names:
         if name in described:
             raise ConfigError(
-                f"{path.name}: servers.{name} is there already",
+                f"{path.name}: servers.{name} already exists",
                 fix=f"remove it first: caxton server remove {name}",
             )
     before = text if text.endswith("\n") or not text else f"{text}\n"

@@ -242,7 +242,7 @@ def collect(
             attribute, reader = fields[key]
             if attribute in said:
                 raise at.key(key).error(
-                    f"says again what {said[attribute]} says", fix="keep one"
+                    f"sets the same value as {said[attribute]}", fix="keep one"
                 )
             if attribute:
                 said[attribute] = key
@@ -262,7 +262,7 @@ def text(value: object, at: At) -> str:
     except UnicodeEncodeError:
         raise at.error("is not UTF-8 text", fix="correct it") from None
     if "\0" in expanded:
-        raise at.error("holds a NUL character", fix="remove it")
+        raise at.error("contains a NUL character", fix="remove it")
     return expanded
 
 
@@ -290,7 +290,7 @@ def number(value: object, at: At) -> int:
 def some(value: object, at: At) -> int:
     """Read a whole number of at least 1."""
     if (found := number(value, at)) < 1:
-        raise at.error("is none", fix="write 1 or more")
+        raise at.error("must be at least 1", fix="write 1 or more")
     return found
 
 
@@ -314,7 +314,7 @@ def milliseconds(value: object, at: At) -> float:
     """Read a time that is given in milliseconds, in seconds."""
     amount = number(value, at)
     if not amount:
-        raise at.error("is no time at all", fix="write it like: 5000")
+        raise at.error("must be more than zero", fix="write it like: 5000")
     return amount / 1000
 
 
@@ -328,7 +328,7 @@ def moment(value: object, at: At) -> int:
         raise wrong(value, "a date and time", "2027-01-31T18:00:00Z", at)
     if value.tzinfo is None:
         raise at.error(
-            "does not say in which time zone",
+            "has no time zone",
             fix=f"write it like: {value.isoformat()}Z",
         )
     return (value - _EPOCH) // timedelta(microseconds=1)
@@ -363,7 +363,9 @@ def choice(*values: str) -> Reader:
     def reader(value: object, at: At) -> str:
         if value not in values:
             allowed = ", ".join(f'"{one}"' for one in values)
-            raise at.error("is none of the known values", fix=f"write one of {allowed}")
+            raise at.error(
+                "is not one of the known values", fix=f"write one of {allowed}"
+            )
         return str(value)
 
     return reader
@@ -398,11 +400,11 @@ def check_url(address: str, at: At) -> None:
     found = _URL.fullmatch(address)
     if found and "@" in found[2]:
         raise at.error(
-            "holds a user name",
+            "contains a user name",
             fix='use headers = { Authorization = "Basic ${env:NAME}" }',
         )
     if not found or not _HOST.fullmatch(found[2]) or not address.isprintable():
-        raise at.error("is no address", fix="write it like: https://HOST/PATH")
+        raise at.error("is not a valid URL", fix="write it like: https://HOST/PATH")
 
 
 def listed(reader: Reader) -> Reader:
@@ -510,7 +512,7 @@ _OUR_HEADERS = frozenset(
 
 def _header_name(name: str, at: At) -> None:
     if not _HEADER_NAME.fullmatch(name):
-        raise at.error("is no name of a header", fix="write it like: Authorization")
+        raise at.error("is not a valid header name", fix="write it like: Authorization")
     if name.lower() in _OUR_HEADERS:
         raise at.error("is a header that only the host sets", fix="remove it")
 

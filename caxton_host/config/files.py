@@ -75,7 +75,7 @@ def parse_toml(data: bytes, at: At) -> _Tree:
             place = f"line {len(end)}, column {len(end[-1]) + 1}"
         raise at.error(
             f"broken TOML at {place}: {problem}",
-            fix="correct that line; texts are quoted, and each table stands once",
+            fix="correct that line; quote texts, and write each table once",
             line=int(place.split()[1].rstrip(",")),
         ) from None
     except (RecursionError, ValueError):
@@ -160,8 +160,8 @@ def bounded(tree: _Tree, at: At) -> _Tree:
 
 def _too_deep(at: At) -> ConfigError:
     return at.error(
-        f"is deeper than {_MAX_DEPTH} tables, or has a number of absurd length",
-        fix="write it flatter",
+        f"is deeper than {_MAX_DEPTH} tables, or has a number that is too long",
+        fix="reduce the nesting",
     )
 
 
@@ -233,8 +233,8 @@ def parse_yaml(data: bytes, at: At) -> dict[str, Any]:
         raise at.error("broken YAML", fix="save it as plain UTF-8 text") from None
     except (RecursionError, ValueError, OverflowError):
         raise at.error(
-            "is too deep, or has a number or date that is none",
-            fix="write it flatter, and such values in quotes",
+            "is nested too deeply, or has an invalid number or date",
+            fix="reduce the nesting, and such values in quotes",
         ) from None
     if not isinstance(tree, dict):
         raise at.error("is not a mapping", fix="write it like: mcp: {servers: {...}}")
@@ -271,8 +271,8 @@ def _loader(at: At) -> type[yaml.SafeLoader]:
             ):
                 line = node.start_mark.line + 1
                 raise at.error(
-                    f"the mapping at line {line} has a key twice, or one that is "
-                    "no text",
+                    f"the mapping at line {line} has a duplicate key, or a key that is "
+                    "not a text",
                     fix="give each key once, and quote those like on, off and 1",
                 )
             return found

@@ -186,7 +186,7 @@ def _ava(tree: dict[str, Any], at: At) -> Foreign:
     for name in servers:
         place = here.key("servers").key(name)
         if not is_server_name(name):
-            raise place.error("is no name for a server here", fix="rename it there")
+            raise place.error("is not a valid server name here", fix="rename it there")
         values = _table_of(servers, name, here.key("servers"))
         words = _Words(found, name=name)
         lines = _ava_server(values, words, place)
@@ -249,7 +249,9 @@ def _renamed(values: Mapping[str, Any], words: _Words, at: At) -> dict[str, Any]
         if key.endswith("_ms"):
             amount = f.number(value, here)
             if not amount:
-                words.found.notes.append(f"{here.where} is no time at all and left out")
+                words.found.notes.append(
+                    f"{here.where} must be more than zero and left out"
+                )
                 continue
             text = f"{amount}ms" if amount % 1000 else f"{amount // 1000}s"
             found[_RENAMED.get(key, key)] = text

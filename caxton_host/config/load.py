@@ -258,7 +258,7 @@ def _load(
     if config.mcp:
         _warn_of_strangers(config, at)
     else:
-        at.key("mcp").key("enabled").warn("no tool server is used")
+        at.key("mcp").key("enabled").warn("all tool servers are off")
     _warn_of_placeholders(config, at)
     return replace(config, warnings=tuple(dict.fromkeys(source.warnings)))
 
@@ -285,15 +285,19 @@ def _warn_of_placeholders(config: Config, at: At) -> None:
         for placeholder in named(one.prompt or ""):
             variable = config.context.get(placeholder)
             if variable and variable.private:
-                here.warn(f"{{{placeholder}}} stays: that variable is private")
+                here.warn(
+                    f"{{{placeholder}}} is not replaced: that variable is private"
+                )
             elif not {placeholder, placeholder.partition(".")[0]} & known:
-                here.warn(f"{{{placeholder}}} stays: there is no such variable")
+                here.warn(
+                    f"{{{placeholder}}} is not replaced: there is no such variable"
+                )
 
 
 def _stranger(target: str, known: list[str], at: At) -> None:
     close = nearest(target.partition("/")[0], known)
     hint = f"; did you mean {close}?" if close else ""
-    at.warn(f"no server is meant by {target}{hint}")
+    at.warn(f"no server matches {target}{hint}")
 
 
 def import_servers(
@@ -333,10 +337,10 @@ def import_servers(
         with several:
             name = _fitting(original, here)
             if name in taken:
-                here.warn(f"not read: another file already has a server {name}")
+                here.warn(f"ignored: another file already defines a server {name}")
             elif name in found:
                 raise here.error(
-                    f"two servers would be called {name}", fix="rename one of them"
+                    f"two servers have the name {name}", fix="rename one of them"
                 )
             elif not servers.disabled(values, here):
                 found[name] = servers.server(values, here, name)
@@ -355,9 +359,9 @@ def _fitting(name: str, at: At) -> str:
     fitted = re.sub(r"[^A-Za-z0-9_.-]", "-", name)
     fitted = re.sub(r"_+", "_", fitted).strip("_.-")[:64].rstrip("_")
     if fitted == SERVER or not is_server_name(fitted):
-        raise at.error("is no name for a server", fix="rename it there")
+        raise at.error("is not a valid server name", fix="rename it there")
     if fitted != name:
-        at.warn(f"is called {fitted} here")
+        at.warn(f"is named {fitted} here")
     return fitted
 
 
@@ -376,7 +380,7 @@ def refuse_twins(config: Config, at: At) -> None:
     for target, (name, where) in said.items():
         if name and taken.setdefault(name, target) != target:
             raise where.error(
-                f"is also what {'/'.join(taken[name])} would be called",
+                f"is also the name of {'/'.join(taken[name])}",
                 fix="write another name",
             )
 

@@ -315,8 +315,8 @@ def private_variables(
     for key in given:
         if key not in hidden:
             raise UsageError(
-                f"the run variable {key!r} is recorded, and stays what it is",
-                fix="name private ones alone",
+                f"the run variable {key!r} is recorded and cannot be changed",
+                fix="pass only private variables",
             )
     return run_variables(replace(config, context=hidden), given)[1]
 
@@ -331,7 +331,7 @@ def known_variables(config: Config, given: Mapping[str, JSON]) -> None:
     for key in given:
         if key in RESERVED:
             raise UsageError(
-                f"the host gives {key!r} a value itself", fix="give it another name"
+                f"the host sets the run variable {key!r}", fix="give it another name"
             )
         if config.context and key not in config.context:
             meant = nearest(key, list(config.context))

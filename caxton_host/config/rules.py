@@ -54,7 +54,8 @@ def _approve(params: f.Reader) -> f.Reader:
             first, _, name = key.partition(".")
             if first != _PARAMS:
                 raise at.key(key).error(
-                    "is no parameter", fix="write when = { params.NAME = { min = 10 } }"
+                    "is not a parameter",
+                    fix="write when = { params.NAME = { min = 10 } }",
                 )
             named.update({name: item} if name else f.table(item, at.key(key)))
         return params(named, at)
@@ -74,7 +75,7 @@ def _role(value: object, at: At) -> str:
     name = f.text(value, at)
     if not is_server_name(name):
         raise at.error(
-            "is no name for a role",
+            "is not a valid role name",
             fix="use letters, digits, '-', '.' and single '_'; at most 64",
         )
     return name
@@ -85,7 +86,7 @@ def _roles(value: object, at: At) -> tuple[str, ...]:
     roles: tuple[str, ...] = f.listed(_role)(value, at)
     if not roles:
         raise at.error(
-            "names nobody", fix='write by = ["ops"], or leave it out for anybody'
+            "names no role", fix='write by = ["ops"], or leave it out for anybody'
         )
     return roles
 
@@ -111,7 +112,7 @@ def _budgets(found: dict[str, Any], at: At) -> dict[str, Any]:
         every, patience = int(rate.seconds * 1e6), int((wait or 0) * 1e6)
         budgets.append(Pace(limit=rate.number, every=every, wait=patience))
     elif wait is not None:
-        raise at.key("wait").error("is for a rate", fix='add rate = "30/min"')
+        raise at.key("wait").error("is only valid with rate", fix='add rate = "30/min"')
     if concurrency := found.pop("concurrency", None):
         budgets.append(Concurrency(limit=concurrency))
     return {"calls": calls, "budgets": tuple(budgets)}
@@ -134,10 +135,10 @@ def _check_accounts(rules: Sequence[Rule], at: At) -> None:
         first = min(one.id, other.id)
         if one.name:
             raise here.key("name").error(
-                f"is the name of {first} too", fix="give each rule a name of its own"
+                f"is also the name of {first}", fix="give each rule a name of its own"
             )
         raise here.error(
-            f"has budgets for what {first} has budgets for",
+            f"has budgets for the same tools as {first}",
             fix='give both a name, like: name = "payments"',
         )
 
@@ -153,17 +154,17 @@ def _calls(value: object, at: At) -> tuple[int | None, *tuple[Calls, ...]]:
         found = _CALLS.fullmatch(text) if isinstance(text, str) else None
         if not found or found[2] not in _PERS:
             raise at.error(
-                f"is no number of calls; periods are {', '.join(_PERS)}",
+                f"is not a number of calls; periods are {', '.join(_PERS)}",
                 fix=f"write it like: {_EXAMPLE}",
             )
         if found[2] in counts:
-            raise at.error(f"says twice how many per {found[2]}", fix="keep one")
+            raise at.error(f"sets the calls twice per {found[2]}", fix="keep one")
         counts[found[2]] = int(found[1])
     if not counts:
         raise at.error("is empty", fix=f"write it like: {_EXAMPLE}")
     run = counts.pop("run", None)
     if 0 in counts.values():
-        raise at.error("allows no call at all", fix="remove the rule")
+        raise at.error("allows no calls", fix="remove the rule")
     return run, *(Calls(limit=counts[p], per=p) for p in PERIODS if p in counts)
 
 
@@ -174,7 +175,7 @@ def _sums(value: object, at: At) -> tuple[Sum, ...]:
     )
     keys = [budget.key for budget in sums]
     if len(set(keys)) < len(keys):
-        raise at.error("says the same sum twice", fix="keep one")
+        raise at.error("has the same sum twice", fix="keep one")
     return sums
 
 
@@ -183,7 +184,7 @@ def _sum(value: object, at: At) -> Sum:
     for key in _SUM:
         if key not in found:
             raise at.error(
-                f"does not say {key}",
+                f"has no {key}",
                 fix='write it like: { of = "amount", max = 200000, per = "day" }',
             )
     return Sum(of=found["of"], limit=found["max"], per=found["per"])
@@ -193,7 +194,9 @@ def _sum(value: object, at: At) -> Sum:
 def _parameter(value: object, at: At) -> str:
     name = f.text(value, at)
     if not all(name.split(".")):
-        raise at.error("is no name of a parameter", fix='write it like: of = "amount"')
+        raise at.error(
+            "is not a valid parameter name", fix='write it like: of = "amount"'
+        )
     return name
 
 
@@ -206,7 +209,7 @@ def _most(value: object, at: At) -> int:
         amount = exact(cast("Any", value))
     if not amount or amount > _MOST * UNIT:
         raise at.error(
-            f"is no sum: a number above 0, up to {_MOST}, with at most six decimals",
+            f"is not a number above 0, up to {_MOST}, with at most six decimals",
             fix='write it like: max = 200000, or max = "199.95"',
         )
     return amount
@@ -217,7 +220,7 @@ def _name(value: object, at: At) -> str:
     name = f.text(value, at)
     if not is_server_name(name):
         raise at.error(
-            "is no name for a rule",
+            "is not a valid rule name",
             fix="use letters, digits, '-', '.' and single '_'; at most 64",
         )
     return name
@@ -227,7 +230,7 @@ def _name(value: object, at: At) -> str:
 def _concurrency(value: object, at: At) -> int:
     number = f.number(value, at)
     if not number:
-        raise at.error("allows no call at all", fix="remove the rule")
+        raise at.error("allows no calls", fix="remove the rule")
     return number
 
 
@@ -262,14 +265,14 @@ _MOST_PATHS = 32
 _DEFS = {False: "condition", True: "denied"}
 #: What a rule cannot say: why, and what comes nearest.
 _NEVER = {
-    "args": ("is called otherwise here", "write params"),
-    "other_args": ("is called otherwise here", "write other_params"),
+    "args": ("has another name here", "write params"),
+    "other_args": ("has another name here", "write other_params"),
     "delegate": (
-        "is nothing that a rule can say: no agent hands on what it may do",
+        "is not supported: an agent cannot pass on its grants",
         "remove it, and give the other agent rules of its own",
     ),
     "hours": (
-        "is nothing that a rule can say: none is bound to hours of the day",
+        "is not supported: rules cannot depend on the time of day",
         "remove the rule, or remove hours and let the rule end: expires",
     ),
 }
@@ -310,7 +313,7 @@ def _rule(fields: f.Fields, table: object, at: At) -> Rule:
     with several:
         if found.get("other_params") and "params" not in sayable:
             raise at.key("other_params").error(
-                "says nothing where no parameter is named", fix="remove it"
+                "has no effect without params", fix="remove it"
             )
     several.settle()
     spending = _budgets(found, at)
@@ -415,7 +418,8 @@ def _plain(value: JSON, at: At) -> None:
     # What a rule wants is recorded, and shown to whoever reads the log.
     if isinstance(value, str) and _REFERENCE.search(value):
         raise at.error(
-            "holds a variable, and conditions have none", fix="write its value"
+            "contains a variable, which conditions do not support",
+            fix="write its value",
         )
     if isinstance(value, (dict, list)):
         parts = value.items() if isinstance(value, dict) else enumerate(value, 1)

@@ -35,7 +35,7 @@ def _anchor(value: object, at: At) -> str:
     found = urlsplit(target)
     if found.scheme.lower() != "https" and found.hostname not in _HERE:
         raise at.error(
-            "is an address that anybody on the way can change",
+            "is not https: it could be changed in transit",
             fix='write it like: "https://HOST/PATH" or "file:PATH"',
         )
     return target
@@ -46,7 +46,7 @@ def _key(value: object, at: At) -> bytes:
     key = parse_key(f.text(value, at))
     if key is None:
         raise at.error(
-            "is no public key", fix="copy the 64 digits that caxton audit key shows"
+            "is not a public key", fix="copy the 64 digits that caxton audit key shows"
         )
     return key
 
@@ -113,7 +113,7 @@ def store_mistake(address: str) -> tuple[str, str] | None:
     Return what is wrong with the address of a store, and what mends that.
 
     >>> store_mistake("postgresql://h:99999/log")[0]
-    'has a port that is none'
+    'has an invalid port'
     """
     like = f"write it like {_LIKE_SQLITE} or {_LIKE_POSTGRESQL}"
     driver = found[1] if (found := _DRIVER.match(address)) else ""
@@ -123,7 +123,9 @@ def store_mistake(address: str) -> tuple[str, str] | None:
     if driver not in _POSTGRESQL:
         is_server = driver.startswith("postgres")
         return (
-            f"names {driver}, which is not supported" if driver else "is no database",
+            f"names {driver}, which is not supported"
+            if driver
+            else "is not a database URL",
             f"write it like {_LIKE_POSTGRESQL}" if is_server else like,
         )
     if address.partition("?")[0].count("@") > 1:
@@ -135,7 +137,7 @@ def store_mistake(address: str) -> tuple[str, str] | None:
     port = server[1]
     known = port is None or re.fullmatch("[0-9]{1,5}", port)
     if not known or not 1 <= int(port or 1) <= _LAST_PORT:
-        return "has a port that is none", f"write it like {_LIKE_POSTGRESQL}"
+        return "has an invalid port", f"write it like {_LIKE_POSTGRESQL}"
     return None
 
 
@@ -143,7 +145,7 @@ def store_mistake(address: str) -> tuple[str, str] | None:
 def _proxy(value: object, at: At) -> str:
     address = f.text(value, at)
     if not _PROXY.fullmatch(address):
-        raise at.error("is no proxy", fix="write it like: http://HOST:PORT")
+        raise at.error("is not a proxy URL", fix="write it like: http://HOST:PORT")
     _note_password(address, at)
     if token := _TOKEN.search(address):
         at.source.secrets.note(token[1], "", at)
@@ -175,11 +177,9 @@ def _server(value: object, at: At) -> ServerConfig | None:
 
 def _variable_name(name: str, at: At) -> None:
     if not _VARIABLE.fullmatch(name):
-        raise at.error("is no name of a variable", fix="write it like: customer_id")
+        raise at.error("is not a valid variable name", fix="write it like: customer_id")
     if name in RESERVED:
-        raise at.error(
-            "is a name that the host gives a value itself", fix="give it another name"
-        )
+        raise at.error("is a variable that the host sets", fix="give it another name")
 
 
 _CONTEXT: f.Fields = {

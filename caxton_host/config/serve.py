@@ -39,14 +39,16 @@ _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 def _address(value: object, at: At) -> str:
     address = f.text(value, at)
     if not _ADDRESS.fullmatch(address):
-        raise at.error("is no address to listen on", fix='write it like: "127.0.0.1"')
+        raise at.error(
+            "is not an address to listen on", fix='write it like: "127.0.0.1"'
+        )
     return address
 
 
 @shaped({"type": "integer", "minimum": 0, "maximum": _LAST_PORT})
 def _port(value: object, at: At) -> int:
     if (number := f.number(value, at)) > _LAST_PORT:
-        raise at.error("is no port", fix=f"write 0 to {_LAST_PORT}; 0 is any")
+        raise at.error("is not a valid port", fix=f"write 0 to {_LAST_PORT}; 0 is any")
     return number
 
 
@@ -55,7 +57,7 @@ def _host_name(value: object, at: At) -> str:
     name = f.text(value, at).lower()
     if not _NAME.fullmatch(name):
         raise at.error(
-            "is no name of a host",
+            "is not a valid host name",
             fix='write it like: "agents.example.com" or "agents.example.com:8443"',
         )
     return name
@@ -66,7 +68,7 @@ def _origin(value: object, at: At) -> str:
     origin = f.text(value, at).lower()
     if not _ORIGIN.fullmatch(origin):
         raise at.error(
-            "is no origin of pages", fix='write it like: "https://app.example.com"'
+            "is not a valid origin", fix='write it like: "https://app.example.com"'
         )
     return origin
 
@@ -76,7 +78,7 @@ def _per_minute(value: object, at: At) -> int:
     rate: Rate = f.rate(value, at)
     number = round(rate.number * _MINUTE / rate.seconds)
     if number < 1:
-        raise at.error("is less than one a minute", fix='write it like: "600/min"')
+        raise at.error("is less than one per minute", fix='write it like: "600/min"')
     return number
 
 
@@ -85,7 +87,7 @@ def _safe_url(value: object, at: At) -> str:
     address = f.url(value, at)
     if in_the_clear(address):
         raise at.error(
-            "is not https, so it could be changed on the way",
+            "is not https: it could be changed in transit",
             fix="write its https address",
         )
     return address
@@ -96,7 +98,7 @@ def _audience(value: object, at: At) -> str:
     audience = f.text(value, at)
     if not _AUDIENCE.fullmatch(audience):
         raise at.error(
-            "is no audience",
+            "is not a valid audience",
             fix='write the address of this service: "https://agents.example.com/mcp"',
         )
     return audience
@@ -106,7 +108,7 @@ def _audience(value: object, at: At) -> str:
 def _algorithms(value: object, at: At) -> tuple[str, ...]:
     names: tuple[str, ...] = f.listed(f.choice(*SIGNATURES))(value, at)
     if not names:
-        raise at.error("names none", fix='write algorithms = ["RS256", "ES256"]')
+        raise at.error("is empty", fix='write algorithms = ["RS256", "ES256"]')
     return names
 
 
@@ -159,7 +161,7 @@ def serve(value: object, at: At) -> Serve:
     found = Serve(**f.read(value, _SERVE, at))
     if found.allow_unauthenticated and not is_loopback(found.host):
         raise at.key("allow_unauthenticated").error(
-            "would let everybody in, for other machines reach that host",
+            "would accept unauthenticated requests from other machines",
             fix='remove it, or write host = "127.0.0.1"',
         )
     return found
@@ -182,8 +184,8 @@ def from_environment(given: Serve, environ: Mapping[str, str]) -> Serve:
     served = replace(given, **said)
     if "host" in said and served.allow_unauthenticated and not is_loopback(served.host):
         raise ConfigError(
-            f"the variable {VARIABLES['host']} would let everybody in: other machines "
-            "reach that host, and allow_unauthenticated is set",
+            f"the variable {VARIABLES['host']} would accept unauthenticated "
+            "requests from other machines, since allow_unauthenticated is set",
             fix="remove allow_unauthenticated from [serve], or unset the variable",
         )
     return served

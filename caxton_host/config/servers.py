@@ -61,7 +61,7 @@ def oauth(value: object, at: At) -> OAuth:
     for key in _LOGIN_ONLY:
         if key in found and not by_login:
             raise at.key(key).error(
-                "is for logins", fix=f'write flow = "code", or remove {key}'
+                "is only valid for logins", fix=f'write flow = "code", or remove {key}'
             )
     secret = found.get("client_secret", "")
     # The second is what the header of a request for a token is made of.
@@ -69,7 +69,7 @@ def oauth(value: object, at: At) -> OAuth:
         at.source.secrets.note(form, "client_secret", at)
     if "issuer" in found and in_the_clear(found["issuer"]):
         raise at.key("issuer").error(
-            "is not https, so the credentials could be read on the way",
+            "is not https: the credentials could be read in transit",
             fix="write its https address",
         )
     _check_client(found, at)
@@ -81,17 +81,17 @@ def _check_client(found: dict[str, Any], at: At) -> None:
     if document is not None:
         if found.get("client_id"):
             raise at.key("client_metadata").error(
-                "and client_id exclude each other", fix="remove one of them"
+                "cannot be combined with client_id", fix="remove one of them"
             )
         where = urlsplit(str(document))
         if where.scheme.lower() != "https" or where.path in {"", "/"}:
             raise at.key("client_metadata").error(
-                "is no address that a client can have",
+                "is not a valid client URL",
                 fix="write an https address with a path",
             )
     if found.get("redirect_port", 0) > _LAST_PORT:
         raise at.key("redirect_port").error(
-            "is no port", fix=f"write 1 to {_LAST_PORT}"
+            "is not a valid port", fix=f"write 1 to {_LAST_PORT}"
         )
 
 
@@ -103,11 +103,11 @@ def check_oauth(found: dict[str, Any], at: At) -> None:
         )
     if any(name.lower() == "authorization" for name in found.get("headers", {})):
         raise at.key("oauth").error(
-            "and a header Authorization exclude each other", fix="remove one of them"
+            "cannot be combined with a header Authorization", fix="remove one of them"
         )
     if in_the_clear(found["url"]):
         raise at.key("url").error(
-            "is not https, so its tokens could be read on the way",
+            "is not https: its tokens could be read in transit",
             fix="write its https address",
         )
 
@@ -137,14 +137,14 @@ def server_name(name: str, at: At) -> None:
         )
     if not is_server_name(name):
         raise at.error(
-            "is no name for a server",
+            "is not a valid server name",
             fix="use letters, digits, '-', '.' and single '_'; at most 64",
         )
 
 
 def _env_name(name: str, at: At) -> None:
     if not _ENV_NAME.fullmatch(name):
-        raise at.error("is no name of a variable", fix="write it like: LOG_LEVEL")
+        raise at.error("is not a valid variable name", fix="write it like: LOG_LEVEL")
 
 
 @shaped(mapping(STRING))
@@ -327,11 +327,11 @@ def server(values: object, at: At, name: str | None = None) -> ServerConfig:
     transport = found.setdefault("transport", "http" if "url" in found else "stdio")
     if (transport == "stdio") != bool(command):
         raise at.error(
-            f"the transport {transport} does not go with what it has",
-            fix="stdio goes with a command, http and sse go with a url",
+            f"the transport {transport} does not match its command or url",
+            fix="stdio needs a command, http and sse need a url",
         )
     if "url" in found and found.get("headers") and in_the_clear(found["url"]):
-        at.key("url").warn("is not https, so its headers can be read on the way")
+        at.key("url").warn("is not https: its headers can be read in transit")
     if "oauth" in found:
         check_oauth(found, at)
     _check_answers(found, at)
@@ -363,6 +363,6 @@ def _check_answers(found: Mapping[str, Any], at: At) -> None:
         if options.cache is not None:
             place = at.key("tools").key(tool).key("cache")
             raise place.error(
-                "cannot be: the headers of the server refer to the context of a run",
+                "cannot be used: the server's headers refer to the context of a run",
                 fix="remove it",
             )

@@ -168,12 +168,12 @@ class At:
         """
         here = self.key(name)
         if self.source.imported:
-            here.warn("this key is not known and not read")
+            here.warn("unknown key, ignored")
             return
         names = sorted(known)
         close = nearest(name, names)
         raise here.error(
-            "there is no such key",
+            "unknown key",
             fix=f"write {close}" if close else f"known here: {', '.join(names)}",
         )
 
@@ -246,7 +246,8 @@ class Secrets:
             return whole[1:]
         if not reference.endswith("}"):
             raise at.error(
-                "a reference in it has no end", fix="write $${ for a plain ${"
+                "contains a reference without a closing brace",
+                fix="write $${ for a plain ${",
             )
         reference = reference[:-1]
         if reference.startswith("context."):
@@ -263,7 +264,7 @@ class Secrets:
         found = _ENV.fullmatch(reference)
         if not found or not (at.source.imported or reference.startswith("env:")):
             raise at.error(
-                "a reference in it is not known",
+                "contains an unknown reference",
                 fix=f"write ${{env:{reference}}}"
                 if _NAME.fullmatch(reference)
                 else "write ${env:NAME} or ${file:PATH}, and $${ for a plain ${",
@@ -297,7 +298,9 @@ class Secrets:
         if len(data) > _MAX_FILE:
             raise at.error(f"the file {name} has more than 64 KiB", fix="shorten it")
         if stat.S_IMODE(mode) & 0o077:
-            at.warn(f"others can read the file {name}; run: chmod 600 {name}")
+            at.warn(
+                f"the file {name} is readable by other users; run: chmod 600 {name}"
+            )
         self.note(value, "", at)
         return value
 

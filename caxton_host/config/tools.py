@@ -52,7 +52,7 @@ def webhook_name(name: str, at: At) -> None:
     """Refuse a name that no webhook may have."""
     if not is_tool_name(name) or "/" in name:
         raise at.error(
-            "is no name for a webhook",
+            "is not a valid webhook name",
             fix="use letters, digits, '-', '.' and '_'; at most 128",
         )
 
@@ -74,7 +74,7 @@ def exposed_name(name: str, at: At) -> None:
         )
     if not _EXPOSED_NAME.fullmatch(name):
         raise at.error(
-            "is no name for a tool",
+            "is not a valid tool name",
             fix="use letters, digits, '-' and '_'; at most 64",
         )
 
@@ -84,7 +84,7 @@ def _object_schema(value: object, at: At) -> JSON:
     schema: JSON = f.json_value(value, at)
     if not isinstance(schema, dict) or schema.get("type") != "object":
         raise at.error(
-            "is no JSON Schema of an object",
+            "is not a JSON Schema of an object",
             fix='write input_schema = { type = "object", properties = { ... } }',
         )
     return schema
@@ -153,7 +153,7 @@ def _check_cache(options: ToolOptions | Webhook, at: At) -> None:
     """Refuse to keep answers of a tool that does more than to read."""
     if options.cache is not None and options.effect != "read":
         raise at.key("cache").error(
-            "is only for a tool that reads",
+            "is only valid for a tool that reads",
             fix='write effect = "read" beside it, or remove cache',
         )
 
@@ -282,7 +282,7 @@ def _schema(schema: JSON, url: str, at: At) -> dict[str, JSON]:
         }
     if not isinstance(schema, dict) or schema.get("type", "object") != "object":
         raise at.error(
-            "is no JSON Schema of an object",
+            "is not a JSON Schema of an object",
             fix='write params = { type = "object", properties = { ... } }',
         )
     properties = schema.get("properties", {})
@@ -291,7 +291,7 @@ def _schema(schema: JSON, url: str, at: At) -> dict[str, JSON]:
     for name in names:
         if name not in properties:
             raise at.error(
-                f"says nothing of {name}, which the url takes",
+                f"does not describe {name}, which the url needs",
                 fix=f'add properties.{name} = {{ type = "string" }}',
             )
     return {"type": "object", **schema}

@@ -106,9 +106,7 @@ def _open(serve: Serve, *, ready: _Readiness) -> list[Route]:
 
 async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
     del scope, receive, send
-    raise Refusal(
-        "not-found", "nothing is at that address", fix=f"see {_OPENAPI} for what is"
-    )
+    raise Refusal("not-found", "no resource has that path", fix=f"see {_OPENAPI}")
 
 
 def _read(path: str, app: ASGIApp) -> Route:
@@ -189,7 +187,7 @@ class _Metrics:
         # They count runs of all agents.
         if not (is_open or scope["caxton.principal"].reads_all):
             raise ForbiddenError(
-                "this needs the scope read, for all agents",
+                "the scope read is required, for all agents",
                 fix="use a token that has it",
             )
         media, text = await asyncio.to_thread(self.scrape)

@@ -103,7 +103,7 @@ def test_only_private_variables_are_given_once_more(support: Shell) -> None:
     assert support("run", "support", "--var", "customer_id=7").code == 0
     done = support("runs", "resume", "@last", "--var", "customer_id=8")
     assert done.code == 2
-    assert "is recorded, and stays what it is" in done.err
+    assert "is recorded and cannot be changed" in done.err
     done = support("runs", "resume", "@last", "--var", f"pin={PIN}")
     assert done.code == 2
     assert "has completed already" in done.err

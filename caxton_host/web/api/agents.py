@@ -49,7 +49,7 @@ def _agents(asked: Asked) -> dict[str, Agent]:
 def _agent(asked: Asked, name: str) -> Agent:
     found = _agents(asked)
     if name not in found:
-        raise NotFoundError(f"no agent {name!r}", fix="ask for the list of agents")
+        raise NotFoundError(f"no agent {name!r}", fix="list the agents")
     return found[name]
 
 
@@ -176,7 +176,7 @@ OPERATIONS: tuple[Operation, ...] = (
         id="listAgents",
         method="GET",
         path="/agents",
-        about="The agents that are yours to deal with.",
+        about="List the agents that your token is for.",
         scopes=("run", "read", "decide"),
         handler=list_,
         answers={200: Answer(about="The agents.", schema="Agents")},
@@ -185,7 +185,7 @@ OPERATIONS: tuple[Operation, ...] = (
         id="showAgent",
         method="GET",
         path="/agents/{name}",
-        about="An agent, and what its module says of itself.",
+        about="Show an agent, with the manifest of its module.",
         scopes=("run", "read", "decide"),
         handler=show,
         answers={200: Answer(about="The agent.", schema="Agent")},
@@ -195,7 +195,7 @@ OPERATIONS: tuple[Operation, ...] = (
         id="explainGrant",
         method="POST",
         path="/grants/explain",
-        about="Whether an agent may call a tool, and why. Nothing is called.",
+        about="Explain whether an agent may call a tool. Nothing is called.",
         scopes=("run", "read", "decide"),
         handler=judgement,
         body={
@@ -216,9 +216,9 @@ OPERATIONS: tuple[Operation, ...] = (
         id="showCaller",
         method="GET",
         path="/me",
-        about="Who you are, and what you may do. `edit`: change servers.",
+        about="Show the caller and its permissions. `edit`: may change servers.",
         scopes=("run", "read", "decide"),
         handler=caller,
-        answers={200: Answer(about="You are this.", schema="Caller")},
+        answers={200: Answer(about="The caller.", schema="Caller")},
     ),
 )

@@ -55,8 +55,8 @@ async def show(asked: Asked) -> Response:
             return answer(one.to_document())
     raise Refusal(
         "not-found",
-        "that event does not wait for an approval",
-        fix="ask for the list of approvals",
+        "that event is not waiting for an approval",
+        fix="list the approvals",
     )
 
 
@@ -89,8 +89,8 @@ def _deciding(verdict: Verdict, about: str) -> Operation:
 
 
 _ABOUT = (
-    "Let a call be made: with these parameters, byte by byte.",
-    "Refuse a call. The agent is told that it was not approved.",
+    "Approve a call with exactly these parameters.",
+    "Deny a call. The agent learns that it was not approved.",
 )
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -99,8 +99,8 @@ OPERATIONS: tuple[Operation, ...] = (
         reads=True,
         method="GET",
         path="/approvals",
-        about="The calls that wait for a person, the oldest first: of the newest "
-        "runs that are suspended. `more` says that others may wait.",
+        about="List the calls that wait for approval, oldest first, of the newest "
+        "suspended runs. `more`: others may wait.",
         scopes=("run", "read", "decide"),
         handler=list_,
         parameters=(
@@ -110,14 +110,15 @@ OPERATIONS: tuple[Operation, ...] = (
                 schema={"type": "string", "maxLength": 200},
             ),
         ),
-        answers={200: Answer(about="They are these.", schema="Approvals")},
+        answers={200: Answer(about="The calls.", schema="Approvals")},
     ),
     Operation(
         id="showApproval",
         reads=True,
         method="GET",
         path="/approvals/{run}/{seq}",
-        about="What is asked: all that would be sent. `seq` is the event of the "
+        about="Show an approval request: everything that would be sent. `seq` is the "
+        "event of the "
         "question.",
         scopes=("run", "read", "decide"),
         handler=show,
@@ -125,7 +126,7 @@ OPERATIONS: tuple[Operation, ...] = (
         problems=("not-found", "erased"),
     ),
     *(
-        _deciding(verdict, f"{about} The run goes on by itself.")
+        _deciding(verdict, f"{about} The run then resumes.")
         for verdict, about in zip(VERDICTS, _ABOUT, strict=True)
     ),
 )

@@ -64,7 +64,7 @@ class Sealed(Plain):
         if place is None:
             raise Refusal(
                 "bad-request",
-                "no host of this log gave that cursor to a token like yours",
+                "not a cursor that this log gave to a token like yours",
                 fix=NO_CURSOR,
             )
         return place.decode().rstrip()

@@ -297,17 +297,17 @@ class _Seen:
 _PARAMETERS = (
     Parameter(
         name="after",
-        about='Only events behind this cursor; "end": only those to come.',
+        about='Only events after this cursor; "end": only future events.',
         schema={"type": "string", "maxLength": 100},
     ),
     Parameter(
         name="limit",
-        about="How many at most, on one page.",
+        about="The maximum number of events per page.",
         schema={"type": "integer", "minimum": 1, "maximum": 1000, "default": 200},
     ),
     Parameter(
         name="last-event-id",
-        about="The same as `after`, as browsers send it.",
+        about="The same as `after`, sent by browsers.",
         schema={"type": "string", "maxLength": 100},
         place="header",
     ),
@@ -319,14 +319,17 @@ OPERATIONS: tuple[Operation, ...] = (
         reads=True,
         method="GET",
         path="/runs/{run}/events",
-        about="Events of a run, in order. With `Accept: text/event-stream` they are "
-        "sent as they come, and the stream ends with the run.",
+        about="List the events of a run, in order. With `Accept: text/event-stream` "
+        "they are "
+        "streamed as they are recorded, and the stream ends with the run.",
         scopes=("run", "read", "decide"),
         handler=of_run,
         parameters=_PARAMETERS,
         answers={
             200: Answer(about="Events.", schema="Events", stream=True),
-            204: Answer(about="The run has ended, and nothing is behind the cursor."),
+            204: Answer(
+                about="The run has ended, and there are no events after the cursor."
+            ),
         },
         problems=("not-found", "refused"),
     ),
@@ -335,7 +338,8 @@ OPERATIONS: tuple[Operation, ...] = (
         reads=True,
         method="GET",
         path="/events",
-        about="Events of all runs that you may see, and of hosts for admin.",
+        about="List the events of all runs that you may see, and for admin those of "
+        "hosts.",
         scopes=("read",),
         handler=of_all,
         parameters=_PARAMETERS,

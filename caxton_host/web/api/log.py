@@ -30,8 +30,8 @@ async def _checkpoint(asked: Asked, size: int | None) -> Response:
     if text is None:
         raise Refusal(
             "not-found",
-            "there is no such checkpoint yet",
-            fix="ask again once the host has signed one",
+            "no such checkpoint exists yet",
+            fix="retry after the host has signed one",
         )
     found = parse_note(text.encode()).checkpoint
     return answer(checkpoint_document(found, text))
@@ -43,7 +43,7 @@ async def blob(asked: Asked) -> Response:
     recording = await asked.service.recording(asked.who, asked.path["run"])
     # The digest alone is no reason to give away what other runs have.
     if digest not in _digests(recording):
-        raise NotFoundError(f"the run does not speak of {digest}")
+        raise NotFoundError(f"the run does not refer to {digest}")
     return Response(
         await asked.service.store.blob(digest), media_type="application/octet-stream"
     )
@@ -70,7 +70,7 @@ OPERATIONS: tuple[Operation, ...] = (
         id="newestCheckpoint",
         method="GET",
         path="/checkpoints/latest",
-        about="The newest checkpoint of the log. Keep it elsewhere.",
+        about="Return the newest checkpoint of the log. Keep it elsewhere.",
         scopes=("admin",),
         handler=newest,
         answers={200: Answer(about="The checkpoint.", schema="Checkpoint")},
@@ -80,7 +80,7 @@ OPERATIONS: tuple[Operation, ...] = (
         id="coveringCheckpoint",
         method="GET",
         path="/checkpoints/{size}",
-        about="The smallest checkpoint that covers so many events.",
+        about="Return the smallest checkpoint that covers that many events.",
         scopes=("admin",),
         handler=covering,
         answers={200: Answer(about="The checkpoint.", schema="Checkpoint")},
@@ -91,7 +91,8 @@ OPERATIONS: tuple[Operation, ...] = (
         reads=True,
         method="GET",
         path="/runs/{run}/blobs/{sha256}",
-        about="Bytes that a run speaks of by their digest: its module, definitions of "
+        about="Return bytes that a run refers to by their digest: its module, "
+        "definitions of "
         "its tools, parts of their answers.",
         scopes=("read",),
         handler=blob,

@@ -237,14 +237,14 @@ SHAPES: Mapping[str, dict[str, JSON]] = {
 
 
 _ABOUT = """\
-Runs of agents, on a host that serves. A run that you may not see does not exist for \
-you: 404. What is wrong is told as RFC 9457 has it.
+Runs of agents on a serving host. A run that you may not see does not exist for \
+you: 404. Errors are problem documents (RFC 9457).
 
-What changes something has `Content-Type: application/json`, and an empty object as \
-its body if it has nothing to say.
+A request that changes something has `Content-Type: application/json`, and an empty \
+object as its body if it has no parameters.
 
-Every list is a page. Where `next` or `more` says that there is more, ask for it with \
-the cursor that you were given.
+Lists are paginated. If `next` or `more` says that there is more, request the next \
+page with the cursor of the answer.
 """
 
 #: What every request may end in.

@@ -90,7 +90,7 @@ IN_PATH: Mapping[str, tuple[Schema, str]] = {
     "seq": (_SEQ, "The number of an event of the run."),
     "name": (_NAME, "The name of a server or an agent."),
     "sha256": (_DIGEST, "The SHA-256 of the bytes, in hex."),
-    "size": (_SEQ, "How many events a checkpoint has to cover."),
+    "size": (_SEQ, "How many events the checkpoint must cover."),
 }
 
 
@@ -200,7 +200,7 @@ class Parameter:
         """
         if not values:
             if self.required:
-                raise _bad(self.name, "is needed")
+                raise _bad(self.name, "is required")
             return self.schema.get("default")
         if len(values) > 1:
             raise _bad(self.name, "is given twice")
@@ -286,7 +286,7 @@ class Operation:
         who: Principal = request.scope["caxton.principal"]
         if not any(who.may(scope) for scope in self.scopes):
             raise ForbiddenError(
-                f"this needs the scope {' or '.join(self.scopes)}",
+                f"the scope {' or '.join(self.scopes)} is required",
                 fix="use a token that has it",
             )
         for name, text in request.path_params.items():
@@ -333,9 +333,7 @@ class Operation:
 def _check_path(name: str, text: str) -> None:
     schema, _ = IN_PATH[name]
     if input_check(schema)(_value(schema, text)):
-        raise Refusal(
-            "not-found", f"there is no such {name}", fix="take it from a list"
-        )
+        raise Refusal("not-found", f"no such {name}", fix="use one from a list")
 
 
 def _value(schema: Schema, text: str) -> JSON:
@@ -359,7 +357,7 @@ def wrong_method(method: str, allowed: Iterable[str]) -> Refusal:
     """Return the refusal of a method that a path does not have."""
     return Refusal(
         "bad-method",
-        f"{method} is not for this path",
+        f"{method} is not allowed for this path",
         headers={"allow": ", ".join(allowed)},
     )
 

@@ -64,7 +64,7 @@ STARTED = {
         headers={"Location": "Where the run is."},
     ),
     202: Answer(
-        about="The run goes on.",
+        about="The run is in progress.",
         schema="Run",
         headers={"Location": "Where the run is."},
     ),
@@ -124,7 +124,9 @@ def _check_module(asked: Asked, name: str) -> None:
         # It names files of the host.
         logger.warning("agent %s cannot be run: %s", name, exc)
         raise Refusal(
-            "unusable", "the host has no module for it", fix="ask who runs the host"
+            "unusable",
+            "the host has no module for the agent",
+            fix="ask the operator of the host",
         ) from None
 
 
@@ -180,8 +182,8 @@ def _place(cursor: str | None) -> tuple[int, str] | None:
     if match is None:
         raise Refusal(
             "bad-request",
-            "cursor: it is none of a list of runs",
-            fix="send what a page has as next",
+            "cursor: not a cursor of a list of runs",
+            fix="send the next of an earlier page",
         )
     return int(match[1]), match[2]
 
@@ -225,17 +227,17 @@ _LIST = (
     ),
     Parameter(
         name="prefix",
-        about="Only runs whose ids begin so.",
+        about="Only runs whose ids begin with this.",
         schema={"type": "string", "pattern": "^[0-9a-f-]{1,64}$"},
     ),
     Parameter(
         name="limit",
-        about="How many at most.",
+        about="The maximum number of runs.",
         schema={"type": "integer", "minimum": 1, "maximum": _PAGE, "default": 20},
     ),
     Parameter(
         name="cursor",
-        about="Go on here: `next` of an earlier answer.",
+        about="Where to continue: `next` of an earlier answer.",
         schema={"type": "string", "maxLength": 100},
     ),
 )
@@ -245,11 +247,11 @@ REASON: dict[str, JSON] = {
     "type": "string",
     "maxLength": 2000,
     "default": "",
-    "description": "Why; it is recorded.",
+    "description": "The reason; it is recorded.",
 }
 _RESULT: dict[str, JSON] = {
     "type": "object",
-    "description": "What the tool answers: an MCP CallToolResult.",
+    "description": "The answer of the tool: an MCP CallToolResult.",
 }
 _SEQ: dict[str, JSON] = {**IN_PATH["seq"][0]}
 
@@ -291,7 +293,7 @@ async def resolve(asked: Asked) -> Response:
     run_id, seq = asked.path["run"], _number(asked.body["seq"])
     choice = str(asked.body["choice"])
     if (choice == "result") != ("result" in asked.body):
-        raise Refusal("bad-request", "result: it goes with the choice of that name")
+        raise Refusal("bad-request", "result: only valid with the choice result")
     resolution: Resolution
     if choice == "result":
         recording = await asked.service.recording(asked.who, run_id)
@@ -344,14 +346,15 @@ OPERATIONS: tuple[Operation, ...] = (
         id="startRun",
         method="POST",
         path="/runs",
-        about="Start a run of an agent. It goes on in the background.",
+        about="Start a run of an agent. It runs in the background.",
         scopes=("run",),
         handler=start,
         parameters=(
             WAIT,
             Parameter(
                 name="idempotency-key",
-                about="Made up by you: asked again with it, it is the same run.",
+                about="A key that you choose. A second request with the same key "
+                "returns the same run.",
                 schema=_KEY,
                 place="header",
             ),
@@ -362,7 +365,7 @@ OPERATIONS: tuple[Operation, ...] = (
             "additionalProperties": False,
             "properties": {
                 "agent": {"type": "string", "minLength": 1, "maxLength": 200},
-                "input": {"description": "What the agent is given."},
+                "input": {"description": "The input of the agent."},
                 "variables": {"type": "object"},
             },
         },
@@ -374,7 +377,7 @@ OPERATIONS: tuple[Operation, ...] = (
         reads=True,
         method="GET",
         path="/runs",
-        about="The newest runs first: those that you may see.",
+        about="List the runs that you may see, newest first.",
         scopes=("run", "read", "decide"),
         handler=list_,
         parameters=_LIST,
@@ -385,7 +388,7 @@ OPERATIONS: tuple[Operation, ...] = (
         reads=True,
         method="GET",
         path="/runs/{run}",
-        about="What became of a run.",
+        about="Show a run.",
         scopes=("run", "read", "decide"),
         handler=show,
         answers={200: Answer(about="The run.", schema="Run")},
@@ -396,12 +399,12 @@ OPERATIONS: tuple[Operation, ...] = (
         reads=True,
         method="GET",
         path="/runs/{run}/result",
-        about="The output of a run that has ended.",
+        about="Return the output of a run that has ended.",
         scopes=("run", "read", "decide"),
         handler=result,
         answers={
             200: Answer(about="The run has ended.", schema="RunResult"),
-            202: Answer(about="The run goes on.", schema="RunResult"),
+            202: Answer(about="The run is in progress.", schema="RunResult"),
         },
         problems=("not-found",),
     ),
@@ -409,7 +412,8 @@ OPERATIONS: tuple[Operation, ...] = (
         id="cancelRun",
         method="POST",
         path="/runs/{run}/cancel",
-        about="End a run that you started. 409 if another host drives it: that one is "
+        about="Cancel a run that you started. 409 if another host drives it: that "
+        "host is "
         "asked to end it.",
         scopes=("run",),
         handler=cancel,
@@ -425,9 +429,10 @@ OPERATIONS: tuple[Operation, ...] = (
         id="resumeRun",
         method="POST",
         path="/runs/{run}/resume",
-        about="Let a run that is suspended, or that no host drives, go on. One that is "
-        "suspended since its log was restored from a copy (`waits_for` is `restored`) "
-        "goes on with `restored`, which needs the scope `decide` too.",
+        about="Resume a run that is suspended or that no host drives. A run that is "
+        "suspended because its log was restored from a copy (`waits_for` is "
+        "`restored`) "
+        "resumes with `restored`, which also requires the scope `decide`.",
         scopes=("run",),
         handler=resume,
         parameters=(WAIT,),
@@ -443,8 +448,8 @@ OPERATIONS: tuple[Operation, ...] = (
         id="resolveCall",
         method="POST",
         path="/runs/{run}/resolve",
-        about="Say what became of a call in doubt. `seq` is the event of its "
-        "ToolInvoked. The run goes on by itself.",
+        about="Resolve a call in doubt. `seq` is the event of its "
+        "ToolInvoked. The run then resumes.",
         scopes=("decide",),
         handler=resolve,
         parameters=(WAIT,),
@@ -469,8 +474,8 @@ OPERATIONS: tuple[Operation, ...] = (
         id="forkRun",
         method="POST",
         path="/runs/{run}/fork",
-        about="Start a run that begins with what another did, up to event `seq`. With "
-        "`result`, the call of that event answers something else; that needs the scope "
+        about="Fork a run: start one that begins with its events up to `seq`. With "
+        "`result`, the call of that event gets this result; that requires the scope "
         "`decide` too.",
         scopes=("run",),
         handler=fork,
@@ -489,7 +494,7 @@ OPERATIONS: tuple[Operation, ...] = (
         reads=True,
         method="GET",
         path="/runs/{run}/explain",
-        about="Why a call was allowed or denied: each rule, and what it says of it.",
+        about="Explain why a call was allowed or denied, rule by rule.",
         scopes=("run", "read", "decide"),
         handler=explain,
         parameters=(

@@ -77,7 +77,7 @@ def _name(asked: Asked) -> str:
         meant = nearest(name, [*known])
         raise NotFoundError(
             f"no server {name!r}",
-            fix=f"did you mean {meant}?" if meant else "ask for the list of servers",
+            fix=f"did you mean {meant}?" if meant else "list the servers",
         )
     return name
 
@@ -154,7 +154,7 @@ async def tools(asked: Asked) -> Response:
     known = (*config.servers, *((WEBHOOK,) if config.webhooks else ()))
     wanted = asked.text("server")
     if wanted is not None and wanted not in known:
-        raise NotFoundError(f"no server {wanted!r}", fix="ask for the list of servers")
+        raise NotFoundError(f"no server {wanted!r}", fix="list the servers")
     names = known if wanted is None else (wanted,)
     async with asked.desk.tools.open(_by_hand(asked)) as opened:
         offered = await opened.offered(names)
@@ -165,7 +165,7 @@ async def tools(asked: Asked) -> Response:
 
 _HOST = Parameter(
     name="host",
-    about="Only this host; default: all that share the log.",
+    about="Only this host. Default: all hosts that share the log.",
     schema={"type": "string", "maxLength": 100},
 )
 _SERVER = Parameter(
@@ -192,8 +192,14 @@ _KEYS: Mapping[str, JSON] = {
     },
     "url": _LINE,
     "transport": {"enum": ["stdio", "http", "sse"]},
-    "env": {**_PAIRS, "description": "Secrets only as `${env:NAME}`, `${file:PATH}`."},
-    "headers": {**_PAIRS, "description": "Their values likewise."},
+    "env": {
+        **_PAIRS,
+        "description": "Secrets only as `${env:NAME}` or `${file:PATH}`.",
+    },
+    "headers": {
+        **_PAIRS,
+        "description": "Secrets only as `${env:NAME}` or `${file:PATH}`.",
+    },
 }
 _ONE_OF: list[JSON] = [{"required": ["command"]}, {"required": ["url"]}]
 _NAMED: dict[str, JSON] = {"name": {"type": "string", "minLength": 1, "maxLength": 64}}
@@ -234,7 +240,7 @@ async def _edit(
     desk, service = asked.desk, asked.service
     if not may_edit(asked):
         raise ForbiddenError(
-            "servers are not changed over the network here",
+            "this host does not allow changing servers over the network",
             fix="write edit = true into [serve] of caxton.toml, start the host again, "
             "and use a token with the scope admin",
         )
@@ -259,22 +265,25 @@ def _write(
 ) -> None:
     if path is None:
         raise UsageError(
-            "the host has no configuration file", fix="run caxton init where it runs"
+            "the host has no configuration file", fix="run caxton init on the host"
         )
     try:
         edit(path, name, environ=environ)
     except OSError:
         raise UsageError(
-            f"{path.name} cannot be written", fix="let the host write its folder"
+            f"{path.name} cannot be written",
+            fix="give the host write access to its folder",
         ) from None
 
 
 _ANSWERS = {
-    200: Answer(about="It stands in the file; what hosts say.", schema="ServerEdit")
+    200: Answer(
+        about="The file was changed; the outcome per host.", schema="ServerEdit"
+    )
 }
 _ABOUT = (
-    "The rest of the file stays as it is; a result that would not load is refused, and "
-    "nothing is written. Needs `edit = true` in `[serve]`."
+    "The rest of the file is unchanged. A result that would not load is refused, and "
+    "nothing is written. Requires `edit = true` in `[serve]`."
 )
 
 
@@ -284,7 +293,7 @@ OPERATIONS: tuple[Operation, ...] = (
         reads=True,
         method="GET",
         path="/servers",
-        about="The tool servers, and how they are as far as the log knows.",
+        about="List the tool servers, with their last known state.",
         scopes=("admin",),
         handler=list_,
         answers={200: Answer(about="The servers.", schema="Servers")},
@@ -294,7 +303,7 @@ OPERATIONS: tuple[Operation, ...] = (
         reads=True,
         method="GET",
         path="/servers/{name}",
-        about="A tool server, and how it is as far as the log knows.",
+        about="Show a tool server, with its last known state.",
         scopes=("admin",),
         handler=show,
         answers={200: Answer(about="The server.", schema="Server")},
@@ -304,29 +313,29 @@ OPERATIONS: tuple[Operation, ...] = (
         id="testServer",
         method="POST",
         path="/servers/{name}/test",
-        about="Ask a server what it has. It is started if it is not up.",
+        about="Ask a server for its tools and resources. It is started if necessary.",
         scopes=("admin",),
         handler=test,
-        answers={200: Answer(about="What it says, or why not.", schema="ServerTest")},
+        answers={200: Answer(about="Its answer, or the problem.", schema="ServerTest")},
         problems=("not-found", "server-unavailable"),
     ),
     Operation(
         id="restartServer",
         method="POST",
         path="/servers/{name}/restart",
-        about="Have hosts start a server anew. Calls under way there fail.",
+        about="Restart a server on all hosts. Its calls in progress fail.",
         scopes=("admin",),
         handler=restart,
         parameters=(_HOST,),
         body=_ACTION,
-        answers={200: Answer(about="What came of it.", schema="Restarts")},
+        answers={200: Answer(about="The outcome per host.", schema="Restarts")},
         problems=("not-found",),
     ),
     Operation(
         id="listTools",
         method="GET",
         path="/tools",
-        about="Every tool of every server. Servers that are not up are started.",
+        about="List all tools of all servers. Servers are started if necessary.",
         scopes=("admin",),
         handler=tools,
         parameters=(_SERVER,),
@@ -337,12 +346,12 @@ OPERATIONS: tuple[Operation, ...] = (
         id="reloadConfig",
         method="POST",
         path="/config/reload",
-        about="Have hosts read their configuration again. Runs under way keep theirs.",
+        about="Reload the configuration on all hosts. Runs in progress keep theirs.",
         scopes=("admin",),
         handler=reload,
         parameters=(_HOST,),
         body=_ACTION,
-        answers={200: Answer(about="What came of it.", schema="Reloads")},
+        answers={200: Answer(about="The outcome per host.", schema="Reloads")},
         problems=("not-found",),
     ),
     Operation(
@@ -366,8 +375,9 @@ OPERATIONS: tuple[Operation, ...] = (
         id="changeServer",
         method="PUT",
         path="/servers/{name}",
-        about="Change how a tool server is reached. What is left out stays as it is; "
-        f"`env` and `headers` are each replaced whole. {_ABOUT}",
+        about="Change how a tool server is reached. Keys that are left out are "
+        "unchanged; "
+        f"`env` and `headers` are each replaced as a whole. {_ABOUT}",
         scopes=("admin",),
         handler=change,
         body={

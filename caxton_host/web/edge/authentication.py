@@ -67,7 +67,7 @@ class Challenge:
         if self.oauth and (address := _address(self.oauth)):
             said |= {"resource_metadata": address}
         text = ", ".join(f'{key}="{value}"' for key, value in said.items())
-        return Unauthenticated(f"Bearer {text}", problem or "a token is needed")
+        return Unauthenticated(f"Bearer {text}", problem or "a token is required")
 
     def token(self, authorization: str | None) -> str:
         """
@@ -80,11 +80,11 @@ class Challenge:
             raise self.refusal()
         scheme, _, token = authorization[: _LONGEST + 8].partition(" ")
         if scheme.lower() != "bearer":
-            raise self.refusal("send it like this: Authorization: Bearer TOKEN")
+            raise self.refusal("send Authorization: Bearer TOKEN")
         if len(token) > _LONGEST:
-            raise self.refusal("it is too long")
+            raise self.refusal("the token is too long")
         if not _TOKEN.fullmatch(token):
-            raise self.refusal("it is no token")
+            raise self.refusal("not a token")
         return token
 
 
@@ -302,7 +302,7 @@ class OAuthIdentity:
         try:
             head = jwt.get_unverified_header(token)
         except jwt.PyJWTError:
-            raise self.challenge.refusal("it is no token of this host") from None
+            raise self.challenge.refusal("not a token of this host") from None
         if str(head.get("typ", "jwt")).lower() not in _KINDS:
             raise self.challenge.refusal("it is no access token")
         algorithm = head.get("alg")
@@ -351,7 +351,7 @@ class OAuthIdentity:
             if isinstance(said, bool) or not isinstance(said, (int, float)):
                 return "it is not valid"
             if claim == "exp" and not said > now - _LEEWAY:
-                return "it has expired"
+                return "the token has expired"
             if claim != "exp" and not said <= now + _LEEWAY:
                 return "it is not valid yet"
         return None
@@ -418,14 +418,14 @@ class TokenIdentity:
         """See `Identity`."""
         token = Token.parse(self.challenge.token(authorization))
         if token is None:
-            raise self.challenge.refusal("it is no token of this host")
+            raise self.challenge.refusal("not a token of this host")
         row = await self.tokens.token(token.id)
         if not token.fits(row.digest if row else None) or row is None:
-            raise self.challenge.refusal("it is not known here")
+            raise self.challenge.refusal("the token is unknown")
         if row.revoked_at is not None:
-            raise self.challenge.refusal("it is revoked")
+            raise self.challenge.refusal("the token is revoked")
         if row.expires_at is not None and row.expires_at <= self.clock.now():
-            raise self.challenge.refusal("it has expired")
+            raise self.challenge.refusal("the token has expired")
         return Principal(
             kind="token",
             id=row.id,

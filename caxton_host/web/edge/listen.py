@@ -208,7 +208,7 @@ def bind(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, proto)
     except OSError as exc:
         raise UsageError(
-            f"{host!r} is no address to listen on: {exc.strerror}",
+            f"{host!r} is not an address to listen on: {exc.strerror}",
             fix="name one of this machine, as 127.0.0.1",
         ) from None
     try:

@@ -51,46 +51,46 @@ Headers: TypeAlias = Mapping[str, str]
 #: Each kind of problem, its status, and its title.
 KINDS: Mapping[str, tuple[int, str]] = {
     "bad-request": (400, "The request is not well-formed"),
-    "unauthenticated": (401, "Nobody vouches for who asks"),
-    "forbidden": (403, "Whoever asks may not do that"),
-    "bad-origin": (403, "Pages of that origin may not ask"),
-    "not-found": (404, "There is no such thing"),
-    "bad-method": (405, "That cannot be done to it"),
+    "unauthenticated": (401, "The request is not authenticated"),
+    "forbidden": (403, "The caller may not do that"),
+    "bad-origin": (403, "The origin is not allowed"),
+    "not-found": (404, "The resource does not exist"),
+    "bad-method": (405, "The method is not allowed"),
     "slow": (408, "The request took too long to arrive"),
-    "conflict": (409, "It cannot be done as things are"),
-    "waiting": (409, "A person has to decide first"),
+    "conflict": (409, "The request conflicts with the current state"),
+    "waiting": (409, "A person must decide first"),
     "erased": (410, "It was erased, or never recorded"),
     "too-large": (413, "The request is too large"),
-    "long-target": (414, "The address is too long"),
-    "bad-media": (415, "The body is not what can be read"),
+    "long-target": (414, "The URL is too long"),
+    "bad-media": (415, "The media type is not supported"),
     "misdirected": (421, "The request is for another host"),
     "refused": (422, "The request cannot be carried out"),
-    "overloaded-principal": (429, "You ask for too much"),
+    "overloaded-principal": (429, "Too many requests"),
     "large-headers": (431, "The headers are too large"),
-    "internal": (500, "Something is wrong with the host"),
-    "broken-log": (500, "What is stored is not what was written"),
+    "internal": (500, "The host failed"),
+    "broken-log": (500, "The stored log does not verify"),
     "server-unavailable": (502, "A tool server does not answer"),
-    "overloaded": (503, "There is no room now"),
-    "store": (503, "The log cannot be reached"),
-    "sandbox": (503, "The sandbox cannot be used"),
+    "overloaded": (503, "The host is overloaded"),
+    "store": (503, "The log is unavailable"),
+    "sandbox": (503, "The sandbox is unavailable"),
     "unusable": (503, "The agent cannot be run"),
 }
 
-_ASK, _LATER = "ask who runs the host", "try again later"
+_ASK, _LATER = "ask the operator of the host", "try again later"
 #: What can be done about each kind, where an error says nothing else.
 _FIXES: Mapping[str, str] = {
     "bad-request": "see /api/v1/openapi.json",
     "unauthenticated": "send Authorization: Bearer with a token that has not expired",
     "forbidden": "use a token that may",
     "bad-origin": "add the origin to allowed_origins in [serve]",
-    "not-found": "take it from a list",
+    "not-found": "use one from a list",
     "bad-method": "use a method that the header Allow names",
     "slow": "send the whole request at once",
     "conflict": _LATER,
-    "waiting": "ask for the list of approvals",
+    "waiting": "list the approvals",
     "erased": "ask for another run",
     "too-large": "send less",
-    "long-target": "send less in the address",
+    "long-target": "shorten the URL",
     "bad-media": "send JSON, with Content-Type: application/json",
     "misdirected": "add the name to allowed_hosts in [serve]",
     "refused": "see /api/v1/openapi.json",
@@ -132,11 +132,11 @@ _INNER = frozenset({"store", "broken-log", "sandbox", "server-unavailable", "int
 
 #: What is told of a log that is not well. The first that fits counts.
 _WHY: tuple[tuple[type[CaxtonError], str], ...] = (
-    (LogSetBackError, "the server of the log lacks what was committed"),
+    (LogSetBackError, "the database server lost committed events"),
     (LogMovedError, "the file of the log was moved away or replaced"),
-    (ReadOnlyError, "the database of the log is read-only, as a standby is"),
+    (ReadOnlyError, "the log's database is read-only, like a standby"),
     (LeaseLost, "the lease of this host has lapsed: other hosts may take its runs"),
-    (CaxtonError, "the log cannot be read, or not be written"),
+    (CaxtonError, "the log cannot be read or written"),
 )
 
 
@@ -336,7 +336,11 @@ class Bodies:
             Refusal: It is too large, or packed, or has two ends.
         """
         if headers.get("content-encoding", ["identity"]) != ["identity"]:
-            raise Refusal("bad-media", "a packed body is not read", fix="send it plain")
+            raise Refusal(
+                "bad-media",
+                "a compressed body is not supported",
+                fix="send it uncompressed",
+            )
         lengths = headers.get("content-length", [])
         if len(lengths) > 1:
             raise Refusal("bad-request", "a request has one Content-Length")

@@ -80,7 +80,7 @@ class Names:
         if not (self._ours(value, local) or value in self.hosts):
             raise Refusal(
                 "misdirected",
-                "this host does not go by that name",
+                "this host does not have that name",
                 fix="add the name to allowed_hosts in [serve]",
             )
 
@@ -107,7 +107,7 @@ class Names:
             host: Its ``Host`` header.
 
         Raises:
-            Refusal: Pages of that origin may not ask.
+            Refusal: The origin is not allowed.
         """
         if not values:
             return None
@@ -118,7 +118,7 @@ class Names:
             return None
         raise Refusal(
             "bad-origin",
-            "pages of that origin may not ask",
+            "that origin is not allowed",
             fix="add the origin to allowed_origins in [serve]",
         )
 
@@ -140,7 +140,7 @@ def check_site(values: Sequence[str]) -> None:
         Refusal: One does.
     """
     if any(value not in _OWN for value in values):
-        raise Refusal("bad-origin", "pages of other origins may not ask")
+        raise Refusal("bad-origin", "requests from pages of other origins are refused")
 
 
 def _name(value: str) -> str | None:
@@ -186,13 +186,13 @@ class Crowd:
         """
         if self._inside[who] >= self.each:
             raise OverloadedError(
-                f"{self.each} of your {self.what} are under way: that is the most",
+                f"{self.each} of your {self.what} are in progress, which is the limit",
                 retry_after=1,
                 whose="principal",
             )
         if self.present >= self.all:
             raise OverloadedError(
-                f"too many {self.what} are under way", retry_after=1, whose="host"
+                f"too many {self.what} are in progress", retry_after=1, whose="host"
             )
         self._inside[who] += 1
         self.present += 1
@@ -367,7 +367,9 @@ class Edge:
             await rpc_error(send, 400, None, _PARSE_ERROR, str(exc), {})
             return
         if isinstance(message, list):
-            await rpc_error(send, 400, None, _INVALID, "one message a request", {})
+            await rpc_error(
+                send, 400, None, _INVALID, "send one message per request", {}
+            )
             return
         if not isinstance(message, dict) or message.get("method") != "tools/call":
             await self.app(scope, receive, send)
@@ -402,7 +404,7 @@ def _authorization(headers: Mapping[str, Sequence[str]]) -> str | None:
 
 async def _preflight(send: Send, *, allowed: bool) -> None:
     if not allowed:
-        raise Refusal("bad-origin", "pages of that origin may not read answers")
+        raise Refusal("bad-origin", "that origin may not read responses")
     headers = {
         "access-control-allow-methods": _METHODS,
         "access-control-allow-headers": _MAY_SEND,

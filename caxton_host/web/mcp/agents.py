@@ -138,7 +138,10 @@ def ended(tool: AgentTool, run_id: str, end: Event | None) -> types.CallToolResu
     match end:
         case RunCompleted(output=output):
             if wrong := tool.broken(output):
-                said = f"{_text(output)}\n\nThis is not what the tool promises: {wrong}"
+                said = (
+                    f"{_text(output)}\n\n"
+                    f"This does not match the output schema of the tool: {wrong}"
+                )
                 return told(run_id, "completed", said, error=True)
             return types.CallToolResult(
                 content=[types.TextContent(text=_text(output))],
@@ -153,7 +156,7 @@ def ended(tool: AgentTool, run_id: str, end: Event | None) -> types.CallToolResu
             said = f"The run was cancelled. Its id is {run_id}."
             return told(run_id, "cancelled", said, error=True)
         case _:
-            said = f"What run {run_id} came to is not kept any more."
+            said = f"The result of run {run_id} is no longer kept."
             return told(run_id, "erased", said, error=True)
 
 
@@ -233,12 +236,12 @@ _URI = re.compile(
     r"|runs/(?P<run>[^/?]+)(?P<events>/events(?:\?after=(?P<after>[^&]+))?)?)"
 )
 _TEMPLATES = (
-    ("agent", "caxton://agents/{name}", "What an agent is, takes and gives."),
-    ("run", "caxton://runs/{run}", "What became of a run."),
+    ("agent", "caxton://agents/{name}", "An agent: its description, input and output."),
+    ("run", "caxton://runs/{run}", "The state and result of a run."),
     (
         "events",
         "caxton://runs/{run}/events{?after}",
-        "What a run did: the next events behind a cursor, and the cursor of the last.",
+        "The events of a run after a cursor, and the cursor of the last one.",
     ),
 )
 

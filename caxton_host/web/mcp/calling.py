@@ -128,7 +128,7 @@ class Calls:
         except (UsageError, ForbiddenError, BusyError) as exc:
             return refused(f"The agent was not started: {exc}")
         except ServerUnavailable:
-            return refused("The agent was not started: a tool that it needs is down.")
+            return refused("The agent was not started: a required tool server is down.")
         call.held.run_id = run_id
         if call.held.reason:
             self._end(call.who, run_id, call.held.reason)
@@ -143,7 +143,7 @@ class Calls:
         if run_id is not None:
             return await self._again(call, run_id)
         if wrong := call.tool.mismatch(call.arguments):
-            raise UsageError(f"the arguments are not what it takes: {wrong}")
+            raise UsageError(f"the arguments do not match the input schema: {wrong}")
         wanted = Submission(
             agent=call.tool.card.name,
             input=call.tool.input(call.arguments),
@@ -279,8 +279,8 @@ def _suspension(recording: Recording) -> str:
     for doubt in journal.in_doubt:
         call = doubt.invoked
         lines.append(
-            f"Call {call.call} ({call.name}) was sent, and whether it happened is "
-            "unknown: a person has to find out and say so."
+            f"Call {call.call} ({call.name}) was sent, and its outcome is "
+            "unknown: a person must find out and record it."
         )
     for asked in journal.waiting:
         wanted = asked.requested
@@ -290,8 +290,8 @@ def _suspension(recording: Recording) -> str:
             f"approval of {by}."
         )
     if len(lines) == 1:
-        lines.append("It goes on when the host does.")
-    lines.append(f'Then a call with {{"{RUN_ID}": "{run_id}"}} in _meta goes on.')
+        lines.append("It continues when the host does.")
+    lines.append(f'To continue, call with {{"{RUN_ID}": "{run_id}"}} in _meta.')
     return "\n".join(lines)
 
 

@@ -72,7 +72,7 @@ class Changes:
         who = self.principal(ctx)
         key = who.key
         if self._listeners[key] >= _STREAMS:
-            raise MCPError(_REFUSED, f"{_STREAMS} streams are open: that is the most")
+            raise MCPError(_REFUSED, f"{_STREAMS} streams are open, which is the limit")
         self._listeners[key] += 1
         wanted = types.SubscriptionFilter(
             tools_list_changed=params.notifications.tools_list_changed,
@@ -130,7 +130,7 @@ class Changes:
 
 _NOT_JSON = types.ErrorData(code=types.PARSE_ERROR, message="that line is not JSON")
 _NO_MESSAGE = types.ErrorData(
-    code=types.INVALID_REQUEST, message="that line is no message of JSON-RPC 2.0"
+    code=types.INVALID_REQUEST, message="that line is not a JSON-RPC 2.0 message"
 )
 
 
@@ -172,8 +172,8 @@ ASKING: ContextVar[Principal] = ContextVar("asking")
 #: Names a call of one client: who, which session, which request.
 Key: TypeAlias = tuple[str, ...]
 
-_FAULT = "the host could not do it"
-_UNRECORDED = "the host cannot record what it does"
+_FAULT = "the host could not handle the request"
+_UNRECORDED = "the host cannot write its log"
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
 

@@ -252,7 +252,7 @@ async def test_a_host_that_stops_says_that_the_run_is_not_over(
 
     assert result.meta
     assert result.meta[STATE] == "suspended"
-    assert "whether it happened is unknown" in str(result.content)
+    assert "its outcome is unknown" in str(result.content)
     # Clients hold an answer against what was promised, unless it is an error.
     assert result.is_error is promises
 

@@ -194,7 +194,7 @@ async def test_what_it_may_is_what_its_claims_say(
 async def test_token_of_the_host_is_taken_as_well(issuer: Issuer) -> None:
     text = Token.new(FakeEntropy()).text
 
-    assert await issuer.refusal(text) == "it is not known here"
+    assert await issuer.refusal(text) == "the token is unknown"
     assert issuer.asked == []
 
 

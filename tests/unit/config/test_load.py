@@ -383,7 +383,7 @@ def test_names_that_the_host_gives_values_itself_are_refused(
     folder: Folder, name: str
 ) -> None:
     folder.write(f"[context]\n{name} = {{}}\n")
-    with pytest.raises(ConfigError, match="gives a value itself"):
+    with pytest.raises(ConfigError, match="host sets"):
         folder.load()
 
 
@@ -400,8 +400,8 @@ def test_placeholders_that_will_stay_are_warned_of(folder: Folder) -> None:
     config = folder.load()
     assert config.agents["a"].prompt is not None
     assert [warning.partition("prompt: ")[2] for warning in config.warnings] == [
-        "{pin} stays: that variable is private",
-        "{usr} stays: there is no such variable",
+        "{pin} is not replaced: that variable is private",
+        "{usr} is not replaced: there is no such variable",
     ]
 
 
@@ -435,7 +435,7 @@ def test_database_is_relative_to_the_file(
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
-        ("sekrit", "is no database"),
+        ("sekrit", "is not a database URL"),
         ("mysql://h/sekrit", "names mysql, which is not supported"),
         ("postgres://h/sekrit", "names postgres, which is not supported"),
         (
@@ -443,10 +443,10 @@ def test_database_is_relative_to_the_file(
             "names postgresql+asyncpg, which is not supported",
         ),
         ("sqlite://sekrit.db", "names a host"),
-        ("postgresql://h:99999/sekrit", "has a port that is none"),
-        ("postgresql://h:0/sekrit", "has a port that is none"),
-        ("postgresql://h:/sekrit", "has a port that is none"),
-        ("postgresql://h:sekrit/db", "has a port that is none"),
+        ("postgresql://h:99999/sekrit", "has an invalid port"),
+        ("postgresql://h:0/sekrit", "has an invalid port"),
+        ("postgresql://h:/sekrit", "has an invalid port"),
+        ("postgresql://h:sekrit/db", "has an invalid port"),
         ("postgresql://[::1/sekrit", "names no host"),
         ("postgresql://u:sek@rit@h/db", "has more than one @"),
     ],
@@ -720,9 +720,9 @@ def test_rule_that_speaks_of_no_server_is_warned_of(folder: Folder) -> None:
     )
     place = "caxton.toml: agents.a"
     assert config.warnings == (
-        f"{place}.allow[1]: no server is meant by dmeo/x; did you mean demo?",
-        f"{place}.deny[1]: no server is meant by zzz/x",
-        f"{place}.names.w: no server is meant by demmo/x; did you mean demo?",
+        f"{place}.allow[1]: no server matches dmeo/x; did you mean demo?",
+        f"{place}.deny[1]: no server matches zzz/x",
+        f"{place}.names.w: no server matches demmo/x; did you mean demo?",
     )
 
 
@@ -787,7 +787,7 @@ def test_what_the_log_keeps_of_answers_is_read(folder: Folder) -> None:
     )
     assert config.servers["crm"].tools["look_up"].record == "hash"
     assert config.webhooks["w"].record == "hash"
-    with pytest.raises(ConfigError, match="record: is none of the known values"):
+    with pytest.raises(ConfigError, match="record: is not one of the known values"):
         folder.load("[webhooks.w]\nurl = 'https://h/'\nrecord = 'none'\n")
 
 
@@ -828,7 +828,7 @@ def test_one_switch_turns_every_tool_server_off(folder: Folder) -> None:
     )
 
     assert (config.mcp, [*config.servers], [*config.webhooks]) == (False, [], ["w"])
-    assert config.warnings == ("caxton.toml: mcp.enabled: no tool server is used",)
+    assert config.warnings == ("caxton.toml: mcp.enabled: all tool servers are off",)
     assert describe(config)["mcp"] == {"enabled": False}
 
 

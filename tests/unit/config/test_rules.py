@@ -19,7 +19,12 @@ DENY = "[[agents.a.deny]]\ntools = ['demo/x']\n"
         ("{ optional = true }", "", "says nothing of the value", "any"),
         ("5", "", "says nothing of the value", "type"),
         ("{ kindof = 'string' }", ".kindof", "no such constraint", "has"),
-        ("{ email = { type = 'string' } }", ".email", "no such", 'params."p.email"'),
+        (
+            "{ email = { type = 'string' } }",
+            ".email",
+            "no such",
+            'params."p.email"',
+        ),
         ("{ type = 'text' }", ".type", "is no type", "string"),
         ("{ type = ['string'] }", ".type", "is no type", "string"),
         ("{ type = 'any', max = 5 }", "", "contradicts the rest", "remove"),
@@ -150,13 +155,13 @@ def test_condition_that_cannot_be_is_refused(
         (
             ALLOW + "other_params = 'allow'",
             "allow[1].other_params",
-            "no parameter is named",
+            "has no effect without params",
             "remove",
         ),
         (
             ALLOW + "params.a = { max = 1 }\nother_params = true",
             "allow[1].other_params",
-            "none of the known values",
+            "not one of the known values",
             '"allow"',
         ),
         (
@@ -183,7 +188,7 @@ def test_condition_that_cannot_be_is_refused(
             "always applies",
             "leave params out",
         ),
-        (DENY + "other_params = 'allow'", "deny[1].other_params", "no such key", ""),
+        (DENY + "other_params = 'allow'", "deny[1].other_params", "unknown key", ""),
     ],
 )
 def test_rule_that_says_too_little_or_too_much_is_refused(
@@ -285,31 +290,61 @@ def test_rule_has_the_name_that_it_is_given(folder: Folder) -> None:
     ("text", "place", "problem", "fix"),
     [
         ("calls = '5/year'", "calls", "periods are run, hour, day", "20/day"),
-        ("calls = [5]", "calls", "no number of calls", "5/run"),
-        ("calls = true", "calls", "no number of calls", "5/run"),
+        ("calls = [5]", "calls", "not a number of calls", "5/run"),
+        ("calls = true", "calls", "not a number of calls", "5/run"),
         ("calls = []", "calls", "empty", "5/run"),
-        ("calls = ['5/day', '6/day']", "calls", "says twice how many per day", "one"),
-        ("calls = '0/day'", "calls", "no call at all", "remove the rule"),
+        ("calls = ['5/day', '6/day']", "calls", "sets the calls twice per day", "one"),
+        ("calls = '0/day'", "calls", "no calls", "remove the rule"),
         ("rate = '30'", "rate", "not a rate", "60/min"),
-        ("wait = '5s'", "wait", "is for a rate", "30/min"),
-        ("concurrency = 0", "concurrency", "no call at all", "remove the rule"),
+        ("wait = '5s'", "wait", "is only valid with rate", "30/min"),
+        ("concurrency = 0", "concurrency", "no calls", "remove the rule"),
         ("concurrency = '2'", "concurrency", "wanted a whole number", "20"),
         ("sum = 5", "sum", "wanted a table", "key"),
-        ("sum = { of = 'a', max = 5 }", "sum", "does not say per", "amount"),
-        ("sum = { of = 'a', max = 5, per = 'year' }", "sum.per", "none of", "day"),
-        ("sum = { of = 'a..b', max = 5, per = 'run' }", "sum.of", "no name", "amount"),
-        ("sum = { of = 'a', max = 0, per = 'run' }", "sum.max", "no sum", "199.95"),
-        ("sum = { of = 'a', max = 1e-7, per = 'run' }", "sum.max", "no sum", "199.95"),
-        ("sum = { of = 'a', max = 1e13, per = 'run' }", "sum.max", "no sum", "199.95"),
-        ("sum = { of = 'a', max = '1e3', per = 'run' }", "sum.max", "no sum", "199"),
-        ("sum = { of = 'a', max = true, per = 'run' }", "sum.max", "no sum", "199.95"),
+        ("sum = { of = 'a', max = 5 }", "sum", "has no per", "amount"),
+        ("sum = { of = 'a', max = 5, per = 'year' }", "sum.per", "not one of", "day"),
+        (
+            "sum = { of = 'a..b', max = 5, per = 'run' }",
+            "sum.of",
+            "not a valid",
+            "amount",
+        ),
+        (
+            "sum = { of = 'a', max = 0, per = 'run' }",
+            "sum.max",
+            "not a number above 0",
+            "199.95",
+        ),
+        (
+            "sum = { of = 'a', max = 1e-7, per = 'run' }",
+            "sum.max",
+            "not a number above 0",
+            "199.95",
+        ),
+        (
+            "sum = { of = 'a', max = 1e13, per = 'run' }",
+            "sum.max",
+            "not a number above 0",
+            "199.95",
+        ),
+        (
+            "sum = { of = 'a', max = '1e3', per = 'run' }",
+            "sum.max",
+            "not a number above 0",
+            "199",
+        ),
+        (
+            "sum = { of = 'a', max = true, per = 'run' }",
+            "sum.max",
+            "not a number above 0",
+            "199.95",
+        ),
         (
             f"sum = [{ONE}, {ONE}]",
             "sum",
             "same sum twice",
             "keep one",
         ),
-        ("name = 'a/b'", "name", "no name for a rule", "letters"),
+        ("name = 'a/b'", "name", "not a valid rule name", "letters"),
     ],
 )
 def test_complaint_names_the_key_and_what_to_do(
@@ -325,12 +360,12 @@ def test_complaint_names_the_key_and_what_to_do(
 def test_two_rules_never_spend_one_budget(folder: Folder) -> None:
     error = folder.refusal(f"{RULE}calls = '5/day'\n{RULE}concurrency = 2")
     assert "agents.a.allow[2]" in str(error)
-    assert "has budgets for what allow[1] has budgets for" in str(error)
+    assert "has budgets for the same tools as allow[1]" in str(error)
     assert "name" in error.fix
 
     error = folder.refusal(f"{RULE}name = 'x'\n{RULE}name = 'x'")
     assert "agents.a.allow[2].name" in str(error)
-    assert "is the name of allow[1] too" in str(error)
+    assert "is also the name of allow[1]" in str(error)
 
     folder.load(f"{RULE}calls = '5/day'\nname = 'x'\n{RULE}concurrency = 2")
     folder.load(f"{RULE}calls = 5\n{RULE}calls = 7")  # these are each rule's own

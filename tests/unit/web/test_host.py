@@ -233,7 +233,7 @@ async def test_health_waits_for_nothing_and_readiness_says_why(tmp_path: Path) -
     [
         (
             StoreError("/data/log.db is away"),
-            "the log cannot be read, or not be written",
+            "the log cannot be read or written",
         ),
         (
             LogMovedError("/data/log.db is away"),
@@ -241,11 +241,11 @@ async def test_health_waits_for_nothing_and_readiness_says_why(tmp_path: Path) -
         ),
         (
             LogSetBackError("the database lacks events"),
-            "the server of the log lacks what was committed",
+            "the database server lost committed events",
         ),
         (
             ReadOnlyError("db.example is read-only"),
-            "the database of the log is read-only, as a standby is",
+            "the log's database is read-only, like a standby",
         ),
         (
             LeaseLost("host/1 has lapsed"),

@@ -537,7 +537,7 @@ async def test_how_a_host_is_built_is_told_to_its_admins_alone(
 
     for told in (theirs, strangers):
         assert told.status_code >= 500
-        assert told.json()["fix"] == "ask who runs the host"
+        assert told.json()["fix"] == "ask the operator of the host"
         assert str(error) not in told.text
     assert of_boss.json()["detail"] == str(error)
 
@@ -566,7 +566,7 @@ async def test_where_the_log_is_stands_in_lines_of_the_log_alone(
 
     assert answer.status_code == 503
     assert answer.json()["detail"].startswith(said)
-    assert answer.json()["fix"] == "ask who runs the host"
+    assert answer.json()["fix"] == "ask the operator of the host"
 
 
 @pytest.mark.parametrize("kind", KINDS)

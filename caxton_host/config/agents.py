@@ -1,4 +1,4 @@
-"""Tables that say what agents are and may do: ``[agents.NAME]``."""
+"""Reader of ``[agents.NAME]``: agents, their limits, names and ``expose``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TIMES = frozenset({"compile_cpu", "compute", "wall"})
 
 
 def agent_name(name: str, at: At) -> None:
-    """Refuse a name that no agent may have."""
+    """Check the name of an agent."""
     if not is_server_name(name):
         raise at.error(
             "is not a valid agent name",
@@ -123,7 +123,7 @@ shaped(object_(_AGENT))(agent)
 
 def check_exposed(config: Config, at: At) -> None:
     """
-    Refuse agents that clients could not call by their names.
+    Check that exposed agents have valid, distinct tool names.
 
     Raises:
         ConfigError: There is one. It points at its ``expose``.

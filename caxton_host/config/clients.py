@@ -1,5 +1,5 @@
 """
-The files in which other programs look for their servers of MCP.
+The configuration files of MCP clients.
 
 Only one entry is changed; what else a file says stays, in its order.
 """
@@ -27,11 +27,11 @@ class Client:
     A program that starts servers.
 
     Attributes:
-        title: What people call it.
+        title: Its name for people.
 
         key: Of the table of servers in its file.
 
-        typed: Its entries say of what type they are.
+        typed: Its entries have a ``type``.
 
         file: Where that is on Linux, from the home folder on, or ``None``: in the
             working folder.
@@ -51,7 +51,7 @@ class Client:
     def path(
         self, environ: Mapping[str, str], cwd: Path, platform: str = sys.platform
     ) -> Path:
-        """Return where its file is."""
+        """Return the path of its file."""
         if self.file is None:
             return cwd / self.here
         found = self.mac if platform == "darwin" and self.mac else self.file
@@ -74,7 +74,7 @@ CLIENTS: Mapping[str, Client] = {
 
 
 def entry(client: Client, name: str, command: Sequence[str]) -> dict[str, JSON]:
-    """Return a file of *client* that has one server: *command*."""
+    """Return a configuration of *client* with one server: *command*."""
     program, *arguments = command
     server: dict[str, JSON] = {"command": program, "args": [*arguments]}
     if client.typed:
@@ -84,14 +84,14 @@ def entry(client: Client, name: str, command: Sequence[str]) -> dict[str, JSON]:
 
 def installed(before: bytes | None, new: Mapping[str, JSON], *, force: bool) -> bytes:
     """
-    Return what a file is to hold.
+    Return the new content of a file.
 
     Args:
         before: What it holds, or ``None``: it is not there.
 
         new: What is to be in it.
 
-        force: Another server of that name may be replaced.
+        force: Replace another server of that name.
 
     Raises:
         UsageError: It is no file that can be changed without loss, or has another
@@ -114,7 +114,7 @@ def installed(before: bytes | None, new: Mapping[str, JSON], *, force: bool) -> 
 
 def install(path: Path, new: Mapping[str, JSON], *, force: bool) -> Path | None:
     """
-    Change a file, and return where what it held is kept, if it held something else.
+    Change a file, and return its backup if its content changed.
 
     Raises:
         UsageError: See `installed`; or it cannot be read or written.

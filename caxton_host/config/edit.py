@@ -1,5 +1,5 @@
 """
-Changes of ``caxton.toml`` that leave every other line as it was.
+Editor of ``caxton.toml`` that leaves all other lines unchanged.
 
 A server is added as text at the end, and removed line by line. The result is
 loaded before it replaces the file, in one step.
@@ -40,22 +40,22 @@ def add_server(  # noqa: PLR0913 -- each is a part of what is written
     environ: Mapping[str, str],
 ) -> None:
     """
-    Add a server to *path*, which is made if it is not there.
+    Add a server to *path*, which is created if necessary.
 
     Args:
         path: The file.
 
-        name: What the server is to be called.
+        name: The name of the server.
 
         command: Program and arguments; or else *url*.
 
         url: Its address.
 
-        transport: How it is spoken to, where that does not go without saying.
+        transport: Its transport, if not the default.
 
-        env: Variables of its process, as they are to stand in the file.
+        env: Variables of its process, as written into the file.
 
-        headers: Headers of its requests, as they are to stand in the file.
+        headers: Headers of its requests, as written into the file.
 
         environ: Where variables of the result are looked up.
 
@@ -79,9 +79,9 @@ def change_server(  # noqa: PLR0913 -- as above
     environ: Mapping[str, str],
 ) -> None:
     """
-    Change how a server in *path* is reached; what is not given stays as it is.
+    Change how a server in *path* is reached; keys not given are kept.
 
-    What belongs to a command goes with the command, and to an address with that.
+    A command replaces an address with its keys, and an address a command.
 
     Raises:
         NotFoundError: The file describes no such server.
@@ -114,10 +114,10 @@ def check_references(
     url: str | None, env: Mapping[str, str] | None, headers: Mapping[str, str] | None
 ) -> None:
     """
-    Refuse a secret in what somebody wants written, who may only name where it is.
+    Refuse literal secrets in keys of a server: only references are allowed.
 
     Raises:
-        ConfigError: There is one, as far as names tell; it is not shown.
+        ConfigError: A name suggests a secret; its value is not shown.
     """
     held = [
         *((f"env.{k}", v) for k, v in (env or {}).items() if sounds_secret(k)),
@@ -161,12 +161,12 @@ def append_servers(
     path: Path, names: Sequence[str], tables: str, *, environ: Mapping[str, str]
 ) -> None:
     """
-    Add tables of servers to *path*, which is made if it is not there.
+    Add tables of servers to *path*, which is created if necessary.
 
     Args:
         path: The file.
 
-        names: What the servers are called.
+        names: The names of the servers.
 
         tables: TOML.
 
@@ -228,7 +228,7 @@ def _entangled(path: Path, name: str) -> ConfigError:
 
 
 def _without(text: str, *paths: tuple[str, ...]) -> str:
-    """Return *text* without some keys and tables, and what comments a table has."""
+    """Return *text* without some keys and tables, and the tables' comments."""
     dropped: set[int] = set()
     last, inside = 0, False
     for one in Lines(text).statements:
@@ -245,7 +245,7 @@ def _without(text: str, *paths: tuple[str, ...]) -> str:
 
 
 def _with(text: str, table: tuple[str, ...], added: str) -> str:
-    """Return *text* with lines right below the header of a table."""
+    """Return *text* with lines inserted below the header of a table."""
     lines = text.split("\n")
     for one in Lines(text).statements:
         if one.is_table and one.path == table:
@@ -275,7 +275,7 @@ def _replace(path: Path, text: str, environ: Mapping[str, str]) -> None:
 
 
 def init_text(*, imports: Sequence[str] = ()) -> str:
-    """Return a ``caxton.toml`` to start from; it loads as it is."""
+    """Return a starter ``caxton.toml``, which loads unchanged."""
     listed = ", ".join(map(quoted, imports))
     imported = f"import = [{listed}]" if imports else '# import = [".mcp.json"]'
     return _STARTER.replace("@IMPORT@", imported)

@@ -1,5 +1,5 @@
 """
-Readers: a value of a file becomes a value of ours, or a complaint.
+Readers: functions that turn a value of a file into a typed value, or an error.
 
 A table is read by a table: key of the file to the attribute it sets and to the
 reader of its value. Two keys may set one attribute; such spellings are aliases.
@@ -50,7 +50,7 @@ _BYTES = {
 
 def parse_duration(text: str) -> float | None:
     """
-    Return the seconds that *text* says, or ``None`` if it says none.
+    Parse a duration into seconds; ``None`` if it is not one.
 
     >>> [parse_duration(text) for text in ("10s", "500ms", "15m", "soon")]
     [10.0, 0.5, 900.0, None]
@@ -60,7 +60,7 @@ def parse_duration(text: str) -> float | None:
 
 def parse_rate(text: str) -> tuple[int, float] | None:
     """
-    Return how many in how many seconds *text* says, or ``None`` if it says none.
+    Parse a rate into a number and seconds; ``None`` if it is not one.
 
     >>> [parse_rate(text) for text in ("60/min", "5/s", "100 / 10s", "often")]
     [(60, 60.0), (5, 1.0), (100, 10.0), None]
@@ -74,7 +74,7 @@ def parse_rate(text: str) -> tuple[int, float] | None:
 
 def parse_size(text: str) -> int | None:
     """
-    Return the bytes that *text* says, or ``None`` if it says none.
+    Parse a size into bytes; ``None`` if it is not one.
 
     >>> [parse_size(text) for text in ("64 KiB", "32MiB", "1MB", "1 yard")]
     [65536, 33554432, 1000000, None]
@@ -100,7 +100,7 @@ INTEGER: Shape = {"type": "integer", "minimum": 0}
 
 
 def shaped(shape: Shape) -> Callable[[_Reader], _Reader]:
-    """Return what notes that a reader takes values of *shape*."""
+    """Return a decorator that attaches a JSON Schema to a reader."""
 
     def noted(reader: _Reader) -> _Reader:
         vars(reader)[_NOTE] = shape
@@ -110,14 +110,14 @@ def shaped(shape: Shape) -> Callable[[_Reader], _Reader]:
 
 
 def shape_of(reader: Callable[..., Any]) -> Shape:
-    """Return the shape of what *reader* takes; of one without a note, anything."""
+    """Return the JSON Schema of a reader; ``{}`` if it has none."""
     return cast("Shape", vars(reader).get(_NOTE, {}))
 
 
 def object_(
     fields: Mapping[str, tuple[str, Callable[..., Any]]], *required: str
 ) -> Shape:
-    """Return the shape of a table that is read by a table."""
+    """Return the JSON Schema of a table with these fields."""
     shape: dict[str, JSON] = {
         "type": "object",
         "properties": {key: shape_of(reader) for key, (_, reader) in fields.items()},
@@ -127,28 +127,28 @@ def object_(
 
 
 def mapping(shape: Shape) -> Shape:
-    """Return the shape of a table with any keys."""
+    """Return the JSON Schema of a table with any keys."""
     return {"type": "object", "additionalProperties": shape}
 
 
 def array(shape: Shape) -> Shape:
-    """Return the shape of a list."""
+    """Return the JSON Schema of a list."""
     return {"type": "array", "items": shape}
 
 
 def one_of(values: Iterable[JSON]) -> Shape:
-    """Return the shape of a few known values."""
+    """Return the JSON Schema of an enumeration."""
     return {"enum": [*values]}
 
 
 def either(*shapes: Shape) -> Shape:
-    """Return the shape of what has one of some shapes."""
+    """Return the JSON Schema of a union."""
     return {"anyOf": [*shapes]}
 
 
 def _pattern(text: str, description: str) -> Shape:
     r"""
-    Return the shape of texts that are like *text*, or refer to what is elsewhere.
+    Return the JSON Schema of texts that match *text*, or hold a reference.
 
     >>> _pattern("[0-9]+", "a number")["pattern"]
     '^(?:[0-9]+)$|\\$\\{'
@@ -187,13 +187,13 @@ _KINDS: dict[type, str] = {
 
 
 def wrong(value: object, wanted: str, example: str, at: At) -> ConfigError:
-    """Return the complaint that *value* is of another kind."""
+    """Return the error that *value* has the wrong type."""
     found = _KINDS.get(type(value), "a date or time")
     return at.error(f"wanted {wanted}, found {found}", fix=f"write it like: {example}")
 
 
 def table(value: object, at: At, example: str = "{ key = value }") -> dict[str, Any]:
-    """Return *value* as a table, or complain."""
+    """Return *value* as a table, or raise an error."""
     kind = type(value)
     if kind is not dict:
         raise wrong(value, "a table", example, at)
@@ -204,7 +204,7 @@ def table(value: object, at: At, example: str = "{ key = value }") -> dict[str, 
 
 
 def items(value: object, at: At) -> list[Any]:
-    """Return *value* as a list, or complain."""
+    """Return *value* as a list, or raise an error."""
     kind = type(value)
     if kind is not list:
         raise wrong(value, "a list", "[...]", at)
@@ -216,7 +216,7 @@ def items(value: object, at: At) -> list[Any]:
 
 def read(values: object, fields: Fields, at: At) -> dict[str, Any]:
     """
-    Return the attributes that a table sets.
+    Read the attributes of a table.
 
     Raises:
         ConfigError: It is no table, has an unknown key, sets an attribute twice,
@@ -231,7 +231,7 @@ def read(values: object, fields: Fields, at: At) -> dict[str, Any]:
 def collect(
     values: object, fields: Fields, at: At, several: Complaints
 ) -> dict[str, Any]:
-    """Return as `read` those attributes that can be read; *several* takes the rest."""
+    """Read the valid attributes of a table; *several* collects the errors."""
     found: dict[str, Any] = {}
     said: dict[str, str] = {}
     for key, value in table(values, at).items():
@@ -253,7 +253,7 @@ def collect(
 
 @shaped(STRING)
 def text(value: object, at: At) -> str:
-    """Read a text, with its variables filled in."""
+    """Read a text and expand its variables."""
     if not isinstance(value, str):
         raise wrong(value, "a text", '"..."', at)
     expanded = at.expand(value)
@@ -268,7 +268,7 @@ def text(value: object, at: At) -> str:
 
 @shaped({"type": "boolean"})
 def flag(value: object, at: At) -> bool:
-    """Read a truth value."""
+    """Read a boolean."""
     if not isinstance(value, bool):
         raise wrong(value, "true or false", "true", at)
     return value
@@ -336,7 +336,7 @@ def moment(value: object, at: At) -> int:
 
 @shaped(RATE)
 def rate(value: object, at: At) -> Rate:
-    """Read how often something may happen."""
+    """Read a rate."""
     if not isinstance(value, str):
         raise wrong(value, "a rate", '"60/min"', at)
     found = parse_rate(at.expand(value))
@@ -381,7 +381,7 @@ def path(value: object, at: At) -> Path:
 
 
 def resolved(name: str, at: At) -> Path:
-    """Return the path that *name* means in its file."""
+    """Resolve a path relative to the file."""
     if name == "~" or name.startswith("~/"):
         return at.source.secrets.home / name[2:]
     return at.source.folder / name
@@ -389,14 +389,14 @@ def resolved(name: str, at: At) -> Path:
 
 @shaped(STRING)
 def url(value: object, at: At) -> str:
-    """Read an address of the web, without a user name in it."""
+    """Read a URL without credentials."""
     address = text(value, at)
     check_url(address, at)
     return address
 
 
 def check_url(address: str, at: At) -> None:
-    """Refuse an address that cannot be one, or that holds a password."""
+    """Check that a URL is valid and holds no credentials."""
     found = _URL.fullmatch(address)
     if found and "@" in found[2]:
         raise at.error(
@@ -464,7 +464,7 @@ def single(fields: Fields) -> Reader:
 
 @shaped(mapping(STRING))
 def header_map(value: object, at: At) -> dict[str, str]:
-    """Read HTTP headers. Their values are secrets, but for a few that never are."""
+    """Read HTTP headers. Values are secrets, except of a few plain headers."""
     found: dict[str, str] = mapped(text, _header_name)(value, at)
     for name, content in found.items():
         if not _HEADER_VALUE.fullmatch(content):
@@ -485,7 +485,7 @@ def header_map(value: object, at: At) -> dict[str, str]:
 
 
 def _basic(credentials: str) -> tuple[str, ...]:
-    """Return what basic credentials say: name and password, and the password."""
+    """Return the secrets in basic credentials: user and password, and password."""
     try:
         said = base64.b64decode(credentials, validate=True).decode()
     except ValueError:
@@ -519,7 +519,7 @@ def _header_name(name: str, at: At) -> None:
 
 @shaped({})
 def json_value(value: object, at: At) -> JSON:
-    """Read a value that JSON can say, as it stands."""
+    """Read a JSON value unchanged."""
     kind = type(value)
     if kind is dict:
         return {k: json_value(v, at.key(k)) for k, v in table(value, at).items()}

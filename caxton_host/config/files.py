@@ -37,7 +37,7 @@ _Tree: TypeAlias = "dict[str, Any]"
 
 def read_bytes(path: Path, at: At) -> bytes:
     """
-    Return the bytes of a file of bounded size.
+    Read a file of bounded size.
 
     Raises:
         ConfigError: It cannot be read, or is too large.
@@ -57,7 +57,7 @@ def read_bytes(path: Path, at: At) -> bytes:
 
 def parse_toml(data: bytes, at: At) -> _Tree:
     """
-    Return the tree of a TOML text.
+    Parse a TOML text.
 
     Raises:
         ConfigError: It is broken, or too deep.
@@ -85,7 +85,7 @@ def parse_toml(data: bytes, at: At) -> _Tree:
 
 def plain_json(data: bytes, at: At) -> str:
     """
-    Return a JSON text with its comments and trailing commas blanked out.
+    Return a JSON text with comments and trailing commas replaced by blanks.
 
     Raises:
         ConfigError: It is not UTF-8.
@@ -96,7 +96,7 @@ def plain_json(data: bytes, at: At) -> str:
 
 def parse_json(data: bytes, at: At) -> _Tree:
     """
-    Return the tree of a JSON text, comments and trailing commas left out.
+    Parse a JSON text that may have comments and trailing commas.
 
     Raises:
         ConfigError: It is broken, too deep, or not an object.
@@ -139,7 +139,7 @@ def _blank(comment: str) -> str:
 
 def bounded(tree: _Tree, at: At) -> _Tree:
     """
-    Return a tree that is not too deep.
+    Return a tree after a check of its depth.
 
     Raises:
         ConfigError: It is.
@@ -167,17 +167,17 @@ def _too_deep(at: At) -> ConfigError:
 
 def replace_file(path: Path, data: bytes, mode: int | None = None) -> None:
     """
-    Have a file hold *data*; nobody sees half of it.
+    Replace the content of a file atomically.
 
     Args:
         path: The file, or a link to it. Its folder exists.
 
-        data: What it is to hold.
+        data: The new content.
 
-        mode: Who may do what with it; by default as before, or as is usual.
+        mode: Its permissions; default: unchanged, or 0644 for a new file.
 
     Raises:
-        OSError: It cannot be written, and is as before.
+        OSError: It cannot be written, and is unchanged.
     """
     target = path.resolve()
     if mode is None:
@@ -205,7 +205,7 @@ _KINDS = _NOT_JSON | {"map", "seq", "str", "int", "float", "bool", "null"}
 
 def parse_yaml(data: bytes, at: At) -> dict[str, Any]:
     """
-    Return the tree of a YAML text without anchors, aliases and tags.
+    Parse a YAML text without anchors, aliases and tags.
 
     A few bytes of those make a tree of any size, or what no JSON can say.
 

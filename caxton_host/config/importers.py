@@ -1,5 +1,5 @@
 """
-The formats of two other systems, as tables of ``caxton.toml``.
+Translation of two other systems' formats into tables of ``caxton.toml``.
 
 SignalWire's documents hold a list ``SWAIG.mcp_servers``, at any depth; AVA's YAML has
 ``mcp.servers``. What they say is translated and not resolved: a variable of theirs
@@ -45,14 +45,14 @@ _RENAMED = {
 @dataclass(slots=True)
 class Foreign:
     """
-    What a file of another system comes to.
+    The translation of a file of another system.
 
     Attributes:
         servers: Names of the servers, as they are here.
 
         text: Tables of ``caxton.toml``.
 
-        notes: What was left out, and what has to be done by hand.
+        notes: What was left out, and what to do by hand.
     """
 
     servers: list[str] = field(default_factory=list[str])
@@ -62,7 +62,7 @@ class Foreign:
 
 def import_foreign(kind: str, path: Path, *, environ: Mapping[str, str]) -> Foreign:
     """
-    Return what a file of another system says of tool servers.
+    Translate the tool servers in a file of another system.
 
     Args:
         kind: One of `FORMATS`.
@@ -150,7 +150,7 @@ def _blocks(tree: dict[str, Any], at: At) -> Iterator[tuple[dict[str, Any], At]]
 
 
 def _name_of(url: str, at: At, taken: Sequence[str]) -> str:
-    """Return a name for the server at an address: its host's own, mostly."""
+    """Return a server name derived from the host name of a URL."""
     host = (urlsplit(url).hostname or "").rstrip(".")
     labels = host.split(".")
     if all(label.isdecimal() for label in labels) or ":" in host:
@@ -227,7 +227,7 @@ def _ava_server(values: dict[str, Any], words: _Words, at: At) -> dict[str, Any]
 
 
 def _ava_tools(values: dict[str, Any], words: _Words, at: At) -> dict[str, str]:
-    """Write the tools of a server down, and return what agents of AVA call them."""
+    """Translate the tools of a server, and return the names AVA agents use."""
     exposed: dict[str, str] = {}
     here = at.key("tools")
     for number, entry in enumerate(f.items(values.get("tools") or [], here), 1):
@@ -242,7 +242,7 @@ def _ava_tools(values: dict[str, Any], words: _Words, at: At) -> dict[str, str]:
 
 
 def _renamed(values: Mapping[str, Any], words: _Words, at: At) -> dict[str, Any]:
-    """Return options by the names they have here; times as ours are written."""
+    """Return options with Caxton's names and units."""
     found: dict[str, Any] = {}
     for key, value in values.items():
         here = at.key(key)
@@ -263,7 +263,7 @@ def _renamed(values: Mapping[str, Any], words: _Words, at: At) -> dict[str, Any]
 
 
 def _ava_grants(tree: dict[str, Any], at: At, exposed: Mapping[str, str]) -> str:
-    """Return, as comments, the grants that come near to what contexts list."""
+    """Return, as comments, grants close to what contexts list."""
     text = ""
     contexts = _table_of(tree, "contexts", at)
     for name in contexts:
@@ -341,7 +341,7 @@ class _Words:
         }
 
     def _hidden(self, key: str, text: str) -> str:
-        """Return what to write for a value that is secret."""
+        """Return the reference that replaces a secret value."""
         if not text or "${" in text:
             return text
         variable = re.sub(r"[^A-Z0-9]+", "_", f"{self.name}_{key}".upper())
@@ -354,7 +354,7 @@ class _Words:
 
 
 def _table_of(values: Mapping[str, Any], key: str, at: At) -> dict[str, Any]:
-    """Return the table below a key; none is an empty one."""
+    """Return the table below a key; empty if missing."""
     value = values.get(key)
     return {} if value is None else f.table(value, at.key(key))
 
@@ -368,7 +368,7 @@ def _unknown(values: Mapping[str, Any], known: set[str], at: At, to: Foreign) ->
 
 
 def _table(keys: Sequence[str], lines: Mapping[str, Any], known: set[str]) -> str:
-    """Return a table of TOML; what this version does not know is a comment."""
+    """Return a TOML table; unknown keys become comments."""
     text = f"\n[{'.'.join(map(key_text, keys))}]\n"
     for key, value in lines.items():
         line = f"{key_text(key)} = {value_text(value)}"

@@ -1,5 +1,5 @@
 """
-On which line each key of a TOML or JSON text is, which their parsers do not tell.
+Line numbers of the keys of a TOML or JSON text, which parsers do not report.
 
 The text has been parsed before, so it is known to be sound, and not too deep.
 """
@@ -34,7 +34,7 @@ _NUMBERED = re.compile(r"(.+)\[([0-9]+)\]", re.DOTALL)
 
 @dataclass(slots=True)
 class _Tokens:
-    """The parts of a text that count, one by one, each with its line."""
+    """The tokens of a text, each with its line."""
 
     left: Iterator[tuple[str, str, int]]
     kind: str = ""
@@ -76,7 +76,7 @@ class Statement(NamedTuple):
 
 @dataclass(slots=True)
 class _Walk:
-    """Goes through a text and notes where each key is."""
+    """Walk through a text that records the line of each key."""
 
     at: _Tokens
     unquoted: Callable[[str], str]
@@ -141,7 +141,7 @@ class _Walk:
         return path
 
     def _keys(self) -> Path:
-        """Return a key and those behind its dots; what follows it is next."""
+        """Read a dotted key; the token after it is next."""
         found: list[str] = []
         while self.at.kind in {"bare", "text"} or self.at.text == ".":
             if self.at.kind == "bare":
@@ -195,7 +195,7 @@ class Lines:
 
     def of(self, keys: Path) -> int | None:
         """
-        Return the line of a key, or of what is nearest above it.
+        Return the line of a key, or of its nearest known parent.
 
         Args:
             keys: Of tables, and numbers from 1 of items, as ``"2"`` or ``"allow[2]"``.
@@ -215,7 +215,7 @@ class Lines:
 
     @property
     def statements(self) -> list[Statement]:
-        """What a TOML text says, in its order."""
+        """The statements of a TOML text, in order."""
         return self._walked.statements
 
     @cached_property

@@ -1,4 +1,4 @@
-"""From ``caxton.toml`` and what it imports to a `Config`."""
+"""Load ``caxton.toml`` and the files that it imports."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def load(
     store_url: str | None = None,
 ) -> Config:
     """
-    Return the configuration.
+    Load the configuration.
 
     Args:
         path: The file that was asked for, or ``None`` to look for one.
@@ -73,7 +73,7 @@ def load_parts(  # noqa: PLR0913 -- as `load`, and which
     guarded: bool = False,
 ) -> Config:
     """
-    Return what some sections of a configuration say, and where the log is.
+    Load some sections of a configuration, and the URL of the log.
 
     Nothing else is resolved, so reading a log needs no credential of a tool,
     and no rule of an agent has to be right. If the store is given and no section is
@@ -133,7 +133,7 @@ def _parts(config: Config, wanted: Collection[str], source: Source) -> Config:
 
 def _given_store(environ: Mapping[str, str], option: str | None) -> str | None:
     """
-    Return the store that comes before the file's: that of ``--db``, or the variable's.
+    Return the store of ``--db`` or of the variable, which override the file.
 
     Raises:
         ConfigError: It is none.
@@ -146,7 +146,7 @@ def _given_store(environ: Mapping[str, str], option: str | None) -> str | None:
 
 
 def _secrets(source: Source, store_url: str | None) -> frozenset[str]:
-    """Return the secrets of a source, and those in the address of the store."""
+    """Return the secrets of a source, and those in the URL of the store."""
     source.secrets.seen |= passwords(store_url or "")
     return source.secrets.redactable
 
@@ -188,7 +188,7 @@ def _source(path: Path, environ: Mapping[str, str], cwd: Path) -> Source:
 
 
 def _is_this_host(server: ServerConfig, path: Path) -> bool:
-    """Return whether it is what `caxton mcp install` writes for this file."""
+    """Return whether `caxton mcp install` wrote this server for this file."""
     words = server.command
     return words[-2:] == ("serve", "--stdio") and str(path.resolve()) in words
 
@@ -264,7 +264,7 @@ def _load(
 
 
 def _warn_of_strangers(config: Config, at: At) -> None:
-    """Warn of rules and names that speak of no server. Another file may have it."""
+    """Warn of rules and names that match no server; another file may have it."""
     known = [*config.servers, *([SERVER] if config.webhooks else [])]
     for name, one in config.agents.items():
         here = at.key("agents").key(name)
@@ -278,7 +278,7 @@ def _warn_of_strangers(config: Config, at: At) -> None:
 
 
 def _warn_of_placeholders(config: Config, at: At) -> None:
-    """Warn of placeholders in prompts that will stay as they are."""
+    """Warn of placeholders in prompts that will not be replaced."""
     known = {*config.context, *BUILT_IN, "resources"}
     for name, one in config.agents.items():
         here = at.key("agents").key(name).key("prompt")
@@ -304,7 +304,7 @@ def import_servers(
     path: Path, data: bytes, source: Source, taken: Container[str]
 ) -> dict[str, ServerConfig]:
     """
-    Return the servers that a file describes, by names of ours.
+    Return the servers in a file of another program, by valid names.
 
     Args:
         path: The file.
@@ -355,7 +355,7 @@ def _workspace(path: Path) -> Path:
 
 
 def _fitting(name: str, at: At) -> str:
-    """Return the nearest name that a server may have: ``my server`` is my-server."""
+    """Return a valid server name: ``my server`` becomes my-server."""
     fitted = re.sub(r"[^A-Za-z0-9_.-]", "-", name)
     fitted = re.sub(r"_+", "_", fitted).strip("_.-")[:64].rstrip("_")
     if fitted == SERVER or not is_server_name(fitted):
@@ -367,7 +367,7 @@ def _fitting(name: str, at: At) -> str:
 
 def refuse_twins(config: Config, at: At) -> None:
     """
-    Refuse a name that some other tool has.
+    Check that no two tools have the same exposed name.
 
     Raises:
         ConfigError: There is one. It points at an ``expose_as``.
@@ -386,7 +386,7 @@ def refuse_twins(config: Config, at: At) -> None:
 
 
 def _said(config: Config, at: At) -> dict[tuple[str, str], tuple[str | None, At]]:
-    """Return what each tool with a table of its own is to be called, and where."""
+    """Return the configured name of each tool with a table, and its place."""
     found: dict[tuple[str, str], tuple[str | None, At]] = {}
     for server, one in config.servers.items():
         here = at.key("servers").key(server).key("tools")

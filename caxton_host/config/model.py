@@ -1,4 +1,4 @@
-"""What a configuration says, as frozen values."""
+"""The configuration as frozen values, and the variables of runs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ContextVar:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expose:
     """
-    How an agent is offered to others.
+    How an agent is exposed as a tool.
 
     Attributes:
         mcp: As a tool of `caxton serve`, to clients of MCP.
@@ -88,14 +88,14 @@ class Agent:
 
     @property
     def tool(self) -> str | None:
-        """Its name as a tool, or ``None``: it is none."""
+        """Its name as a tool; ``None`` if it is not exposed."""
         return (self.expose.name or self.name) if self.expose.mcp else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
     """
-    How the log is proven.
+    How checkpoints of the log are published and trusted.
 
     Attributes:
         anchor: Where checkpoints are sent: ``file:`` and a path, or an address.
@@ -110,7 +110,7 @@ class Audit:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuth:
     """
-    Whose access tokens are taken, and for what they must be.
+    Which access tokens are accepted.
 
     Attributes:
         issuer: The ``iss`` of its tokens; its metadata is found there.
@@ -131,7 +131,7 @@ class OAuth:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serve:
     """
-    How a host is served: ``[serve]``.
+    Settings of a serving host: ``[serve]``.
 
     Attributes:
         host: The address to listen on.
@@ -215,7 +215,7 @@ class Config:
 
         places: How much runs at a time.
 
-        audit: How the log is proven.
+        audit: How checkpoints of the log are published and trusted.
 
         proxy: Where requests of webhooks go through, or ``None``.
 
@@ -264,7 +264,7 @@ class Config:
     serve: Serve = field(default_factory=Serve)
 
     def options(self, server: str, tool: str) -> ToolOptions:
-        """Return the operator's word about a tool, of a server or a webhook."""
+        """Return the configured options of a tool of a server or webhook."""
         if server == SERVER and (hook := self.webhooks.get(tool)):
             return hook.options
         said = self.servers.get(server)
@@ -278,7 +278,7 @@ def run_variables(
     config: Config, given: Mapping[str, JSON]
 ) -> tuple[dict[str, JSON], dict[str, JSON]]:
     """
-    Return what a run is given, and what of that only its servers get to see.
+    Return the variables of a run: public ones, and private ones for its servers.
 
     Raises:
         UsageError: One is none that the configuration knows, or a required one is
@@ -304,7 +304,7 @@ def private_variables(
     config: Config, given: Mapping[str, JSON] = _NONE
 ) -> dict[str, JSON]:
     """
-    Return what only the servers of a run get to see, of one that has begun.
+    Return the private variables of a run that has begun.
 
     Raises:
         UsageError: One of *given* is another: those are recorded, and stay. Or one
@@ -323,7 +323,7 @@ def private_variables(
 
 def known_variables(config: Config, given: Mapping[str, JSON]) -> None:
     """
-    Refuse variables that no run of this configuration can have.
+    Check that variables are known to this configuration.
 
     Raises:
         UsageError: There is one.

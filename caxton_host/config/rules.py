@@ -40,7 +40,7 @@ _PARAMS = "params"
 
 def _approve(params: f.Reader) -> f.Reader:
     """
-    Return the reader of the table.
+    Return the reader of the ``approve`` table of a rule.
 
     Args:
         params: Reads conditions on parameters, as those of a deny rule: what cannot
@@ -100,7 +100,7 @@ _MOST = 9 * 10**12
 
 def _budgets(found: dict[str, Any], at: At) -> dict[str, Any]:
     """
-    Take out of *found* what bounds spending, and return it as a rule has it.
+    Take the keys of budgets out of *found*, and return attributes of a rule.
 
     Raises:
         ConfigError: It says what cannot be.
@@ -120,7 +120,7 @@ def _budgets(found: dict[str, Any], at: At) -> dict[str, Any]:
 
 def _check_accounts(rules: Sequence[Rule], at: At) -> None:
     """
-    Refuse two rules of an agent that would spend the same budgets.
+    Check that no two rules of an agent share a budget account.
 
     Raises:
         ConfigError: There are such.
@@ -145,7 +145,7 @@ def _check_accounts(rules: Sequence[Rule], at: At) -> None:
 
 @shaped(either(INTEGER, STRING, array(STRING)))
 def _calls(value: object, at: At) -> tuple[int | None, *tuple[Calls, ...]]:
-    """Read how many calls: those of a run, and then those of periods."""
+    """Read the limit of calls: per run, then per period."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return (f.number(value, at),)
     texts = cast("list[object]", value) if isinstance(value, list) else [value]
@@ -324,7 +324,7 @@ def _rule(fields: f.Fields, table: object, at: At) -> Rule:
 
 @shaped(STRING)
 def pattern(value: object, at: At) -> Pattern:
-    """Read which tools a rule is about."""
+    """Read a pattern of tools."""
     text = f.text(value, at)
     try:
         return Pattern.parse(text)

@@ -1,4 +1,4 @@
-"""What is at the top of ``caxton.toml``: its sections, and who reads each."""
+"""The top-level sections of ``caxton.toml`` and their readers."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _store_url(value: object, at: At) -> str:
 
 def store_mistake(address: str) -> tuple[str, str] | None:
     """
-    Return what is wrong with the address of a store, and what mends that.
+    Return the problem with the URL of a store and its fix, or ``None``.
 
     >>> store_mistake("postgresql://h:99999/log")[0]
     'has an invalid port'
@@ -159,7 +159,7 @@ def _note_password(address: str, at: At) -> None:
 
 def passwords(address: str) -> set[str]:
     """
-    Return what is secret in the address of a database or of a proxy.
+    Return the secrets in the URL of a database or proxy.
 
     >>> sorted(passwords("postgresql://me:hunter%202@db/log?sslpassword=3"))
     ['3', 'hunter 2', 'hunter%202']
@@ -229,7 +229,7 @@ TOP: f.Fields = {
 
 
 def restart_sections() -> list[str]:
-    """Return the sections of which a change takes effect when a host restarts."""
+    """Return the sections whose changes take effect when a host restarts."""
     return [key for key, (attribute, _) in TOP.items() if attribute in FIXED]
 
 

@@ -1,4 +1,4 @@
-"""``[serve]``: who may call, and ``[agents.NAME.expose]``: what is offered to them."""
+"""Reader of ``[serve]`` and of the variables that override it."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ _SERVE: f.Fields = {
 @shaped(object_(_SERVE))
 def serve(value: object, at: At) -> Serve:
     """
-    Return how the host is served.
+    Read ``[serve]``.
 
     Raises:
         ConfigError: The table says what cannot be.
@@ -169,7 +169,7 @@ def serve(value: object, at: At) -> Serve:
 
 def from_environment(given: Serve, environ: Mapping[str, str]) -> Serve:
     """
-    Return *given* with what the environment says instead; see `VARIABLES`.
+    Return *given* with the overrides of the environment; see `VARIABLES`.
 
     Raises:
         ConfigError: It says what cannot be.
@@ -192,7 +192,7 @@ def from_environment(given: Serve, environ: Mapping[str, str]) -> Serve:
 
 
 def variable(environ: Mapping[str, str], name: str) -> str:
-    """Return what a variable says, or ``""``: Kubernetes sets some for its services."""
+    """Return the value of a variable; ``""`` if Kubernetes set it for a service."""
     text = environ.get(name, "")
     return "" if _LINK.match(text) else text
 

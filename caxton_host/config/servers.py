@@ -1,4 +1,4 @@
-"""Tables that say where tools are: ``[servers.NAME]`` and ``[webhooks.NAME]``."""
+"""Reader of ``[servers.NAME]``: transports, OAuth, supervision, resources."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _LAST_PORT = 65535
 
 @shaped(object_(_OAUTH))
 def oauth(value: object, at: At) -> OAuth:
-    """Return how the tokens of a server are got."""
+    """Read ``[servers.NAME.oauth]``."""
     found = f.read(value, _OAUTH, at)
     by_login = found.get("flow") == "code"
     # A secret without its issuer would go wherever the server says.
@@ -96,7 +96,7 @@ def _check_client(found: dict[str, Any], at: At) -> None:
 
 
 def check_oauth(found: dict[str, Any], at: At) -> None:
-    """Refuse what does not go with it in the table of a server."""
+    """Check that the other keys of a server are compatible with OAuth."""
     if "url" not in found:
         raise at.key("oauth").error(
             "is for servers that have a url", fix="remove it, or use env"
@@ -130,7 +130,7 @@ _NO_PLACE: Problem = (
 
 
 def server_name(name: str, at: At) -> None:
-    """Refuse a name that no server may have."""
+    """Check the name of a server."""
     if name == SERVER:
         raise at.error(
             "the name is reserved for [webhooks.NAME]", fix="give it another name"
@@ -295,7 +295,7 @@ def server_keys() -> set[str]:
 
 
 def disabled(values: object, at: At) -> bool:
-    """Return whether the table of a server says not to use it."""
+    """Return whether the table of a server disables it."""
     table = f.table(values, at)
     return table.get("enabled") is False or table.get("disabled") is True
 
@@ -346,7 +346,7 @@ def server(values: object, at: At, name: str | None = None) -> ServerConfig:
 
 def tools_alone(values: object, at: At) -> ServerConfig:
     """
-    Return what a table of a server says of its tools, and nothing to reach it by.
+    Read only the options of tools of a server, without its address.
 
     Raises:
         ConfigError: It says what cannot be.
@@ -356,7 +356,7 @@ def tools_alone(values: object, at: At) -> ServerConfig:
 
 
 def _check_answers(found: Mapping[str, Any], at: At) -> None:
-    """Refuse to keep answers that are for one run alone."""
+    """Check that no answer is cached if headers depend on the run."""
     if not any("${context." in text for text in found.get("headers", {}).values()):
         return
     for tool, options in found.get("tools", {}).items():

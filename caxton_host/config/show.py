@@ -1,4 +1,4 @@
-"""A configuration for people and programs to look at, without its secrets."""
+"""The configuration as a document without secrets, and the origin of settings."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def origins(
     config: Config, environ: Mapping[str, str], options: Mapping[str, str]
 ) -> dict[str, str]:
     """
-    Return where each setting came from: an option, a variable, a line, or ``default``.
+    Return the origin of each setting: an option, variable, line or ``default``.
 
     Args:
         config: What was loaded.

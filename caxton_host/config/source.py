@@ -56,7 +56,7 @@ class Source:
 @dataclass(slots=True)
 class Complaints:
     """
-    Goes on after each complaint in a ``with``, to raise all of them at the end.
+    Collects the errors of several ``with`` blocks, to raise all of them.
 
     >>> several = Complaints()
     >>> for text in ("1", "x"):
@@ -82,7 +82,7 @@ class Complaints:
 
     def settle(self) -> None:
         """
-        Return if there was none.
+        Raise the collected errors, if there are any.
 
         Raises:
             ConfigError: The first; its ``each`` has all.
@@ -108,7 +108,7 @@ class At:
 
     @property
     def name(self) -> str:
-        """The last key: what a table is called."""
+        """The last key: the name of a table."""
         return self.keys[-1]
 
     @property
@@ -137,11 +137,11 @@ class At:
     def error(
         self, problem: str, fix: str = "", *, line: int | None = None
     ) -> ConfigError:
-        """Return a complaint about this place."""
+        """Return an error at this place."""
         return self._complaint(ConfigError, problem, fix, line)
 
     def unset(self, problem: str, fix: str) -> ConfigError:
-        """Return the complaint that a variable is not set."""
+        """Return the error that a variable is not set."""
         return self._complaint(UnsetError, problem, fix, None)
 
     def _complaint(
@@ -156,12 +156,12 @@ class At:
         )
 
     def warn(self, text: str) -> None:
-        """Note what is odd here, and go on."""
+        """Record a warning at this place."""
         self.source.warnings.append(str(self.error(text)))
 
     def unknown(self, name: str, known: Iterable[str]) -> None:
         """
-        Complain about a key that nothing reads.
+        Report an unknown key.
 
         Raises:
             ConfigError: Unless the file was written for another program.
@@ -178,7 +178,7 @@ class At:
         )
 
     def expand(self, text: str) -> str:
-        """Return *text* with its variables filled in."""
+        """Expand the references in *text*."""
         return self.source.secrets.expand(text, self)
 
 
@@ -202,7 +202,7 @@ _NEVER = frozenset({"HOME", "USER", "PWD", "TMPDIR", "PATH"})
 @dataclass(slots=True)
 class Secrets:
     """
-    Fills in references, and remembers what is secret of what it saw.
+    Expands references, and records secret values.
 
     Attributes:
         home: What ``~`` and ``${userHome}`` stand for.
@@ -216,22 +216,22 @@ class Secrets:
 
     @property
     def redactable(self) -> frozenset[str]:
-        """The secrets that are long enough to be looked for in texts."""
+        """The secrets that are long enough to be searched for in texts."""
         return frozenset(s for s in self.seen if len(s.encode()) >= MIN_LENGTH)
 
     @property
     def short(self) -> frozenset[str]:
-        """The others."""
+        """The secrets that are too short to be searched for."""
         return frozenset(self.seen) - self.redactable
 
     def note(self, value: str, name: str, at: At) -> None:
-        """Remember *value* as secret, unless its *name* says that it is none."""
+        """Record *value* as a secret, unless *name* is known to be public."""
         if value and name not in _NEVER and name.upper() not in at.public:
             self.seen.add(value)
 
     def expand(self, text: str, at: At) -> str:
         """
-        Return *text* with its references filled in.
+        Expand the references in *text*.
 
         Raises:
             ConfigError: A variable is unset and has no default, a file cannot be
@@ -307,7 +307,7 @@ class Secrets:
 
 def input_variable(identifier: str) -> str:
     """
-    Return the variable that answers an input that VS Code would ask for.
+    Return the environment variable that replaces an input of VS Code.
 
     >>> input_variable("api-key")
     'CAXTON_INPUT_API_KEY'
@@ -317,7 +317,7 @@ def input_variable(identifier: str) -> str:
 
 def sounds_secret(name: str) -> bool:
     """
-    Return whether the value of a variable of that name is a secret.
+    Return whether the name of a variable suggests a secret.
 
     >>> sounds_secret("CRM_TOKEN"), sounds_secret("GIT_AUTHOR_NAME")
     (True, False)
@@ -327,7 +327,7 @@ def sounds_secret(name: str) -> bool:
 
 def is_reference(value: str) -> bool:
     """
-    Return whether a value is found elsewhere, but for the scheme of a header.
+    Return whether a value consists of references, after a header's scheme.
 
     >>> is_reference("Bearer ${env:CRM_TOKEN}"), is_reference("${env:A:-hunter2}")
     (True, False)

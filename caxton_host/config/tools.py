@@ -49,7 +49,7 @@ _SENDS_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
 def webhook_name(name: str, at: At) -> None:
-    """Refuse a name that no webhook may have."""
+    """Check the name of a webhook."""
     if not is_tool_name(name) or "/" in name:
         raise at.error(
             "is not a valid webhook name",
@@ -59,14 +59,14 @@ def webhook_name(name: str, at: At) -> None:
 
 @shaped(STRING)
 def exposed(value: object, at: At) -> str:
-    """Read a name that agents use."""
+    """Read an exposed tool name."""
     name = f.text(value, at)
     exposed_name(name, at)
     return name
 
 
 def exposed_name(name: str, at: At) -> None:
-    """Refuse a name that not every provider of models takes, or that is the host's."""
+    """Check an exposed name: portable across model providers, not reserved."""
     if name.lower().startswith(_RESERVED):
         raise at.error(
             f"names that begin with {_RESERVED} are reserved for the host",
@@ -150,7 +150,7 @@ def _cache(value: object, at: At) -> float:
 
 
 def _check_cache(options: ToolOptions | Webhook, at: At) -> None:
-    """Refuse to keep answers of a tool that does more than to read."""
+    """Check that only answers of reading tools are cached."""
     if options.cache is not None and options.effect != "read":
         raise at.key("cache").error(
             "is only valid for a tool that reads",
@@ -196,7 +196,7 @@ def collected(
     needed: AbstractSet[str],
     otherwise: Problem,
 ) -> dict[str, Any]:
-    """Return what a table says, of which some attribute of *needed* has to be."""
+    """Read a table that must set one of the attributes *needed*."""
     several = Complaints()
     found = f.collect(values, fields, at, several)
     keys = f.table(values, at).keys()
@@ -272,7 +272,7 @@ def webhook(values: object, at: At) -> Webhook:
 
 
 def _schema(schema: JSON, url: str, at: At) -> dict[str, JSON]:
-    """Return the JSON Schema of a webhook: what it says, or what its address takes."""
+    """Return the JSON Schema of a webhook: configured, or from its URL."""
     names = list(dict.fromkeys(placeholders(url)))
     if schema is None:
         return {

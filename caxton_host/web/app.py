@@ -1,4 +1,4 @@
-"""Everything that is served on one port, behind one edge."""
+"""The ASGI application of a host: everything served on one port."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def application(  # noqa: PLR0913 -- each may be left out
     environ: Mapping[str, str] = os.environ,
 ) -> Edge:
     """
-    Return what is served: control API, admin page, agents as tools, health, metrics.
+    Return the application: control API, admin page, MCP, health and metrics.
 
     Args:
         service: Serves runs.
@@ -92,7 +92,7 @@ def application(  # noqa: PLR0913 -- each may be left out
 
 
 def _open(serve: Serve, *, ready: _Readiness) -> list[Route]:
-    """Return what is there for everybody."""
+    """Return the routes that need no authentication."""
     found = [_read(_HEALTH, _always({"status": "ok"})), _read(_READY, ready)]
     if serve.oauth and (about := metadata(serve.oauth)):
         told = _always(about)
@@ -115,7 +115,7 @@ def _read(path: str, app: ASGIApp) -> Route:
 
 @dataclass(frozen=True, slots=True)
 class _Readable:
-    """What is read, and never changed."""
+    """An application that only answers GET and HEAD."""
 
     app: ASGIApp
 
@@ -132,9 +132,9 @@ def _always(said: Mapping[str, JSON]) -> Response:
 @dataclass(slots=True)
 class _Readiness:
     """
-    Says whether a request for a run would be taken.
+    Answers whether the host would accept a run.
 
-    The log is not asked more than once a second, whoever wants to know.
+    The log is checked at most once a second.
     """
 
     service: Service
@@ -156,7 +156,7 @@ class _Readiness:
         await answer(document, 200 if is_ready else 503)(scope, receive, send)
 
     async def _wrong(self) -> str | None:
-        """Return what is wrong with the log, for everybody, so without its name."""
+        """Return the problem of the log in public terms, without its URL."""
         async with self._one:
             now = asyncio.get_running_loop().time()
             if self._known_at is None or now - self._known_at >= _FRESH:
@@ -177,7 +177,7 @@ class _Readiness:
 
 @dataclass(frozen=True, slots=True)
 class _Metrics:
-    """What is measured, for those who may look at all runs."""
+    """Metrics, for principals that may read all runs."""
 
     scrape: Scrape
     serve: Serve

@@ -1,4 +1,4 @@
-"""Agents, and what their grants would say of a call."""
+"""Agents, the caller's permissions, and explanations of grants."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .servers import may_edit
 
 
 async def list_(asked: Asked) -> Response:
-    """Return the agents that who asks has to do with."""
+    """Return the agents that the caller may see."""
     found: list[JSON] = [_document(asked, agent) for agent in _agents(asked).values()]
     return answer({"$type": "caxton.agents/v1", "agents": found})
 
 
 async def show(asked: Asked) -> Response:
-    """Return an agent, and what its module says of itself."""
+    """Return an agent with the manifest of its module."""
     agent = _agent(asked, asked.path["name"])
     try:
         card = asked.service.library.card(agent)
@@ -54,7 +54,7 @@ def _agent(asked: Asked, name: str) -> Agent:
 
 
 def _document(asked: Asked, agent: Agent) -> dict[str, JSON]:
-    """Return its ``caxton.agent/v1`` document; where its file is, for admin only."""
+    """Return its ``caxton.agent/v1`` document; its file for admin only."""
     module = str(agent.module) if agent.module and asked.who.may("admin") else None
     return {
         "$type": "caxton.agent/v1",
@@ -75,7 +75,7 @@ def _card(card: Card) -> dict[str, JSON]:
 
 
 async def judgement(asked: Asked) -> Response:
-    """Return what the grants of an agent say of a call that nobody made."""
+    """Return the verdict of an agent's grants on a hypothetical call."""
     agent = _agent(asked, str(asked.body["agent"]))
     target = _split(asked.body["tool"])
     params, before = asked.body.get("params", {}), asked.body.get("after", [])
@@ -102,7 +102,7 @@ async def judgement(asked: Asked) -> Response:
 async def _remedy(
     asked: Asked, target: tuple[str, str], remedy: str | None
 ) -> str | None:
-    """Return comments instead of a grant that would allow nothing."""
+    """Return a hint if the tool does not exist, instead of a useless grant."""
     server, tool = target
     offered = await _offered(asked)
     if server in offered:
@@ -119,7 +119,7 @@ async def _remedy(
 
 
 async def _offered(asked: Asked) -> Known:
-    """Return what the servers offer, as far as it is known without asking them."""
+    """Return the known tools of the servers, without asking them."""
     config = asked.service.config()
     found: dict[str, dict[str, JSON] | None] = dict.fromkeys(config.servers)
     for server, tool in await asked.service.store.accepted(config.servers):
@@ -130,7 +130,7 @@ async def _offered(asked: Asked) -> Known:
 
 
 async def _schema(asked: Asked, target: tuple[str, str]) -> JSON:
-    """Return the schema of a tool, if it is known without asking its server."""
+    """Return the known schema of a tool, without asking its server."""
     config, store = asked.service.config(), asked.service.store
     server, tool = target
     if hook := config.webhooks.get(tool) if server == WEBHOOK else None:
@@ -156,7 +156,7 @@ _TOOL: dict[str, JSON] = {"type": "string", "pattern": "^[^/]+/.+$", "maxLength"
 
 
 async def caller(asked: Asked) -> Response:
-    """Return who asks, and what for."""
+    """Return the caller and its permissions."""
     who = asked.who
     scopes: list[JSON] = [*sorted(who.scopes)]
     return answer(

@@ -1,4 +1,4 @@
-"""Calls that wait for a person, and the person's word."""
+"""Approvals: calls that wait for a person, and decisions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOOKED_AT = 1_000
 
 
 async def list_(asked: Asked) -> Response:
-    """Return the calls that wait, of runs that who asks may see."""
+    """Return the waiting calls of runs that the caller may see."""
     store = asked.service.store
     rows = await store.runs(_LOOKED_AT, asked.text("agent"), "suspended")
     found: list[Waiting] = []
@@ -48,7 +48,7 @@ def _waiting(asked: Asked, recording: Recording) -> list[Waiting]:
 
 
 async def show(asked: Asked) -> Response:
-    """Return what is asked about a call."""
+    """Return the approval request of a call."""
     recording = await asked.service.recording(asked.who, asked.path["run"])
     for one in _waiting(asked, recording):
         if one.asked.seq == int(asked.path["seq"]):
@@ -61,7 +61,7 @@ async def show(asked: Asked) -> Response:
 
 
 async def decide(verdict: Verdict, asked: Asked) -> Response:
-    """Record what who asks says of a call."""
+    """Record the caller's decision on a call."""
     run_id, seq = asked.path["run"], int(asked.path["seq"])
     reason = str(asked.body.get("reason", ""))
     row = await asked.service.row(asked.who, run_id)

@@ -1,5 +1,5 @@
 """
-Cursors of the whole log, for those who may not see all of it.
+Cursors of the whole log for principals that may not see all of it.
 
 A place in the log says how many events there are, of everybody. Its cursor is sealed
 with a key that every host of the log can derive, and no caller: the hash of the first
@@ -27,7 +27,7 @@ _PREFIX = "o-"
 
 
 class Plain:
-    """Cursors as the store has them."""
+    """Cursors in the form of the store."""
 
     def write(self, place: str) -> str:
         """Return the cursor of a place."""
@@ -40,12 +40,12 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Sealed(Plain):
-    """Cursors that say nothing but to a host of the log."""
+    """Cursors that only hosts of the log can read."""
 
     key: bytes = field(repr=False)
 
     def write(self, place: str) -> str:
-        """Return the cursor of a place; another one each time."""
+        """Return a cursor of a place, different each time."""
         box = sealed(self.key, place.encode().ljust(_SIZE))
         return _PREFIX + base64.urlsafe_b64encode(box).decode()
 
@@ -72,12 +72,12 @@ class Sealed(Plain):
 
 @dataclass(slots=True)
 class Cursors:
-    """Says which cursors a principal is given."""
+    """Chooses the form of cursors for a principal."""
 
     _key: bytes | None = field(default=None, init=False)
 
     async def of(self, who: Principal, store: Readings) -> Plain:
-        """Return those for *who*, of everything in *store*."""
+        """Return the form of cursors of *store* for *who*."""
         if who.may("admin"):
             return Plain()
         if self._key is None:

@@ -1,4 +1,4 @@
-"""Events: page by page, or as they come."""
+"""Events: paginated, or streamed as server-sent events."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ _HEAD: list[tuple[bytes, bytes]] = [
 
 class EventStream(Response):
     """
-    Sends events until there are no more, the client is gone, or the host stops.
+    Sends events until they end, the client disconnects, or the host stops.
 
-    One event is read at a time, and the next when that one is sent: who does not read
-    has nothing kept for it.
+    One event is read at a time, and the next once it is sent: nothing is buffered
+    for a client that does not read.
 
     Args:
         events: Each with the cursor behind it.
 
-        after: The cursor before the first; who is cut off early comes back with it.
+        after: The cursor before the first event, for clients that reconnect.
 
         stops: Returns whether the host is about to stop.
 
@@ -113,7 +113,7 @@ async def _gone(receive: Receive) -> None:
 async def _ticking(
     events: AsyncGenerator[tuple[Recorded, str]], stops: Callable[[], bool]
 ) -> AsyncGenerator[str]:
-    """Yield what is sent: events, and signs of life between them."""
+    """Yield events, and heartbeats between them."""
     yield ": caxton\n\n"
     silent = 0.0
     coming: asyncio.Task[tuple[Recorded, str]] | None = None
@@ -180,7 +180,7 @@ async def of_run(asked: Asked) -> Response:
 
 
 async def of_all(asked: Asked) -> Response:
-    """Return events of all streams that who asks may see."""
+    """Return events of all streams that the caller may see."""
     store = asked.service.store
     cursors = await asked.desk.cursors.of(asked.who, store)
     after = await _after(asked, cursors)
@@ -201,7 +201,7 @@ def _wants_stream(asked: Asked) -> bool:
 
 
 async def _after(asked: Asked, cursors: Plain, stream: str | None = None) -> str | None:
-    """Return the place to go on behind; the end is one, or else it would move."""
+    """Return the place to continue after; ``end`` is resolved once."""
     after = asked.text("last-event-id") or asked.text("after")
     if after == "end":
         return await asked.service.store.end(stream)
@@ -248,7 +248,7 @@ def _follow(asked: Asked, cursors: Plain, after: str | None, found: Found) -> Re
 
 
 async def _nothing_behind(store: Readings, stream: str | None, after: str) -> bool:
-    """Return whether a cursor is at the end; it is refused if it is none."""
+    """Return whether a cursor is at the end; refuse an invalid one."""
     async with aclosing(store.tail(after, stream=stream, follow=False)) as found:
         async for _ in found:
             return False
@@ -265,7 +265,7 @@ async def _to_its_end(found: Found) -> Found:
 
 @dataclass(slots=True)
 class _Seen:
-    """Leaves out the events that are not for a principal."""
+    """Filters events that a principal may not see."""
 
     who: Principal
     store: Readings
@@ -274,14 +274,14 @@ class _Seen:
     )
 
     async def of(self, found: Found) -> Found:
-        """Yield those that are for it."""
+        """Yield the visible events."""
         async with aclosing(found) as events:
             async for recorded, cursor in events:
                 if await self.may(recorded.stream):
                     yield recorded, cursor
 
     async def may(self, stream: str) -> bool:
-        """Return whether its events are for that principal."""
+        """Return whether the principal may see a stream."""
         if not stream.startswith(RUN):
             return self.who.may("admin")
         if stream not in self._runs:

@@ -1,4 +1,4 @@
-"""What proves the log: checkpoints."""
+"""Checkpoints of the log, and blobs of runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def newest(asked: Asked) -> Response:
 
 
 async def covering(asked: Asked) -> Response:
-    """Return the smallest checkpoint that covers so many events."""
+    """Return the smallest checkpoint that covers that many events."""
     return await _checkpoint(asked, int(asked.path["size"]))
 
 
@@ -38,7 +38,7 @@ async def _checkpoint(asked: Asked, size: int | None) -> Response:
 
 
 async def blob(asked: Asked) -> Response:
-    """Return bytes that a run speaks of."""
+    """Return bytes that a run refers to."""
     digest = asked.path["sha256"]
     recording = await asked.service.recording(asked.who, asked.path["run"])
     # The digest alone is no reason to give away what other runs have.

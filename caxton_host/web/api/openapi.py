@@ -1,5 +1,5 @@
 """
-The control API as OpenAPI 3.1 describes it, of the same table that the routes are.
+All operations of the control API, and their OpenAPI 3.1 document.
 
 ``python -m caxton_host.web.api.openapi`` prints it.
 """
@@ -367,7 +367,7 @@ def _problems(one: Operation) -> dict[str, JSON]:
 
 
 def _responses() -> dict[str, JSON]:
-    """Return what is answered with each status of a problem."""
+    """Return the response of each status of a problem."""
     titles: dict[int, list[str]] = {}
     for kind, (status, title) in KINDS.items():
         titles.setdefault(status, []).append(f"{title} (`{kind}`).")

@@ -1,5 +1,5 @@
 """
-What can be asked of a host, as a table: the routes and their document are made of it.
+Operations: the table from which routes and the OpenAPI document are made.
 
     request -> scope -> parameters -> body -> handler -> response
 """
@@ -37,13 +37,13 @@ _BYTES = 4 * 1024 * 1024
 
 
 def text_of(document: JSON) -> str:
-    """Return a document as it is sent."""
+    """Return a document as JSON text."""
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
 @dataclass(slots=True)
 class Page:
-    """Parts, each as it is sent: so many bytes, and whatever the last one has."""
+    """A page of documents of bounded size."""
 
     _parts: list[str] = field(default_factory=list[str], init=False)
     _size: int = field(default=0, init=False)
@@ -59,7 +59,7 @@ class Page:
 
     @property
     def is_full(self) -> bool:
-        """Whether the rest belongs on another page."""
+        """Whether the rest must go on another page."""
         return self._size >= _BYTES
 
     def answer(self, document: Mapping[str, JSON], name: str) -> Response:
@@ -102,7 +102,7 @@ def _readers() -> Line:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desk:
     """
-    What requests are answered from.
+    What handlers need besides the request.
 
     Attributes:
         service: Serves runs.
@@ -135,7 +135,7 @@ class Desk:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """
-    A request that is as it has to be.
+    A validated request.
 
     Attributes:
         who: Asks.
@@ -214,7 +214,7 @@ class Parameter:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """
-    What an operation may answer.
+    A response of an operation.
 
     Attributes:
         schema: The name of the schema of its document, or ``None``: it has none.
@@ -236,7 +236,7 @@ class Answer:
 @dataclass(frozen=True, kw_only=True)
 class Operation:
     """
-    Something that can be asked of a host.
+    An operation of the control API.
 
     Attributes:
         id: Names it in the document.
@@ -264,12 +264,12 @@ class Operation:
 
     @property
     def tag(self) -> str:
-        """What it is about: the first word of its path."""
+        """Its tag: the first segment of its path."""
         return self.path.split("/")[1]
 
     @property
     def in_path(self) -> list[str]:
-        """The names that stand in its path."""
+        """The names of parameters in its path."""
         return _IN_PATH.findall(self.path)
 
     @cached_property
@@ -337,7 +337,7 @@ def _check_path(name: str, text: str) -> None:
 
 
 def _value(schema: Schema, text: str) -> JSON:
-    """Return a text as what a schema wants of it: as a number, if it can be one."""
+    """Return a text as a number if its schema requires one and it is one."""
     is_number = schema["type"] == "integer" and _NUMBER.fullmatch(text)
     return int(text) if is_number else text
 
@@ -354,7 +354,7 @@ def answer(
 
 
 def wrong_method(method: str, allowed: Iterable[str]) -> Refusal:
-    """Return the refusal of a method that a path does not have."""
+    """Return the refusal of a method that a path does not support."""
     return Refusal(
         "bad-method",
         f"{method} is not allowed for this path",
@@ -364,7 +364,7 @@ def wrong_method(method: str, allowed: Iterable[str]) -> Refusal:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A path, and what may be done there."""
+    """A path and its operations by method."""
 
     desk: Desk
     by_method: Mapping[str, Operation]

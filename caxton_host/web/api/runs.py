@@ -1,4 +1,4 @@
-"""Runs: start one, look at it, and do something with it."""
+"""Runs: start, list, show, cancel, resume, resolve, fork and explain."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ STARTED = {
 
 
 async def seen(asked: Asked) -> RunSummary:
-    """Return what became of the run that the path names."""
+    """Return the summary of the run that the path names."""
     row = await asked.service.row(asked.who, asked.path["run"])
     return await summary_of(asked.service.store, row)
 
 
 async def going_on(asked: Asked, run_id: str, behind: int = 0) -> Response:
     """
-    Return what became of a run, once the request has waited for it.
+    Return the summary of a run, after the wait of the request.
 
     Args:
         asked: Says how long.
@@ -145,7 +145,7 @@ async def list_(asked: Asked) -> Response:
 
 
 async def _visible(asked: Asked, limit: int) -> tuple[list[RunRow], str | None]:
-    """Return runs that who asks may see, and where the next ones begin."""
+    """Return runs that the caller may see, and the place of the next ones."""
     before = _place(asked.text("cursor"))
     found: list[RunRow] = []
     for _ in range(0, _LOOKED_AT, _PAGE):
@@ -189,7 +189,7 @@ def _place(cursor: str | None) -> tuple[int, str] | None:
 
 
 async def show(asked: Asked) -> Response:
-    """Return what became of a run; of an erased one also who erased it, and why."""
+    """Return a run; of an erased one also the actor and reason of the erasure."""
     run = await seen(asked)
     document = run.to_document()
     if run.erased:
@@ -199,7 +199,7 @@ async def show(asked: Asked) -> Response:
 
 
 async def result(asked: Asked) -> Response:
-    """Return what a run came to."""
+    """Return the result of a run."""
     run = await seen(asked)
     goes_on = run.state in GOING_ON
     return answer(
@@ -263,21 +263,21 @@ _CHOICES: Mapping[str, Callable[[], Resolution]] = {
 
 
 async def cancel(asked: Asked) -> Response:
-    """End a run."""
+    """Cancel a run."""
     reason = str(asked.body.get("reason", ""))
     await asked.service.cancel(asked.who, asked.path["run"], reason)
     return answer((await seen(asked)).to_document())
 
 
 async def resume(asked: Asked) -> Response:
-    """Let a run go on."""
+    """Resume a run."""
     restored = asked.body.get("restored") is True
     await asked.service.resume(asked.who, asked.path["run"], restored=restored)
     return await going_on(asked, asked.path["run"])
 
 
 async def fork(asked: Asked) -> Response:
-    """Start a run that begins with what another did."""
+    """Fork a run."""
     run_id, seq = asked.path["run"], _number(asked.body["seq"])
     edited: Completed | None = None
     if "result" in asked.body:
@@ -289,7 +289,7 @@ async def fork(asked: Asked) -> Response:
 
 
 async def resolve(asked: Asked) -> Response:
-    """Record what is said of a call in doubt."""
+    """Record the resolution of a call in doubt."""
     run_id, seq = asked.path["run"], _number(asked.body["seq"])
     choice = str(asked.body["choice"])
     if (choice == "result") != ("result" in asked.body):
@@ -317,7 +317,7 @@ def _number(value: JSON) -> int:
 def _given(
     asked: Asked, recording: Recording, invoked: ToolInvoked | None
 ) -> Completed:
-    """Return an answer in a request, as if the tool had given it."""
+    """Return a result in a request as the tool's completion."""
     result = asked.body["result"]
     assert isinstance(result, dict)  # noqa: S101 -- its schema says so
     size = len(json.dumps(result))

@@ -1,4 +1,4 @@
-"""Tool servers, what they offer, and the configuration that names them."""
+"""Tool servers: state, tools, tests, restarts and edits of the configuration."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ _ACTION: Mapping[str, JSON] = {
 
 
 async def list_(asked: Asked) -> Response:
-    """Return the servers, and how they did."""
+    """Return the servers with their last known state."""
     servers = await _servers(asked)
     return answer({"$type": "caxton.servers/v1", "servers": [*servers.values()]})
 
 
 async def show(asked: Asked) -> Response:
-    """Return a server, and how it did."""
+    """Return a server with its last known state."""
     return answer((await _servers(asked))[_name(asked)])
 
 
@@ -83,7 +83,7 @@ def _name(asked: Asked) -> str:
 
 
 async def test(asked: Asked) -> Response:
-    """Ask a server what it has, as the host has it; start it if it is not up."""
+    """Ask a server for its tools and resources; start it if necessary."""
     name = _name(asked)
     try:
         offered, found = await _asked(asked, name)
@@ -105,7 +105,7 @@ async def _asked(asked: Asked, name: str) -> tuple[Offered, list[ServerResource]
 
 
 def _by_hand(asked: Asked) -> RunScope:
-    """Return what is known of a run where there is none: what variables are else."""
+    """Return a scope without a run: the defaults of variables."""
     context = asked.service.config().context
     return RunScope(
         run_id="by-hand",
@@ -119,7 +119,7 @@ def _by_hand(asked: Asked) -> RunScope:
 
 
 async def restart(asked: Asked) -> Response:
-    """Have every host start a server anew."""
+    """Restart a server on all hosts."""
     name = _name(asked)
     outcomes = await _ask(asked, "restart", name)
     hosts: list[JSON] = [restart_document(name, *one) for one in outcomes.items()]
@@ -127,7 +127,7 @@ async def restart(asked: Asked) -> Response:
 
 
 async def reload(asked: Asked) -> Response:
-    """Have every host read its configuration again."""
+    """Reload the configuration on all hosts."""
     outcomes = await _ask(asked, "reload")
     hosts: list[JSON] = [reload_document(*one) for one in outcomes.items()]
     return answer({"$type": "caxton.reloads/v1", "hosts": hosts})
@@ -149,7 +149,7 @@ async def _ask(
 
 
 async def tools(asked: Asked) -> Response:
-    """Return every tool of every server, starting those that are not up."""
+    """Return all tools of all servers, which are started if necessary."""
     config = asked.service.config()
     known = (*config.servers, *((WEBHOOK,) if config.webhooks else ()))
     wanted = asked.text("server")
@@ -206,25 +206,25 @@ _NAMED: dict[str, JSON] = {"name": {"type": "string", "minLength": 1, "maxLength
 
 
 def may_edit(asked: Asked) -> bool:
-    """Return whether who asks may change servers."""
+    """Return whether the caller may change servers."""
     who = asked.who
     return asked.desk.edit and who.authenticated and who.may("admin")
 
 
 async def add(asked: Asked) -> Response:
-    """Add a server, and have hosts read the configuration again."""
+    """Add a server, and reload the configuration on all hosts."""
     name, keys = str(asked.body["name"]), _given(asked)
     return await _edit(asked, "added", name, partial(add_server, **keys))
 
 
 async def change(asked: Asked) -> Response:
-    """Change how a server is reached, and have hosts read the configuration again."""
+    """Change how a server is reached, and reload the configuration."""
     name, keys = asked.path["name"], _given(asked)
     return await _edit(asked, "changed", name, partial(change_server, **keys))
 
 
 async def remove(asked: Asked) -> Response:
-    """Remove a server, and have hosts read the configuration again."""
+    """Remove a server, and reload the configuration on all hosts."""
     return await _edit(asked, "removed", asked.path["name"], remove_server)
 
 

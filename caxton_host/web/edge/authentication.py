@@ -1,4 +1,4 @@
-"""How a token is sent, and what is told to who sends none that is good: RFC 6750."""
+"""Authentication: bearer tokens of this host, or of an authorization server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 class Unauthenticated(Exception):  # noqa: N818 -- a verdict, not a fault
     """
-    Nobody knows who asks.
+    The caller is not authenticated.
 
     Attributes:
         challenge: The value of ``WWW-Authenticate``, in an answer of 401.
@@ -51,7 +51,7 @@ class Unauthenticated(Exception):  # noqa: N818 -- a verdict, not a fault
 @dataclass(frozen=True, slots=True)
 class Challenge:
     """
-    What is told to who sends no token that is good.
+    The challenge sent to an unauthenticated caller (RFC 6750).
 
     Attributes:
         oauth: Whose access tokens are taken, or ``None``.
@@ -60,7 +60,7 @@ class Challenge:
     oauth: OAuth | None = None
 
     def refusal(self, problem: str = "") -> Unauthenticated:
-        """Return a refusal of a token, or of none if there is no problem with it."""
+        """Return the refusal of a token, or of a missing one."""
         said = {"realm": _REALM}
         if problem:
             said |= {"error": "invalid_token", "error_description": problem}
@@ -90,7 +90,7 @@ class Challenge:
 
 def metadata(oauth: OAuth | None) -> Mapping[str, JSON] | None:
     """
-    Return the document that says whose tokens are taken, RFC 9728; or ``None``.
+    Return the protected resource metadata (RFC 9728), or ``None``.
 
     >>> found = metadata(OAuth(issuer="https://id.test", audience="https://a.test/mcp"))
     >>> found["resource"], found["authorization_servers"]
@@ -109,7 +109,7 @@ def metadata(oauth: OAuth | None) -> Mapping[str, JSON] | None:
 
 def documented(oauth: OAuth, *paths: str) -> list[str]:
     """
-    Return where that document is found: for each of *paths*, and where a refusal says.
+    Return the paths of that document: of each of *paths*, and of the audience.
 
     >>> oauth = OAuth(issuer="https://id.test", audience="https://a.test/agents")
     >>> [path.removeprefix(_WELL_KNOWN) for path in documented(oauth, "/mcp")]
@@ -125,7 +125,7 @@ def documented(oauth: OAuth, *paths: str) -> list[str]:
 
 
 def _address(oauth: OAuth) -> str | None:
-    """Return where that document is, if the audience is the address of a service."""
+    """Return the URL of that document, if the audience is a URL."""
     there = urlsplit(oauth.audience)
     if there.scheme not in {"https", "http"}:
         return None
@@ -148,7 +148,7 @@ _SERVER = "/.well-known/oauth-authorization-server"
 @dataclass(slots=True)
 class Keys:
     """
-    Keys that are known, and how to know more.
+    The signing keys of an authorization server, fetched on demand.
 
     Attributes:
         oauth: Says where they are.
@@ -166,7 +166,7 @@ class Keys:
 
     async def find(self, kid: str | None, algorithm: str) -> jwt.PyJWK | None:
         """
-        Return the key that a token says it is signed with, or ``None``.
+        Return the key that signed a token, or ``None``.
 
         Args:
             kid: What the token calls it; ``None``: the only one of its kind.
@@ -213,7 +213,7 @@ class Keys:
             self._asking = None
 
     async def _place(self) -> str:
-        """Return where the keys are, as the metadata of the issuer says."""
+        """Return the URL of the keys from the issuer's metadata."""
         issuer = self.oauth.issuer
         there = urlsplit(issuer)
         path = there.path.rstrip("/")
@@ -256,7 +256,7 @@ def _listed(document: dict[str, JSON]) -> list[dict[str, JSON]]:
 
 
 def _fits(key: dict[str, JSON], algorithm: str) -> bool:
-    """Return whether a key is one that is there to check such signatures."""
+    """Return whether a key can verify such signatures."""
     kind, curve = SIGNATURES[algorithm]
     uses = key.get("key_ops", ["verify"])
     return (
@@ -280,7 +280,7 @@ _REQUIRED = ("exp", "iss", "aud", "sub")
 
 @dataclass(slots=True)
 class OAuthIdentity:
-    """Knows who has an access token of an authorization server; see `Identity`."""
+    """Authenticates access tokens (RFC 9068) of an authorization server."""
 
     oauth: OAuth
     clock: Clock
@@ -293,10 +293,10 @@ class OAuthIdentity:
 
     async def principal(self, authorization: str | None) -> Principal:
         """
-        Return who asks.
+        Return the principal of a request.
 
         Raises:
-            Unauthenticated: Nobody knows.
+            Unauthenticated: The caller is not authenticated.
         """
         token = self.challenge.token(authorization)
         try:
@@ -358,7 +358,7 @@ class OAuthIdentity:
 
 
 def _principal(claims: Mapping[str, Any]) -> Principal | None:
-    """Return whom the claims are of, or ``None`` if they cannot be of anybody."""
+    """Return the principal of the claims, or ``None`` if they are invalid."""
     subject = claims["sub"]
     agents = _words(claims.get("agents", ["*"]))
     if not subject or len(subject) > _LONGEST_NAME or not subject.isprintable():
@@ -380,7 +380,7 @@ def _principal(claims: Mapping[str, Any]) -> Principal | None:
 
 
 def _words(value: object) -> tuple[str, ...]:
-    """Return the words of a claim; what is none of them means nothing."""
+    """Return the words of a claim; other types are ignored."""
     if isinstance(value, str):
         return tuple(value.split())
     if not isinstance(value, list):
@@ -389,17 +389,17 @@ def _words(value: object) -> tuple[str, ...]:
 
 
 class Identity(Protocol):
-    """Knows who asks."""
+    """Authenticates callers."""
 
     async def principal(self, authorization: str | None) -> Principal:
         """
-        Return who asks.
+        Return the principal of a request.
 
         Args:
             authorization: The value of the header, or ``None`` if there is none.
 
         Raises:
-            Unauthenticated: Nobody knows.
+            Unauthenticated: The caller is not authenticated.
 
             StoreError: It cannot be looked up now.
         """
@@ -408,7 +408,7 @@ class Identity(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TokenIdentity:
-    """Knows who has a token of this host."""
+    """Authenticates tokens of this host."""
 
     tokens: Tokens
     clock: Clock
@@ -437,7 +437,7 @@ class TokenIdentity:
 
 @dataclass(frozen=True, slots=True)
 class _Either:
-    """Knows who has a token of this host, or of an authorization server."""
+    """Authenticates tokens of this host, or of an authorization server."""
 
     own: TokenIdentity
     oauth: OAuthIdentity
@@ -451,7 +451,7 @@ class _Either:
 @dataclass(frozen=True, slots=True)
 class LocalIdentity:
     """
-    Takes whoever has no token for the user of this machine, who may do everything.
+    Treats unauthenticated callers as the local user, who may do everything.
 
     Attributes:
         other: Knows who has one.
@@ -475,7 +475,7 @@ def identity_of(
     serve: Serve, tokens: Tokens, clock: Clock, client: Client | None = None
 ) -> Identity:
     """
-    Return what knows who may call, as it is configured.
+    Return the configured authentication.
 
     Args:
         serve: How the host is served.
@@ -512,7 +512,7 @@ _AGAIN = 5.0
 @dataclass(slots=True)
 class Lasting:
     """
-    Sends an answer for as long as whoever asked may have it, and then ends it.
+    Sends a long answer, and ends it once the caller's token is no longer valid.
 
     Attributes:
         send: Sends it.
@@ -535,7 +535,7 @@ class Lasting:
         self._known_at = self.now()
 
     async def __call__(self, message: Message) -> None:
-        """Send a message, or the end instead of it; nothing after that."""
+        """Send a message, or end the answer; ignore later messages."""
         if self._is_over:
             return
         begins = message["type"] == "http.response.start"

@@ -1,5 +1,5 @@
 """
-Where a host listens: a socket, uvicorn, bounds on those who come, and signals.
+Listening: socket, uvicorn, bounds on connections, and signals.
 
     bound -> listening -> (stopping: the first signal) -> nobody new -> closed
 
@@ -51,7 +51,7 @@ _QUIET = 10.0
 
 class Room:
     """
-    The connections of a host, and which of them are idle.
+    Tracks a host's connections, and which of them are idle.
 
     Args:
         most: How many there may be; by default half as many as there are descriptors
@@ -71,7 +71,7 @@ class Room:
         self._idle.pop(transport, None)
 
     def shed(self) -> bool:
-        """Hang up on who is idle for longest; return whether there was one."""
+        """Close the connection that is idle for longest; return whether one was."""
         longest = next(iter(self._idle), None)
         if longest is None:
             return False
@@ -80,11 +80,11 @@ class Room:
         return True
 
     def is_for_all(self, present: int) -> bool:
-        """Return whether the newest of *present* connections may ask for anything."""
+        """Return whether the newest of *present* connections may send any request."""
         return present <= self._most or self.shed()
 
     def is_for_health(self, present: int) -> bool:
-        """Return whether it may at least ask for health."""
+        """Return whether it may send health checks."""
         return present <= self._most + _SPARE
 
 
@@ -96,7 +96,7 @@ def _left() -> int:
 
 
 def crowded(app: ASGIApp) -> ASGIApp:
-    """Return *app* as far as it says whether the host is well."""
+    """Return *app* restricted to health checks."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] in HEALTH:
@@ -115,7 +115,7 @@ def crowded(app: ASGIApp) -> ASGIApp:
 
 @contextmanager
 def shedding(room: Room) -> Generator[None]:
-    """Make room when no connection can be taken, and say so once for each outage."""
+    """Close idle connections when none can be accepted, and log it once an outage."""
     loop = asyncio.get_running_loop()
     before, last = loop.get_exception_handler(), -_QUIET
 
@@ -163,7 +163,7 @@ _LAST = 5
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
     """
-    What a host shows of itself over TLS.
+    The TLS certificate of a host.
 
     Attributes:
         chain: A PEM file: its certificate, and those above it.
@@ -194,7 +194,7 @@ class Certificate:
 
 def bind(host: str, port: int) -> socket.socket:
     """
-    Return a socket that listens.
+    Return a listening socket.
 
     Raises:
         UsageError: It cannot be.
@@ -229,7 +229,7 @@ def bind(host: str, port: int) -> socket.socket:
 async def listening(
     app: ASGIApp, listener: socket.socket, certificate: Certificate | None = None
 ) -> AsyncGenerator[None]:
-    """Serve *app* to whoever comes; in the end, see answers under way out."""
+    """Serve *app*; at the end, let answers in progress finish."""
     room = Room()
     server = _Server(
         Config(
@@ -264,7 +264,7 @@ async def listening(
 
 class _Server(Server):
     """
-    Leaves signals to `stopping`.
+    A uvicorn server that leaves signals to `stopping`.
 
     Attributes:
         up: Set when it takes requests.
@@ -286,7 +286,7 @@ class _Server(Server):
 
 
 class _Bounded(H11Protocol):
-    """Lets so many in, and who says nothing, or reads nothing, does not stay."""
+    """Bounds the number of connections, and closes silent or stuck ones."""
 
     _late: asyncio.TimerHandle | None = None
     _stuck: asyncio.TimerHandle | None = None
@@ -356,7 +356,7 @@ class _Bounded(H11Protocol):
 
 class _Paced:
     """
-    Lets a few requests go on in each turn of the loop.
+    Lets a few requests proceed in each turn of the loop.
 
     When a thousand come at once, none of the others waits for all of them.
     """
@@ -374,7 +374,7 @@ class _Paced:
 @contextlib.contextmanager
 def stopping(told: Callable[[], None]) -> Generator[asyncio.Event]:
     """
-    Give an event that the first SIGTERM or SIGINT sets; a second one ends at once.
+    Yield an event set by the first SIGTERM or SIGINT; a second one exits.
 
     Args:
         told: Called with the first.

@@ -1,8 +1,8 @@
 """
-What is wrong with a request, as RFC 9457 has it.
+HTTP messages: problem documents (RFC 9457), bounded requests, and answers.
 
-Every error that is raised on purpose has a place in a table here. What is not raised on
-purpose is logged, and told to nobody.
+Every expected error has a kind in a table here. Unexpected errors are logged, and
+clients get no detail of them.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ _WHY: tuple[tuple[type[CaxtonError], str], ...] = (
 
 
 def why(exc: CaxtonError) -> str:
-    """Return what is wrong with the log, for everybody, so without its name."""
+    """Return the problem of the log in public terms, without its URL."""
     return next(text for kind, text in _WHY if isinstance(exc, kind))
 
 
@@ -184,7 +184,7 @@ class Problem:
 
 
 class Refusal(Exception):  # noqa: N818 -- a verdict, not a fault
-    """The request is refused for a reason of the web's own."""
+    """A request that the HTTP layer refuses."""
 
     def __init__(
         self,
@@ -200,7 +200,7 @@ class Refusal(Exception):  # noqa: N818 -- a verdict, not a fault
 
 def problem_of(exc: Exception, *, inside: bool = False) -> Problem:
     """
-    Return what to tell of an error. One that nobody meant to raise is logged.
+    Return the problem document of an error; log an unexpected one.
 
     Args:
         exc: The error.
@@ -250,7 +250,7 @@ _TARGET = 8 * 1024
 
 
 class GoneError(Exception):
-    """Whoever asked is gone, or does not read."""
+    """The client disconnected, or does not read."""
 
 
 def headers_of(scope: Scope) -> dict[str, list[str]]:
@@ -276,7 +276,7 @@ def headers_of(scope: Scope) -> dict[str, list[str]]:
 
 def check_media(types: Sequence[str]) -> None:
     """
-    Return if a request says that it is JSON, by its ``Content-Type`` headers.
+    Check that the ``Content-Type`` of a request is JSON.
 
     A page in a browser cannot say so of another origin without being asked first, so
     what changes something has to say it without a body too.
@@ -290,7 +290,7 @@ def check_media(types: Sequence[str]) -> None:
 
 def parsed(body: bytes, *, limit: int) -> JSON:
     """
-    Return what a body holds.
+    Parse a JSON body.
 
     Raises:
         BadBytes: It is not JSON, or more than is read. None of it is in Python's words.
@@ -330,7 +330,7 @@ class Bodies:
 
     def check(self, headers: Mapping[str, Sequence[str]]) -> None:
         """
-        Return if a body may be read, by what its headers say.
+        Check the headers of a body before it is read.
 
         Raises:
             Refusal: It is too large, or packed, or has two ends.
@@ -363,14 +363,14 @@ class Bodies:
     @asynccontextmanager
     async def read(self, receive: Receive) -> AsyncGenerator[bytes]:
         """
-        Read a body; its room is taken until the block is left.
+        Read a body, which counts against the limit until the block ends.
 
         Raises:
             Refusal: It is too large, or too slow.
 
             OverloadedError: There is no room for it now.
 
-            GoneError: Whoever sent it is gone.
+            GoneError: The client disconnected.
         """
         chunks: list[bytes] = []
         try:
@@ -408,7 +408,7 @@ async def _chunks(receive: Receive) -> AsyncGenerator[bytes]:
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """Return what gives a body that was read once more, then what comes after it."""
+    """Return a *receive* that replays a body, and then passes messages on."""
     waiting: list[Message] = [
         {"type": "http.request", "body": body, "more_body": False}
     ]
@@ -434,7 +434,7 @@ _SECURITY: Mapping[str, str] = {
 @dataclass(slots=True)
 class Answering:
     """
-    Sends an answer, with what every answer has; and does not wait for ever.
+    Sends an answer with default headers and a timeout.
 
     Attributes:
         headers: Those that it gets if it has no others of the name.
@@ -491,7 +491,7 @@ async def respond(send: Send, problem: Problem, instance: str) -> None:
 async def rpc_error(  # noqa: PLR0913, PLR0917 -- what an error of JSON-RPC is
     send: Send, status: int, id_: JSON, code: int, message: str, headers: dict[str, str]
 ) -> None:
-    """Send an error of JSON-RPC, about the request with that id."""
+    """Send a JSON-RPC error for the request with that id."""
     document = {
         "jsonrpc": "2.0",
         "id": id_,

@@ -1,5 +1,5 @@
 """
-The outermost ring: behind it, every request is bounded and vouched for.
+The outermost middleware: bounds, authenticates and counts every request.
 
     headers -> names -> who asks -> room -> body -> ticket -> app
 """
@@ -48,7 +48,7 @@ _PORTS = {"http": 80, "https": 443}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
     """
-    What is asked for by which names, and of which origins.
+    The accepted host names and origins.
 
     Attributes:
         bound: The address that is listened on.
@@ -64,7 +64,7 @@ class Names:
 
     def check_host(self, values: Sequence[str], local: str) -> None:
         """
-        Return if a request is for us.
+        Check that a request is for this host.
 
         Args:
             values: Its ``Host`` headers.
@@ -95,7 +95,7 @@ class Names:
         self, values: Sequence[str], local: str, *, scheme: str, host: str
     ) -> str | None:
         """
-        Return the origin whose pages may read the answer, if there is one.
+        Check the origin; return it if its pages may read the answer.
 
         Args:
             values: The ``Origin`` headers of a request.
@@ -123,7 +123,7 @@ class Names:
         )
 
     def _is_own(self, origin: str, local: str, scheme: str, host: str) -> bool:
-        """Return whether an origin has this scheme, a name of ours, and this port."""
+        """Return whether an origin has this scheme, an own name, and this port."""
         theirs, _, where = origin.partition("://")
         return (
             theirs == scheme
@@ -134,7 +134,7 @@ class Names:
 
 def check_site(values: Sequence[str]) -> None:
     """
-    Return if no page of another origin asks, by the ``Sec-Fetch-Site`` headers.
+    Check ``Sec-Fetch-Site``: no page of another origin may send the request.
 
     Raises:
         Refusal: One does.
@@ -158,7 +158,7 @@ def _port(value: str, scheme: str) -> int | None:
 @dataclass(slots=True, kw_only=True)
 class Crowd:
     """
-    How many do something at a time.
+    Limits concurrent activities, per principal and in total.
 
     Attributes:
         each: Most of one principal.
@@ -179,7 +179,7 @@ class Crowd:
     @contextmanager
     def one(self, who: str) -> Generator[None]:
         """
-        Count one more, for as long as the block lasts.
+        Count one activity while the block runs.
 
         Raises:
             OverloadedError: They are too many.
@@ -224,7 +224,7 @@ _BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
 @dataclass(slots=True, kw_only=True)
 class Edge:
     """
-    An ASGI application around another, `app`.
+    The middleware around the application `app`.
 
     Attributes:
         identity: Finds out who asks.
@@ -258,7 +258,7 @@ class Edge:
         serve: Serve,
         open: frozenset[str],  # noqa: A002 -- as the attribute
     ) -> Edge:
-        """Return the edge that *serve* describes."""
+        """Return the middleware configured by *serve*."""
         return cls(
             app=app,
             identity=identity,
@@ -343,7 +343,7 @@ class Edge:
         await self.app(scope, again, send)
 
     def _origin(self, scope: Scope, headers: Mapping[str, Sequence[str]]) -> str | None:
-        """Return the origin whose pages may read the answer; refuse other names."""
+        """Check host and origin; return the origin that may read the answer."""
         local = (scope.get("server") or ("", None))[0]
         hosts = headers.get("host", [])
         self.names.check_host(hosts, local)
@@ -352,7 +352,7 @@ class Edge:
         return self.names.check_origin(origins, local, scheme=scheme, host=hosts[0])
 
     async def _parsed(self, body: bytes) -> JSON:
-        """Return what a body holds; a large one holds nobody up."""
+        """Parse a body; a large one in a thread."""
         if len(body) > _LARGE:
             return await asyncio.to_thread(parsed, body, limit=self.bodies.most)
         return parsed(body, limit=self.bodies.most)
@@ -360,7 +360,7 @@ class Edge:
     async def _mcp(
         self, scope: Scope, body: bytes, receive: Receive, send: Send
     ) -> None:
-        """Hand on a message of the Model Context Protocol; a call with a ticket."""
+        """Forward an MCP message; a call gets a ticket."""
         try:
             message = await self._parsed(body) if body else None
         except BadBytes as exc:

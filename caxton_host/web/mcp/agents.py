@@ -1,4 +1,4 @@
-"""Lists, page by page. A cursor is the last name of a page, and stays good."""
+"""Agents as MCP tools and resources. A cursor is the last name of a page."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ _TOLD = frozenset({"agent_error", "limit"})
 
 @dataclass(frozen=True, slots=True)
 class AgentTool:
-    """An agent, as a tool."""
+    """An agent as an MCP tool."""
 
     card: Card
 
@@ -88,7 +88,7 @@ class AgentTool:
         return self.card.tool or self.card.name
 
     def listed(self) -> types.Tool:
-        """Return what clients are told of it."""
+        """Return its entry in a list of tools."""
         return types.Tool(
             name=self.name,
             title=None if self.card.name == self.name else self.card.name,
@@ -104,29 +104,29 @@ class AgentTool:
 
     @property
     def output_schema(self) -> dict[str, JSON] | None:
-        """JSON Schema of its structured result, or ``None``: it promises nothing."""
+        """JSON Schema of its structured result, or ``None``."""
         schema = self.card.output_schema
         return None if schema is None else _of_object(schema, _RESULT)
 
     def input(self, arguments: Mapping[str, JSON]) -> JSON:
-        """Return what the agent is given for *arguments*."""
+        """Return the agent's input for *arguments*."""
         if _takes_object(self.card.input_schema or _ANYTHING):
             return {**arguments}
         return arguments.get(_INPUT)
 
     def mismatch(self, arguments: Mapping[str, JSON]) -> str:
-        """Return where *arguments* are not as the schema wants them, or ``""``."""
+        """Return where *arguments* do not match the schema, or ``""``."""
         return str(input_check(self.input_schema)({**arguments}) or "")
 
     def structured(self, output: JSON) -> dict[str, JSON] | None:
-        """Return the structured result that stands for an output, if any does."""
+        """Return the structured result of an output, if it has one."""
         schema = self.card.output_schema
         if schema is not None and not _takes_object(schema):
             return {_RESULT: output}
         return output if isinstance(output, dict) else None
 
     def broken(self, output: JSON) -> str:
-        """Return where an output is not what was promised, or ``""``."""
+        """Return where an output does not match the output schema, or ``""``."""
         schema = self.output_schema
         if schema is None:
             return ""
@@ -163,7 +163,7 @@ def ended(tool: AgentTool, run_id: str, end: Event | None) -> types.CallToolResu
 def told(
     run_id: str, state: str, said: str, *, error: bool = False
 ) -> types.CallToolResult:
-    """Return a result that only says something about a run."""
+    """Return a result with a text about a run."""
     return types.CallToolResult(
         content=[types.TextContent(text=said)],
         is_error=error,
@@ -172,7 +172,7 @@ def told(
 
 
 def refused(said: str) -> types.CallToolResult:
-    """Return a result that says why there is no run."""
+    """Return an error result: the run was not started."""
     return types.CallToolResult(content=[types.TextContent(text=said)], is_error=True)
 
 
@@ -195,7 +195,7 @@ def _takes_object(schema: Mapping[str, JSON]) -> bool:
 
 
 def _of_object(schema: Mapping[str, JSON], key: str) -> dict[str, JSON]:
-    """Return a schema of an object: *schema* itself, or of one that has it as *key*."""
+    """Return *schema* if it is of an object; else an object with it as *key*."""
     if _takes_object(schema):
         return {**schema, "type": "object"}
     inner = {**schema}
@@ -210,7 +210,7 @@ def _of_object(schema: Mapping[str, JSON], key: str) -> dict[str, JSON]:
 
 
 def _moved(value: JSON, to: str) -> JSON:
-    """Return a schema whose references hold where it is *to* stand."""
+    """Return a schema with its references moved to *to*."""
     if isinstance(value, Mapping):
         return {
             name: to + inner[1:]
@@ -248,7 +248,7 @@ _TEMPLATES = (
 
 @dataclass(frozen=True, slots=True)
 class AgentResources:
-    """Lists and reads them."""
+    """Lists and reads agents and runs as MCP resources."""
 
     service: Service
     principal: Callable[[ServerRequestContext[Any, Any]], Principal]
@@ -258,7 +258,7 @@ class AgentResources:
         ctx: ServerRequestContext[Any, Any],
         params: types.PaginatedRequestParams | None,
     ) -> types.ListResourcesResult:
-        """Return the agents that somebody may call."""
+        """Return the agents that the principal may call."""
         offered = self.service.agents(self.principal(ctx))
         cards = {card.name: card for card in offered if card.tool}
         names, cursor = page(sorted(cards), params)
@@ -282,7 +282,7 @@ class AgentResources:
         _: ServerRequestContext[Any, Any],
         __: types.PaginatedRequestParams | None,
     ) -> types.ListResourceTemplatesResult:
-        """Return what addresses there are."""
+        """Return the URI templates."""
         return types.ListResourceTemplatesResult(
             resource_templates=[
                 types.ResourceTemplate(
@@ -300,10 +300,10 @@ class AgentResources:
         params: types.ReadResourceRequestParams,
     ) -> types.ReadResourceResult:
         """
-        Return the document at an address.
+        Return the document at a URI.
 
         Raises:
-            MCPError: There is none that whoever asks may see.
+            MCPError: It does not exist, or the principal may not see it.
         """
         try:
             document = await self._document(self.principal(ctx), params.uri)

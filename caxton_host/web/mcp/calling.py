@@ -1,8 +1,8 @@
 """
-A call of an agent: a run that is waited for, told of while it lasts, and cancelled.
+A call of an agent over MCP: start its run, report progress, and cancel it.
 
-Whoever hangs up cancels its run. A call that names a run, or has an idempotency key,
-can be made again: its run goes on.
+A client that disconnects cancels its run. A call that names a run, or has an
+idempotency key, can be repeated: its run continues.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Calls:
 
     async def make(self, call: Call) -> types.CallToolResult:
         """
-        Run an agent, and return what came of it.
+        Run an agent, and return its result.
 
         Raises:
             MCPError: There is no room, or no such run.
@@ -155,7 +155,7 @@ class Calls:
         return await self.service.submit(call.who, wanted, call.ticket)
 
     async def _again(self, call: Call, run_id: str) -> str:
-        """Have a run go on that is suspended; one that is not is waited for."""
+        """Resume a suspended run; wait for one that is not suspended."""
         row = await self.service.row(call.who, run_id)
         if row.agent != call.tool.card.name:
             raise NotFoundError(f"no run {run_id} of this agent")
@@ -170,7 +170,7 @@ class Calls:
 
     async def _over(self, run_id: str) -> Event | None:
         """
-        Return how the run ended, or ``None`` if that was erased.
+        Wait for the end of a run; ``None`` if it was erased.
 
         Raises:
             StoreError: Nothing more is recorded of it now.
@@ -193,7 +193,7 @@ class Calls:
 
     @asynccontextmanager
     async def _told(self, call: Call, run_id: str) -> AsyncGenerator[None]:
-        """Tell the client how far the run is."""
+        """Report the progress of the run to the client."""
         if call.tell is None:
             yield
             return
@@ -217,7 +217,7 @@ class Calls:
 
     @asynccontextmanager
     async def _cancelling(self, call: Call, run_id: str) -> AsyncGenerator[None]:
-        """Cancel the run if the client hangs up, unless it may come back for it."""
+        """Cancel the run if the client disconnects, unless it can resume it."""
         try:
             yield
         except asyncio.CancelledError:
@@ -232,14 +232,14 @@ class Calls:
         end.add_done_callback(self._ends.discard)
 
     async def cancel(self, who: Principal, run_id: str, reason: str) -> None:
-        """Cancel a run in the name of *who*, if it goes on."""
+        """Cancel a run as *who*, if it has not ended."""
         try:
             await self.service.cancel(who, run_id, reason)
         except CaxtonError as exc:
             logger.info("run %s is not cancelled: %s", run_id, exc)
 
     async def settled(self) -> None:
-        """Return once the runs of those who hung up are cancelled."""
+        """Wait until the runs of disconnected clients are cancelled."""
         while self._ends:
             await asyncio.wait(self._ends)
 
@@ -273,7 +273,7 @@ def _said(event: ToolProgress) -> str:
 
 
 def _suspension(recording: Recording) -> str:
-    """Return what a suspended run waits for, and how it goes on."""
+    """Return what a suspended run waits for, and how to continue it."""
     run_id, journal = recording.run_id, recording.journal()
     lines = [f"Run {run_id} is suspended. Do not call the tool again for the same."]
     for doubt in journal.in_doubt:

@@ -1,11 +1,11 @@
 """
-What stands between HTTP and the SDK: which way of answering a request gets.
+The HTTP transport of the MCP server: chooses how each request is answered.
 
 * JSON where the client takes nothing else, and where one answer is all there is;
 * a stream, with reports before the answer, for a call if the client takes one;
 * nothing is sent unasked, and no session is kept: no ``GET``, no ``DELETE``.
 
-Who closes the connection of a call hangs up. Clients of protocols before 2026-07-28
+Closing the connection cancels its call. Clients of protocols before 2026-07-28
 send a notification instead, on a connection of its own: so they are given a session
 id, which stands for nothing but the client.
 """
@@ -113,7 +113,7 @@ class Front:
     async def _of_session(
         self, scope: _Scope, session: bytes | None, message: dict[str, Any]
     ) -> None:
-        """Let a call be cancelled by whoever makes it, and cancel it."""
+        """Register a call for cancellation by its session, or cancel it."""
         if session is None:
             return
         who: Principal = scope["caxton.principal"]
@@ -130,7 +130,7 @@ class Front:
 
 
 async def _body(receive: _Receive, most: int) -> bytes | None:
-    """Return the body of a request, as far as it comes; ``None`` if it is too long."""
+    """Read the body of a request; ``None`` if it is too long."""
     body = bytearray()
     while len(body) <= most:
         message = await receive()
@@ -150,7 +150,7 @@ def _replayed(body: bytes, receive: _Receive) -> _Receive:
 
 
 def _decoded(body: bytes) -> dict[str, Any]:
-    """Return the message that is *body*, or nothing: the SDK says what is wrong."""
+    """Parse a message; ``{}`` if it is invalid, which the SDK reports."""
     try:
         message = json.loads(body)
     except (ValueError, RecursionError):
@@ -163,7 +163,7 @@ def _object(value: object) -> dict[str, Any]:
 
 
 def _complete(message: dict[str, Any]) -> bytes:
-    """Return a first message with all that it has to say. Some clients say nothing."""
+    """Return an ``initialize`` message completed with defaults."""
     said = _HELLO | _object(message.get("params"))
     return json.dumps({**message, "params": said}).encode()
 
@@ -186,7 +186,7 @@ async def _refused(send: _Send, status: int, *more: tuple[bytes, bytes]) -> None
 
 def agents_app(service: Service, *, body: int = 4 * 1024 * 1024) -> Front:
     """
-    Return the ASGI application that serves agents, at whatever path it is mounted.
+    Return the ASGI application that serves agents over MCP.
 
     It works inside ``async with app.running():``, and once. Each request's scope has
     ``caxton.principal``, and may have ``caxton.ticket``.

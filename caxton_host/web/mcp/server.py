@@ -1,5 +1,5 @@
 """
-The host as a server of MCP: agents are its tools, and a call of one is a run.
+The MCP server of a host: agents are its tools, and a call of one is a run.
 
 Every request is answered for the principal that makes it: what that may not start or
 see does not exist for it. Nothing is kept between requests.
@@ -48,7 +48,7 @@ _REFUSED = -32000
 
 @dataclass(slots=True)
 class Changes:
-    """Watches the agents, and tells of changes."""
+    """Watches the agents, and notifies clients of changes."""
 
     service: Service
     principal: Callable[[ServerRequestContext[Any, Any]], Principal]
@@ -68,7 +68,7 @@ class Changes:
         ctx: ServerRequestContext[Any, Any],
         params: types.SubscriptionsListenRequestParams,
     ) -> types.SubscriptionsListenResult:
-        """Tell a client of changes until it hangs up, or the host is about to stop."""
+        """Notify a client of changes until it disconnects, or the host stops."""
         who = self.principal(ctx)
         key = who.key
         if self._listeners[key] >= _STREAMS:
@@ -88,7 +88,7 @@ class Changes:
     async def unasked(
         self, ctx: ServerRequestContext[Any, Any], call_next: CallNext
     ) -> HandlerResult:
-        """Tell the one client of a pipe, as protocols before 2026-07-28 have it."""
+        """Notify the client of a pipe, as in protocols before 2026-07-28."""
         if ctx.method == "notifications/initialized" and not self._piped:
 
             def tell(event: ServerEvent) -> None:
@@ -103,7 +103,7 @@ class Changes:
         return await call_next(ctx)
 
     async def watch(self) -> None:
-        """Look for changes, for ever."""
+        """Poll for changes."""
         before = self._cards()
         while True:
             await asyncio.sleep(EVERY)
@@ -139,7 +139,7 @@ async def answer_garbled(
     answer: Callable[[SessionMessage], Awaitable[None]],
     messages: ObjectSendStream[SessionMessage],
 ) -> None:
-    """Pass on what is a message, in order, and answer what is none, until the end."""
+    """Pass on valid messages in order, and answer invalid ones with an error."""
     async with messages:
         async for item in read:
             if isinstance(item, SessionMessage):
@@ -179,7 +179,7 @@ Context: TypeAlias = ServerRequestContext[Any, Any]
 
 
 class _Server(Server[Any]):
-    """One that says only what it does: resources are not subscribed to."""
+    """A server that does not offer subscriptions to resources."""
 
     def get_capabilities(
         self,
@@ -232,7 +232,7 @@ class AgentServer:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Tell clients of other tools, and in the end cancel what nobody waits for."""
+        """Notify clients of changes; at the end, cancel runs without a client."""
         watching = asyncio.create_task(self.changes.watch())
         try:
             yield
@@ -246,7 +246,7 @@ class AgentServer:
         return {tool.name: tool for tool in sorted(tools, key=attrgetter("name"))}
 
     def tool(self, who: Principal, name: str) -> AgentTool | None:
-        """Return the agent that *who* may call by that name, if there is one."""
+        """Return the agent that *who* may call by that name, or ``None``."""
         for agent in self.service.config().agents.values():
             if agent.tool == name and who.may("run", agent.name):
                 return AgentTool(self.service.library.card(agent))
@@ -296,7 +296,7 @@ class AgentServer:
                 del self._held[key]
 
     async def stop(self, key: Key, who: Principal, reason: str) -> None:
-        """Cancel the call with that key, if it is under way."""
+        """Cancel the call with that key, if it is in progress."""
         if (held := self._held.get(key)) is None:
             return
         held.reason = reason
@@ -320,7 +320,7 @@ def _telling(ctx: Context) -> Tell | None:
 
 
 async def _guarded(ctx: Context, call_next: CallNext) -> HandlerResult:
-    """Let no message of an error out that was not meant for clients."""
+    """Hide messages of errors that are not meant for clients."""
     try:
         return await call_next(ctx)
     except (MCPError, ValidationError):

@@ -1,7 +1,7 @@
 """
-The admin page: files that hold nothing of the host, for anybody.
+The static files of the admin page, which need no authentication.
 
-What it shows it asks of the control API, with the token of who looks at it.
+The page requests its data from the control API with the user's token.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HEADERS = {
 
 
 def pages() -> dict[str, Response]:
-    """Return what is at each path of the page."""
+    """Return the response of each path of the page."""
     files = {PAGE + path: _file(*file) for path, file in _FILES.items()}
     # Somebody who only knows the host is sent on.
     return files | dict.fromkeys(("/", f"{PAGE}/"), RedirectResponse(PAGE))

@@ -125,7 +125,9 @@ def test_an_output_that_breaks_the_promise_is_an_error(output: JSON) -> None:
 
     assert result.is_error
     assert result.structured_content is None
-    assert "not match the output schema" in text(completed(output), tool(gives=promised))
+    assert "not match the output schema" in text(
+        completed(output), tool(gives=promised)
+    )
 
 
 @pytest.mark.parametrize(

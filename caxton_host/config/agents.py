@@ -49,7 +49,7 @@ def agent(values: object, at: At) -> Agent:
     Return the agent that a table describes.
 
     Raises:
-        ConfigError: It says what cannot be.
+        ConfigError: It is invalid.
     """
     found = f.read(values, _AGENT, at)
     allow, deny = found.pop("allow", ()), found.pop("deny", ())
@@ -126,7 +126,7 @@ def check_exposed(config: Config, at: At) -> None:
     Check that exposed agents have valid, distinct tool names.
 
     Raises:
-        ConfigError: There is one. It points at its ``expose``.
+        ConfigError: One is invalid. It points at its ``expose``.
     """
     taken: dict[str, str] = {}
     for name, agent in config.agents.items():

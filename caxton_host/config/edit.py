@@ -57,10 +57,10 @@ def add_server(  # noqa: PLR0913 -- each is a part of what is written
 
         headers: Headers of its requests, as written into the file.
 
-        environ: Where variables of the result are looked up.
+        environ: The environment, for variables of the result.
 
     Raises:
-        ConfigError: The result would not load; the file is as it was.
+        ConfigError: The result would not load; the file is unchanged.
     """
     keys = _keys(command, url, transport, env, headers)
     text = f"\n[servers.{key_text(name)}]\n{_lines(keys)}"
@@ -87,7 +87,7 @@ def change_server(  # noqa: PLR0913 -- as above
         NotFoundError: The file describes no such server.
 
         ConfigError: It is not a table of its own, or the result would not load;
-            the file is as it was.
+            the file is unchanged.
     """
     text = _read(path, environ)
     described = _servers(text, path, environ)
@@ -170,11 +170,11 @@ def append_servers(
 
         tables: TOML.
 
-        environ: Where variables of the result are looked up.
+        environ: The environment, for variables of the result.
 
     Raises:
         ConfigError: One is there already, or the result would not load; the file is
-            as it was.
+            unchanged.
     """
     text = _read(path, environ) if path.exists() else _NEW_FILE
     described = _servers(text, path, environ)
@@ -196,7 +196,7 @@ def remove_server(path: Path, name: str, *, environ: Mapping[str, str]) -> None:
         NotFoundError: The file describes no such server.
 
         ConfigError: It is not a table of its own, or what is left would not load;
-            the file is as it was.
+            the file is unchanged.
     """
     text = _read(path, environ)
     described = _servers(text, path, environ)

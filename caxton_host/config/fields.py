@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 from ..core.calls import JSON
 from ..core.tools.servers import Rate
 from ..errors import ConfigError
-from .source import At, Complaints
+from .source import At, ErrorCollector
 
 #: What they look like, for JSON Schema.
 _FIGURE = r"[0-9]{1,15}(?:\.[0-9]{1,6})? ?"
@@ -222,14 +222,14 @@ def read(values: object, fields: Fields, at: At) -> dict[str, Any]:
         ConfigError: It is no table, has an unknown key, sets an attribute twice,
             or holds a value of the wrong kind.
     """
-    several = Complaints()
+    several = ErrorCollector()
     found = collect(values, fields, at, several)
     several.settle()
     return found
 
 
 def collect(
-    values: object, fields: Fields, at: At, several: Complaints
+    values: object, fields: Fields, at: At, several: ErrorCollector
 ) -> dict[str, Any]:
     """Read the valid attributes of a table; *several* collects the errors."""
     found: dict[str, Any] = {}
@@ -413,7 +413,7 @@ def listed(reader: Reader) -> Reader:
     @shaped(array(shape_of(reader)))
     def all_of(value: object, at: At) -> tuple[Any, ...]:
         found: list[Any] = []
-        several = Complaints()
+        several = ErrorCollector()
         for number, item in enumerate(items(value, at), 1):
             with several:
                 found.append(reader(item, at.key(number)))
@@ -429,7 +429,7 @@ def mapped(reader: Reader, check: Callable[[str, At], None] | None = None) -> Re
     @shaped(mapping(shape_of(reader)))
     def all_of(value: object, at: At) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        several = Complaints()
+        several = ErrorCollector()
         for name, item in table(value, at, "{ NAME = ... }").items():
             here = at.key(name)
             with several:

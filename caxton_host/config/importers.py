@@ -3,7 +3,7 @@ Translation of two other systems' formats into tables of ``caxton.toml``.
 
 SignalWire's documents hold a list ``SWAIG.mcp_servers``, at any depth; AVA's YAML has
 ``mcp.servers``. What they say is translated and not resolved: a variable of theirs
-becomes one of ours, and a secret that stands there in the clear becomes a variable, so
+becomes one of ours, and a literal secret becomes a variable, so
 that it gets neither into the text nor onto the screen. Nothing is granted.
 """
 
@@ -347,7 +347,7 @@ class _Words:
         variable = re.sub(r"[^A-Z0-9]+", "_", f"{self.name}_{key}".upper())
         variable = re.sub(r"^([0-9])", r"_\1", variable)
         self.found.notes.append(
-            f"servers.{self.name}: the value of {key_text(key)} stands in the file; "
+            f"servers.{self.name}: the value of {key_text(key)} is literal; "
             f"put it into the environment as {variable}"
         )
         return f"${{env:{variable}}}"

@@ -24,7 +24,7 @@ from .paths import Paths, find, home_folder
 from .sections import TOP, passwords, store_mistake
 from .serve import from_environment
 from .servers import tools_alone
-from .source import At, Complaints, Secrets, Source
+from .source import At, ErrorCollector, Secrets, Source
 
 _DATABASE = "caxton.db"
 #: Comes before ``[store] url``, and after ``--db``.
@@ -44,7 +44,7 @@ def load(
     Args:
         path: The file that was asked for, or ``None`` to look for one.
 
-        environ: Where variables and folders are looked up.
+        environ: The environment, for variables and folders.
 
         cwd: The working folder.
 
@@ -82,7 +82,7 @@ def load_parts(  # noqa: PLR0913 -- as `load`, and which
     Args:
         path: As for `load`.
 
-        sections: Top-level keys; or ``tools``, which stands for the servers, with
+        sections: Top-level keys; or ``tools``, which means the servers, with
             what is said of their tools and nothing else.
 
         environ: As for `load`.
@@ -95,7 +95,7 @@ def load_parts(  # noqa: PLR0913 -- as `load`, and which
             is typed now and kept from now on. What is wrong there is no matter.
 
     Raises:
-        ConfigError: A section that is wanted says what cannot be, or a key at the top
+        ConfigError: A section that is wanted is invalid, or a key at the top
             is not known.
     """
     found = find(path, environ=environ, cwd=cwd)
@@ -108,7 +108,7 @@ def load_parts(  # noqa: PLR0913 -- as `load`, and which
     if wanted:
         config = _parts(config, wanted, source)
     if guarded:
-        with Complaints():
+        with ErrorCollector():
             _load(found, read_bytes(found, At(source=source)), source, cwd, store_url)
     return replace(config, secrets=_secrets(source, url))
 
@@ -136,7 +136,7 @@ def _given_store(environ: Mapping[str, str], option: str | None) -> str | None:
     Return the store of ``--db`` or of the variable, which override the file.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: It is not a valid URL.
     """
     url = option or environ.get(STORE_VARIABLE) or None
     if url and (wrong := store_mistake(url)):
@@ -201,7 +201,7 @@ def _load(
     path: Path, data: bytes, source: Source, cwd: Path, store_url: str | None = None
 ) -> Config:
     tree = parse_toml(data, At(source=source))
-    several, environ = Complaints(), source.secrets.environ
+    several, environ = ErrorCollector(), source.secrets.environ
     url = None
     with several:
         url = _given_store(environ, store_url)
@@ -212,7 +212,7 @@ def _load(
         tree.pop("store", None)
     source = replace(source, lines=Lines(data.decode("utf-8-sig")))
     at = At(source=source)
-    with Complaints():  # What is wrong in this section is reported below.
+    with ErrorCollector():  # What is wrong in this section is reported below.
         if not f.read({"mcp": tree.get("mcp", {})}, TOP, at)["mcp"]:
             # As `enabled = false` in each table: none is read, nor are its variables.
             tree = {key: tree[key] for key in tree if key not in {"servers", "import"}}
@@ -251,19 +251,19 @@ def _load(
         files=(path, *imports),
         **found,
     )
-    for check in (refuse_twins, check_exposed):
+    for check in (check_tool_names, check_exposed):
         with several:
             check(config, at)
     several.settle()
     if config.mcp:
-        _warn_of_strangers(config, at)
+        _warn_of_unknown_servers(config, at)
     else:
         at.key("mcp").key("enabled").warn("all tool servers are off")
     _warn_of_placeholders(config, at)
     return replace(config, warnings=tuple(dict.fromkeys(source.warnings)))
 
 
-def _warn_of_strangers(config: Config, at: At) -> None:
+def _warn_of_unknown_servers(config: Config, at: At) -> None:
     """Warn of rules and names that match no server; another file may have it."""
     known = [*config.servers, *([SERVER] if config.webhooks else [])]
     for name, one in config.agents.items():
@@ -271,10 +271,12 @@ def _warn_of_strangers(config: Config, at: At) -> None:
         for rule in (*one.grant.allow, *one.grant.deny):
             for pattern in rule.tools:
                 if not any(map(pattern.covers_server, known)):
-                    _stranger(pattern.text, known, here.key(rule.id))
+                    _warn_of_unknown_server(pattern.text, known, here.key(rule.id))
         for own, (server_of, tool) in one.names.items():
             if server_of not in known:
-                _stranger(f"{server_of}/{tool}", known, here.key("names").key(own))
+                _warn_of_unknown_server(
+                    f"{server_of}/{tool}", known, here.key("names").key(own)
+                )
 
 
 def _warn_of_placeholders(config: Config, at: At) -> None:
@@ -294,7 +296,7 @@ def _warn_of_placeholders(config: Config, at: At) -> None:
                 )
 
 
-def _stranger(target: str, known: list[str], at: At) -> None:
+def _warn_of_unknown_server(target: str, known: list[str], at: At) -> None:
     close = nearest(target.partition("/")[0], known)
     hint = f"; did you mean {close}?" if close else ""
     at.warn(f"no server matches {target}{hint}")
@@ -331,7 +333,7 @@ def import_servers(
         )
     at = at.key(key)
     found: dict[str, ServerConfig] = {}
-    several = Complaints()
+    several = ErrorCollector()
     for original, values in f.table(tree[key], at, '{"NAME": {...}}').items():
         here = at.key(original)
         with several:
@@ -365,12 +367,12 @@ def _fitting(name: str, at: At) -> str:
     return fitted
 
 
-def refuse_twins(config: Config, at: At) -> None:
+def check_tool_names(config: Config, at: At) -> None:
     """
     Check that no two tools have the same exposed name.
 
     Raises:
-        ConfigError: There is one. It points at an ``expose_as``.
+        ConfigError: One is invalid. It points at an ``expose_as``.
     """
     said = _said(config, at)
     granted = [one.grant.literals() for one in config.agents.values()]

@@ -28,7 +28,7 @@ class ContextVar:
 
         required: A run must be given one.
 
-        private: Neither the agent, nor its prompt, nor the log gets to see it.
+        private: Hidden from the agent, its prompt and the log.
     """
 
     default: JSON = field(default=None, repr=False)
@@ -144,10 +144,10 @@ class Serve:
 
         ui: Offer the admin page at ``/ui``, where the control API is.
 
-        edit: Let who has the scope admin change servers over the control API.
+        edit: Allow changing servers over the control API, with the scope admin.
 
-        metrics: Who may look at ``/metrics``: ``read``, who has that scope; or
-            ``open``, everybody.
+        metrics: Access to ``/metrics``: ``read`` requires that scope;
+            ``open`` requires no token.
 
         allowed_hosts: Names that requests may be for, besides those of the address.
 
@@ -167,7 +167,7 @@ class Serve:
 
         oauth: Whose access tokens are taken, or ``None``.
 
-        allow_unauthenticated: Who has no token is the user of the machine.
+        allow_unauthenticated: Treat unauthenticated callers as the local user.
     """
 
     host: str = "127.0.0.1"
@@ -201,7 +201,7 @@ class Config:
 
         store_url: Where events are kept, as SQLAlchemy spells it.
 
-        mcp: Whether tool servers are used; if not, there are none here.
+        mcp: Whether tool servers are used; if not, `servers` is empty.
 
         servers: By name.
 
@@ -221,7 +221,7 @@ class Config:
 
         telemetry_endpoint: Base URL of an OTLP receiver, or ``None``.
 
-        secrets: Values that nobody may see, each of 8 bytes or more.
+        secrets: Values to mask everywhere, each of 8 bytes or more.
 
         short_secrets: Those that are too short to be looked for in texts.
 
@@ -281,7 +281,7 @@ def run_variables(
     Return the variables of a run: public ones, and private ones for its servers.
 
     Raises:
-        UsageError: One is none that the configuration knows, or a required one is
+        UsageError: One is unknown to the configuration, or a required one is
             missing.
     """
     known_variables(config, given)

@@ -33,7 +33,7 @@ from .fields import (
     one_of,
     shaped,
 )
-from .source import At, Complaints
+from .source import At, ErrorCollector
 
 _PARAMS = "params"
 
@@ -86,7 +86,8 @@ def _roles(value: object, at: At) -> tuple[str, ...]:
     roles: tuple[str, ...] = f.listed(_role)(value, at)
     if not roles:
         raise at.error(
-            "names no role", fix='write by = ["ops"], or leave it out for anybody'
+            "names no role",
+            fix='write by = ["ops"], or leave it out to allow any approver',
         )
     return roles
 
@@ -103,7 +104,7 @@ def _budgets(found: dict[str, Any], at: At) -> dict[str, Any]:
     Take the keys of budgets out of *found*, and return attributes of a rule.
 
     Raises:
-        ConfigError: It says what cannot be.
+        ConfigError: It is invalid.
     """
     calls, *periods = found.pop("calls", (None,))
     budgets: list[Budget] = [*periods, *found.pop("sum", ())]
@@ -285,7 +286,7 @@ def rules(kind: str) -> f.Reader:
     @shaped(array(object_(fields, "tools")))
     def all_of(value: object, at: At) -> tuple[Rule, ...]:
         rules: list[Rule] = []
-        several = Complaints()
+        several = ErrorCollector()
         above = replace(at, keys=at.keys[:-1])
         for number, table in enumerate(f.items(value, at), 1):
             with several:
@@ -298,7 +299,7 @@ def rules(kind: str) -> f.Reader:
 
 
 def _rule(fields: f.Fields, table: object, at: At) -> Rule:
-    several = Complaints()
+    several = ErrorCollector()
     sayable: dict[str, object] = {}
     for key, value in f.table(table, at).items():
         if key in _NEVER:
@@ -361,13 +362,13 @@ def _params(*, deny: bool) -> f.Reader:
             found = Conditions.parse(spec, deny=deny)
         except ConditionError as exc:
             # Each parameter by itself, or else what is wrong with all together.
-            several = Complaints()
+            several = ErrorCollector()
             for name, said in spec.items():
                 with several:
                     _parsed({name: said}, at, deny=deny)
             several.settle()
             raise at.below(exc.keys).error(str(exc), exc.fix) from None
-        several = Complaints()
+        several = ErrorCollector()
         for regex, keys in found.patterns():
             with several:
                 _check_pattern(regex, at.below(keys))
@@ -415,7 +416,7 @@ def _condition(name: str, said: Iterable[str]) -> Shape:
 
 
 def _plain(value: JSON, at: At) -> None:
-    # What a rule wants is recorded, and shown to whoever reads the log.
+    # The rule is recorded, and visible to every reader of the log.
     if isinstance(value, str) and _REFERENCE.search(value):
         raise at.error(
             "contains a variable, which conditions do not support",

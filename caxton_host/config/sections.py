@@ -79,7 +79,7 @@ _SQLITE_FILE = re.compile(r"(sqlite(?:\+[a-z0-9_]+)?):///(?!:memory:)([^?]+)(.*)
 _PROXY = re.compile(r"https?://(?:[^\s/@]+@)?[^\s/@?#]+/?")
 _PASSWORDS = (
     re.compile(r"^https?://[^/@:]*:([^/]+)@"),
-    # As SQLAlchemy reads it: up to the first @, whatever stands before that.
+    # As SQLAlchemy reads it: up to the first @.
     re.compile(r"^(?!https?:)[^:]*://[^:/]*:([^@]*)@"),
     # As it was meant.
     re.compile(r"^(?!https?:)[^:]*://[^:/]*:(.*)@", re.DOTALL),

@@ -14,7 +14,7 @@ from ..errors import ConfigError
 from . import fields as f
 from .fields import RATE, STRING, array, object_, one_of, shaped
 from .model import OAuth, Serve
-from .source import At, Complaints
+from .source import At, ErrorCollector
 
 _LAST_PORT = 65535
 _MINUTE = 60
@@ -156,7 +156,7 @@ def serve(value: object, at: At) -> Serve:
     Read ``[serve]``.
 
     Raises:
-        ConfigError: The table says what cannot be.
+        ConfigError: The table is invalid.
     """
     found = Serve(**f.read(value, _SERVE, at))
     if found.allow_unauthenticated and not is_loopback(found.host):
@@ -172,10 +172,10 @@ def from_environment(given: Serve, environ: Mapping[str, str]) -> Serve:
     Return *given* with the overrides of the environment; see `VARIABLES`.
 
     Raises:
-        ConfigError: It says what cannot be.
+        ConfigError: It is invalid.
     """
     said: dict[str, Any] = {}
-    several = Complaints()
+    several = ErrorCollector()
     for key, name in VARIABLES.items():
         if text := variable(environ, name):
             with several:

@@ -308,12 +308,12 @@ def server(values: object, at: At, name: str | None = None) -> ServerConfig:
     Args:
         values: The table.
 
-        at: Where it stands.
+        at: Its place.
 
         name: What it is called, if not by its key.
 
     Raises:
-        ConfigError: It says what cannot be.
+        ConfigError: It is invalid.
     """
     at = with_public(values, at)
     fields = _FOREIGN if at.source.imported else _SERVER
@@ -349,7 +349,7 @@ def tools_alone(values: object, at: At) -> ServerConfig:
     Read only the options of tools of a server, without its address.
 
     Raises:
-        ConfigError: It says what cannot be.
+        ConfigError: It is invalid.
     """
     tools = f.table(values, at).get("tools", {})
     return ServerConfig(name=at.name, tools=TOOLS(tools, at.key("tools")))

@@ -2,7 +2,7 @@
 One file of a configuration: its bounds, its text as a tree, and places in it.
 
 Every complaint names the file, the key and what to do. None shows a value: it
-may be a secret that stands in the wrong place.
+may be a secret in the wrong place.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class Source:
 
 
 @dataclass(slots=True)
-class Complaints:
+class ErrorCollector:
     """
     Collects the errors of several ``with`` blocks, to raise all of them.
 
-    >>> several = Complaints()
+    >>> several = ErrorCollector()
     >>> for text in ("1", "x"):
     ...     with several:
     ...         if not text.isdecimal():
@@ -235,7 +235,7 @@ class Secrets:
 
         Raises:
             ConfigError: A variable is unset and has no default, a file cannot be
-                read, or a reference is none that is known.
+                read, or a reference is unknown.
         """
         if "${" not in text:
             return text

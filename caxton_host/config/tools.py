@@ -27,7 +27,7 @@ from .fields import (
     one_of,
     shaped,
 )
-from .source import At, Complaints
+from .source import At, ErrorCollector
 
 _EXPOSED_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _RESERVED = "caxton__"
@@ -41,7 +41,7 @@ SCHEMA_OF_OBJECT: Shape = {
 _EFFECT = f.choice("read", "idempotent", "keyed", "unsafe")
 _RECORD = f.choice("full", "hash")
 _OVER_LIMIT = f.choice("fail", "cut")
-#: What is wrong, and how to go on.
+#: A problem and its fix.
 Problem = tuple[str, str]
 _NO_URL: Problem = ("needs a url", 'write url = "https://HOST/{param}"')
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
@@ -197,7 +197,7 @@ def collected(
     otherwise: Problem,
 ) -> dict[str, Any]:
     """Read a table that must set one of the attributes *needed*."""
-    several = Complaints()
+    several = ErrorCollector()
     found = f.collect(values, fields, at, several)
     keys = f.table(values, at).keys()
     # A key that is not known may be one that is needed, misspelt.
@@ -259,7 +259,7 @@ def webhook(values: object, at: At) -> Webhook:
     Return the webhook that a table describes.
 
     Raises:
-        ConfigError: It says what cannot be.
+        ConfigError: It is invalid.
     """
     at = with_public(values, at)
     found = collected(values, _WEBHOOK, at, {"url"}, _NO_URL)

@@ -18,10 +18,10 @@ from ..errors import ForbiddenError, StoreError
 from ..ports import ToolSource
 from ..service.run_service import Service
 from .api.openapi import OPERATIONS, document
-from .api.operations import PREFIX, Desk, answer, routes, text_of, wrong_method
+from .api.operations import PREFIX, ApiContext, answer, routes, text_of, wrong_method
 from .edge.authentication import Identity, documented, metadata
 from .edge.messages import Refusal, why
-from .edge.middleware import MCP, Crowd, Edge
+from .edge.middleware import MCP, ConcurrencyLimit, Edge
 from .ui import pages
 
 Scrape: TypeAlias = Callable[[], tuple[str, bytes]]
@@ -52,9 +52,9 @@ def application(  # noqa: PLR0913 -- each may be left out
     Return the application: control API, admin page, MCP, health and metrics.
 
     Args:
-        service: Serves runs.
+        service: Runs the agents.
 
-        identity: Finds out who asks.
+        identity: Authenticates callers.
 
         serve: How it is served.
 
@@ -68,12 +68,14 @@ def application(  # noqa: PLR0913 -- each may be left out
 
         environ: Where variables of the configuration are looked up.
     """
-    desk = Desk(
+    desk = ApiContext(
         service=service,
         tools=tools or service.host.tools,
         environ=environ,
         edit=serve.edit,
-        streams=Crowd(each=_STREAMS_EACH, all=_STREAMS, what="event streams"),
+        streams=ConcurrencyLimit(
+            each=_STREAMS_EACH, all=_STREAMS, what="event streams"
+        ),
     )
     open_ = _open(serve, ready=_Readiness(service, ready))
     # Looked through one after the other: what is asked for most comes first.

@@ -1,7 +1,7 @@
 """
 Cursors of the whole log for principals that may not see all of it.
 
-A place in the log says how many events there are, of everybody. Its cursor is sealed
+A place in the log reveals the number of all events. Its cursor is sealed
 with a key that every host of the log can derive, and no caller: the hash of the first
 event of a host. Only `admin` sees events of hosts; what is sent of them elsewhere is a
 hash of that hash.
@@ -90,5 +90,5 @@ async def _derived(store: Readings) -> bytes:
         async for recorded, _ in events:
             if not recorded.stream.startswith(RUN):
                 return sha256(b"caxton.cursors/v1" + recorded.hash).digest()
-    # No host has written yet: nobody has a cursor to come back with.
+    # No host has written yet, so no client has a cursor.
     return secrets.token_bytes(32)

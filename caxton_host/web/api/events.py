@@ -26,7 +26,7 @@ from .operations import Answer, Asked, Operation, Page, Parameter
 
 logger = logging.getLogger("caxton_host")
 
-#: Seconds between two looks at whether to go on, and between two signs of life.
+#: Seconds between two checks for a stop, and between two heartbeats.
 _TICK = 1.0
 _HEARTBEAT = 15.0
 
@@ -96,7 +96,7 @@ class EventStream(Response):
                 async for text in _ticking(events, self._stops):
                     await send(_part(text))
         except CaxtonError as exc:
-            # Whoever follows comes back with the cursor that it has.
+            # The client reconnects with its last cursor.
             logger.warning("a stream of events ends early: %s", exc)
         await send({"type": "http.response.body", "body": b""})
 
@@ -151,13 +151,13 @@ def _sent(recorded: Recorded, cursor: str) -> str:
 
 Found: TypeAlias = AsyncGenerator[tuple[Recorded, str]]
 
-#: Seconds that the log may be away from whoever follows it.
+#: Seconds that the log may be unavailable to a stream.
 _PATIENCE = 60.0
 _LAST = {kind for kind, state in ENDS.items() if state not in GOING_ON}
 _STREAM = "text/event-stream"
-#: Events that are looked at for one page, whoever they are for.
+#: Events that are read for one page, visible or not.
 _LOOKED_AT = 5_000
-#: Agents of so many runs are remembered by who follows all.
+#: Runs whose visibility a stream of all events caches.
 _REMEMBERED = 1_000
 
 
@@ -196,7 +196,7 @@ async def of_all(asked: Asked) -> Response:
 
 def _wants_stream(asked: Asked) -> bool:
     request = asked.request
-    # Whoever wants to know the head alone would wait for ever.
+    # A HEAD request would wait for ever.
     return request.method == "GET" and _STREAM in request.headers.get("accept", "")
 
 

@@ -30,7 +30,7 @@ from ...ports import ToolSource
 from ...runs.admission import Line
 from ...service.run_service import Service
 from ..edge.messages import GoneError, Refusal, check_media
-from ..edge.middleware import Crowd
+from ..edge.middleware import ConcurrencyLimit
 from .cursors import Cursors
 
 _BYTES = 4 * 1024 * 1024
@@ -71,7 +71,7 @@ class Page:
 
 PREFIX = "/api/v1"
 
-#: Who reads much of the log at a time. More would only wait for the interpreter, and
+#: Concurrent readers of much of the log. More would only wait for the interpreter, and
 #: have the event loop wait with them.
 _READERS = 2
 _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
@@ -84,7 +84,7 @@ _NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 200}
 _SEQ: Schema = {"type": "integer", "minimum": 1, "maximum": 2**53}
 _EMPTY: Schema = {"type": "object", "additionalProperties": False}
 _DIGEST: Schema = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
-#: What stands in a path, by name. What cannot be one of these is not found.
+#: Parameters of paths, by name. A value that does not match is not found.
 IN_PATH: Mapping[str, tuple[Schema, str]] = {
     "run": (_ID, "The id of a run."),
     "seq": (_SEQ, "The number of an event of the run."),
@@ -100,12 +100,12 @@ def _readers() -> Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
+class ApiContext:
     """
     What handlers need besides the request.
 
     Attributes:
-        service: Serves runs.
+        service: Runs the agents.
 
         tools: What all servers offer, accepted or not.
 
@@ -113,20 +113,20 @@ class Desk:
 
         edit: Servers may be changed.
 
-        streams: Who follows events.
+        streams: Limits streams of events.
 
-        editing: Held by who changes the configuration.
+        editing: Held while the configuration is changed.
 
         cursors: Those of the whole log.
 
-        readers: Who reads much of the log at a time: a few, in turns.
+        readers: Limits concurrent readers of much of the log, in turns.
     """
 
     service: Service
     tools: ToolSource
     environ: Mapping[str, str] = field(repr=False)
     edit: bool
-    streams: Crowd
+    streams: ConcurrencyLimit
     editing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     cursors: Cursors = field(default_factory=Cursors, init=False)
     readers: Line = field(default_factory=_readers, init=False)
@@ -138,17 +138,17 @@ class Asked:
     A validated request.
 
     Attributes:
-        who: Asks.
+        who: The caller.
 
-        path: What stands in its path, by name.
+        path: The parameters of its path, by name.
 
-        given: Its parameters, with their defaults.
+        given: Its parameters, with defaults filled in.
 
-        body: What it holds.
+        body: Its parsed JSON body.
     """
 
     who: Principal
-    desk: Desk
+    desk: ApiContext
     request: Request
     path: Mapping[str, str]
     given: Mapping[str, JSON]
@@ -219,7 +219,7 @@ class Answer:
     Attributes:
         schema: The name of the schema of its document, or ``None``: it has none.
 
-        stream: It is sent as server-sent events to who wants that.
+        stream: It is sent as server-sent events on request.
 
         binary: It is bytes.
 
@@ -276,7 +276,7 @@ class Operation:
     def _fits(self) -> Callable[[JSON], object]:
         return input_check(self.body)
 
-    async def answer(self, desk: Desk, request: Request) -> Response:
+    async def answer(self, desk: ApiContext, request: Request) -> Response:
         """
         Answer a request.
 
@@ -366,7 +366,7 @@ def wrong_method(method: str, allowed: Iterable[str]) -> Refusal:
 class _Place:
     """A path and its operations by method."""
 
-    desk: Desk
+    desk: ApiContext
     by_method: Mapping[str, Operation]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -380,7 +380,7 @@ class _Place:
         await response(scope, receive, send)
 
 
-def routes(desk: Desk, operations: Iterable[Operation]) -> list[Route]:
+def routes(desk: ApiContext, operations: Iterable[Operation]) -> list[Route]:
     """Return the routes of a table of operations."""
     by_path: dict[str, dict[str, Operation]] = {}
     for one in operations:

@@ -41,11 +41,11 @@ from .operations import (
 logger = logging.getLogger("caxton_host")
 
 _PAGE = 100
-#: Runs that are looked at for one page, whoever they are of.
+#: Runs that are read for one page, visible or not.
 _LOOKED_AT = 2_000
 _LONGEST_WAIT = 60
 _PAUSE = 0.05
-#: No id of a run stands behind this one.
+#: Sorts after the id of every run.
 _BEHIND = "f" * 64
 _CURSOR = re.compile(r"([0-9]{1,18})-([0-9a-f-]{1,64})", re.ASCII)
 
@@ -165,8 +165,8 @@ async def _visible(asked: Asked, limit: int) -> tuple[list[RunRow], str | None]:
         if len(rows) < _PAGE:
             return found, None
     assert before is not None  # noqa: S101 -- some were looked at
-    # The last one may be of somebody else, whose ids are not told: those of its very
-    # moment are looked at again.
+    # The last one may be of another principal, whose ids are not shown: those of its
+    # timestamp are read again.
     last = before[0]
     return [row for row in found if row.started_at != last], _cursor((last, _BEHIND))
 

@@ -74,7 +74,7 @@ class Challenge:
         Return the token of a header.
 
         Raises:
-            Unauthenticated: There is none, or it cannot be one.
+            Unauthenticated: It is missing or malformed.
         """
         if authorization is None:
             raise self.refusal()
@@ -396,7 +396,7 @@ class Identity(Protocol):
         Return the principal of a request.
 
         Args:
-            authorization: The value of the header, or ``None`` if there is none.
+            authorization: The value of the header, or ``None``.
 
         Raises:
             Unauthenticated: The caller is not authenticated.
@@ -454,7 +454,7 @@ class LocalIdentity:
     Treats unauthenticated callers as the local user, who may do everything.
 
     Attributes:
-        other: Knows who has one.
+        other: Authenticates callers with a token.
     """
 
     other: Identity
@@ -505,19 +505,19 @@ def identity_of(
     return LocalIdentity(identity)
 
 
-#: Seconds for which an answer goes on without a look at who gets it.
+#: Seconds between two checks of the caller during an answer.
 _AGAIN = 5.0
 
 
 @dataclass(slots=True)
-class Lasting:
+class ReauthenticatedSend:
     """
     Sends a long answer, and ends it once the caller's token is no longer valid.
 
     Attributes:
         send: Sends it.
 
-        still: Finds out again who asks; raises if nobody knows any more.
+        still: Authenticates again; raises if the token is no longer valid.
 
         now: Returns seconds of a clock that never goes back.
 

@@ -1,7 +1,7 @@
 """
 Listening: socket, uvicorn, bounds on connections, and signals.
 
-    bound -> listening -> (stopping: the first signal) -> nobody new -> closed
+    bound -> listening -> (stopping: the first signal) -> no new ones -> closed
 
 Clients have so long to say what they want; what they say after that is bounded by
 `edge`.
@@ -95,7 +95,7 @@ def _left() -> int:
     return min(_MOST, max(_LEAST, (soft - len([*Path("/dev/fd").iterdir()])) // 2))
 
 
-def crowded(app: ASGIApp) -> ASGIApp:
+def health_only(app: ASGIApp) -> ASGIApp:
     """Return *app* restricted to health checks."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -145,7 +145,7 @@ def shedding(room: Room) -> Generator[None]:
 
 #: Connections that may wait to be taken.
 _BACKLOG = 2048
-#: Connections taken, and requests that go on, in one turn of the event loop.
+#: Connections accepted, and requests resumed, in one turn of the event loop.
 _AT_ONCE = 8
 
 #: Seconds in which the head of a request must be there, and between two requests.
@@ -214,7 +214,7 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(where)
-        # Whoever reads the address may come at once.
+        # A client that reads the address may connect at once.
         listener.listen(_BACKLOG)
     except OSError as exc:
         listener.close()
@@ -237,7 +237,7 @@ async def listening(
             http=partial(_Bounded, room),  # type: ignore[arg-type]  # it is called
             ws="none",
             lifespan="off",
-            # Who asks is known by a token, and never by a header of a proxy.
+            # Callers are authenticated by a token, never by a header of a proxy.
             proxy_headers=False,
             server_header=False,
             access_log=False,
@@ -302,7 +302,7 @@ class _Bounded(H11Protocol):
             if not self._room.is_for_health(present):
                 transport.abort()
                 return
-            self.app = cast("Any", crowded(self.app))
+            self.app = cast("Any", health_only(self.app))
         self._await_head()
         self._room.rests(transport)
 
@@ -320,7 +320,7 @@ class _Bounded(H11Protocol):
             self._room.rests(self.transport)
 
     def _is_idle(self) -> bool:
-        # There is none before the first request.
+        # It is unset before the first request.
         cycle = cast("RequestResponseCycle | None", self.cycle)
         return cycle is None or cycle.response_complete
 

@@ -105,8 +105,8 @@ _FIXES: Mapping[str, str] = {
     "unusable": _ASK,
 }
 
-#: What can be done about a cursor that is none.
-NO_CURSOR = "ask without a cursor, and go on with those of the answer"
+#: The fix for an invalid cursor.
+NO_CURSOR = "repeat the request without a cursor"
 
 #: Errors and their kinds: of the classes of one, the first that is here counts.
 _ERRORS: Mapping[type[BaseException], str] = {
@@ -130,7 +130,7 @@ _ERRORS: Mapping[type[BaseException], str] = {
 #: Kinds whose details say how a host is built: files, addresses, commands.
 _INNER = frozenset({"store", "broken-log", "sandbox", "server-unavailable", "internal"})
 
-#: What is told of a log that is not well. The first that fits counts.
+#: Public descriptions of a log that fails. The first match counts.
 _WHY: tuple[tuple[type[CaxtonError], str], ...] = (
     (LogSetBackError, "the database server lost committed events"),
     (LogMovedError, "the file of the log was moved away or replaced"),
@@ -205,7 +205,7 @@ def problem_of(exc: Exception, *, inside: bool = False) -> Problem:
     Args:
         exc: The error.
 
-        inside: Whoever asks may know how the host is built.
+        inside: The caller may see details of the host.
     """
     match exc:
         case Refusal():

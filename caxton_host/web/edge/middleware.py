@@ -1,7 +1,7 @@
 """
 The outermost middleware: bounds, authenticates and counts every request.
 
-    headers -> names -> who asks -> room -> body -> ticket -> app
+    headers -> names -> authentication -> limit -> body -> ticket -> app
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ...core.tools.url_origin import is_loopback
 from ...errors import BadBytes, OverloadedError
 from ...lib.logs import about
 from ...runs.admission import Line
-from .authentication import Identity, Lasting
+from .authentication import Identity, ReauthenticatedSend
 from .messages import (
     Answering,
     Bodies,
@@ -69,7 +69,7 @@ class Names:
         Args:
             values: Its ``Host`` headers.
 
-            local: The address that it came to. Nobody but us has that.
+            local: The address that it came to.
 
         Raises:
             Refusal: It is not.
@@ -156,18 +156,18 @@ def _port(value: str, scheme: str) -> int | None:
 
 
 @dataclass(slots=True, kw_only=True)
-class Crowd:
+class ConcurrencyLimit:
     """
     Limits concurrent activities, per principal and in total.
 
     Attributes:
-        each: Most of one principal.
+        each: Limit for one principal.
 
-        all: Most of everybody.
+        all: Limit for all principals.
 
-        what: What they do, for people.
+        what: The name of the activities, for messages.
 
-        present: How many are at it.
+        present: Activities in progress.
     """
 
     each: int
@@ -227,17 +227,17 @@ class Edge:
     The middleware around the application `app`.
 
     Attributes:
-        identity: Finds out who asks.
+        identity: Authenticates callers.
 
-        line: Who asks for a run gets a ticket there.
+        line: Gives tickets to requests for runs.
 
         names: Of the host, and of pages that may ask.
 
         bodies: Reads them.
 
-        open: Paths for which nobody has to say who they are.
+        open: Paths that need no authentication.
 
-        crowd: Requests under way.
+        limit: Requests under way.
     """
 
     app: ASGIApp
@@ -245,7 +245,7 @@ class Edge:
     line: Line
     names: Names
     bodies: Bodies
-    crowd: Crowd
+    limit: ConcurrencyLimit
     open: frozenset[str]
 
     @classmethod
@@ -269,7 +269,7 @@ class Edge:
                 origins=serve.allowed_origins,
             ),
             bodies=Bodies(most=serve.body, all=max(_HELD, 2 * serve.body)),
-            crowd=Crowd(
+            limit=ConcurrencyLimit(
                 each=serve.concurrency, all=max(_ALL, 2 * (serve.runs + serve.queue))
             ),
             open=open,
@@ -310,10 +310,12 @@ class Edge:
             check_site(headers.get("sec-fetch-site", []))
         said = _authorization(headers)
         who = await self.identity.principal(said)
-        send = Lasting(answering, lambda: self.identity.principal(said), self.line.now)
+        send = ReauthenticatedSend(
+            answering, lambda: self.identity.principal(said), self.line.now
+        )
         key = who.key
         scope["caxton.principal"] = who
-        with self.crowd.one(key), about(principal=key):
+        with self.limit.one(key), about(principal=key):
             if scope["method"] in _BODILESS:
                 await self.app(scope, receive, send)
             else:

@@ -46,7 +46,7 @@ def page(
         params: Of the request.
 
     Raises:
-        MCPError: The cursor is none of ours.
+        MCPError: The cursor is invalid.
     """
     after = ""
     if params is not None and params.cursor is not None:
@@ -63,8 +63,8 @@ def _cursor(name: str) -> str:
     return base64.urlsafe_b64encode(name.encode()).decode()
 
 
-#: In ``_meta`` of a result: the run, and what became of it. In ``_meta`` of a call:
-#: the run to go on with; what the client made up so that a second call is the same run.
+#: In ``_meta`` of a result: the run, and its state. In ``_meta`` of a call:
+#: the run to continue; a key by which a second call is the same run.
 RUN_ID = "io.caxton/run-id"
 STATE = "io.caxton/state"
 IDEMPOTENCY_KEY = "io.caxton/idempotency-key"
@@ -134,7 +134,7 @@ class AgentTool:
 
 
 def ended(tool: AgentTool, run_id: str, end: Event | None) -> types.CallToolResult:
-    """Return the result that stands for the end of a run."""
+    """Return the result of a call for the end of its run."""
     match end:
         case RunCompleted(output=output):
             if wrong := tool.broken(output):

@@ -85,7 +85,7 @@ class Call:
 
         ticket: Its place in the line, if it was taken before.
 
-        tell: Is told how far the run is, or ``None``: nobody wants to know.
+        tell: Reports progress to the client; ``None`` if it did not ask.
 
         held: What others need to end it.
     """
@@ -165,7 +165,7 @@ class Calls:
             except OverloadedError:
                 raise
             except (Suspend, BusyError):
-                pass  # It waits on, or goes on already.
+                pass  # It still waits, or runs already.
         return run_id
 
     async def _over(self, run_id: str) -> Event | None:
@@ -201,7 +201,7 @@ class Calls:
         telling = asyncio.create_task(_tell(rest, call.tell))
 
         def watch(event: ToolProgress) -> None:
-            # Who is slow, or cannot be told any more, holds up no run.
+            # A slow or disconnected client does not delay the run.
             with contextlib.suppress(anyio.WouldBlock, anyio.BrokenResourceError):
                 reports.send_nowait(_said(event))
 
@@ -222,7 +222,7 @@ class Calls:
             yield
         except asyncio.CancelledError:
             if RUN_ID not in call.meta and IDEMPOTENCY_KEY not in call.meta:
-                # The task itself is cancelled, so somebody else has to.
+                # This task is cancelled, so another one must do it.
                 self._end(call.who, run_id, _HUNG_UP)
             raise
 
@@ -284,7 +284,7 @@ def _suspension(recording: Recording) -> str:
         )
     for asked in journal.waiting:
         wanted = asked.requested
-        by = " or ".join(map(str, wanted.by)) or "anybody who may decide"
+        by = " or ".join(map(str, wanted.by)) or "anyone with the scope decide"
         lines.append(
             f"Call {wanted.call} ({wanted.server}/{wanted.tool}) waits for the "
             f"approval of {by}."

@@ -7,7 +7,7 @@ The HTTP transport of the MCP server: chooses how each request is answered.
 
 Closing the connection cancels its call. Clients of protocols before 2026-07-28
 send a notification instead, on a connection of its own: so they are given a session
-id, which stands for nothing but the client.
+id, which only identifies the client.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _CANCELLED = "the client cancelled the call"
 _LONGEST = 500
 
 
-class Front:
+class HttpRouter:
     """The ASGI application of an `AgentServer`."""
 
     def __init__(self, agents: AgentServer, body: int) -> None:
@@ -184,7 +184,7 @@ async def _refused(send: _Send, status: int, *more: tuple[bytes, bytes]) -> None
     await send({"type": "http.response.body", "body": b""})
 
 
-def agents_app(service: Service, *, body: int = 4 * 1024 * 1024) -> Front:
+def agents_app(service: Service, *, body: int = 4 * 1024 * 1024) -> HttpRouter:
     """
     Return the ASGI application that serves agents over MCP.
 
@@ -201,4 +201,4 @@ def agents_app(service: Service, *, body: int = 4 * 1024 * 1024) -> Front:
         who: Principal = scope_of(ctx)["caxton.principal"]
         return who
 
-    return Front(AgentServer(service=service, principal=principal), body)
+    return HttpRouter(AgentServer(service=service, principal=principal), body)

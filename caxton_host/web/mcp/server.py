@@ -134,7 +134,7 @@ _NO_MESSAGE = types.ErrorData(
 )
 
 
-async def answer_garbled(
+async def answer_invalid(
     read: AsyncIterable[SessionMessage | Exception],
     answer: Callable[[SessionMessage], Awaitable[None]],
     messages: ObjectSendStream[SessionMessage],
@@ -169,7 +169,7 @@ _INSTRUCTIONS = (
 #: The principal of the request that is being answered.
 ASKING: ContextVar[Principal] = ContextVar("asking")
 
-#: Names a call of one client: who, which session, which request.
+#: Identifies a call: principal, session and request.
 Key: TypeAlias = tuple[str, ...]
 
 _FAULT = "the host could not handle the request"
@@ -200,7 +200,7 @@ class AgentServer:
     Attributes:
         service: Runs the agents.
 
-        principal: Returns who makes a request.
+        principal: Returns the principal of a request.
 
     """
 
@@ -347,5 +347,5 @@ async def serve_stdio(service: Service, principal: Principal) -> None:
         options = agents.server.create_initialization_options(
             NotificationOptions(tools_changed=True)
         )
-        tasks.start_soon(answer_garbled, read, write.send, put)
+        tasks.start_soon(answer_invalid, read, write.send, put)
         await agents.server.run(messages, write, options)

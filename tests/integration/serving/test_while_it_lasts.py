@@ -227,7 +227,7 @@ async def test_a_run_that_waits_for_a_person_is_gone_on_with(
         assert (one.meta[RUN_ID], one.meta[STATE]) == (run_id, "suspended")
         (content,) = one.content
         assert content.type == "text"
-        assert "demo/get_weather) waits for the approval of anybody" in content.text
+        assert "demo/get_weather) waits for the approval of anyone" in content.text
         assert json.dumps({RUN_ID: run_id}) in content.text
     assert result.structured_content == {"sky": "clear"}
 

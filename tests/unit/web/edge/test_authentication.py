@@ -18,8 +18,8 @@ from caxton_host.runs.admission import Line
 from caxton_host.store.memory import MemoryStore
 from caxton_host.web.edge.authentication import (
     Identity,
-    Lasting,
     LocalIdentity,
+    ReauthenticatedSend,
     TokenIdentity,
     Unauthenticated,
     identity_of,
@@ -254,7 +254,7 @@ def part(text: bytes) -> Message:
     return {"type": "http.response.body", "body": text, "more_body": True}
 
 
-class Desk:
+class ApiContext:
     """A host with one token, and an answer that is told what to say and when."""
 
     def __init__(self) -> None:
@@ -272,9 +272,9 @@ class Desk:
             f"Bearer {TOKEN.text}"
         )
 
-    async def lasting(self, row: TokenRow = STORED) -> Lasting:
+    async def lasting(self, row: TokenRow = STORED) -> ReauthenticatedSend:
         await self.store.add_token(row, "host/1", created())
-        return Lasting(self.send, self.still, self.clock.monotonic)
+        return ReauthenticatedSend(self.send, self.still, self.clock.monotonic)
 
     async def revoke(self) -> None:
         revoked = TokenRevoked(id=STORED.id, actor=ANN)
@@ -285,7 +285,7 @@ def created() -> TokenCreated:
     return TokenCreated(id=STORED.id, name="", scopes=(), agents=(), actor=ANN)
 
 
-async def through(desk: Desk, app: ASGIApp, method: str, path: str) -> None:
+async def through(desk: ApiContext, app: ASGIApp, method: str, path: str) -> None:
     """Ask for something behind an edge, with the token."""
     line = Line(places=1, queue=1, each=1, rate=60, now=desk.clock.monotonic)
     identity = TokenIdentity(desk.store, desk.clock)
@@ -312,7 +312,7 @@ async def through(desk: Desk, app: ASGIApp, method: str, path: str) -> None:
 
 
 async def test_answer_goes_on_while_its_token_is_good() -> None:
-    desk = Desk()
+    desk = ApiContext()
     said = [START, *(part(bytes([n])) for n in range(4)), END]
 
     send = await desk.lasting()
@@ -325,7 +325,7 @@ async def test_answer_goes_on_while_its_token_is_good() -> None:
 
 
 async def test_answer_ends_before_it_says_more_to_a_token_that_is_revoked() -> None:
-    desk = Desk()
+    desk = ApiContext()
     send = await desk.lasting()
     await send(START)
     await send(part(b"one"))
@@ -340,7 +340,7 @@ async def test_answer_ends_before_it_says_more_to_a_token_that_is_revoked() -> N
 
 async def test_nothing_is_said_later_than_a_period_after_the_token_is_revoked() -> None:
     # law 9: however long it was silent before, and whatever it says last
-    desk = Desk()
+    desk = ApiContext()
     send = await desk.lasting()
     await send(START)
     desk.clock.time += 4_000_000
@@ -354,7 +354,7 @@ async def test_nothing_is_said_later_than_a_period_after_the_token_is_revoked() 
 
 
 async def test_answer_ends_when_its_token_expires() -> None:
-    desk = Desk()
+    desk = ApiContext()
     send = await desk.lasting(replace(STORED, expires_at=desk.clock.now() + 6_000_000))
     await send(START)
 
@@ -365,12 +365,12 @@ async def test_answer_ends_when_its_token_expires() -> None:
 
 
 async def test_answer_ends_when_nobody_can_be_looked_up() -> None:
-    desk = Desk()
+    desk = ApiContext()
 
     async def lost() -> object:
         raise StoreError("no database")
 
-    send = Lasting(desk.send, lost, desk.clock.monotonic)
+    send = ReauthenticatedSend(desk.send, lost, desk.clock.monotonic)
     desk.clock.time += 5_000_000
     await send(part(b"more"))
 
@@ -378,7 +378,7 @@ async def test_answer_ends_when_nobody_can_be_looked_up() -> None:
 
 
 async def test_what_is_said_at_once_costs_no_second_look() -> None:
-    desk = Desk()
+    desk = ApiContext()
     send = await desk.lasting()
     desk.clock.time += 4_000_000
 
@@ -393,7 +393,7 @@ async def test_what_was_waited_for_is_not_told_to_a_token_that_is_revoked(
     method: str, path: str
 ) -> None:
     # law 9
-    desk = Desk()
+    desk = ApiContext()
     await desk.lasting()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -413,7 +413,7 @@ async def test_what_was_waited_for_is_not_told_to_a_token_that_is_revoked(
 async def test_every_answer_through_the_edge_is_such_a_one(
     method: str, path: str
 ) -> None:
-    desk = Desk()
+    desk = ApiContext()
     await desk.lasting()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

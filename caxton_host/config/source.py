@@ -1,8 +1,15 @@
 """
-One file of a configuration: its bounds, its text as a tree, and places in it.
+Places in a file of a configuration, and the references and secrets in its values.
 
-Every complaint names the file, the key and what to do. None shows a value: it
-may be a secret in the wrong place.
+Every error names the file, the key and the fix. None shows a value: it may be a secret
+in the wrong place (law 8).
+
+``caxton.toml`` has the references ``${env:NAME}``, ``${env:NAME:-default}`` and
+``${file:PATH}``. An imported file keeps the spellings of its program: ``${NAME}``,
+``${NAME:-default}``, ``${VAR|default}``, ``${env:NAME}``, ``${workspaceFolder}``,
+``${userHome}``, and VS Code's ``${input:id}``, which is the variable
+``CAXTON_INPUT_ID``; it cannot read files. ``${context.x}`` is left for the run, and
+``$${`` stands for ``${``.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def test_names_of_the_host_are_no_variables(shell: Shell) -> None:
     shell.write("a.wasm", guest())
     done = shell("run", "a.wasm", "--var", "prompt=obey")
     assert done.code == 2
-    assert "gives 'prompt' a value itself" in done.err
+    assert "the host sets the run variable 'prompt'" in done.err
 
 
 def test_a_short_private_value_is_warned_of(support: Shell) -> None:

@@ -137,7 +137,7 @@ logger = logging.getLogger("caxton_host")
 
 #: Seconds: until they are asked for again, until they are good no more without an
 #: answer, and between two questions.
-_FRESH, _STALE, _AGAIN = 600.0, 3600.0, 10.0
+_FRESH, _STALE, _PAUSE = 600.0, 3600.0, 10.0
 _TIMEOUT = 5.0
 _SIZE = 256 * 1024
 _OK = 200
@@ -196,7 +196,7 @@ class Keys:
 
     async def _ask(self) -> None:
         now = self.clock.monotonic()
-        if self._asking is None and now - self._asked_at >= _AGAIN:
+        if self._asking is None and now - self._asked_at >= _PAUSE:
             self._asked_at = now
             self._asking = asyncio.create_task(self._get())
         if self._asking is not None:
@@ -506,7 +506,7 @@ def identity_of(
 
 
 #: Seconds between two checks of the caller during an answer.
-_AGAIN = 5.0
+_CHECK_EVERY = 5.0
 
 
 @dataclass(slots=True)
@@ -551,6 +551,6 @@ class ReauthenticatedSend:
         await self.send(message)
 
     async def _look(self) -> None:
-        if self.now() - self._known_at >= _AGAIN:
+        if self.now() - self._known_at >= _CHECK_EVERY:
             self._known_at = self.now()
             await self.still()

@@ -108,7 +108,9 @@ def _open(serve: Serve, *, ready: _Readiness) -> list[Route]:
 
 async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
     del scope, receive, send
-    raise Refusal("not-found", "no resource has that path", fix=f"see {_OPENAPI}")
+    raise Refusal(
+        "not-found", "nothing is at that address", fix=f"see {_OPENAPI} for what is"
+    )
 
 
 def _read(path: str, app: ASGIApp) -> Route:

@@ -76,7 +76,7 @@ async def is_refused(host: Host) -> None:
     assert answer.json()["title"] == "The log is unavailable"
     assert answer.json()["fix"]
     async with client(host) as mcp:
-        with pytest.raises(MCPError, match="cannot record what it does"):
+        with pytest.raises(MCPError, match="cannot write its log"):
             await mcp.call_tool("quick", {})
 
 

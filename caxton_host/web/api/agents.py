@@ -49,7 +49,7 @@ def _agents(asked: Asked) -> dict[str, Agent]:
 def _agent(asked: Asked, name: str) -> Agent:
     found = _agents(asked)
     if name not in found:
-        raise NotFoundError(f"no agent {name!r}", fix="list the agents")
+        raise NotFoundError(f"no agent {name!r}", fix="ask for the list of agents")
     return found[name]
 
 

@@ -56,7 +56,7 @@ async def show(asked: Asked) -> Response:
     raise Refusal(
         "not-found",
         "that event is not waiting for an approval",
-        fix="list the approvals",
+        fix="ask for the list of approvals",
     )
 
 

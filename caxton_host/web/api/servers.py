@@ -77,7 +77,7 @@ def _name(asked: Asked) -> str:
         meant = nearest(name, [*known])
         raise NotFoundError(
             f"no server {name!r}",
-            fix=f"did you mean {meant}?" if meant else "list the servers",
+            fix=f"did you mean {meant}?" if meant else "ask for the list of servers",
         )
     return name
 
@@ -154,7 +154,7 @@ async def tools(asked: Asked) -> Response:
     known = (*config.servers, *((WEBHOOK,) if config.webhooks else ()))
     wanted = asked.text("server")
     if wanted is not None and wanted not in known:
-        raise NotFoundError(f"no server {wanted!r}", fix="list the servers")
+        raise NotFoundError(f"no server {wanted!r}", fix="ask for the list of servers")
     names = known if wanted is None else (wanted,)
     async with asked.desk.tools.open(_by_hand(asked)) as opened:
         offered = await opened.offered(names)

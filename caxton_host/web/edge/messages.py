@@ -87,7 +87,7 @@ _FIXES: Mapping[str, str] = {
     "bad-method": "use a method that the header Allow names",
     "slow": "send the whole request at once",
     "conflict": _LATER,
-    "waiting": "list the approvals",
+    "waiting": "ask for the list of approvals",
     "erased": "ask for another run",
     "too-large": "send less",
     "long-target": "shorten the URL",
@@ -106,7 +106,7 @@ _FIXES: Mapping[str, str] = {
 }
 
 #: The fix for an invalid cursor.
-NO_CURSOR = "repeat the request without a cursor"
+NO_CURSOR = "ask without a cursor, and go on with those of the answer"
 
 #: Errors and their kinds: of the classes of one, the first that is here counts.
 _ERRORS: Mapping[type[BaseException], str] = {

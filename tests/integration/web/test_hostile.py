@@ -107,7 +107,7 @@ async def test_who_leaves_in_the_middle_of_a_request_leaves_nothing(
             async with asyncio.timeout(20):
                 while app.bodies.held:  # noqa: ASYNC110 -- nobody tells
                     await asyncio.sleep(0.01)
-    assert app.crowd.present == 0
+    assert app.limit.present == 0
 
 
 async def test_a_request_with_two_ends_is_refused_with_what_is_behind_it(

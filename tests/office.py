@@ -10,7 +10,8 @@ from pathlib import Path
 
 import httpx
 
-from caxton_host.config import Agent, Config, ContextVar, Expose, Serve
+from caxton_host.config import Agent, Config, Serve
+from caxton_host.config.model import ContextVar, Expose
 from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.grants.principals import Principal, Scope
@@ -20,7 +21,7 @@ from caxton_host.service.run_service import Service, Submission
 from caxton_host.service.run_tasks import Background
 from caxton_host.testing import FakeTools, Script
 from caxton_host.web.app import application
-from caxton_host.web.edge.bearer import Unauthenticated
+from caxton_host.web.edge.authentication import Unauthenticated
 from caxton_host.web.edge.listen import bind, listening
 from tests.scene import ANSWERS, DEMO, Scene, ended, pack
 
@@ -131,7 +132,7 @@ class Names:
     async def principal(self, authorization: str | None) -> Principal:
         scheme, _, name = (authorization or "").partition(" ")
         if scheme != "Bearer" or name not in self.known:
-            raise Unauthenticated('Bearer realm="caxton"', "a token is needed")
+            raise Unauthenticated('Bearer realm="caxton"', "a token is required")
         return self.known[name]
 
 

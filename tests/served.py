@@ -13,7 +13,7 @@ from pathlib import Path
 from caxton_host.app.serve_app import serving
 from caxton_host.config import Config, Paths, load
 from caxton_host.web.app import application
-from caxton_host.web.edge.identity import identity_of
+from caxton_host.web.edge.authentication import identity_of
 from caxton_host.web.edge.listen import bind, listening
 
 __all__ = ["Served", "served"]

@@ -22,7 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeAlias
 
-from ..config import FIXED, Config
+from ..config import Config
+from ..config.sections import FIXED
 from ..core.calls import JSON
 from ..core.grants.grants import Grant
 from ..core.log.events import ConfigLoaded, Event, GrantChanged

@@ -193,9 +193,9 @@ async def serve_http(
     """
     from ..lib.http import Client  # noqa: PLC0415 -- only here
     from ..web.app import application  # noqa: PLC0415 -- only here
-    from ..web.edge.identity import identity_of  # noqa: PLC0415 -- only here
+    from ..web.edge.authentication import identity_of  # noqa: PLC0415 -- only here
     from ..web.edge.listen import bind, listening, stopping  # noqa: PLC0415 -- only here
-    from ..web.mcp.server import agents_app  # noqa: PLC0415 -- only here
+    from ..web.mcp.http_router import agents_app  # noqa: PLC0415 -- only here
 
     limits, certificate = config.serve, web.certificate
     if certificate is not None:

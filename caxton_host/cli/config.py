@@ -48,7 +48,8 @@ def show_(frame: Frame, as_json: bool) -> None:
       caxton config show
       caxton --config other.toml config show --json
     """
-    from ..config import describe, origins
+    from ..config import describe
+    from ..config.show import origins
 
     config = frame.load()
     given = {"config": frame.config, "store.url": frame.db}
@@ -112,7 +113,8 @@ def import_(frame: Frame, kind: str, write: bool, file: Path, as_json: bool) -> 
       caxton config import --from signalwire agent.json
       caxton config import --from ava config/ai-agent.yaml --write
     """
-    from ..config import append_servers, import_foreign
+    from ..config.edit import append_servers
+    from ..config.importers import import_foreign
 
     found = import_foreign(kind, file, environ=os.environ)
     path: Path | None = None

@@ -45,7 +45,7 @@ def command(ctx: click.Context, frame: Frame, allow_unset: bool, as_json: bool) 
       caxton config check
       caxton config check --allow-unset --json
     """
-    from ..config import TOP, restart_sections
+    from ..config.sections import TOP, restart_sections
 
     frame.here()
     config, found = _load(frame)

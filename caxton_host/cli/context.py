@@ -89,7 +89,7 @@ class Frame:
 
     def command(self) -> str:
         """Return how a command line begins that means the same, without passwords."""
-        from ..config import passwords
+        from ..config.sections import passwords
 
         if self.there is not None:
             return self.there.command()

@@ -38,7 +38,8 @@ def command(folder: Path, imports: tuple[str, ...], as_json: bool) -> None:
       caxton init agents --import ~/.config/claude/mcp.json
     """
     from ..building import find_shared
-    from ..config import init_text, load
+    from ..config import load
+    from ..config.edit import init_text
 
     path = folder / "caxton.toml"
     if path.exists():

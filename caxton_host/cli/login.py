@@ -28,9 +28,9 @@ class _Duration(click.ParamType[float]):
         ctx: click.Context | None,
     ) -> float:
         """Return the seconds that *value* means."""
-        from ..config.quantities import duration
+        from ..config.fields import parse_duration
 
-        seconds = duration(str(value))
+        seconds = parse_duration(str(value))
         if not seconds:
             self.fail(f"{value!r} is no duration: write it like 30s or 5m", param, ctx)
         return seconds

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..config.quantities import duration
+from ..config.fields import parse_duration
 from ..core.calls import JSON
 from ..errors import UsageError
 from ..lib.logs import Style
@@ -32,7 +32,7 @@ class _Seconds(click.ParamType[float]):
     def convert(
         self, value: str, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        seconds = duration(value)
+        seconds = parse_duration(value)
         if seconds is None:
             self.fail(f"{value!r} is no duration, like 30s or 5m", param, ctx)
         return seconds

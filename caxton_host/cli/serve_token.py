@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..config.quantities import duration
+from ..config.fields import parse_duration
 from ..core.calls import JSON
 from ..core.grants.principals import (
     PREFIX,
@@ -71,7 +71,7 @@ class _Lifetime(click.ParamType[float]):
     ) -> float:
         if value == "never":
             return math.inf
-        seconds = duration(value)
+        seconds = parse_duration(value)
         if not seconds:
             self.fail(f"{value!r} is not like 12h, 30d or never", param, ctx)
         if seconds > _MOST_YEARS * _YEAR:

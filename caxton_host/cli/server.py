@@ -191,7 +191,7 @@ def add(
       caxton server add crm --env 'TOKEN=${env:CRM_TOKEN}' -- crm-server
       caxton server add old --url sse+https://tools.example/sse
     """
-    from ..config import add_server
+    from ..config.edit import add_server
 
     if bool(url) == bool(words):
         raise UsageError(
@@ -236,7 +236,7 @@ def remove(frame: Frame, name: str, as_json: bool) -> None:
     Examples:
       caxton server remove time
     """
-    from ..config import remove_server
+    from ..config.edit import remove_server
 
     path = frame.load().path
     if path is None:

@@ -38,10 +38,10 @@ class Moment(click.ParamType[int]):
         ctx: click.Context | None,
     ) -> int:
         """Return the time that *value* means."""
-        from ..config.quantities import duration
+        from ..config.fields import parse_duration
         from ..lib.machine import SystemClock
 
-        if seconds := duration(value):
+        if seconds := parse_duration(value):
             return max(SystemClock().now() - round(seconds * 1_000_000), 0)
         try:
             then = datetime.fromisoformat(value)

@@ -36,7 +36,7 @@ def variables_of(
         UsageError: One is none that the configuration knows, or a required one is
             missing.
     """
-    from ..config import run_variables
+    from ..config.model import run_variables
 
     given, private = run_variables(config, _given(config, variables))
     _warn_of_short(private)
@@ -50,7 +50,7 @@ def private_of(config: Config, variables: Sequence[str]) -> Variables:
     Raises:
         UsageError: One of *variables* is another: those are recorded, and stay.
     """
-    from ..config import private_variables
+    from ..config.model import private_variables
 
     private = private_variables(config, _given(config, variables))
     _warn_of_short(private)
@@ -87,7 +87,7 @@ def by_hand(config: Config, variables: Sequence[str]) -> RunScope:
 
 
 def _given(config: Config, variables: Sequence[str]) -> Variables:
-    from ..config import known_variables
+    from ..config.model import known_variables
 
     given = typed(variables)
     known_variables(config, given)

@@ -17,7 +17,8 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ..config import Agent, Config, private_variables, run_variables
+from ..config import Agent, Config
+from ..config.model import private_variables, run_variables
 from ..core.calls import JSON, Completed
 from ..core.grants.approvals import Verdict
 from ..core.grants.principals import Principal, Scope

@@ -22,7 +22,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import QueuePool
 
-from ..config import store_mistake
+from ..config.sections import store_mistake
 from ..errors import LogBrokenError, StoreError
 from .diagnosis import DAMAGES, LOCKED, code_of, explain
 from .file_guard import Whereabouts, check_beside

@@ -223,9 +223,9 @@ def test_checkpoints_go_into_a_file_as_they_are_signed(host: Shell) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ('anchor = "http://example.com/x"', "anybody on the way can change"),
-        ('anchor = "somewhere"', "is no address"),
-        ('trusted_keys = ["abc"]', "is no public key"),
+        ('anchor = "http://example.com/x"', "could be changed in transit"),
+        ('anchor = "somewhere"', "is not a valid URL"),
+        ('trusted_keys = ["abc"]', "is not a public key"),
         ('trusted = ["abc"]', "trusted"),
     ],
 )

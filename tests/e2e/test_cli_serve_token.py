@@ -19,8 +19,7 @@ from caxton_host.cli import caxton
 from caxton_host.core.grants.principals import Token
 from caxton_host.lib.machine import SystemClock
 from caxton_host.store.sql import SqlStore
-from caxton_host.web.edge.bearer import Unauthenticated
-from caxton_host.web.edge.identity import TokenIdentity
+from caxton_host.web.edge.authentication import TokenIdentity, Unauthenticated
 
 from .shell import Shell
 from .test_docs import ROOT, type_in
@@ -205,7 +204,7 @@ def test_token_is_good_for_nothing_once_it_is_revoked(desk: Shell) -> None:
     done = desk("serve", "token", "revoke", "laptop")
 
     assert done.code == 0
-    assert asked(desk, f"Bearer {text}") == "it is revoked"
+    assert asked(desk, f"Bearer {text}") == "the token is revoked"
     assert listed(desk)[0]["state"] == "revoked"
     again = desk("serve", "token", "revoke", "laptop", "--json")
     assert (again.code, again.fix) == (2, "caxton serve token list")
@@ -231,7 +230,7 @@ def test_a_token_that_was_revoked_is_not_taken_for_another(desk: Shell) -> None:
 def test_token_that_has_expired_says_so(desk: Shell) -> None:
     text = create(desk, "--scope", "run", "--expires", "1ms").strip()
 
-    assert asked(desk, f"Bearer {text}") == "it has expired"
+    assert asked(desk, f"Bearer {text}") == "the token has expired"
     assert listed(desk)[0]["state"] == "expired"
 
 

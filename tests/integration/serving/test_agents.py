@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
 
 from caxton_host.core.log.events import RunCancelled, RunStarted
-from caxton_host.web.mcp.agent_tools import IDEMPOTENCY_KEY, RUN_ID, STATE
+from caxton_host.web.mcp.agents import IDEMPOTENCY_KEY, RUN_ID, STATE
 from tests.integration.serving.clients import Mode, meta, serving
 from tests.office import ANN, BOB, Office, Slow, who
 

@@ -17,8 +17,8 @@ from caxton_host.core.grants.approvals import Approve
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.log.events import RunCancelled
 from caxton_host.ports import Progress, ToolRequest
-from caxton_host.web.mcp import list_changed
-from caxton_host.web.mcp.agent_tools import IDEMPOTENCY_KEY, RUN_ID, STATE
+from caxton_host.web.mcp import server
+from caxton_host.web.mcp.agents import IDEMPOTENCY_KEY, RUN_ID, STATE
 from tests.integration.mcp.conftest import until
 from tests.integration.serving.clients import ACCEPT, Mode, meta, serving
 from tests.office import ANN, BOSS, Office, Slow
@@ -176,7 +176,7 @@ async def test_a_body_that_is_no_message_is_refused(
 async def test_a_client_that_listens_is_told_of_other_tools(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(list_changed, "EVERY", 0.01)
+    monkeypatch.setattr(server, "EVERY", 0.01)
     office = Office(tmp_path)
     agent = office.config.agents["weather"]
     async with serving(office.service) as url, Client(url) as served:
@@ -195,7 +195,7 @@ async def test_a_client_that_listens_is_told_of_other_tools(
 async def test_a_host_that_stops_ends_the_streams(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(list_changed, "EVERY", 0.01)
+    monkeypatch.setattr(server, "EVERY", 0.01)
     office = Office(tmp_path)
     async with (
         serving(office.service) as url,
@@ -227,7 +227,7 @@ async def test_a_run_that_waits_for_a_person_is_gone_on_with(
         assert (one.meta[RUN_ID], one.meta[STATE]) == (run_id, "suspended")
         (content,) = one.content
         assert content.type == "text"
-        assert "demo/get_weather) waits for the approval of anybody" in content.text
+        assert "demo/get_weather) waits for the approval of anyone" in content.text
         assert json.dumps({RUN_ID: run_id}) in content.text
     assert result.structured_content == {"sky": "clear"}
 
@@ -252,7 +252,7 @@ async def test_a_host_that_stops_says_that_the_run_is_not_over(
 
     assert result.meta
     assert result.meta[STATE] == "suspended"
-    assert "whether it happened is unknown" in str(result.content)
+    assert "its outcome is unknown" in str(result.content)
     # Clients hold an answer against what was promised, unless it is an error.
     assert result.is_error is promises
 
@@ -260,7 +260,7 @@ async def test_a_host_that_stops_says_that_the_run_is_not_over(
 async def test_one_caller_has_so_many_streams(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(list_changed, "_STREAMS", 1)
+    monkeypatch.setattr(server, "_STREAMS", 1)
     async with (
         serving(Office(tmp_path).service) as url,
         Client(url) as served,

@@ -19,9 +19,8 @@ from caxton_host.config import OAuth, Serve
 from caxton_host.core.grants.principals import SIGNATURES, Principal, Scope, Token
 from caxton_host.lib.http import Client
 from caxton_host.store.memory import MemoryStore
-from caxton_host.web.edge import keys
-from caxton_host.web.edge.bearer import Unauthenticated
-from caxton_host.web.edge.identity import identity_of
+from caxton_host.web.edge import authentication
+from caxton_host.web.edge.authentication import Unauthenticated, identity_of
 from tests.unit.store.fakes import FakeClock, FakeEntropy
 
 from ..webhooks.conftest import Server
@@ -194,7 +193,7 @@ async def test_what_it_may_is_what_its_claims_say(
 async def test_token_of_the_host_is_taken_as_well(issuer: Issuer) -> None:
     text = Token.new(FakeEntropy()).text
 
-    assert await issuer.refusal(text) == "it is not known here"
+    assert await issuer.refusal(text) == "the token is unknown"
     assert issuer.asked == []
 
 
@@ -453,7 +452,7 @@ async def test_unknown_keys_are_asked_for_seldom(issuer: Issuer) -> None:
 async def test_keys_that_do_not_come_hold_nobody_for_long(
     issuer: Issuer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(keys, "_TIMEOUT", 0.05)
+    monkeypatch.setattr(authentication, "_TIMEOUT", 0.05)
     issuer.server.script = None
     token = issuer.token()
 

@@ -13,7 +13,8 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from caxton_host.config import init_text, json_schema
+from caxton_host.config import json_schema
+from caxton_host.config.edit import init_text
 from caxton_host.core.grants.conditions import CONDITION_KEYS
 from caxton_host.core.text.toml_text import key_text
 from caxton_host.errors import ConfigError, UnsetError

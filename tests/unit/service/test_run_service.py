@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.config import ContextVar
+from caxton_host.config.model import ContextVar
 from caxton_host.core.calls import JSON
 from caxton_host.core.log.events import (
     RunStarted,

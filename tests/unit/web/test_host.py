@@ -23,10 +23,9 @@ from caxton_host.errors import (
 )
 from caxton_host.lib.json_schema import check
 from caxton_host.testing import FakeTools
-from caxton_host.web.api.openapi import document
+from caxton_host.web.api.openapi import OPERATIONS, document
 from caxton_host.web.api.operations import IN_PATH
-from caxton_host.web.api.routes import OPERATIONS
-from caxton_host.web.edge.bearer import Challenge
+from caxton_host.web.edge.authentication import Challenge
 from tests.office import Office, calling
 
 BOSS, EVE = ({"authorization": f"Bearer {name}"} for name in ("boss", "eve"))
@@ -142,13 +141,23 @@ async def test_a_call_that_nobody_made_is_judged(tmp_path: Path) -> None:
         where = "/api/v1/grants/explain"
         allowed = (await client.post(where, json=asked)).json()
         denied = (await client.post(where, json={**asked, "tool": "shell/rm"})).json()
+        lost = [
+            await client.post(where, json={**asked, "tool": tool}, headers=BOSS)
+            for tool in ("shell/rm", "dmo/rm", "webhook/rm")
+        ]
         after = await client.post(where, json={**asked, "after": ["demo/echo"]})
         unknown = await client.post(where, json={**asked, "agent": "x"})
         odd = await client.post(where, json={**asked, "tool": "shell"})
 
     assert allowed["$type"] == "caxton.judgement/v1"
     assert (allowed["verdict"], denied["verdict"]) == ("allowed", "not_granted")
-    assert denied["remedy"]
+    # Only an admin sees which servers there are.
+    assert "shell/rm" in denied["remedy"]
+    assert [one.json()["remedy"] for one in lost] == [
+        "# there is no server shell; caxton server list shows all",
+        "# there is no server dmo; did you mean demo/rm?",
+        "# there is no server webhook; caxton server list shows all",
+    ]
     assert after.status_code == 200
     assert (unknown.status_code, odd.status_code) == (404, 400)
 
@@ -224,7 +233,7 @@ async def test_health_waits_for_nothing_and_readiness_says_why(tmp_path: Path) -
     [
         (
             StoreError("/data/log.db is away"),
-            "the log cannot be read, or not be written",
+            "the log cannot be read or written",
         ),
         (
             LogMovedError("/data/log.db is away"),
@@ -232,11 +241,11 @@ async def test_health_waits_for_nothing_and_readiness_says_why(tmp_path: Path) -
         ),
         (
             LogSetBackError("the database lacks events"),
-            "the server of the log lacks what was committed",
+            "the database server lost committed events",
         ),
         (
             ReadOnlyError("db.example is read-only"),
-            "the database of the log is read-only, as a standby is",
+            "the log's database is read-only, like a standby",
         ),
         (
             LeaseLost("host/1 has lapsed"),

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from caxton_host.config import Serve
-from caxton_host.web.api.routes import OPERATIONS
+from caxton_host.web.api.openapi import OPERATIONS
 from tests.office import Office, calling, on_a_port
 
 BOSS = {"authorization": "Bearer boss"}

@@ -14,10 +14,10 @@ from caxton_host.core.log.events import Event, RunCompleted, ToolInvoked, ToolPr
 from caxton_host.errors import StoreError
 from caxton_host.runs.admission import Ticket
 from caxton_host.store.memory import MemoryLog
-from caxton_host.web.mcp.agent_tools import RUN_ID, AgentTool
+from caxton_host.web.mcp.agents import RUN_ID, AgentTool
 from caxton_host.web.mcp.calling import Call, Calls, Tell
 from tests.office import ANN, Office, Slow
-from tests.unit.web.api.test_run_actions import suspended
+from tests.unit.web.api.test_runs import suspended
 
 
 def calling(

@@ -9,7 +9,7 @@ import pytest
 from caxton_host.core.calls import JSON
 from caxton_host.core.log.events import Event, RunCancelled, RunCompleted, RunFailed
 from caxton_host.runs.modules import Card
-from caxton_host.web.mcp.agent_tools import RUN_ID, STATE, AgentTool, ended
+from caxton_host.web.mcp.agents import RUN_ID, STATE, AgentTool, ended
 
 
 def tool(
@@ -125,7 +125,9 @@ def test_an_output_that_breaks_the_promise_is_an_error(output: JSON) -> None:
 
     assert result.is_error
     assert result.structured_content is None
-    assert "not what the tool promises" in text(completed(output), tool(gives=promised))
+    assert "not match the output schema" in text(
+        completed(output), tool(gives=promised)
+    )
 
 
 @pytest.mark.parametrize(

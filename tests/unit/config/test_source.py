@@ -8,7 +8,8 @@ import json
 import pytest
 import sqlalchemy as sa
 
-from caxton_host.config import describe, passwords
+from caxton_host.config import describe
+from caxton_host.config.sections import passwords
 from caxton_host.core.text.redact import Redactor
 
 from .conftest import Folder
@@ -84,13 +85,13 @@ def test_default_takes_the_place_of_nothing(folder: Folder, value: str | None) -
 )
 def test_other_references_are_refused(folder: Folder, text: str, fix: str) -> None:
     error = folder.refusal(RUN + f'args = ["{text}"]')
-    assert "a reference in it is not known" in str(error)
+    assert "contains an unknown reference" in str(error)
     assert fix in error.fix
 
 
 def test_reference_without_an_end_is_refused(folder: Folder) -> None:
     error = folder.refusal(RUN + 'args = ["${env:A", "}"]')
-    assert "has no end" in str(error)
+    assert "without a closing brace" in str(error)
 
 
 def test_two_dollars_stand_for_one(folder: Folder) -> None:

@@ -1,8 +1,10 @@
-"""Conditions on parameters, as they are written: what is read and what is refused."""
+"""Rules of agents: conditions on parameters, and budgets."""
 
 from __future__ import annotations
 
 import pytest
+
+from caxton_host.core.grants.budgets import Budget, CallCount, Concurrency, Pace, Sum
 
 from .conftest import Folder
 
@@ -158,13 +160,13 @@ def test_condition_that_cannot_be_is_refused(
         (
             ALLOW + "other_params = 'allow'",
             "allow[1].other_params",
-            "no parameter is named",
+            "has no effect without params",
             "remove",
         ),
         (
             ALLOW + "params.a = { max = 1 }\nother_params = true",
             "allow[1].other_params",
-            "none of the known values",
+            "not one of the known values",
             '"allow"',
         ),
         (
@@ -191,7 +193,7 @@ def test_condition_that_cannot_be_is_refused(
             "always applies",
             "leave params out",
         ),
-        (DENY + "other_params = 'allow'", "deny[1].other_params", "no such key", ""),
+        (DENY + "other_params = 'allow'", "deny[1].other_params", "unknown key", ""),
     ],
 )
 def test_rule_that_says_too_little_or_too_much_is_refused(
@@ -231,3 +233,144 @@ def test_other_params_may_say_what_holds_anyway(folder: Folder) -> None:
 
     (rule,) = config.agents["a"].grant.allow
     assert not rule.other_params
+
+
+RULE = "[[agents.a.allow]]\ntools = ['bank/*']\n"
+ONE = "{ of = 'a', max = 1, per = 'run' }"
+PLACE = "agents.a.allow[1]"
+
+
+@pytest.mark.parametrize(
+    ("text", "calls", "budgets"),
+    [
+        ("calls = 5", 5, []),
+        ("calls = '5/run'", 5, []),
+        ("calls = ['5/run']", 5, []),
+        ("calls = '20/day'", None, [CallCount(limit=20, per="day")]),
+        (
+            "calls = ['20/day', '5/run', '9 / hour']",
+            5,
+            [CallCount(limit=9, per="hour"), CallCount(limit=20, per="day")],
+        ),
+        ("rate = '30/min'", None, [Pace(limit=30, every=60_000_000)]),
+        (
+            "rate = '2/s'\nwait = '500ms'",
+            None,
+            [Pace(limit=2, every=1_000_000, wait=500_000)],
+        ),
+        ("concurrency = 2", None, [Concurrency(limit=2)]),
+        (
+            "sum = { of = 'amount', max = 200000, per = 'day' }",
+            None,
+            [Sum(of="amount", limit=200_000_000_000, per="day")],
+        ),
+        (
+            """sum = [
+                { of = 'to.amount', max = "199.95", per = 'run' },
+                { of = 'to.amount', max = 0.1, per = 'month' },
+            ]""",
+            None,
+            [
+                Sum(of="to.amount", limit=199_950_000, per="run"),
+                Sum(of="to.amount", limit=100_000, per="month"),
+            ],
+        ),
+    ],
+)
+def test_budgets_are_read(
+    folder: Folder, text: str, calls: int | None, budgets: list[Budget]
+) -> None:
+    (rule,) = folder.load(RULE + text).agents["a"].grant.allow
+
+    assert (rule.calls, list(rule.budgets)) == (calls, budgets)
+
+
+def test_rule_has_the_name_that_it_is_given(folder: Folder) -> None:
+    (rule,) = folder.load(f"{RULE}name = 'payments'").agents["a"].grant.allow
+
+    assert rule.account == "payments"
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "problem", "fix"),
+    [
+        ("calls = '5/year'", "calls", "periods are run, hour, day", "20/day"),
+        ("calls = [5]", "calls", "not a number of calls", "5/run"),
+        ("calls = true", "calls", "not a number of calls", "5/run"),
+        ("calls = []", "calls", "empty", "5/run"),
+        ("calls = ['5/day', '6/day']", "calls", "sets the calls twice per day", "one"),
+        ("calls = '0/day'", "calls", "no calls", "remove the rule"),
+        ("rate = '30'", "rate", "not a rate", "60/min"),
+        ("wait = '5s'", "wait", "is only valid with rate", "30/min"),
+        ("concurrency = 0", "concurrency", "no calls", "remove the rule"),
+        ("concurrency = '2'", "concurrency", "wanted a whole number", "20"),
+        ("sum = 5", "sum", "wanted a table", "key"),
+        ("sum = { of = 'a', max = 5 }", "sum", "has no per", "amount"),
+        ("sum = { of = 'a', max = 5, per = 'year' }", "sum.per", "not one of", "day"),
+        (
+            "sum = { of = 'a..b', max = 5, per = 'run' }",
+            "sum.of",
+            "not a valid",
+            "amount",
+        ),
+        (
+            "sum = { of = 'a', max = 0, per = 'run' }",
+            "sum.max",
+            "not a number above 0",
+            "199.95",
+        ),
+        (
+            "sum = { of = 'a', max = 1e-7, per = 'run' }",
+            "sum.max",
+            "not a number above 0",
+            "199.95",
+        ),
+        (
+            "sum = { of = 'a', max = 1e13, per = 'run' }",
+            "sum.max",
+            "not a number above 0",
+            "199.95",
+        ),
+        (
+            "sum = { of = 'a', max = '1e3', per = 'run' }",
+            "sum.max",
+            "not a number above 0",
+            "199",
+        ),
+        (
+            "sum = { of = 'a', max = true, per = 'run' }",
+            "sum.max",
+            "not a number above 0",
+            "199.95",
+        ),
+        (
+            f"sum = [{ONE}, {ONE}]",
+            "sum",
+            "same sum twice",
+            "keep one",
+        ),
+        ("name = 'a/b'", "name", "not a valid rule name", "letters"),
+    ],
+)
+def test_complaint_names_the_key_and_what_to_do(
+    folder: Folder, text: str, place: str, problem: str, fix: str
+) -> None:
+    error = folder.refusal(RULE + text)
+
+    assert f"{PLACE}.{place}" in str(error)
+    assert problem in str(error)
+    assert fix in error.fix
+
+
+def test_two_rules_never_spend_one_budget(folder: Folder) -> None:
+    error = folder.refusal(f"{RULE}calls = '5/day'\n{RULE}concurrency = 2")
+    assert "agents.a.allow[2]" in str(error)
+    assert "has budgets for the same tools as allow[1]" in str(error)
+    assert "name" in error.fix
+
+    error = folder.refusal(f"{RULE}name = 'x'\n{RULE}name = 'x'")
+    assert "agents.a.allow[2].name" in str(error)
+    assert "is also the name of allow[1]" in str(error)
+
+    folder.load(f"{RULE}calls = '5/day'\nname = 'x'\n{RULE}concurrency = 2")
+    folder.load(f"{RULE}calls = 5\n{RULE}calls = 7")  # these are each rule's own

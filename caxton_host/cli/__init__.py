@@ -22,10 +22,8 @@ from ..core.names import nearest
 from ..errors import CaxtonError, ConfigError, UsageError
 from ..lib.logs import Style
 from . import interrupt
-from .context import Frame
-from .exits import USAGE, exit_code, remedy
-from .host_option import There, unreadable
-from .output import Notes, complain, logged, note
+from .context import HostApi
+from .output import USAGE, Notes, complain, exit_code, logged, note, remedy
 
 __all__ = ["caxton", "execute", "main"]
 
@@ -52,6 +50,8 @@ COMMANDS = {
     "completion": "Print the completion script of a shell.",
 }
 
+#: Commands that share a module, where each has its own name.
+_MODULES = {"doctor": "setup", "init": "setup", "mcp": "setup"}
 
 #: Signals that mean the same as Ctrl-C.
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
@@ -78,8 +78,9 @@ class _Commands(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f".{cmd_name}", __package__)
-        command: click.Command = module.command
+        module = import_module(f".{_MODULES.get(cmd_name, cmd_name)}", __package__)
+        name = cmd_name if cmd_name in _MODULES else "command"
+        command: click.Command = getattr(module, name)
         return command
 
     def format_commands(
@@ -95,12 +96,12 @@ class _Commands(click.Group):
         except BrokenPipeError:  # Or else click exits, as if something had failed.
             return _cut_off()
         except CaxtonError as exc:
-            if isinstance(ctx.obj, Frame):
-                exc.fix = ctx.obj.named(remedy(exc))
+            if host := _host(ctx):
+                exc.fix = host.named(remedy(exc))
             raise
         except _UNREADABLE as exc:
-            if isinstance(ctx.obj, Frame) and ctx.obj.there is not None:
-                raise unreadable(exc) from exc
+            if (host := _host(ctx)) and (wrong := host.misread(exc)):
+                raise wrong from exc
             raise
 
     def resolve_command(
@@ -125,7 +126,7 @@ class _Commands(click.Group):
     "--host",
     metavar="URL",
     envvar="CAXTON_HOST",
-    help="A host that serves, instead of this machine; or $CAXTON_HOST.",
+    help="A serving host instead of this machine; default $CAXTON_HOST.",
 )
 @click.option(
     "--token-file",
@@ -175,19 +176,40 @@ def caxton(
       caxton replay @last
       caxton --host https://caxton.example --token-file token runs list
     """
-    there = None
-    if host is not None:  # One that is empty was meant to name a host.
-        there = There(url=host, token_file=token_file, plain=plain_http)
-    if there and (config or db):
+    if host is not None and (config or db):  # An empty one was meant to name a host.
         raise UsageError(
             "--host is for what a host has, --config and --db for what is here",
             fix="leave one out; $CAXTON_HOST is --host too",
         )
-    ctx.obj = frame = Frame(config=config, db=db, there=there)
+    ctx.obj = chosen = _chosen(config, db, host, token_file, plain=plain_http)
     if ctx.invoked_subcommand in _HERE:
-        frame.here(f"caxton {ctx.invoked_subcommand}")
+        chosen.check_local(f"caxton {ctx.invoked_subcommand}")
     if log_format or log_level:
         ctx.with_resource(logged(log_format, log_level or "warning"))
+
+
+def _chosen(
+    config: str | None,
+    db: str | None,
+    url: str | None,
+    token_file: str | None,
+    *,
+    plain: bool,
+) -> HostApi:
+    """Return the host that the options before a command name."""
+    if url is None:
+        from .local_host import LocalHost
+
+        return LocalHost(config=config, db=db)
+    from .remote_host import RemoteHost
+
+    return RemoteHost(url=url, token_file=token_file, plain=plain)
+
+
+def _host(ctx: click.Context) -> HostApi | None:
+    """Return the host that is meant, if the options were read that far."""
+    host: HostApi | None = ctx.obj
+    return host
 
 
 def main() -> None:

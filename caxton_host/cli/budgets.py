@@ -11,10 +11,10 @@ import click
 from ..core.calls import JSON
 from ..core.grants.budgets import UNIT, Budget, Calls, Concurrency, Pace, Sum, standing
 from ..core.names import run_of
-from .context import Frame, as_json, wait
+from .context import HostApi, as_json, wait
 from .judgement import agent_of
 from .output import note, show, table
-from .show import moment
+from .run_text import moment
 
 if TYPE_CHECKING:
     from ..core.grants.grants import Rule
@@ -60,7 +60,7 @@ class _Row:
 @click.argument("agent", required=False)
 @as_json
 @click.pass_obj
-def budgets(frame: Frame, agent: str | None, as_json: bool) -> None:
+def budgets(frame: HostApi, agent: str | None, as_json: bool) -> None:
     """
     Show what is spent of the budgets that the runs of an agent share.
 
@@ -101,7 +101,7 @@ def budgets(frame: Frame, agent: str | None, as_json: bool) -> None:
     )
 
 
-async def _read(frame: Frame, agent: str | None) -> list[_Row]:
+async def _read(frame: HostApi, agent: str | None) -> list[_Row]:
     from ..app.bootstrap import open_store
 
     config = frame.look("agents")

@@ -7,11 +7,10 @@ from dataclasses import asdict
 import click
 
 from ..core.analysis.checking import Finding, findings
-from .context import Frame, as_json
-from .exits import FAILED
+from .context import HostApi, as_json
 from .judgement import agent_of
-from .offered import known, tell_unasked
-from .output import counted, note, plain, say, show
+from .output import FAILED, counted, note, plain, say, show
+from .server_probe import known, tell_unasked
 
 
 @click.command("check")
@@ -21,7 +20,7 @@ from .output import counted, note, plain, say, show
 @click.pass_obj
 @click.pass_context
 def command(
-    ctx: click.Context, frame: Frame, agent: str | None, start: bool, as_json: bool
+    ctx: click.Context, frame: HostApi, agent: str | None, start: bool, as_json: bool
 ) -> None:
     """
     Show what is odd about the grants of AGENT, or of all agents.

@@ -6,17 +6,16 @@ Nothing is started for it, and nothing complained of: what is not known is not s
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from ..errors import CaxtonError
-from .context import Frame, as_json, wait
+from .context import as_json, wait
+from .local_host import LocalHost
 from .output import show
 
 if TYPE_CHECKING:
@@ -111,32 +110,29 @@ def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if name.startswith(incomplete))
 
 
-def _frame(ctx: click.Context) -> Frame | None:
+def _host(ctx: click.Context) -> LocalHost | None:
     given = ctx.find_root().params
     if given.get("host"):
-        return None  # Nobody far away is asked while somebody types.
-    return Frame(config=given.get("config"), db=given.get("db"))
+        return None  # No request is sent while a person types.
+    return LocalHost(config=given.get("config"), db=given.get("db"))
 
 
 def _log(ctx: click.Context) -> Config | None:
     """Return where the log is."""
-    if frame := _frame(ctx):
+    if host := _host(ctx):
         with suppress(CaxtonError, OSError):
-            return frame.look()
+            return host.look()
     return None
 
 
 def _tools(ctx: click.Context) -> Config | None:
     """Return what tools there are, as far as it can be read."""
-    from ..config import load
-
-    if frame := _frame(ctx):
-        path = Path(frame.config) if frame.config else None
+    if host := _host(ctx):
         with suppress(CaxtonError, OSError):
-            return load(path, environ=os.environ, cwd=Path.cwd(), store_url=frame.db)
+            return host.load(quiet=True)
         # Names can be told without what their servers are started with.
         with suppress(CaxtonError, OSError):
-            return frame.look("tools")
+            return host.look("tools")
     return None
 
 

@@ -14,11 +14,21 @@ import click
 from ..core.calls import JSON
 from ..core.log.payloads import to_payload
 from ..errors import UsageError
-from .context import SIGNED, Frame, as_json, wait
-from .exits import FAILED
-from .output import complain, counted, note, patience, plain, progress, say, show, table
-from .show import moment
-from .times import Moment
+from .context import SIGNED, HostApi, as_json, wait
+from .options import Moment
+from .output import (
+    FAILED,
+    complain,
+    counted,
+    note,
+    patience,
+    plain,
+    progress,
+    say,
+    show,
+    table,
+)
+from .run_text import moment
 
 if TYPE_CHECKING:
     from ..core.log.events import LogRestored
@@ -42,7 +52,7 @@ def command() -> None:
 @as_json
 @click.pass_obj
 @click.pass_context
-def status(ctx: click.Context, frame: Frame, as_json: bool) -> None:
+def status(ctx: click.Context, host: HostApi, as_json: bool) -> None:
     """
     Show where the store is, whether its schema is current, and how its server is.
 
@@ -54,7 +64,7 @@ def status(ctx: click.Context, frame: Frame, as_json: bool) -> None:
       caxton db status
       caxton --db sqlite:///copy.db db status --json
     """
-    document = _status(frame.look().store_url)
+    document = _status(host.look().store_url)
     _tell(document, as_json=as_json)
     server = document["server"]
     if fix := _FIXES.get(str(document["state"])):
@@ -74,7 +84,7 @@ def status(ctx: click.Context, frame: Frame, as_json: bool) -> None:
 @command.command("migrate")
 @as_json
 @click.pass_obj
-def migrate(frame: Frame, as_json: bool) -> None:
+def migrate(host: HostApi, as_json: bool) -> None:
     """
     Make the store, or bring its schema up to date. Events are kept.
 
@@ -86,7 +96,7 @@ def migrate(frame: Frame, as_json: bool) -> None:
     from ..app.bootstrap import usable_store
     from ..store.migrate import upgrade
 
-    url = frame.look().store_url
+    url = host.look().store_url
     with usable_store():
         upgrade(url)
     _tell(_status(url), as_json=as_json)
@@ -95,7 +105,7 @@ def migrate(frame: Frame, as_json: bool) -> None:
 @command.command("recount")
 @as_json
 @click.pass_obj
-def recount(frame: Frame, as_json: bool) -> None:
+def recount(host: HostApi, as_json: bool) -> None:
     """
     Count the budgets of all agents again, from the log, for when they were lost.
 
@@ -109,11 +119,11 @@ def recount(frame: Frame, as_json: bool) -> None:
     from ..app.bootstrap import open_store
 
     async def count() -> tuple[int, int]:
-        config = frame.look()
+        config = host.look()
         # Looked for first: a database is not made to be counted.
         async with open_store(config, write=False):
             pass
-        async with open_store(config, write=True, state=frame.paths().state) as store:
+        async with open_store(config, write=True, state=host.paths().state) as store:
             return await store.recount()
 
     with patience("counting"):
@@ -128,7 +138,7 @@ def recount(frame: Frame, as_json: bool) -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @as_json
 @click.pass_obj
-def backup(frame: Frame, file: Path, as_json: bool) -> None:
+def backup(host: HostApi, file: Path, as_json: bool) -> None:
     """
     Copy the store of this moment into the new FILE, while hosts go on writing.
 
@@ -147,7 +157,7 @@ def backup(frame: Frame, file: Path, as_json: bool) -> None:
     from ..app.bootstrap import open_store
     from ..store.backup import backup, dump_command
 
-    config = frame.look()
+    config = host.look()
     if not config.store_url.startswith("sqlite"):
         raise UsageError(
             "PostgreSQL is copied by its own program",
@@ -170,7 +180,7 @@ def backup(frame: Frame, file: Path, as_json: bool) -> None:
 @command.command("accept-copy")
 @as_json
 @click.pass_obj
-def accept_copy(frame: Frame, as_json: bool) -> None:
+def accept_copy(host: HostApi, as_json: bool) -> None:
     """
     Write to a log that lacks what this machine has signed, from now on.
 
@@ -182,7 +192,7 @@ def accept_copy(frame: Frame, as_json: bool) -> None:
     Examples:
       caxton db accept-copy
     """
-    lost = wait(_accept_copy(frame))
+    lost = wait(_accept_copy(host))
     if as_json:
         payload = to_payload(lost) if lost else {}
         show({"$type": "caxton.accepted/v1", "accepted": lost is not None, **payload})
@@ -193,14 +203,14 @@ def accept_copy(frame: Frame, as_json: bool) -> None:
         say(f"accepted: {counted(lost.size, 'event')}{had}")
         say(f"suspended: {counted(lost.runs, 'run')}")
         if lost.runs:
-            note(frame.named("next: caxton runs list --state suspended"))
+            note(host.named("next: caxton runs list --state suspended"))
 
 
-async def _accept_copy(frame: Frame) -> LogRestored | None:
+async def _accept_copy(host: HostApi) -> LogRestored | None:
     from ..app.bootstrap import open_signed, open_store
     from ..lib.signing import Keyring
 
-    config, state = frame.look(*SIGNED), frame.paths().state
+    config, state = host.look(*SIGNED), host.paths().state
     # Looked for first: a database is not made to be accepted.
     async with open_store(config, write=False):
         pass
@@ -210,7 +220,10 @@ async def _accept_copy(frame: Frame) -> LogRestored | None:
 
 @command.command("archive")
 @click.option(
-    "--before", type=Moment(), required=True, help="Runs that ended before this time."
+    "--before",
+    type=Moment(),
+    required=True,
+    help="Runs that ended before this time.",
 )
 @click.option(
     "--to",
@@ -223,7 +236,7 @@ async def _accept_copy(frame: Frame) -> LogRestored | None:
 @as_json
 @click.pass_obj
 def archive(
-    frame: Frame, before: int, folder: Path, dry_run: bool, as_json: bool
+    host: HostApi, before: int, folder: Path, dry_run: bool, as_json: bool
 ) -> None:
     """
     Move runs that ended long ago into bundles, one file a run.
@@ -240,7 +253,7 @@ def archive(
       caxton db archive --before 90d --to archive --dry-run
       caxton db archive --before 2026-01-01 --to archive
     """
-    moved = wait(_archive(frame, before, folder, dry_run=dry_run))
+    moved = wait(_archive(host, before, folder, dry_run=dry_run))
     if as_json:
         show(
             [
@@ -268,19 +281,19 @@ def archive(
 
 
 async def _archive(
-    frame: Frame, before: int, folder: Path, *, dry_run: bool
+    host: HostApi, before: int, folder: Path, *, dry_run: bool
 ) -> list[tuple[Old, str | None]]:
     from ..app.bootstrap import open_store
     from ..app.maintenance import keeping
     from ..store.archive import archive, old_runs
 
-    config = frame.look(*SIGNED)
+    config = host.look(*SIGNED)
     async with open_store(config, write=False) as store:
         chosen = await old_runs(store.engine, before)
     if dry_run or not chosen:
         return [(run, None) for run in chosen]
     moved: list[tuple[Old, str | None]] = []
-    async with keeping(config, frame.paths()) as keeper:
+    async with keeping(config, host.paths()) as keeper:
         work = archive(
             chosen,
             folder,

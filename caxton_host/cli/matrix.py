@@ -9,10 +9,10 @@ import click
 
 from ..core.analysis.matrix import Cell, matrix
 from ..core.calls import JSON
-from .context import Frame, as_json
+from .context import HostApi, as_json
 from .judgement import agent_of
-from .offered import known, tell_unasked
 from .output import note, on_terminal, show, table
+from .server_probe import known, tell_unasked
 
 if TYPE_CHECKING:
     from ..core.grants.grants import Grant
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option("--start", is_flag=True, help="Ask the servers what they offer now.")
 @as_json
 @click.pass_obj
-def command(frame: Frame, agent: str | None, start: bool, as_json: bool) -> None:
+def command(frame: HostApi, agent: str | None, start: bool, as_json: bool) -> None:
     """
     Show which agent may call which tool.
 

@@ -1,24 +1,24 @@
-"""Servers and grants that a command line adds, for one run."""
+"""Servers, grants and variables that a command line adds to a run."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
-import click
-
+from ..core.calls import JSON
 from ..core.grants.grants import Grant, Rule
 from ..core.names import is_server_name, nearest
 from ..core.text.patterns import Pattern
+from ..core.text.redact import MIN_LENGTH
+from ..core.text.templates import texts
 from ..core.tools.servers import ServerConfig, Transport
 from ..core.tools.webhooks import SERVER as WEBHOOK
 from ..errors import UsageError
-from . import completion
+from ..ports import RunScope
 from .output import note
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+Variables: TypeAlias = "dict[str, JSON]"
+
 _ADDRESS = re.compile(r"(sse\+)?(https?://[^\s/?#].*)")
 
 
@@ -70,50 +72,6 @@ class Overrides:
         given = [("--server", text) for text in self.servers]
         given += [("--allow", text) for text in self.allow]
         return " ".join(f"{option} {shlex.quote(text)}" for option, text in given)
-
-
-def overrides(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--server``, ``--allow``, ``--wire-log``, as one argument ``given``."""
-
-    def gathered(
-        *args: object,
-        servers: tuple[str, ...],
-        allow: tuple[str, ...],
-        wire_log: str | None,
-        **rest: object,
-    ) -> object:
-        given = Overrides(servers=servers, allow=allow, wire_log=wire_log)
-        return function(*args, given=given, **rest)
-
-    server = click.option(
-        "--server",
-        "servers",
-        metavar="NAME=CMD|URL",
-        multiple=True,
-        help="A tool server for this run only.",
-    )
-    allow = click.option(
-        "--allow",
-        metavar="SERVER/TOOL",
-        multiple=True,
-        shell_complete=completion.tools,
-        help="A grant for this run only.",
-    )
-    return server(allow(wire_log(update_wrapper(gathered, function))))
-
-
-def wire_log(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--wire-log``, for `tapped`."""
-    option = click.option(
-        "--wire-log",
-        "wire_log",
-        metavar="[FILE]",
-        is_flag=False,
-        flag_value="-",
-        help="Append each message to and from tool servers, redacted, to FILE; without "
-        "one, as the last option, to stderr.",
-    )
-    return update_wrapper(option(function), function)
 
 
 def tapped(config: Config, to: str | None) -> Config:
@@ -189,3 +147,89 @@ def parse_server(spec: str) -> ServerConfig:
         transport: Transport = "sse" if found[1] else "http"
         return ServerConfig(name=name, url=found[2], transport=transport)
     return ServerConfig(name=name, command=words)
+
+
+def variables_of(
+    config: Config, variables: Sequence[str]
+) -> tuple[Variables, Variables]:
+    """
+    Return what a run is given, and what of that only its servers get to see.
+
+    Raises:
+        UsageError: One is none that the configuration knows, or a required one is
+            missing.
+    """
+    from ..config import run_variables
+
+    given, private = run_variables(config, _given(config, variables))
+    _warn_of_short(private)
+    return given, private
+
+
+def private_of(config: Config, variables: Sequence[str]) -> Variables:
+    """
+    Return what only the servers of a run get to see, of one that has begun.
+
+    Raises:
+        UsageError: One of *variables* is another: those are recorded, and stay.
+    """
+    from ..config import private_variables
+
+    private = private_variables(config, _given(config, variables))
+    _warn_of_short(private)
+    return private
+
+
+def _warn_of_short(private: Variables) -> None:
+    for key, value in private.items():
+        if any(len(text.encode()) < MIN_LENGTH for text in texts(value)):
+            note(
+                f"warning: {key} is shorter than {MIN_LENGTH} bytes, so it is not "
+                "looked for in what servers answer"
+            )
+
+
+def by_hand(config: Config, variables: Sequence[str]) -> RunScope:
+    """
+    Return what a command without a run knows of one: what was given, and defaults.
+
+    Raises:
+        UsageError: A variable is none that the configuration knows.
+    """
+    defaults = {
+        key: variable.default
+        for key, variable in config.context.items()
+        if variable.default is not None
+    }
+    return RunScope(
+        run_id="by-hand",
+        agent="by-hand",
+        context={**defaults, **_given(config, variables)},
+        private={key for key, one in config.context.items() if one.private},
+    )
+
+
+def _given(config: Config, variables: Sequence[str]) -> Variables:
+    from ..config import known_variables
+
+    given = typed(variables)
+    known_variables(config, given)
+    return given
+
+
+def typed(variables: Sequence[str]) -> Variables:
+    """
+    Return variables as they are typed.
+
+    Raises:
+        UsageError: One is no ``KEY=VALUE``.
+    """
+    check_text("--var", variables)
+    given: Variables = {}
+    for item in variables:
+        key, equals, value = item.partition("=")
+        if not equals or not key:
+            # The value may be a secret, so it is not shown.
+            raise UsageError("--var takes KEY=VALUE", fix="write --var k=v")
+        given[key] = value
+    return given

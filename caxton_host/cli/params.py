@@ -1,4 +1,4 @@
-"""What ``KEY=VALUE`` on a command line means, by the schema of a tool."""
+"""``SERVER/TOOL`` and ``KEY=VALUE`` on a command line, read by the schema of a tool."""
 
 from __future__ import annotations
 
@@ -22,6 +22,14 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "array": (list,),
     "object": (dict,),
 }
+
+
+def split(tool: str) -> tuple[str, str]:
+    """Return the two parts of ``SERVER/TOOL``."""
+    server, slash, name = tool.partition("/")
+    if not slash:
+        raise UsageError(f"{tool!r} is not SERVER/TOOL", fix="caxton tool list")
+    return server, name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

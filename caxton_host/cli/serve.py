@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..config.quantities import duration
 from ..core.calls import JSON
 from ..errors import UsageError
 from ..lib.logs import Style
 from . import serve_token
-from .context import Frame, as_json, wait
+from .context import HostApi, as_json, wait
+from .options import Duration
 from .output import counted, logged, note, show
 
 if TYPE_CHECKING:
@@ -26,27 +26,17 @@ if TYPE_CHECKING:
 _YOUNG = 10_000
 
 
-class _Seconds(click.ParamType[float]):
-    name = "duration"
-
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        seconds = duration(value)
-        if seconds is None:
-            self.fail(f"{value!r} is no duration, like 30s or 5m", param, ctx)
-        return seconds
-
-
 @click.group("serve", invoke_without_command=True)
 @click.option(
     "--address",
-    "host",
+    "host",  # as --host of caxton, which is typed by mistake
     metavar="ADDRESS",
     help="Where to listen; default 127.0.0.1.",
 )
 @click.option(
-    "--port", type=click.IntRange(0, 65535), help="Default 8080; 0: any that is free."
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Default 8080; 0: any that is free.",
 )
 @click.option("--stdio", is_flag=True, help="Serve one client, over stdin and stdout.")
 @click.option("--mcp-only", is_flag=True, help="Without the control API.")
@@ -55,7 +45,11 @@ class _Seconds(click.ParamType[float]):
     is_flag=True,
     help="Whoever has no token is the user of this machine; on loopback only.",
 )
-@click.option("--drain", type=_Seconds(), help="What runs get in the end, like 30s.")
+@click.option(
+    "--drain",
+    type=Duration(zero=True),
+    help="What runs get in the end, like 30s.",
+)
 @click.option("--tls-cert", metavar="FILE", help="PEM: the certificate, for HTTPS.")
 @click.option("--tls-key", metavar="FILE", help="PEM: its key.")
 @click.option(
@@ -112,10 +106,10 @@ def command(
     told: dict[str, Any] = {
         key: value for key, value in given.items() if value is not None
     }
-    frame: Frame = ctx.obj
+    api: HostApi = ctx.obj
 
     def load() -> Config:
-        config = frame.load()
+        config = api.load()
         return replace(config, serve=replace(config.serve, **told))
 
     if stdio:
@@ -124,22 +118,22 @@ def command(
                 "over stdio there is no address, and stdout is for the client",
                 fix="caxton serve --stdio",
             )
-        _stdio(frame, load)
+        _stdio(api, load)
     else:
-        _http(frame, load, tls_cert, tls_key, as_json=as_json)
+        _http(api, load, tls_cert, tls_key, as_json=as_json)
 
 
 command.add_command(serve_token.command)
 
 
-def _stdio(frame: Frame, load: Callable[[], Config]) -> None:
+def _stdio(host: HostApi, load: Callable[[], Config]) -> None:
     from ..app.serve_app import serve_stdio
 
-    wait(serve_stdio(load(), frame.paths(), load=load))
+    wait(serve_stdio(load(), host.paths(), load=load))
 
 
 def _http(
-    frame: Frame,
+    host: HostApi,
     load: Callable[[], Config],
     chain: str | None,
     key: str | None,
@@ -163,7 +157,7 @@ def _http(
     left = wait(
         serve_http(
             config,
-            frame.paths(),
+            host.paths(),
             load=load,
             web=Web(
                 told=up,

@@ -24,10 +24,10 @@ from ..errors import NotFoundError, UsageError
 from ..lib.clock import SystemClock
 from ..ports import TokenRow
 from . import completion
-from .context import SIGNED, Frame, as_json, wait
+from .context import SIGNED, HostApi, as_json, wait
 from .output import note, say, show, table
 from .overrides import check_text
-from .show import moment
+from .run_text import moment
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -114,7 +114,7 @@ class _Lifetime(click.ParamType[float]):
 @as_json
 @click.pass_obj
 def create(
-    frame: Frame,
+    host: HostApi,
     name: str,
     scopes: tuple[Scope, ...],
     agents: tuple[str, ...],
@@ -154,7 +154,7 @@ def create(
         raise UsageError("stdout is closed", fix="write it to a file with -o FILE")
     # Names of agents and roles are compared with what agents there are.
     named = ("agents",) if roles or agents != ("*",) else ()
-    config = frame.look(*SIGNED, *named, guarded=bool(name))
+    config = host.look(*SIGNED, *named, guarded=bool(name))
     _check_agents(agents, config)
     _check_roles(roles, scopes, config)
     token = Token.new(secrets.token_bytes)
@@ -170,12 +170,12 @@ def create(
         expires_at=None if expires == math.inf else now + int(expires * 1e6),
     )
     with _kept(output, token.text):
-        wait(_add(frame, config, row))
+        wait(_add(host, config, row))
     if as_json and output:
         show(_document(row, now))
         return
     if as_json:
-        with _undone(frame, row):
+        with _undone(host, row):
             show({**_document(row, now), "token": token.text})
         return
     until = f"until {_moment(row.expires_at)}" if row.expires_at else "for ever"
@@ -184,7 +184,7 @@ def create(
         note(f"written to {output}, which only you can read")
     else:
         note("it is shown this once; keep it where nobody else can read it")
-        with _undone(frame, row):
+        with _undone(host, row):
             say(token.text)
 
 
@@ -211,12 +211,12 @@ def _kept(output: Path | None, text: str) -> Generator[None]:
 
 
 @contextlib.contextmanager
-def _undone(frame: Frame, row: TokenRow) -> Generator[None]:
+def _undone(host: HostApi, row: TokenRow) -> Generator[None]:
     """Revoke a token if it cannot be printed."""
     try:
         yield
     except BaseException as exc:
-        wait(_revoke(frame, row.id, SystemClock().now()))
+        wait(_revoke(host, row.id, SystemClock().now()))
         if not isinstance(exc, OSError):
             raise
         raise UsageError(
@@ -225,10 +225,10 @@ def _undone(frame: Frame, row: TokenRow) -> Generator[None]:
         ) from None
 
 
-async def _add(frame: Frame, config: Config, row: TokenRow) -> None:
+async def _add(host: HostApi, config: Config, row: TokenRow) -> None:
     from ..app.maintenance import keeping
 
-    async with keeping(config, frame.paths()) as keeper:
+    async with keeping(config, host.paths()) as keeper:
         await keeper.add_token(row)
 
 
@@ -281,7 +281,7 @@ def _meant(word: str, known: Iterable[str], otherwise: str) -> str:
 @command.command("list")
 @as_json
 @click.pass_obj
-def list_(frame: Frame, as_json: bool) -> None:
+def list_(host: HostApi, as_json: bool) -> None:
     """
     List all tokens of the event store, revoked ones too.
 
@@ -290,7 +290,7 @@ def list_(frame: Frame, as_json: bool) -> None:
       caxton serve token list
       caxton serve token list --json
     """
-    rows, now = wait(_all(frame)), SystemClock().now()
+    rows, now = wait(_all(host)), SystemClock().now()
     if as_json:
         show([_document(row, now) for row in rows])
         return
@@ -311,8 +311,8 @@ def list_(frame: Frame, as_json: bool) -> None:
     )
 
 
-async def _all(frame: Frame) -> list[TokenRow]:
-    async with frame.log() as store:
+async def _all(host: HostApi) -> list[TokenRow]:
+    async with host.log() as store:
         return await store.tokens()
 
 
@@ -320,7 +320,7 @@ async def _all(frame: Frame) -> list[TokenRow]:
 @click.argument("token", metavar="ID|NAME", shell_complete=completion.tokens)
 @as_json
 @click.pass_obj
-def revoke(frame: Frame, token: str, as_json: bool) -> None:
+def revoke(host: HostApi, token: str, as_json: bool) -> None:
     """
     Make a token good for nothing, from the next request on, for ever.
 
@@ -334,19 +334,19 @@ def revoke(frame: Frame, token: str, as_json: bool) -> None:
       caxton serve token revoke laptop
       caxton serve token revoke 0f3c2a915be04d77
     """
-    row = _named(token, wait(_all(frame)))
+    row = _named(token, wait(_all(host)))
     now = SystemClock().now()
-    wait(_revoke(frame, row.id, now))
+    wait(_revoke(host, row.id, now))
     if as_json:
         show(_document(replace(row, revoked_at=now), now))
     else:
         say(f"revoked token {row.id}{' ' * bool(row.name)}{row.name}")
 
 
-async def _revoke(frame: Frame, token_id: str, now: int) -> None:
+async def _revoke(host: HostApi, token_id: str, now: int) -> None:
     from ..app.maintenance import keeping
 
-    async with keeping(frame.look(), frame.paths()) as keeper:
+    async with keeping(host.look(), host.paths()) as keeper:
         await keeper.revoke_token(token_id, now)
 
 

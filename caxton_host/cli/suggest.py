@@ -19,9 +19,9 @@ from ..core.log.events import Recorded, RunStarted
 from ..core.names import run_of, stream_of
 from ..errors import NotFoundError, NotKeptError, UsageError
 from ..runs.modules import read_module
-from .context import Frame, as_json, wait
+from .context import HostApi, as_json, wait
+from .options import Moment
 from .output import counted, note, patience, plain, say, show
-from .times import Moment
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -47,7 +47,7 @@ _SHOWN = 20
 @as_json
 @click.pass_obj
 def command(
-    frame: Frame,
+    frame: HostApi,
     names: tuple[str, ...],
     file: Path | None,
     since: int | None,
@@ -156,7 +156,7 @@ class _Found:
     changed: Sequence[Changed]
 
 
-async def _suggest(frame: Frame, wanted: _Wanted) -> _Found:
+async def _suggest(frame: HostApi, wanted: _Wanted) -> _Found:
     from ..config.load import load_bytes
     from .grant_trials import TYPES, Trials
 

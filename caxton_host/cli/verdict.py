@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..core.calls import JSON
 from ..core.log.checkpoint import fingerprint, parse_key
 from ..errors import BadBytes, UsageError
-from .context import Frame
+from .context import HostApi
 from .output import complain, counted, note, patience, say
 
 if TYPE_CHECKING:
@@ -23,18 +23,18 @@ _NAMED = 5
 CHECKED = ("chain", "tree", "checkpoints")
 
 
-def keyring(frame: Frame) -> Keyring:
+def keyring(host: HostApi) -> Keyring:
     """Return the keys of this host."""
     from ..lib.signing import Keyring
 
-    return Keyring(frame.paths().state)
+    return Keyring(host.paths().state)
 
 
-def trusted(frame: Frame, keys: tuple[str, ...]) -> tuple[bytes, ...]:
+def trusted(host: HostApi, keys: tuple[str, ...]) -> tuple[bytes, ...]:
     """Return the public keys to believe: those given, or else the configured ones."""
     if keys:
         return tuple(map(_parsed, keys))
-    return (*frame.look("audit").audit.trusted_keys, *keyring(frame).known())
+    return (*host.look("audit").audit.trusted_keys, *keyring(host).known())
 
 
 def _parsed(text: str) -> bytes:

@@ -11,12 +11,11 @@ import click
 
 from ..core.analysis.rejudge import ALLOWED, ASKS, Judged
 from ..core.calls import JSON, Denied
-from .context import Frame, as_json, wait
-from .exits import FAILED
+from .context import HostApi, as_json, wait
 from .grant_trials import Trials
 from .judgement import agent_of
-from .output import clipped, counted, note, patience, plain, say, to_json
-from .times import Moment
+from .options import Moment
+from .output import FAILED, clipped, counted, note, patience, plain, say, to_json
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -38,7 +37,7 @@ _WORDS = {ALLOWED: "allowed", ASKS: "asks people"}
 @click.pass_context
 def command(
     ctx: click.Context,
-    frame: Frame,
+    frame: HostApi,
     file: Path,
     agent: str | None,
     since: int | None,
@@ -75,7 +74,12 @@ def command(
 
 
 async def _judge(
-    frame: Frame, config: Config, agent: str | None, since: int | None, *, as_json: bool
+    frame: HostApi,
+    config: Config,
+    agent: str | None,
+    since: int | None,
+    *,
+    as_json: bool,
 ) -> Trials:
     async with frame.log() as store:
         trials = Trials(store=store, config=config)

@@ -20,7 +20,7 @@ from ..errors import (
 from ..lib.codec import DEPTH, load_json
 from ..lib.http import Client, Lost, NoTls, Response, Stream
 from .address import Address
-from .problems import is_of, problem, stranger
+from .documents import is_of, problem, stranger
 
 _DEADLINE = 60.0
 MOST_BYTES = 64 * 1024 * 1024

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
@@ -14,13 +15,24 @@ from ..core.log.events import Recorded, RunErased, RunStarted
 from ..core.log.runs import ENDS, GOING_ON
 from ..core.log.summary import RunSummary
 from ..core.names import RUN, run_of, stream_of
-from ..errors import NotFoundError
+from ..errors import NotFoundError, OverloadedError, ToolError
 from ..lib.codec import sha256 as digest
+from ..lib.http import Lost
 from ..runs.approvals import Waiting
 from ..store.drafts import chosen
-from .client import Remote, TooMuch, path
-from .documents import check, erased, listed, mapping, recorded, run_id, text, waiting
-from .problems import stranger
+from .client import MOST_BYTES, Remote, TooMuch, path, read_json, unreached
+from .documents import (
+    check,
+    erased,
+    is_of,
+    listed,
+    mapping,
+    recorded,
+    run_id,
+    stranger,
+    text,
+    waiting,
+)
 
 _PAGE = 100
 #: Events on a page. Fewer, if so many are too much for one answer.
@@ -124,7 +136,9 @@ class RemoteLog:
         """Yield each event once, with the cursor behind it, and miss none."""
         del patience  # It is that of the host, and of `follow`.
         where = path("runs", run_of(stream), "events") if stream else "/events"
-        events = self._follow(where, after) if follow else self._pages(where, after)
+        events = (
+            _follow(self.remote, where, after) if follow else self._pages(where, after)
+        )
         async with aclosing(events) as found:
             async for document, cursor in found:
                 one = recorded(document)
@@ -162,13 +176,6 @@ class RemoteLog:
             async for one, _ in found:
                 if (one.position or one.seq) > after:
                     yield one
-
-    def _follow(
-        self, where: str, after: str | None
-    ) -> AsyncGenerator[tuple[JSON, str]]:
-        from .follow import follow  # noqa: PLC0415 -- imports what speaks MCP
-
-        return follow(self.remote, where, after)
 
     async def _pages(
         self, where: str, after: str | None
@@ -233,3 +240,91 @@ def summary(document: JSON) -> RunSummary:
     except (TypeError, ValueError):
         raise stranger("a run is not one") from None
     return run
+
+
+_SSE, _NOTHING = "text/event-stream", 204
+
+#: Seconds without a byte, after which a connection counts as lost.
+_IDLE = 60.0
+#: Seconds that a host may be away.
+_PATIENCE = 60.0
+_PAUSE = 0.2
+#: What may be otherwise the next time.
+_PASSING = {"timeout", "transport"}
+#: A connection that lasted for so many seconds was one.
+_LASTED = 5.0
+
+
+class _Over(Exception):  # noqa: N818 -- an end, not a fault
+    """There is nothing behind the cursor, and there will be nothing."""
+
+
+async def _follow(
+    remote: Remote, where: str, after: str | None
+) -> AsyncGenerator[tuple[JSON, str]]:
+    """
+    Yield each event behind a cursor once, with its own cursor, and miss none.
+
+    A connection that is lost is made anew, behind the last event.
+
+    Args:
+        remote: The host.
+
+        where: The path of the events.
+
+        after: The cursor, or ``None``: from the first one on.
+
+    Raises:
+        ServerUnavailable: The host is away for too long, or is none.
+
+        CaxtonError: What the host says.
+    """
+    clock = asyncio.get_running_loop().time
+    since, met = clock(), False
+    while True:
+        began = clock()
+        try:
+            async with aclosing(_connection(remote, where, after)) as found:
+                async for document, cursor in found:
+                    after, since = cursor, clock()
+                    if document is not None:
+                        yield document, cursor
+            lost, met = ToolError("transport", "yes", "it ends the connection"), True
+        except ToolError as exc:
+            met = met or exc.sent != "no"
+            if not (met and (isinstance(exc, Lost) or exc.kind in _PASSING)):
+                raise unreached(exc, remote.address) from None
+            lost = exc
+        except _Over:
+            return
+        except OverloadedError as exc:
+            await asyncio.sleep(min(exc.retry_after, _PATIENCE))
+            lost = ToolError("transport", "no", str(exc))
+        if clock() - began > _LASTED:
+            since = clock()
+        if clock() - since > _PATIENCE:
+            raise unreached(lost, remote.address)
+        await asyncio.sleep(_PAUSE)
+
+
+async def _connection(
+    remote: Remote, where: str, after: str | None
+) -> AsyncGenerator[tuple[JSON, str]]:
+    """Yield what a connection brings; a cursor may come with nothing."""
+    headers = {"accept": _SSE}
+    if after is not None:
+        headers["last-event-id"] = after
+    from ..mcp.transport.sse import Events  # noqa: PLC0415 -- imports what speaks MCP
+
+    events = Events(MOST_BYTES)
+    async with remote.stream(where, headers) as stream:
+        if stream.status == _NOTHING:
+            raise _Over
+        if not is_of(stream.headers, _SSE):
+            raise stranger("it does not send events")
+        async with aclosing(stream.chunks(_IDLE)) as chunks:
+            async for chunk in chunks:
+                for event in events.feed(chunk):
+                    document = read_json(event.data) if event.data else None
+                    if event.id:
+                        yield document, event.id.decode("ascii", "replace")

@@ -392,9 +392,11 @@ def test_dump_command_of_a_socket_names_its_folder() -> None:
 def test_password_of_a_store_is_not_in_what_is_to_be_typed(ran: Shell) -> None:
     with closing(sqlite3.connect(ran.database)) as connection:
         assert connection.execute("SELECT count(*) FROM runs").fetchone() == (1,)
-    from caxton_host.cli.context import Frame  # noqa: PLC0415 -- what it is about
+    from caxton_host.cli.local_host import (  # noqa: PLC0415 -- what it is about
+        LocalHost,
+    )
 
     place = "postgresql://me:hunter2hunter2@db/log?sslpassword=swordfish1"
-    frame = Frame(db=place)
-    assert frame.command() == "caxton --db 'postgresql://me:***@db/log?sslpassword=***'"
-    assert {"hunter2hunter2", "swordfish1"} <= frame.load().secrets
+    host = LocalHost(db=place)
+    assert host.command() == "caxton --db 'postgresql://me:***@db/log?sslpassword=***'"
+    assert {"hunter2hunter2", "swordfish1"} <= host.load().secrets

@@ -1,0 +1,445 @@
+"""``caxton runs`` resume, resolve, fork, cancel and simulate-crash."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..core.calls import JSON
+from ..core.grants.approvals import NOBODY
+from ..core.log.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    CallResolved,
+    LogWritten,
+    Recorded,
+    ToolInvoked,
+)
+from ..core.log.summary import summarise
+from ..errors import (
+    NotKeptError,
+    UsageError,
+)
+from .context import (
+    Choice,
+    ForkOptions,
+    HostApi,
+    ResolveOptions,
+    ResumeOptions,
+    as_json,
+    wait,
+)
+from .options import overrides, variable_option
+from .output import (
+    FAILED,
+    complain,
+    note,
+    plain,
+    say,
+    show,
+)
+from .overrides import Overrides, check_text
+from .run_report import resolving
+from .run_text import remark
+
+if TYPE_CHECKING:
+    from ..runs.recording import Recording
+
+
+@click.command("resume")
+@click.argument("run", required=False)
+@click.option("--all", "all_", is_flag=True, help="Every run that no host drives.")
+@click.option(
+    "--restored", is_flag=True, help="Also what waits since a copy was restored."
+)
+@variable_option
+@overrides
+@as_json
+@click.pass_obj
+@click.pass_context
+def resume(
+    ctx: click.Context,
+    host: HostApi,
+    run: str | None,
+    all_: bool,
+    restored: bool,
+    variables: tuple[str, ...],
+    given: Overrides,
+    as_json: bool,
+) -> None:
+    """
+    Let RUN go on after a crash, or after a person had the word it waited for.
+
+    The agent is executed again over what the log holds; nothing of that is sent
+    again. From there it goes on, under the grants that were recorded and those
+    that the configuration gives it now. Its variables are in the log, but for the
+    private ones: give those again.
+
+    A run of a log that was restored from a copy goes on with --restored only: what it
+    did after the copy was made is not in the log, and is done again.
+
+    \b
+    Exit codes: as of caxton run; with --all, 0 if each run completed.
+
+    \b
+    Examples:
+      caxton runs resume @last
+      caxton runs resume --all
+      caxton runs resume --restored @last
+      caxton runs resume 0198 --server time="python -m mcp_server_time" \\
+          --allow time/get_current_time
+    """
+    if (run is None) is not all_:
+        raise UsageError(
+            "name a run, or say --all", fix="caxton runs list shows the runs"
+        )
+    options = ResumeOptions(
+        given=given, variables=variables, as_json=as_json, run=run, restored=restored
+    )
+    ctx.exit(host.resume(options))
+
+
+@click.command("resolve")
+@click.argument("run")
+@click.argument("seq", type=click.IntRange(min=1))
+@click.option("--retry", is_flag=True, help="Send the call once more.")
+@click.option(
+    "--result",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="This is what the tool answered: an MCP CallToolResult in JSON.",
+)
+@click.option("--fail", is_flag=True, help="Tell the agent that the call failed.")
+@click.option("--abort", is_flag=True, help="End the run.")
+@click.option("--reason", required=True, help="Why; it is recorded.")
+@click.option(
+    "--no-resume", is_flag=True, help="Record it only; a host that serves goes on."
+)
+@variable_option
+@overrides
+@as_json
+@click.pass_obj
+@click.pass_context
+def resolve(
+    ctx: click.Context,
+    host: HostApi,
+    run: str,
+    seq: int,
+    retry: bool,
+    file: Path | None,
+    fail: bool,
+    abort: bool,
+    reason: str,
+    no_resume: bool,
+    variables: tuple[str, ...],
+    given: Overrides,
+    as_json: bool,
+) -> None:
+    """
+    Say what became of a call in doubt. SEQ is the event of its ToolInvoked.
+
+    A call is in doubt if a host died between sending it and recording the answer.
+    Look at the tool's own records, then say what is to be done. The run goes on at
+    once, with its variables, but for the private ones: give those again.
+
+    \b
+    Exit codes: as of caxton run.
+
+    \b
+    Examples:
+      caxton runs resolve @last 3 --retry --reason "the bank has no such payment"
+      caxton runs resolve 0198 7 --result paid.json --reason "paid, see statement"
+      caxton runs resolve 0198 7 --abort --reason "ordered by phone instead"
+    """
+    choices: dict[Choice, bool] = {
+        "retry": retry,
+        "result": file is not None,
+        "fail": fail,
+        "abort": abort,
+    }
+    chosen: list[Choice] = [
+        choice for choice, is_chosen in choices.items() if is_chosen
+    ]
+    if len(chosen) != 1:
+        raise UsageError(
+            "say one of --retry, --result, --fail and --abort",
+            fix="caxton runs resolve --help",
+        )
+    check_text("--reason", [reason])
+    options = ResolveOptions(
+        given=given,
+        variables=variables,
+        as_json=as_json,
+        run=run,
+        seq=seq,
+        choice=chosen[0],
+        file=file,
+        reason=reason,
+        no_resume=no_resume,
+    )
+    ctx.exit(host.resolve(options))
+
+
+@click.command("fork")
+@click.argument("run")
+@click.option(
+    "--at",
+    "seq",
+    required=True,
+    type=click.IntRange(min=1),
+    metavar="SEQ",
+    help="The last event of RUN that counts.",
+)
+@click.option(
+    "--set-result",
+    "result",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="What the call of that event answers: an MCP CallToolResult in JSON.",
+)
+@click.option(
+    "--agent",
+    "module",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE.wasm",
+    help="Another module, instead of the one of RUN.",
+)
+@variable_option
+@overrides
+@as_json
+@click.pass_obj
+@click.pass_context
+def fork(
+    ctx: click.Context,
+    host: HostApi,
+    run: str,
+    seq: int,
+    result: Path | None,
+    module: Path | None,
+    variables: tuple[str, ...],
+    given: Overrides,
+    as_json: bool,
+) -> None:
+    """
+    Start a run that begins with what RUN did, up to event SEQ.
+
+    Its agent is given the same once more and executed over these events; none of
+    their calls is made again. From there it goes on by itself, under the grants
+    that the configuration gives the agent now. SEQ is an event behind which no call
+    is open, or with --set-result any event of the call whose answer is replaced.
+    Variables are those of RUN, but for the private ones: give those again.
+
+    \b
+    Exit codes: as of caxton run.
+
+    \b
+    Examples:
+      caxton runs fork @last --at 7
+      caxton runs fork 0198 --at 6 --set-result storm.json
+      caxton runs fork 0198 --at 7 --agent fixed.wasm --allow demo/echo
+    """
+    options = ForkOptions(
+        given=given,
+        variables=variables,
+        as_json=as_json,
+        run=run,
+        seq=seq,
+        result=result,
+        module=module,
+    )
+    ctx.exit(host.fork(options))
+
+
+@click.command("cancel")
+@click.argument("run")
+@click.option("--reason", default="", help="Why; it is recorded.")
+@as_json
+@click.pass_obj
+@click.pass_context
+def cancel(
+    ctx: click.Context, host: HostApi, run: str, reason: str, as_json: bool
+) -> None:
+    """
+    End RUN, and record who wanted it and why.
+
+    The host that drives it is asked to stop it, and this command waits until it
+    has. A run that is suspended, or whose host is dead, is ended right here; what
+    became of its open calls stays unknown.
+
+    \b
+    Exit codes: 0 it is cancelled; 1 it ended by itself first; 2 it had ended.
+
+    \b
+    Examples:
+      caxton runs cancel @last
+      caxton runs cancel 0198 --reason "the wrong customer"
+    """
+    check_text("--reason", [reason])
+    run_id, history = host.cancel(run, reason)
+    ended = summarise(run_id, history)
+    if as_json:
+        show(ended.to_document())
+    if ended.state == "cancelled":
+        note(f"cancelled {run_id}")
+        return
+    complain(
+        f"run {run_id} has {ended.state} before it could be cancelled",
+        f"{host.command()} runs show {run_id}",
+    )
+    ctx.exit(FAILED)
+
+
+_NEXT = {
+    "said": "is sent again: a person said so",
+    "read": "is sent again: it only reads",
+    "idempotent": "is sent again: twice is the same as once",
+    "keyed": "is sent again, with the same idempotency key",
+    "unsafe": "is left to a person: the run will be suspended",
+}
+
+
+@click.command("simulate-crash")
+@click.argument("run")
+@click.option(
+    "--at",
+    type=click.IntRange(min=1),
+    required=True,
+    metavar="SEQ",
+    help="The last event that the host stored before it died.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The new database; one in the folder for temporary files by default.",
+)
+@as_json
+@click.pass_obj
+def simulate_crash(
+    host: HostApi, run: str, at: int, output: Path | None, as_json: bool
+) -> None:
+    """
+    Show what is left of RUN if its host dies right after event SEQ.
+
+    Makes a new database with the log of the run up to there, says which call is in
+    doubt, and prints the command that lets the copy go on. The run itself stays as
+    it is. What the copy still has to do is done for real: its calls are sent, with
+    the idempotency keys of the run.
+
+    \b
+    Examples:
+      caxton runs simulate-crash @last --at 4
+      caxton runs simulate-crash 0198 --at 4 -o crashed.db
+    """
+    document = wait(_simulate(host, run, at, output))
+    if as_json:
+        show(document)
+        return
+    _tell(document)
+
+
+async def _simulate(
+    host: HostApi, run: str, at: int, output: Path | None
+) -> dict[str, JSON]:
+    from ..runs.recording import Recording
+    from ..store.crash_copy import copy_cut
+
+    async with host.log() as store:
+        recording = await Recording.load(await store.find_run(run), store)
+        left = _left(recording, at)
+        target = _target(output)
+        await copy_cut(store, left, target)
+    run_id, last = left.run_id, left.own[-1]
+    copy = host.over(f"sqlite:///{target}")
+    return {
+        "$type": "caxton.crash/v1",
+        "run_id": run_id,
+        "asked_at": at,
+        "at": last.seq,
+        "events": len(recording.own),
+        "last": f"{last.type} {remark(last)}".rstrip(),
+        "database": str(target),
+        "in_doubt": [
+            {
+                "call": doubt.invoked.call,
+                "seq": doubt.seq,
+                "name": doubt.invoked.name,
+                "params": doubt.invoked.params,
+                "effect": doubt.invoked.effect,
+                "resolved": doubt.resolved,
+                "resolve": resolving(copy, run_id, doubt.seq),
+            }
+            for doubt in left.journal().in_doubt
+        ],
+        "resume": f"{copy.command()} runs resume {run_id}",
+    }
+
+
+def _left(recording: Recording, at: int) -> Recording:
+    """Return what is stored once event *at* is: the rest of its transaction too."""
+    end = recording.until(at).own[-1].seq
+    while _goes_on(recording.own, end):
+        end += 1
+    left = recording.until(end)
+    if error := left.journal().not_kept:
+        raise NotKeptError(str(error), fix="name an earlier event")
+    if left.end:
+        raise UsageError(
+            f"event {end} ends the run: a crash after that leaves nothing to do",
+            fix="name an earlier event; caxton events list shows them",
+        )
+    return left
+
+
+def _goes_on(history: Sequence[Recorded], end: int) -> bool:
+    """Return whether what follows is stored together with event *end*."""
+    event = history[end - 1].event
+    after = history[end].event if end < len(history) else None
+    match event:
+        case ToolInvoked(rule=None) | ApprovalRequested():
+            return True
+        case ApprovalDecided(actor=actor):
+            return actor == NOBODY
+        case CallResolved(verdict=verdict):
+            return verdict != "retry"
+        case LogWritten():
+            return isinstance(after, LogWritten) and after.level == "truncated"
+        case _:
+            # Given up for good: the end follows at once.
+            before = history[end - 2].event if end > 1 else None
+            return isinstance(before, CallResolved) and before.verdict == "abort"
+
+
+def _target(output: Path | None) -> Path:
+    if output is None:
+        return Path(tempfile.mkdtemp(prefix="caxton-crash-")) / "crashed.db"
+    if output.exists():
+        raise UsageError(f"{output} is there already", fix="name a file that is not")
+    return output.absolute()
+
+
+def _tell(document: dict[str, JSON]) -> None:
+    if document["at"] != document["asked_at"]:
+        note(f"what follows event {document['asked_at']} is stored with it")
+    at, count = document["at"], document["events"]
+    say(f"the host dies after event {at} of {count}: {plain(document['last'])}")
+    waiting = document["in_doubt"]
+    assert isinstance(waiting, list)  # noqa: S101 -- made above
+    for call in waiting:
+        assert isinstance(call, dict)  # noqa: S101 -- made above
+        params = plain(call["params"])
+        where = f"call {call['call']} (event {call['seq']})"
+        say(f"in doubt: {where} {call['name']} {params}")
+        what = _NEXT["said" if call["resolved"] else str(call["effect"])]
+        say(f"  it {what}")
+    if not waiting:
+        say("no call is in doubt")
+    say(f"the copy is {document['database']}; what it goes on to do, it does for real")
+    say(f"to go on: {document['resume']}")
+
+
+COMMANDS = (resume, resolve, fork, cancel, simulate_crash)

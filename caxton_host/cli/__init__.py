@@ -32,21 +32,21 @@ __all__ = ["caxton", "execute", "main"]
 COMMANDS = {
     "demo": "Show a governed run, offline, in half a minute.",
     "init": "Write a starter configuration here.",
-    "run": "Run an agent, or a module, to its end.",
-    "serve": "Serve agents as MCP tools, and a control API.",
-    "mcp": "Have other programs start the host as their server.",
+    "run": "Run an agent or a module to its end.",
+    "serve": "Serve agents as MCP tools, with a control API.",
+    "mcp": "Register caxton as an MCP server of other programs.",
     "runs": "List, show and explain runs.",
     "events": "List, follow and export the events of a run.",
-    "replay": "Execute a recorded run again, touching nothing.",
-    "audit": "Check that the log is what was written.",
+    "replay": "Execute a recorded run again without side effects.",
+    "audit": "Verify, sign and export the log.",
     "server": "List, add, remove and test tool servers.",
     "tool": "List and call tools.",
-    "agent": "Make, build and inspect agents.",
+    "agent": "Create, build and inspect agents.",
     "grant": "Check, explain and propose what agents may do.",
-    "approval": "List and decide calls that wait for a person.",
-    "config": "Check and show the configuration.",
-    "db": "Look after the event store.",
-    "doctor": "Say what this machine lacks.",
+    "approval": "List, approve and deny calls that wait for approval.",
+    "config": "Check, show, import and reload the configuration.",
+    "db": "Migrate, copy and archive the event store.",
+    "doctor": "Check this machine's prerequisites.",
     "completion": "Print the completion script of a shell.",
 }
 
@@ -119,9 +119,11 @@ class _Commands(click.Group):
     "-c",
     "--config",
     type=click.Path(dir_okay=False),
-    help="The configuration file, instead of ./caxton.toml.",
+    help="The configuration file; default ./caxton.toml.",
 )
-@click.option("--db", metavar="URL", help="The event store, instead of the configured.")
+@click.option(
+    "--db", metavar="URL", help="The event store; default from the configuration."
+)
 @click.option(
     "--host",
     metavar="URL",
@@ -131,22 +133,22 @@ class _Commands(click.Group):
 @click.option(
     "--token-file",
     type=click.Path(dir_okay=False),
-    help="Has the token for --host, instead of $CAXTON_TOKEN.",
+    help="The file with the token for --host; default $CAXTON_TOKEN.",
 )
 @click.option(
     "--plain-http",
     is_flag=True,
-    help="Send the token to --host unencrypted, over a network of your own.",
+    help="Allow unencrypted HTTP to --host on a trusted network.",
 )
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
-    help="Log in whole lines, or in a JSON document a line.",
+    help="Log as text or as one JSON document per line.",
 )
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
-    help="The least that is logged on stderr; by default warning.",
+    help="The lowest level that is logged to stderr; default warning.",
 )
 @click.version_option(__version__, prog_name="caxton")
 @click.pass_context

@@ -34,7 +34,7 @@ _EVERY = 10.0
 @click.pass_context
 def command(ctx: click.Context) -> None:
     """
-    Make, build and inspect agents.
+    Create, build and inspect agents.
 
     \b
     Examples:
@@ -63,12 +63,12 @@ def _languages(
     default="c",
     show_default=True,
     shell_complete=_languages,
-    help="The language that it is written in: c, rust, ...",
+    help="The language: c, rust, ...",
 )
 @as_json
 def new(name: str, lang: str, as_json: bool) -> None:
     """
-    Make the folder NAME with an agent that builds and runs.
+    Create the folder NAME with a working agent.
 
     \b
     Examples:
@@ -91,14 +91,14 @@ def new(name: str, lang: str, as_json: bool) -> None:
 @click.option(
     "--lang",
     shell_complete=_languages,
-    help="The language, if the folder has sources in several.",
+    help="The language, if the folder has several sources.",
 )
 @click.option(
     "-o",
     "--into",
     default=".",
     type=click.Path(file_okay=False, path_type=Path),
-    help="The folder that the module is put in. Default: the current one.",
+    help="The folder of the module; default the current one.",
 )
 @as_json
 @click.pass_obj
@@ -106,13 +106,14 @@ def build(
     host: HostApi, folder: Path, lang: str | None, into: Path, as_json: bool
 ) -> None:
     """
-    Compile the agent in FOLDER to a module named like it.
+    Compile the agent in FOLDER to a module.
 
-    The language is that of its source: agent.c, agent.rs, ... What agent.toml says
-    becomes the manifest of the module. The same source and tools give the same bytes.
+    The module is named like the folder. Its language is that of the source: agent.c,
+    agent.rs, ... agent.toml becomes the manifest of the module. The same source and
+    tools give the same bytes.
 
     \b
-    Exit codes: 0 it is built; 2 a tool is missing, or refuses the source.
+    Exit codes: 0 built; 2 a build tool is missing, or the source does not compile.
 
     \b
     Examples:
@@ -192,7 +193,7 @@ def _ticker(folder: Path) -> Callable[[float], None]:
 @click.pass_obj
 def list_(host: HostApi, as_json: bool) -> None:
     """
-    Show the agents of the configuration.
+    List the configured agents.
 
     \b
     Examples:
@@ -258,8 +259,10 @@ class _Found:
 
 @command.command("inspect")
 @click.argument("file", metavar="FILE.wasm", type=click.Path(path_type=Path))
-@click.option("--entry", default="run", show_default=True, help="Its entry point.")
-@click.option("--compile", "compiling", is_flag=True, help="Compile it, too.")
+@click.option(
+    "--entry", default="run", show_default=True, help="The exported function to call."
+)
+@click.option("--compile", "compiling", is_flag=True, help="Also compile it.")
 @as_json
 @click.pass_obj
 @click.pass_context
@@ -272,14 +275,13 @@ def inspect(
     as_json: bool,
 ) -> None:
     """
-    Show what FILE.wasm says of itself, and whether a host would take it.
+    Show the manifest of FILE.wasm, and whether hosts accept it.
 
-    Nothing of it is executed, and a manifest grants nothing. Whether a host would
-    take it is said for the default limits; compiling it is the last thing that can
-    go wrong, and is only tried with --compile.
+    The module is not executed, and a manifest grants nothing. The default limits
+    decide whether a host accepts it. The last check is to compile it, with --compile.
 
     \b
-    Exit codes: 0 a host would take it; 2 it would not, and why.
+    Exit codes: 0 hosts accept it; 2 they refuse it.
 
     \b
     Examples:

@@ -28,10 +28,10 @@ _TO_THE_SECOND = len("2026-01-31 23:59:59")
 @click.group("approval")
 def command() -> None:
     """
-    List and decide calls that wait for a person.
+    List, approve and deny calls that wait for approval.
 
-    A rule with approve = {...} allows a call only after somebody's word. Until then
-    its run is suspended: nothing is sent, and no process has to live.
+    A rule with approve = {...} allows a call only after a person approved it. Until
+    then its run is suspended: nothing is sent, and no process is needed.
 
     \b
     Examples:
@@ -59,10 +59,10 @@ def _named(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.pass_obj
 def list_(host: HostApi, agent: str | None, as_json: bool) -> None:
     """
-    Show the calls that wait, the oldest first.
+    List the calls that wait for approval, oldest first.
 
-    One whose time is over is "expired": its run goes on with a denial as soon as it
-    is resumed.
+    A call past its deadline is "expired": its run continues with a denial when it is
+    resumed.
 
     \b
     Examples:
@@ -109,7 +109,9 @@ def _short(call: ApprovalRequested) -> str:
 @click.pass_obj
 def show_(host: HostApi, run: str, seq: int | None, as_json: bool) -> None:
     """
-    Show what is asked: all that would be sent. SEQ is the event of the question.
+    Show all that an approval would send.
+
+    SEQ is the event of the question.
 
     \b
     Examples:
@@ -200,11 +202,11 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--no-resume",
             is_flag=True,
-            help="Record it only; a host that serves goes on.",
+            help="Record it only; a serving host resumes the run.",
         ),
-        click.option("--reason", default="", help="Why; it is recorded."),
+        click.option("--reason", default="", help="The reason; recorded."),
         click.option(
-            "--as", "role", default="", metavar="ROLE", help="Who you are; recorded."
+            "--as", "role", default="", metavar="ROLE", help="Your role; recorded."
         ),
         _named,
     ):
@@ -216,10 +218,10 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
 @_deciding("approve")
 def approve() -> None:
     """
-    Let a call be made. SEQ is the event of the question, if there are several.
+    Approve a call.
 
-    The word is for these parameters, byte by byte. The grants are asked once more,
-    then the run goes on at once.
+    SEQ is the event of the question, if there are several. An approval covers exactly
+    these parameters. The grants are checked again, then the run continues at once.
 
     \b
     Exit codes: as of caxton run.
@@ -235,9 +237,10 @@ def approve() -> None:
 @_deciding("deny")
 def deny() -> None:
     """
-    Refuse a call. SEQ is the event of the question, if there are several.
+    Deny a call.
 
-    The agent is told that the call was not approved, and goes on at once.
+    SEQ is the event of the question, if there are several. The agent receives a denial,
+    and continues at once.
 
     \b
     Exit codes: as of caxton run.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @click.group("audit")
 def command() -> None:
     """
-    Check that the log is what was written, and prove it to others.
+    Verify, sign and export the log.
 
     \b
     Examples:
@@ -50,7 +50,7 @@ _keys = click.option(
     "keys",
     multiple=True,
     metavar="PUBKEY",
-    help="Believe this public key, and no other. Repeatable.",
+    help="Trust only this public key. Repeatable.",
 )
 _outside = click.option(
     "--checkpoint",
@@ -68,7 +68,7 @@ _outside = click.option(
 @click.option(
     "--bundle",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Check this bundle, without a database.",
+    help="Verify this bundle, without a database.",
 )
 @click.option("--copy", is_flag=True, help="The log is a copy, and may be older.")
 @as_json
@@ -159,13 +159,13 @@ async def _verify(
     "--output",
     required=True,
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Where the bundle goes.",
+    help="The file of the bundle.",
 )
 @click.option(
     "--since",
     multiple=True,
     type=click.Path(path_type=Path, dir_okay=False),
-    help="A file of older checkpoints that the bundle is to be compared with.",
+    help="A file of older checkpoints to include. Repeatable.",
 )
 @as_json
 @click.pass_obj
@@ -173,12 +173,12 @@ def export(
     host: HostApi, run: str, output: Path, since: tuple[Path, ...], as_json: bool
 ) -> None:
     """
-    Write RUN into a file that proves itself on another machine.
+    Export RUN as a bundle that other machines can verify.
 
-    The log is signed first. The file has all that the run recorded, and the module
-    and tool definitions that it used: whoever has it can verify it and replay it. Of
-    a run that was erased, or had answers kept as digests, it has what is left: that
-    is said, and it can be verified alone.
+    The log is signed first. The bundle has the events of the run, and the module and
+    tool definitions that it used, so it can be verified and replayed elsewhere. If
+    the run was erased, or answers were kept as digests, the bundle can be verified but
+    not replayed; a warning says so.
 
     \b
     Exit codes: 0 written; 2 no such run; 5 the log is not what was signed.
@@ -235,17 +235,17 @@ async def _export(
     "-o",
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Add it to this file, instead of printing it.",
+    help="Append it to this file instead of printing it.",
 )
 @as_json
 @click.pass_obj
 def checkpoint(host: HostApi, output: Path | None, as_json: bool) -> None:
     """
-    Sign the log as it is now, and print the checkpoint.
+    Sign the log and print the checkpoint.
 
-    Keep it where nobody who can write the database can: caxton audit verify
-    --checkpoint finds whatever was changed before it. With --host it is the newest
-    one that was signed there.
+    Keep it where nobody who can write to the database can change it: caxton audit
+    verify --checkpoint detects every change before it. With --host, the newest
+    checkpoint of that host is printed.
 
     \b
     Examples:
@@ -271,8 +271,8 @@ def key(ctx: click.Context, host: HostApi, as_json: bool) -> None:
     """
     Show the public key of this host, or rotate it.
 
-    It is made on first use. Give the public key to those who verify, by a way that
-    you both trust; they compare the fingerprint.
+    The key is created on first use. Give the public key to verifiers over a channel
+    that you both trust; they compare the fingerprint.
 
     \b
     Examples:
@@ -298,10 +298,10 @@ def key(ctx: click.Context, host: HostApi, as_json: bool) -> None:
 @click.pass_obj
 def rotate(host: HostApi, as_json: bool) -> None:
     """
-    Sign with a new key from now on.
+    Replace the signing key with a new one.
 
-    The old key signs the new one's first checkpoint, and is then deleted; what it
-    signed stays valid. Hosts that run with this state folder go over by themselves.
+    The old key signs the first checkpoint of the new one, and is then deleted; its
+    signatures stay valid. Running hosts with this state folder switch by themselves.
 
     \b
     Examples:
@@ -353,11 +353,11 @@ def _key_document(public_key: bytes) -> dict[str, JSON]:
 
 @command.command("erase")
 @click.argument("run")
-@click.option("--reason", required=True, help="Why; it is recorded.")
+@click.option("--reason", required=True, help="The reason; recorded.")
 @click.option(
     "--keep-file",
     is_flag=True,
-    help="Do not write the database file anew: hosts would have to wait for it.",
+    help="Do not rewrite the database file; hosts wait for it.",
 )
 @as_json
 @click.pass_obj
@@ -371,19 +371,20 @@ def erase(
     as_json: bool,
 ) -> None:
     """
-    Delete for ever what RUN said: input, calls, answers, log lines, output.
+    Delete the data of RUN permanently.
 
-    Its events stay as envelopes, with their hashes: the log verifies as before. That
-    it was erased, by whom and why, is an event of its own. Modules and definitions of
-    tools stay, for other runs have them too. A run that goes on is not erased.
+    Input, calls, answers, log lines and output are deleted. The envelopes of its
+    events stay, with their hashes: the log verifies as before. An event records who
+    erased the run and why. Modules and tool definitions stay, since other runs use
+    them. A run that has not ended is not erased.
 
-    An SQLite file is then written anew, so that nothing is left in it; hosts wait for
+    An SQLite file is then rewritten, so that nothing is left in it; hosts wait for
     that, about a second for 100 MB. PostgreSQL and every backup keep copies of their
     own: see "What a host must keep out of its log" in the docs.
 
     \b
-    Exit codes: 0 erased; 1 erased, and the file may still hold it; 2 no such run, or
-      it goes on.
+    Exit codes: 0 erased; 1 erased, but the file may still hold the data; 2 no such
+      run, or it has not ended.
 
     \b
     Examples:

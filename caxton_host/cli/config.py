@@ -37,7 +37,7 @@ _OPTIONS = {"config": "--config", "store.url": "--db"}
 @click.group("config")
 def command() -> None:
     """
-    Check and show what the configuration says, reload it, and translate others.
+    Check, show, import and reload the configuration.
 
     \b
     Examples:
@@ -53,10 +53,10 @@ def command() -> None:
 @click.pass_obj
 def show_(host: HostApi, as_json: bool) -> None:
     """
-    Show the configuration as it is understood, with secrets masked.
+    Show the effective configuration, with secrets masked.
 
-    The key origins tells where settings come from that an option or a variable of the
-    environment can make: the option, the variable, the line of the file, or default.
+    The key origins names the source of each setting that an option or an environment
+    variable can override: the option, the variable, the line of the file, or default.
 
     \b
     Examples:
@@ -86,8 +86,8 @@ def schema_(as_json: bool) -> None:
     """
     Print the JSON Schema of caxton.toml, for editors.
 
-    An editor that knows it completes keys and marks what is unknown or of the wrong
-    kind. caxton config check finds more.
+    Editors use it to complete keys and to mark unknown keys and wrong types. caxton
+    config check finds more mistakes.
 
     \b
     Examples:
@@ -107,9 +107,9 @@ def schema_(as_json: bool) -> None:
     "kind",
     type=click.Choice(["signalwire", "ava"]),
     required=True,
-    help="Whose file it is.",
+    help="The format of FILE.",
 )
-@click.option("--write", is_flag=True, help="Add it to caxton.toml.")
+@click.option("--write", is_flag=True, help="Add them to caxton.toml.")
 @click.argument("file", type=click.Path(path_type=Path))
 @as_json
 @click.pass_obj
@@ -117,10 +117,10 @@ def import_(host: HostApi, kind: str, write: bool, file: Path, as_json: bool) ->
     """
     Print the tool servers of FILE as tables of caxton.toml.
 
-    FILE is JSON or YAML: a document of SignalWire with SWAIG.mcp_servers, or the
-    ai-agent.yaml of AVA. Importing grants nothing. Secrets in it are not copied: the
-    notes say which variables of the environment are to hold them. What .mcp.json and
-    the like say is not translated but read: import = [".mcp.json"].
+    FILE is JSON or YAML: a SignalWire document with SWAIG.mcp_servers, or the
+    ai-agent.yaml of AVA. Importing grants nothing. Secrets are not copied: notes name
+    the environment variables for them. Files like .mcp.json need no translation:
+    write import = [".mcp.json"].
 
     \b
     Examples:
@@ -157,22 +157,20 @@ _NAMED = 10
 
 
 @command.command("check")
-@click.option(
-    "--allow-unset", is_flag=True, help="Accept environment variables that are unset."
-)
+@click.option("--allow-unset", is_flag=True, help="Accept unset environment variables.")
 @as_json
 @click.pass_obj
 @click.pass_context
 def check(ctx: click.Context, host: HostApi, allow_unset: bool, as_json: bool) -> None:
     """
-    List everything that is wrong with the configuration, with lines and fixes.
+    List all mistakes in the configuration, with lines and fixes.
 
     Reads the configuration, the files that it imports, and the modules of agents.
     Starts no server and connects to nothing. Checks that compare several keys run once
-    each of these keys is right.
+    each of these keys is valid.
 
     \b
-    Exit codes: 0 nothing is wrong; 2 something is.
+    Exit codes: 0 no mistakes; 2 mistakes.
 
     \b
     Examples:
@@ -278,9 +276,9 @@ def _tell(
     "--only",
     "host",  # as --host of caxton, which is typed by mistake
     metavar="HOST",
-    help="One of the hosts that share the log; default: all.",
+    help="Only this host; default all that share the log.",
 )
-@click.option("--reason", default="", help="Why; it is recorded.")
+@click.option("--reason", default="", help="The reason; recorded.")
 @as_json
 @click.pass_obj
 @click.pass_context
@@ -288,14 +286,14 @@ def reload(
     ctx: click.Context, api: HostApi, host: str | None, reason: str, as_json: bool
 ) -> None:
     """
-    Have hosts that are up read their configuration again.
+    Reload the configuration of running hosts.
 
-    Runs that go on keep the tools that they have; those that begin from then on get
-    the new ones. A server that is described as before is not started again. A host
-    that cannot load its file goes on as before, and says why.
+    Runs in progress keep their tools; new runs get the new ones. A server whose table
+    is unchanged is not restarted. A host that cannot load its file keeps its old
+    configuration, and reports why.
 
     \b
-    Exit codes: 0 all have; 1 one has not; 2 the configuration here is broken.
+    Exit codes: 0 all reloaded; 1 one did not; 2 the local configuration has mistakes.
 
     \b
     Examples:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @click.group("db")
 def command() -> None:
     """
-    Look after the event store.
+    Migrate, copy and archive the event store.
 
     \b
     Examples:
@@ -54,10 +54,10 @@ def command() -> None:
 @click.pass_context
 def status(ctx: click.Context, host: HostApi, as_json: bool) -> None:
     """
-    Show where the store is, whether its schema is current, and how its server is.
+    Show the location, schema and server of the store.
 
     \b
-    Exit codes: 0 fine; 1 another schema, or the server is not fit; 2 no such database.
+    Exit codes: 0 usable; 1 another schema, or unfit server; 2 no such database.
 
     \b
     Examples:
@@ -86,7 +86,7 @@ def status(ctx: click.Context, host: HostApi, as_json: bool) -> None:
 @click.pass_obj
 def migrate(host: HostApi, as_json: bool) -> None:
     """
-    Make the store, or bring its schema up to date. Events are kept.
+    Create the store, or update its schema; events are kept.
 
     \b
     Examples:
@@ -107,10 +107,10 @@ def migrate(host: HostApi, as_json: bool) -> None:
 @click.pass_obj
 def recount(host: HostApi, as_json: bool) -> None:
     """
-    Count the budgets of all agents again, from the log, for when they were lost.
+    Rebuild the budgets of all agents from the log.
 
-    What is spent is in a table beside the log, which a copy may lack. Hosts wait
-    while it is made again. What runs spent that were erased since is not found.
+    Spending is in a table beside the log, which a copy may lack. Hosts wait while it
+    is rebuilt. The spending of erased runs is not included.
 
     \b
     Examples:
@@ -140,14 +140,14 @@ def recount(host: HostApi, as_json: bool) -> None:
 @click.pass_obj
 def backup(host: HostApi, file: Path, as_json: bool) -> None:
     """
-    Copy the store of this moment into the new FILE, while hosts go on writing.
+    Copy the store to the new FILE while hosts write.
 
-    The copy is a database of its own: every command that reads takes it by --db. Of
-    PostgreSQL its own program makes copies; the command that does is printed, with
-    exit code 2, since nothing was copied.
+    The copy is a complete database: every command that reads accepts it as --db.
+    PostgreSQL is copied by its own program: the command is printed, with exit code 2,
+    since nothing was copied.
 
     \b
-    Exit codes: 0 copied; 1 no room, or unreadable; 2 FILE exists, or PostgreSQL.
+    Exit codes: 0 copied; 1 disk full, or unreadable; 2 FILE exists, or PostgreSQL.
 
     \b
     Examples:
@@ -182,9 +182,9 @@ def backup(host: HostApi, file: Path, as_json: bool) -> None:
 @click.pass_obj
 def accept_copy(host: HostApi, as_json: bool) -> None:
     """
-    Write to a log that lacks what this machine has signed, from now on.
+    Accept a log that lacks events this machine has signed.
 
-    Such a log was restored from a copy, or its end was cut off. What it lacks is
+    Such a log was restored from a copy, or its end was removed. What it lacks is
     recorded, and each unfinished run is suspended until caxton runs resume --restored.
     Stop all hosts of the log first.
 
@@ -223,7 +223,7 @@ async def _accept_copy(host: HostApi) -> LogRestored | None:
     "--before",
     type=Moment(),
     required=True,
-    help="Runs that ended before this time.",
+    help="Only runs that ended before this time.",
 )
 @click.option(
     "--to",
@@ -239,11 +239,11 @@ def archive(
     host: HostApi, before: int, folder: Path, dry_run: bool, as_json: bool
 ) -> None:
     """
-    Move runs that ended long ago into bundles, one file a run.
+    Move old runs to bundles, one file per run.
 
-    What a run said is erased from the store once its bundle is on the disk; its
-    envelopes and hashes stay, so the log verifies as before, and the bundle against
-    it. Runs that go on are left alone, and so is what a run that stays was forked from.
+    The data of a run is erased from the store once its bundle is on disk; its
+    envelopes and hashes stay, so the log verifies as before, and the bundle verifies
+    against it. Unfinished runs are skipped, and so are parents of runs that stay.
 
     A time is ISO 8601, UTC unless it names a zone, or a duration: 90d is ninety days
     ago.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.group("events")
 def command() -> None:
     """
-    List and export the events of a run.
+    List, follow and export the events of a run.
 
     \b
     Examples:
@@ -47,7 +47,9 @@ def command() -> None:
 @click.pass_obj
 def list_(host: HostApi, run: str, as_json: bool) -> None:
     """
-    Show the events of RUN: an id, any unique prefix of one, or @last.
+    List the events of RUN.
+
+    RUN is an id, a unique prefix of one, or @last.
 
     \b
     Examples:
@@ -63,15 +65,15 @@ def list_(host: HostApi, run: str, as_json: bool) -> None:
 
 @command.command("export")
 @click.argument("run", required=False)
-@click.option("--all", "everything", is_flag=True, help="All streams, of hosts too.")
-@click.option("--run", "named", metavar="RUN", help="The same as the argument.")
-@click.option("--since", type=Moment(), help="Only what was recorded then or later.")
-@click.option("--until", type=Moment(), help="Only what was recorded before.")
+@click.option("--all", "everything", is_flag=True, help="Include the streams of hosts.")
+@click.option("--run", "named", metavar="RUN", help="Same as the argument RUN.")
+@click.option("--since", type=Moment(), help="Only events recorded then or later.")
+@click.option("--until", type=Moment(), help="Only events recorded before.")
 @click.option("--agent", help="Only runs of this agent.")
 @click.option(
     "--actor",
     metavar="ID",
-    help="Only what this one caused: by starting the run, or by the event itself.",
+    help="Only events of this actor or of runs it started.",
 )
 @click.option(
     "--tool", metavar="PATTERN", help="Only calls of these tools: crm/*, */delete_*."
@@ -81,7 +83,7 @@ def list_(host: HostApi, run: str, as_json: bool) -> None:
     "outcomes",
     type=click.Choice(OUTCOMES),
     multiple=True,
-    help="Only ends of calls that ended so; and calls in doubt. May be repeated.",
+    help="Only calls with this outcome. Repeatable.",
 )
 @click.option(
     "--format",
@@ -89,17 +91,17 @@ def list_(host: HostApi, run: str, as_json: bool) -> None:
     type=click.Choice(["jsonl", "json"]),
     default="jsonl",
     show_default=True,
-    help="One document a line, or one array.",
+    help="One document per line, or one array.",
 )
 @click.option(
     "--to-otlp",
     is_flag=True,
-    help="Send the trace of RUN once more, and print nothing.",
+    help="Send the trace of RUN and print no events.",
 )
 @click.option(
     "--endpoint",
     metavar="URL",
-    help="Where --to-otlp sends to: the base URL of an OTLP receiver over HTTP.",
+    help="The base URL of the OTLP/HTTP receiver for --to-otlp.",
 )
 @as_json
 @click.pass_obj
@@ -120,17 +122,17 @@ def export(
     as_json: bool,
 ) -> None:
     """
-    Print events for other programs, one JSON document a line.
+    Export events for other programs, one JSON document per line.
 
-    Each line stands alone: besides the event it has the run, its agent, its actor,
-    and the tool of the call that the event is about. What is filtered by more than
-    one option has to fit all of them.
+    Each line is self-contained: besides the event it has the run, its agent, its
+    actor, and the tool of the call that the event is about. Events must match all
+    filters.
 
     A time is ISO 8601, UTC unless it names a zone, or a duration: 2h is two hours
     ago.
 
-    With --to-otlp, the spans of RUN are made of its log and sent to an OpenTelemetry
-    receiver: that of --endpoint, of [telemetry], or of OTEL_EXPORTER_OTLP_ENDPOINT.
+    --to-otlp rebuilds the spans of RUN from its log and sends them to an OpenTelemetry
+    receiver: --endpoint, [telemetry] or OTEL_EXPORTER_OTLP_ENDPOINT.
 
     \b
     Examples:
@@ -203,12 +205,12 @@ _WIDTH = 100
 
 @command.command("tail")
 @click.argument("run", required=False)
-@click.option("-f", "--follow", is_flag=True, help="Wait for more, until Ctrl-C.")
-@click.option("--all", "everything", is_flag=True, help="All streams, of hosts too.")
+@click.option("-f", "--follow", is_flag=True, help="Wait for more until Ctrl-C.")
+@click.option("--all", "everything", is_flag=True, help="Include the streams of hosts.")
 @click.option(
     "--after",
     metavar="CURSOR",
-    help='Only what is behind it; "end": only what comes from now on.',
+    help='Only events after this cursor; "end": only new events.',
 )
 @as_json
 @click.pass_obj

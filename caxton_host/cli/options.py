@@ -17,7 +17,7 @@ variable_option = click.option(
     "variables",
     metavar="KEY=VALUE",
     multiple=True,
-    help="A run variable.",
+    help="Set a variable of the run.",
 )
 
 
@@ -39,14 +39,14 @@ def overrides(function: Callable[..., Any]) -> Callable[..., Any]:
         "servers",
         metavar="NAME=CMD|URL",
         multiple=True,
-        help="A tool server for this run only.",
+        help="Add a tool server for this run only.",
     )
     allow = click.option(
         "--allow",
         metavar="SERVER/TOOL",
         multiple=True,
         shell_complete=completion.tools,
-        help="A grant for this run only.",
+        help="Grant a tool for this run only.",
     )
     return server(allow(wire_log(update_wrapper(gathered, function))))
 
@@ -59,8 +59,7 @@ def wire_log(function: Callable[..., Any]) -> Callable[..., Any]:
         metavar="[FILE]",
         is_flag=False,
         flag_value="-",
-        help="Append each message to and from tool servers, redacted, to FILE; without "
-        "one, as the last option, to stderr.",
+        help="Log redacted messages of tool servers to FILE or stderr.",
     )
     return update_wrapper(option(function), function)
 

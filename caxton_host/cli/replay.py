@@ -64,7 +64,7 @@ class _Wanted:
     metavar="SEQ",
     help="Stop after that event.",
 )
-@click.option("--step", is_flag=True, help="Stop at each call, and wait for a word.")
+@click.option("--step", is_flag=True, help="Stop at each call and wait for a command.")
 @click.option(
     "--against",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -81,7 +81,7 @@ class _Wanted:
     "keys",
     multiple=True,
     metavar="PUBKEY",
-    help="Believe this public key of a bundle, and no other. Repeatable.",
+    help="Trust only this public key of a bundle. Repeatable.",
 )
 @as_json
 @click.pass_obj
@@ -98,18 +98,18 @@ def command(
     as_json: bool,
 ) -> None:
     """
-    Execute RUN again over its own log, touching nothing.
+    Execute RUN again over its log without side effects.
 
     No tool server is started or called, and no credential is read. The replay stops
-    at the first difference and names the event, the place in it, and both values.
-    Another module, with --against, may burn other fuel and write other log lines.
+    at the first difference and prints the event, the place in it, and both values.
+    Another module, with --against, may use other fuel and write other log lines.
 
-    Where the log keeps a digest of an answer, by record = "hash", the replay ends at
-    that call: what is behind it can be verified, and not executed.
+    If the log has only the digest of an answer (record = "hash"), the replay ends at
+    that call: what follows can be verified, but not executed.
 
     \b
-    Exit codes: 0 identical; 2 no such run, erased, or not to be replayed to its end;
-      4 diverged; 5 a bundle that is broken, or signed by nobody who is believed.
+    Exit codes: 0 identical; 2 no such run, erased, or it cannot be replayed to its
+      end; 4 diverged; 5 the bundle is broken, or not signed by a trusted key.
 
     \b
     Examples:

@@ -31,9 +31,9 @@ _MAX_INPUT = 64 * 1024 * 1024
 )
 @variable_option
 @overrides
-@click.option("--entry", help="The exported function to call. Default: run.")
+@click.option("--entry", help="The exported function to call; default run.")
 @click.option("--fail-on-denied", is_flag=True, help="Exit 1 if a call was denied.")
-@click.option("-q", "--quiet", is_flag=True, help="Print the output only.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the output.")
 @as_json
 @click.pass_obj
 @click.pass_context
@@ -50,7 +50,7 @@ def command(
     as_json: bool,
 ) -> None:
     """
-    Run an agent of the configuration, or a module, to its end.
+    Run an agent or a module to its end.
 
     The output goes to stdout, the report to stderr. A module that is no agent
     has no grants but those given here.

@@ -52,9 +52,11 @@ if TYPE_CHECKING:
 
 @click.command("resume")
 @click.argument("run", required=False)
-@click.option("--all", "all_", is_flag=True, help="Every run that no host drives.")
 @click.option(
-    "--restored", is_flag=True, help="Also what waits since a copy was restored."
+    "--all", "all_", is_flag=True, help="Resume every run that no host drives."
+)
+@click.option(
+    "--restored", is_flag=True, help="Resume although the log was restored from a copy."
 )
 @variable_option
 @overrides
@@ -72,15 +74,14 @@ def resume(
     as_json: bool,
 ) -> None:
     """
-    Let RUN go on after a crash, or after a person had the word it waited for.
+    Resume RUN after a crash or a decision.
 
-    The agent is executed again over what the log holds; nothing of that is sent
-    again. From there it goes on, under the grants that were recorded and those
-    that the configuration gives it now. Its variables are in the log, but for the
-    private ones: give those again.
+    The agent is executed again over its log; recorded calls are not sent again. It
+    then continues, under the recorded grants and those that the configuration gives
+    it now. Its variables are in the log, except private ones: give those again.
 
-    A run of a log that was restored from a copy goes on with --restored only: what it
-    did after the copy was made is not in the log, and is done again.
+    If the log was restored from a copy, resuming needs --restored: what the run did
+    after the copy was made is not in the log, and is done again.
 
     \b
     Exit codes: as of caxton run; with --all, 0 if each run completed.
@@ -106,18 +107,18 @@ def resume(
 @click.command("resolve")
 @click.argument("run")
 @click.argument("seq", type=click.IntRange(min=1))
-@click.option("--retry", is_flag=True, help="Send the call once more.")
+@click.option("--retry", is_flag=True, help="Send the call again.")
 @click.option(
     "--result",
     "file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="This is what the tool answered: an MCP CallToolResult in JSON.",
+    help="A file with the answer: an MCP CallToolResult in JSON.",
 )
-@click.option("--fail", is_flag=True, help="Tell the agent that the call failed.")
+@click.option("--fail", is_flag=True, help="Report a failed call to the agent.")
 @click.option("--abort", is_flag=True, help="End the run.")
-@click.option("--reason", required=True, help="Why; it is recorded.")
+@click.option("--reason", required=True, help="The reason; recorded.")
 @click.option(
-    "--no-resume", is_flag=True, help="Record it only; a host that serves goes on."
+    "--no-resume", is_flag=True, help="Record it only; a serving host resumes the run."
 )
 @variable_option
 @overrides
@@ -140,11 +141,11 @@ def resolve(
     as_json: bool,
 ) -> None:
     """
-    Say what became of a call in doubt. SEQ is the event of its ToolInvoked.
+    Resolve a call in doubt; SEQ is its ToolInvoked event.
 
     A call is in doubt if a host died between sending it and recording the answer.
-    Look at the tool's own records, then say what is to be done. The run goes on at
-    once, with its variables, but for the private ones: give those again.
+    Check the tool's own records, then choose a resolution. The run continues at
+    once, with its variables, except private ones: give those again.
 
     \b
     Exit codes: as of caxton run.
@@ -192,21 +193,21 @@ def resolve(
     required=True,
     type=click.IntRange(min=1),
     metavar="SEQ",
-    help="The last event of RUN that counts.",
+    help="The last event of RUN to inherit.",
 )
 @click.option(
     "--set-result",
     "result",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="What the call of that event answers: an MCP CallToolResult in JSON.",
+    help="A file with another answer: an MCP CallToolResult in JSON.",
 )
 @click.option(
     "--agent",
     "module",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE.wasm",
-    help="Another module, instead of the one of RUN.",
+    help="Another module than that of RUN.",
 )
 @variable_option
 @overrides
@@ -225,13 +226,13 @@ def fork(
     as_json: bool,
 ) -> None:
     """
-    Start a run that begins with what RUN did, up to event SEQ.
+    Start a run that inherits RUN up to event SEQ.
 
-    Its agent is given the same once more and executed over these events; none of
-    their calls is made again. From there it goes on by itself, under the grants
-    that the configuration gives the agent now. SEQ is an event behind which no call
-    is open, or with --set-result any event of the call whose answer is replaced.
-    Variables are those of RUN, but for the private ones: give those again.
+    The agent is executed over the inherited events; their calls are not made again.
+    From there it continues under the grants that the configuration gives the agent
+    now. No call may be open after SEQ; with --set-result it is any event of the call
+    whose answer is replaced. Variables are those of RUN, except private ones: give
+    those again.
 
     \b
     Exit codes: as of caxton run.
@@ -256,7 +257,7 @@ def fork(
 
 @click.command("cancel")
 @click.argument("run")
-@click.option("--reason", default="", help="Why; it is recorded.")
+@click.option("--reason", default="", help="The reason; recorded.")
 @as_json
 @click.pass_obj
 @click.pass_context
@@ -264,14 +265,14 @@ def cancel(
     ctx: click.Context, host: HostApi, run: str, reason: str, as_json: bool
 ) -> None:
     """
-    End RUN, and record who wanted it and why.
+    Cancel RUN, and record who asked for it and why.
 
-    The host that drives it is asked to stop it, and this command waits until it
-    has. A run that is suspended, or whose host is dead, is ended right here; what
-    became of its open calls stays unknown.
+    The host that drives the run is asked to stop it; this command waits until it
+    has. A run that is suspended, or whose host has died, is ended here; the outcome
+    of its open calls remains unknown.
 
     \b
-    Exit codes: 0 it is cancelled; 1 it ended by itself first; 2 it had ended.
+    Exit codes: 0 cancelled; 1 it ended by itself first; 2 it had ended before.
 
     \b
     Examples:
@@ -315,7 +316,7 @@ _NEXT = {
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The new database; one in the folder for temporary files by default.",
+    help="The new database; default a temporary file.",
 )
 @as_json
 @click.pass_obj
@@ -323,12 +324,12 @@ def simulate_crash(
     host: HostApi, run: str, at: int, output: Path | None, as_json: bool
 ) -> None:
     """
-    Show what is left of RUN if its host dies right after event SEQ.
+    Simulate a crash of the host after event SEQ.
 
-    Makes a new database with the log of the run up to there, says which call is in
-    doubt, and prints the command that lets the copy go on. The run itself stays as
-    it is. What the copy still has to do is done for real: its calls are sent, with
-    the idempotency keys of the run.
+    Creates a new database with the log of the run up to there, prints which call is
+    in doubt, and the command that resumes the copy. The run itself is not changed.
+    Resuming the copy has real effects: its calls are sent, with the idempotency keys
+    of the run.
 
     \b
     Examples:

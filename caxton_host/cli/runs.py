@@ -74,7 +74,7 @@ for one in (*run_control.COMMANDS, explain.of_run):
     default=20,
     show_default=True,
     type=click.IntRange(1, _MOST),
-    help="How many.",
+    help="The number of runs to show.",
 )
 @as_json
 @click.pass_obj
@@ -88,10 +88,12 @@ def list_(
     as_json: bool,
 ) -> None:
     """
-    Show the newest runs first. One whose log is damaged is "broken".
+    List runs, newest first.
+
+    A run whose log is damaged is "broken".
 
     \b
-    Exit codes: 0 fine; 5 a run is broken.
+    Exit codes: 0 no run is broken; 5 a run is broken.
 
     \b
     Examples:
@@ -169,7 +171,7 @@ def shortened(names: Sequence[str]) -> list[str]:
 @click.pass_obj
 def show_(host: HostApi, run: str, as_json: bool) -> None:
     """
-    Show one run: its calls, its end, its output.
+    Show the calls, the end and the output of RUN.
 
     \b
     Examples:
@@ -255,13 +257,14 @@ _WIDTH = 200
 @click.pass_context
 def diff_(ctx: click.Context, host: HostApi, a: str, b: str, as_json: bool) -> None:
     """
-    Show how run B differs from run A: the first difference, then every call.
+    Show how run B differs from run A.
 
-    Calls are compared by their order: name, tool, parameters and outcome; then the
-    ends and the outputs. Times, ids and fuel never count.
+    Prints the first difference, then every call that differs. Calls are compared in
+    order, by name, tool, parameters and outcome; then the ends and the outputs. Times,
+    ids and fuel are ignored.
 
     \b
-    Exit codes: 0 they did the same; 1 they did not; 2 no such run.
+    Exit codes: 0 no difference; 1 they differ; 2 no such run.
 
     \b
     Examples:

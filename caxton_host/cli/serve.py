@@ -31,31 +31,31 @@ _YOUNG = 10_000
     "--address",
     "host",  # as --host of caxton, which is typed by mistake
     metavar="ADDRESS",
-    help="Where to listen; default 127.0.0.1.",
+    help="The address to listen on; default 127.0.0.1.",
 )
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    help="Default 8080; 0: any that is free.",
+    help="The port; default 8080. 0 chooses a free one.",
 )
-@click.option("--stdio", is_flag=True, help="Serve one client, over stdin and stdout.")
-@click.option("--mcp-only", is_flag=True, help="Without the control API.")
+@click.option("--stdio", is_flag=True, help="Serve one client over stdin and stdout.")
+@click.option("--mcp-only", is_flag=True, help="Do not serve the control API.")
 @click.option(
     "--allow-unauthenticated",
     is_flag=True,
-    help="Whoever has no token is the user of this machine; on loopback only.",
+    help="Treat unauthenticated callers as the local user; on loopback only.",
 )
 @click.option(
     "--drain",
     type=Duration(zero=True),
-    help="What runs get in the end, like 30s.",
+    help="How long to wait for runs at shutdown, like 30s.",
 )
-@click.option("--tls-cert", metavar="FILE", help="PEM: the certificate, for HTTPS.")
-@click.option("--tls-key", metavar="FILE", help="PEM: its key.")
+@click.option("--tls-cert", metavar="FILE", help="The certificate for HTTPS, in PEM.")
+@click.option("--tls-key", metavar="FILE", help="The key of the certificate, in PEM.")
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
-    help="How lines of the log look on stderr; default text.",
+    help="The format of log lines on stderr; default text.",
 )
 @as_json
 @click.pass_context
@@ -73,12 +73,13 @@ def command(
     as_json: bool,
 ) -> None:
     """
-    Serve agents as MCP tools at /mcp, a control API at /api/v1, and a page at /ui.
+    Serve agents as MCP tools, with a control API.
 
-    Runs go on in the background, and those that another host left are taken over.
-    SIGTERM or Ctrl-C lets nobody in any more, gives runs their time, and suspends the
-    rest for the next host; a second one ends at once. SIGHUP reads the configuration
-    again. What stands under [serve] holds where no option says otherwise.
+    MCP is at /mcp, the control API at /api/v1, and a page for people at /ui. Runs
+    continue in the background, and those that another host left are taken over.
+    SIGTERM or Ctrl-C stops accepting requests, drains runs, and suspends the rest
+    for the next host; a second one ends at once. SIGHUP reloads the configuration.
+    Options override [serve] in caxton.toml.
 
     \b
     Exit codes: 0 stopped; 2 usage or configuration; 130 or 143 a signal before

@@ -42,10 +42,10 @@ _TO_THE_SECOND = len("2026-01-31 23:59:59")
 @click.group("token")
 def command() -> None:
     """
-    Make, list and revoke tokens for those who call this host.
+    Create, list and revoke tokens for callers of this host.
 
-    A token is shown once. The event store has a digest of it, so hosts that share a
-    store share tokens, and whoever reads the store has none.
+    A token is shown once. The event store keeps only its digest: hosts that share a
+    store share tokens, and a reader of the store cannot recover one.
 
     \b
     Examples:
@@ -74,14 +74,14 @@ class _Lifetime(click.ParamType[float]):
 
 
 @command.command("create")
-@click.option("--name", default="", help="For people; shown in lists.")
+@click.option("--name", default="", help="A name for people; shown in lists.")
 @click.option(
     "--scope",
     "scopes",
     multiple=True,
     required=True,
     type=click.Choice([*SCOPES]),
-    help="What it is good for. Repeatable.",
+    help="What the token allows. Repeatable.",
 )
 @click.option(
     "--agent",
@@ -89,27 +89,26 @@ class _Lifetime(click.ParamType[float]):
     multiple=True,
     default=["*"],
     metavar="PATTERN",
-    help="With which agents, like bank-*; default: all. Repeatable.",
+    help="Agents it may use, like bank-*; default all. Repeatable.",
 )
 @click.option(
     "--role",
     "roles",
     multiple=True,
-    help="In which it approves calls; see approve in [[agents.NAME.allow]]. "
-    "Repeatable.",
+    help="A role in which it approves calls. Repeatable.",
 )
 @click.option(
     "--expires",
     type=_Lifetime(),
     default="90d",
     show_default=True,
-    help="How long it is good, or never.",
+    help="How long it is valid, or never.",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write it to a new file that only you can read, instead of stdout.",
+    help="Write it to a new private file instead of stdout.",
 )
 @as_json
 @click.pass_obj
@@ -124,19 +123,21 @@ def create(
     as_json: bool,
 ) -> None:
     """
-    Make a token, and print it: this once, and nothing else on stdout.
+    Create a token, and print it once.
+
+    Nothing else is printed on stdout.
 
     \b
     Scopes:
       run     start agents; see, cancel, resume and fork the runs that it started
-      read    see the runs of everybody, and their events
+      read    see all runs and their events
       decide  approve and deny calls, and resolve those in doubt
-      admin   all of it; servers, tools, checkpoints and the configuration too
+      admin   all of these; servers, tools, checkpoints and the configuration too
 
-    That it was made, by whom and for what, is an event; its secret is in none.
+    An event records who created the token and for what; no event has its secret.
 
     \b
-    Exit codes: 0 made; 2 usage or configuration.
+    Exit codes: 0 created; 2 usage or configuration.
 
     \b
     Examples:
@@ -283,7 +284,7 @@ def _meant(word: str, known: Iterable[str], otherwise: str) -> str:
 @click.pass_obj
 def list_(host: HostApi, as_json: bool) -> None:
     """
-    List all tokens of the event store, revoked ones too.
+    List all tokens of the event store, including revoked ones.
 
     \b
     Examples:
@@ -322,9 +323,9 @@ async def _all(host: HostApi) -> list[TokenRow]:
 @click.pass_obj
 def revoke(host: HostApi, token: str, as_json: bool) -> None:
     """
-    Make a token good for nothing, from the next request on, for ever.
+    Revoke a token permanently, from the next request on.
 
-    What was begun with it goes on: see caxton runs cancel.
+    Runs that it started continue: see caxton runs cancel.
 
     \b
     Exit codes: 0 revoked; 2 no such token, or it was revoked before.

@@ -51,7 +51,7 @@ _OLDER = "sse+"
 @click.group("server")
 def command() -> None:
     """
-    List, add, remove and test tool servers, and read what they log.
+    List, add, remove and test tool servers.
 
     Adding a server grants nothing: agents call what their grants name.
 
@@ -70,12 +70,12 @@ def command() -> None:
 @click.pass_obj
 def list_(host: HostApi, as_json: bool) -> None:
     """
-    Show the servers of the configuration, without starting any.
+    List the configured servers without starting any.
 
-    How a server did is what the log knows of it: state, protocol, median of the newest
-    calls, restarts, breaker, and how many lists of tools there were. If a host that
-    has it is up, that is how it is now. Else it is how it was, and the last column
-    says how long ago. A server that no host was ever connected to has dashes.
+    State, protocol, median latency of the newest calls, restarts, breaker and the
+    number of tool lists come from the log. If a host that uses the server is up, they
+    are current; otherwise the last column says how old they are. A server that no host
+    ever connected to has dashes.
 
     \b
     Examples:
@@ -136,11 +136,11 @@ def _ago(seconds: float) -> str:
     "env",
     metavar="KEY=VALUE",
     multiple=True,
-    help="For the server.",
+    help="An environment variable of the server. Repeatable.",
 )
 @click.option(
     "--url",
-    help="A remote server, instead of a command; sse+URL if it speaks SSE alone.",
+    help="A remote server instead of a command; sse+URL for SSE.",
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[--] [COMMAND]...")
 @as_json
@@ -154,7 +154,9 @@ def add(
     as_json: bool,
 ) -> None:
     """
-    Add the server NAME to caxton.toml. The command stands after --.
+    Add the server NAME to caxton.toml.
+
+    Write the command after --.
 
     \b
     Examples:
@@ -244,8 +246,8 @@ def test(
     """
     Start the server NAME, list its tools, and stop it.
 
-    If runs are to have its resources, read those as well, and warn of each that
-    cannot be read. --var says what a run would know.
+    Resources that runs get are read too, with a warning for each that cannot be read.
+    --var sets the variables of a run.
 
     \b
     Exit codes: 0 it answers; 2 there is no such server; 6 it does not answer.
@@ -292,7 +294,7 @@ def _tell_test(
 @click.pass_obj
 def tools(host: HostApi, name: str, variables: tuple[str, ...], as_json: bool) -> None:
     """
-    Show the tools of the server NAME, starting it.
+    Start the server NAME and list its tools.
 
     \b
     Exit codes: 0 it answers; 2 there is no such server; 6 it does not answer.
@@ -311,9 +313,9 @@ def tools(host: HostApi, name: str, variables: tuple[str, ...], as_json: bool) -
     "--only",
     "host",  # as --host of caxton, which is typed by mistake
     metavar="HOST",
-    help="One of the hosts that share the log; default: all.",
+    help="Only this host; default all that share the log.",
 )
-@click.option("--reason", default="", help="Why; it is recorded.")
+@click.option("--reason", default="", help="The reason; recorded.")
 @as_json
 @click.pass_obj
 @click.pass_context
@@ -326,13 +328,13 @@ def restart(
     as_json: bool,
 ) -> None:
     """
-    Have hosts that are up start the server NAME anew.
+    Restart the server NAME on running hosts.
 
-    Calls under way there fail as when it dies. One that was given up is tried again. A
-    server with a url is connected to anew.
+    Calls in progress fail as if the server had died. A server that was given up is
+    tried again. A server with a url is reconnected.
 
     \b
-    Exit codes: 0 all have; 1 one could not; 2 there is no such server.
+    Exit codes: 0 all restarted it; 1 one could not; 2 there is no such server.
 
     \b
     Examples:
@@ -371,17 +373,17 @@ _PAUSE = 0.2
     type=click.IntRange(0, 100_000),
     default=100,
     show_default=True,
-    help="So many of the last.",
+    help="The number of last lines to show.",
 )
-@click.option("-f", "--follow", is_flag=True, help="Wait for more, until Ctrl-C.")
+@click.option("-f", "--follow", is_flag=True, help="Wait for more until Ctrl-C.")
 @as_json
 @click.pass_obj
 def logs(host: HostApi, name: str, number: int, follow: bool, as_json: bool) -> None:
     """
-    Show what the server NAME wrote on its standard error, without secrets.
+    Show the redacted standard error of the server NAME.
 
-    Every host of this user writes to the same file, also caxton server test. Lines
-    that begin with -- are the host's own.
+    Every host of this user writes to the same file, and so does caxton server test.
+    Lines that begin with -- are from the host.
 
     \b
     Examples:
@@ -432,20 +434,20 @@ def logs(host: HostApi, name: str, number: int, follow: bool, as_json: bool) -> 
     type=Duration(),
     default="5m",
     show_default=True,
-    help="How long somebody has to log in.",
+    help="How long to wait for the login.",
 )
 @as_json
 @click.pass_obj
 def login(host: HostApi, name: str, seconds: float, as_json: bool) -> None:
     """
-    Get tokens of the server NAME, which somebody allows in a browser.
+    Log in at the server NAME with a browser.
 
     Prints an address to open in a browser on this machine, and waits until the issuer
-    of the tokens sends the browser back. The tokens are kept for every run, and
-    replaced as they expire.
+    of the tokens sends the browser back. The tokens are stored for all runs, and
+    refreshed before they expire.
 
     \b
-    Exit codes: 0 there are tokens; 2 nobody logs in there; 6 there are none.
+    Exit codes: 0 logged in; 2 the server takes no logins; 6 the login failed.
 
     \b
     Examples:
@@ -500,9 +502,10 @@ async def _log_in(config: Config, name: str, file: TokenFile, seconds: float) ->
 @click.pass_obj
 def logout(host: HostApi, name: str, as_json: bool) -> None:
     """
-    Forget the tokens of the server NAME. Hosts that are up forget them too.
+    Delete the tokens of the server NAME.
 
-    The issuer is not told: what it gave may be good until it expires.
+    Running hosts drop them too. The issuer is not notified: the tokens may be valid
+    until they expire.
 
     \b
     Examples:

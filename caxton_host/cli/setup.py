@@ -27,14 +27,14 @@ _MCP = ".mcp.json"
     "imports",
     metavar="PATH",
     multiple=True,
-    help="A .mcp.json whose servers to use. Imported servers grant nothing.",
+    help="Import the servers of a .mcp.json, without any grants.",
 )
 @as_json
 def init(folder: Path, imports: tuple[str, ...], as_json: bool) -> None:
     """
-    Write a commented caxton.toml, with the example agent, in FOLDER.
+    Write a starter caxton.toml and the example agent to FOLDER.
 
-    A .mcp.json that is there already is imported.
+    An existing .mcp.json is imported.
 
     \b
     Examples:
@@ -92,7 +92,9 @@ def _listed(folder: Path, imports: Sequence[str]) -> list[str]:
 @click.pass_context
 def doctor(ctx: click.Context, host: HostApi, as_json: bool) -> None:
     """
-    Say which guards of the sandbox this machine has, and what is missing.
+    Check this machine's prerequisites.
+
+    Lists the guards of the sandbox, and which of them are missing.
 
     \b
     Exit codes: 0 every guard is there; 1 one is missing.
@@ -142,7 +144,7 @@ def doctor(ctx: click.Context, host: HostApi, as_json: bool) -> None:
 @click.group("mcp")
 def mcp() -> None:
     """
-    Have other programs start the host as their server of MCP.
+    Register caxton as an MCP server of other programs.
 
     \b
     Examples:
@@ -153,19 +155,23 @@ def mcp() -> None:
 
 @mcp.command("install")
 @click.argument("client", metavar="CLIENT", type=click.Choice([*CLIENTS]))
-@click.option("--name", default="caxton", show_default=True, help="Of the entry.")
-@click.option("--print", "only_print", is_flag=True, help="Print it, change nothing.")
-@click.option("--force", is_flag=True, help="Replace another server of that name.")
+@click.option(
+    "--name", default="caxton", show_default=True, help="The name of the entry."
+)
+@click.option(
+    "--print", "only_print", is_flag=True, help="Print the entry and change nothing."
+)
+@click.option("--force", is_flag=True, help="Replace another server with that name.")
 @as_json
 @click.pass_obj
 def install(
     host: HostApi, client: str, name: str, only_print: bool, force: bool, as_json: bool
 ) -> None:
     """
-    Write an entry for caxton serve --stdio into the file of a client.
+    Add caxton serve --stdio to the configuration of a client.
 
-    Everything else in that file stays, and a copy of it as FILE.bak. A file that is
-    no plain JSON is not touched. The entry of "generic" is always printed.
+    The rest of the file is kept, with a copy as FILE.bak. A file that is not plain
+    JSON is not changed. The entry of "generic" is always printed.
 
     \b
     Clients: claude-desktop and cursor have a file in your home folder; claude-code

@@ -66,7 +66,7 @@ def list_(
     host: HostApi, server: str | None, variables: tuple[str, ...], as_json: bool
 ) -> None:
     """
-    Show every tool of every configured server, starting them.
+    Start all configured servers and list their tools.
 
     \b
     Examples:
@@ -265,7 +265,7 @@ def _parameters(schema: Mapping[str, JSON]) -> list[tuple[str, str, str, str]]:
 @click.pass_obj
 def show_(host: HostApi, tool: str, variables: tuple[str, ...], as_json: bool) -> None:
     """
-    Show one tool: what it does, its parameters and its effect.
+    Show the description, parameters and effect of a tool.
 
     \b
     Exit codes: 0 it is there; 2 no such tool; 6 its server is unavailable.
@@ -285,7 +285,7 @@ def show_(host: HostApi, tool: str, variables: tuple[str, ...], as_json: bool) -
 
 @command.command("accept")
 @click.argument("tool", metavar="SERVER/TOOL", shell_complete=completion.tools)
-@click.option("--dry-run", is_flag=True, help="Only show what has changed.")
+@click.option("--dry-run", is_flag=True, help="Only show the changes.")
 @variable_option
 @as_json
 @click.pass_obj
@@ -293,14 +293,14 @@ def accept(
     host: HostApi, tool: str, dry_run: bool, variables: tuple[str, ...], as_json: bool
 ) -> None:
     """
-    Accept a tool that its server describes otherwise than before.
+    Accept the changed definition of a tool.
 
-    Prints each field that differs: what was accepted, then what the server says now.
-    Runs that begin from now on see the new definition; those that go on keep theirs.
-    Who accepted it is recorded.
+    Prints each field that differs: the accepted value, then the current one. New runs
+    see the new definition; runs in progress keep theirs. An event records who accepted
+    it.
 
     \b
-    Exit codes: 0 it is accepted, or has not changed; 2 no such tool; 6 its server is
+    Exit codes: 0 accepted, or unchanged; 2 no such tool; 6 its server is
     unavailable.
 
     \b

@@ -1,5 +1,5 @@
 """
-The command line. One module a noun, imported when it is used.
+The command line: one module per noun, imported on use.
 
 Data on stdout, progress and hints on stderr. Every error says what was wrong and
 ends with a ``To fix:`` line.
@@ -27,8 +27,8 @@ from .output import USAGE, Notes, complain, exit_code, logged, note, remedy
 
 __all__ = ["caxton", "execute", "main"]
 
-#: Each command is a module of that name. Its line in ``caxton --help`` is here, so
-#: that nothing is imported for a list of names.
+#: Commands and their lines in ``caxton --help``, which imports no command. Each is a
+#: module of that name, but for those in `_MODULES`.
 COMMANDS = {
     "demo": "Show a governed run, offline, in half a minute.",
     "init": "Write a starter configuration here.",
@@ -56,13 +56,13 @@ _MODULES = {"doctor": "setup", "init": "setup", "mcp": "setup"}
 #: Signals that mean the same as Ctrl-C.
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
-#: Those that are for this machine alone.
+#: Commands that work only on this machine.
 _HERE = {"db", "demo", "doctor", "init", "mcp", "serve"}
 
-#: Options that those cannot have.
+#: Options that these commands do not take.
 _OF_HOSTS = {"host", "token_file", "plain_http"}
 
-#: What comes of a value that is not what it was taken for.
+#: Errors of reading a value that is not of its type.
 _UNREADABLE = (
     *(ArithmeticError, AssertionError, AttributeError),
     *(LookupError, TypeError, ValueError),
@@ -93,7 +93,7 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:  # Or else click exits, as if something had failed.
+        except BrokenPipeError:  # Otherwise click exits as after a failure.
             return _cut_off()
         except CaxtonError as exc:
             if host := _host(ctx):
@@ -107,7 +107,7 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        # The group's own suggestions are of commands that are imported.
+        # Suggestions of click would import every command.
         if args[0] not in COMMANDS and (meant := nearest(args[0], [*COMMANDS])):
             message = f"No such command {args[0]!r}. Did you mean {meant!r}?"
             raise click.UsageError(message, ctx)
@@ -178,7 +178,7 @@ def caxton(
       caxton replay @last
       caxton --host https://caxton.example --token-file token runs list
     """
-    if host is not None and (config or db):  # An empty one was meant to name a host.
+    if host is not None and (config or db):  # Not even an empty one.
         raise UsageError(
             "--host is for what a host has, --config and --db for what is here",
             fix="leave one out; $CAXTON_HOST is --host too",
@@ -209,7 +209,7 @@ def _chosen(
 
 
 def _host(ctx: click.Context) -> HostApi | None:
-    """Return the host that is meant, if the options were read that far."""
+    """Return the chosen host, or ``None`` before the options are parsed."""
     host: HostApi | None = ctx.obj
     return host
 
@@ -224,7 +224,7 @@ def main() -> None:
         sys.exit(USAGE)
     _prepare()
     code = execute(sys.argv[1:])
-    # The interpreter would look at every object once more: 0.2 s.
+    # Skips the last garbage collection of the interpreter: 0.2 s.
     gc.freeze()
     _leave()
     sys.exit(code)
@@ -260,14 +260,14 @@ def _misused(exc: click.ClickException) -> int:
         click.echo(exc.format_message(), err=True)
     else:
         path = where.command_path if where else "caxton"
-        # Choices come on lines of their own, behind tabs.
+        # click prints choices on lines of their own, after tabs.
         message = exc.format_message().replace("\n\t", " ")
         complain(message, _misplaced(exc) or f"see {path} --help")
     return USAGE
 
 
 def _misplaced(exc: click.ClickException) -> str | None:
-    """Return how an option is typed that only ``caxton`` itself has by that name."""
+    """Return the fix for an option that belongs before the command."""
     if not isinstance(exc, click.NoSuchOption) or exc.ctx is None:
         return None
     ctx, root = exc.ctx, exc.ctx.find_root()
@@ -295,27 +295,27 @@ def _shown(name: str, option: click.Option, ctx: click.Context) -> str:
 
 
 def _cut_off() -> int:
-    # What is left in the buffer would fail again when the interpreter ends.
+    # The rest of the buffer would fail again at interpreter shutdown.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 128 + signal.SIGPIPE
 
 
 def _prepare() -> None:
-    """Set up what belongs to the whole process."""
+    """Set up the process: logging, garbage collection, signals."""
     # Imports make many objects and no garbage: a twentieth of the start.
     gc.set_threshold(50_000, 20, 100)
     logging.getLogger().addHandler(Notes())
     if isinstance(stdout := sys.stdout, io.TextIOWrapper):
-        # A terminal of another alphabet is no reason to fail.
+        # Escape what the terminal cannot encode.
         stdout.reconfigure(errors="backslashreplace")
     sys.unraisablehook = interrupt.unhandled
     for number in _ENDING:
-        if signal.getsignal(number) == signal.SIG_DFL:  # Not so under nohup.
+        if signal.getsignal(number) == signal.SIG_DFL:  # Ignored under nohup.
             signal.signal(number, interrupt.terminate)
 
 
 def _leave() -> None:
-    """Let signals end a process that has nothing left to do."""
+    """Restore the default handlers of signals: nothing is left to do."""
     for number in _ENDING:
         if signal.getsignal(number) == interrupt.terminate:
             signal.signal(number, signal.SIG_DFL)

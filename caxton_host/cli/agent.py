@@ -1,4 +1,4 @@
-"""``caxton agent``: make, build, list and inspect agents."""
+"""``caxton agent``: create, build, list and inspect agents."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def build(
 
 
 def _warn_of_strangers(host: HostApi, module: Path) -> None:
-    """Warn of tools that a manifest asks for, and that servers here do not have."""
+    """Warn about tools in a manifest that the configured servers do not have."""
     from ..runs.manifests import read
     from .server_probe import known
 
@@ -176,7 +176,7 @@ def _untyped(module: Path) -> Sequence[str]:
 
 
 def _ticker(folder: Path) -> Callable[[float], None]:
-    """Return what tells a log, every ten seconds, that a compiler is at work."""
+    """Return a callback that logs the compile time every ten seconds."""
     told = 0
 
     def tell(seconds: float) -> None:
@@ -225,7 +225,7 @@ _PAGE = 65_536
 
 @dataclass(slots=True, kw_only=True)
 class _Found:
-    """What could be read of a module, and the first thing that speaks against it."""
+    """What a module contains, and the first reason to refuse it."""
 
     module: bytes
     info: ModuleInfo | None = None
@@ -368,7 +368,7 @@ def _tell(found: _Found, path: Path) -> None:
 
 
 def _ports(ports: tuple[Any, ...]) -> str:
-    """Return names, those of one module after its name."""
+    """Return names, grouped by module."""
     groups: dict[str, list[str]] = {}
     for port in ports:
         groups.setdefault(getattr(port, "module", ""), []).append(port.name)

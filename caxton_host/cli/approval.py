@@ -1,4 +1,4 @@
-"""``caxton approval``: calls that wait for a person, and the person's word."""
+"""``caxton approval``: list, approve and deny calls that wait for approval."""
 
 from __future__ import annotations
 
@@ -18,11 +18,9 @@ from .options import overrides, variable_option
 from .output import clipped, note, plain, say, show, table, to_json
 from .overrides import check_text
 from .run_report import deciding, described
-from .run_text import moment
+from .run_text import second
 
-_MOST = 10_000
 _WIDTH = 60
-_TO_THE_SECOND = len("2026-01-31 23:59:59")
 
 
 @click.group("approval")
@@ -95,7 +93,7 @@ def list_(host: HostApi, agent: str | None, as_json: bool) -> None:
 def _until(one: Waiting) -> str:
     if one.call.until is None:
         return ""
-    at = moment(one.call.until)[:_TO_THE_SECOND]
+    at = second(one.call.until)
     return f"{at}, expired" if one.is_over else at
 
 
@@ -126,8 +124,8 @@ def show_(host: HostApi, run: str, seq: int | None, as_json: bool) -> None:
         say(f"run    {one.run_id}  {one.agent}")
         for line in described(one.asked):
             say(line)
-        say(f"asked  {moment(one.asked_at)[:_TO_THE_SECOND]} UTC")
-        say(f"until  {_until(one) or 'somebody decides'}")
+        say(f"asked  {second(one.asked_at)} UTC")
+        say(f"until  {_until(one) or 'a decision'}")
     for one in found:
         for line in _commands(host, one):
             note(line)
@@ -159,7 +157,7 @@ async def _found(host: HostApi, run: str, seq: int | None) -> list[Waiting]:
 
 
 def _deciding(verdict: Verdict) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return what makes a function the command that says *verdict*."""
+    """Return a decorator that makes a function the command for *verdict*."""
 
     def decided(
         ctx: click.Context,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..runs.recording import Recording
 
 
-#: Seconds between two looks for a word that is said elsewhere.
+#: Seconds between two checks for a decision that was made elsewhere.
 _EVERY = 0.3
 _LINE = 4096
 
@@ -59,7 +59,7 @@ async def ask(up: Running, recording: Recording) -> Recording:
             try:
                 await say(up.store, run_id, asked.seq, word, now=up.host.clock.now())
             except (UsageError, BusyError) as exc:
-                note(str(exc))  # It was decided elsewhere, or the time is over.
+                note(str(exc))  # It was decided elsewhere, or its deadline has passed.
         recording = await Recording.load(run_id, up.store)
         if word is None:
             break
@@ -67,7 +67,7 @@ async def ask(up: Running, recording: Recording) -> Recording:
 
 
 async def _word(up: Running, recording: Recording, asked: Asked) -> Word | None:
-    """Return what who sits here says of a call, or ``None``: nothing."""
+    """Ask for a decision about a call; return ``None`` without one."""
     from ..runs.approvals import Word
 
     note(f"run {recording.run_id} waits for an approval:")
@@ -98,14 +98,14 @@ async def _line(
     up: Running, recording: Recording, asked: Asked, question: str
 ) -> str | None:
     """
-    Return a line that is typed.
+    Return the line that is typed.
 
-    ``None`` after Ctrl-C or Ctrl-D, or when it is too late: the time is over, or the
-    run has gone on without it.
+    ``None`` after Ctrl-C or Ctrl-D, after the deadline, or if the run was resumed
+    elsewhere.
     """
     loop, typed = asyncio.get_running_loop(), asyncio.Event()
     keys = sys.stdin.fileno()
-    # What was typed before the question is no answer to it.
+    # Discard what was typed before the question.
     termios.tcflush(keys, termios.TCIFLUSH)
     click.echo(question, nl=False, err=True)
     loop.add_reader(keys, typed.set)
@@ -113,7 +113,7 @@ async def _line(
         with interrupt.asking():
             while not typed.is_set():
                 if asked.is_over(up.host.clock.now()):
-                    note("\nnobody decided in time")
+                    note("\nthe deadline has passed")
                     return None
                 if await _has_gone_on(up, recording):
                     note("")
@@ -122,7 +122,7 @@ async def _line(
                     async with asyncio.timeout(_EVERY):
                         await typed.wait()
     except asyncio.CancelledError:
-        # The run waits in the log: there is nothing to cancel.
+        # The run is suspended in the log: nothing is left to cancel.
         if task := asyncio.current_task():
             task.uncancel()
         note("")

@@ -421,7 +421,7 @@ async def _erase(
 ) -> tuple[RunErased, bool]:
     from ..app.maintenance import keeping
 
-    async with host.log() as store:  # A database that is not there is not made.
+    async with host.log() as store:  # Do not create a missing database.
         run_id = await store.find_run(run)
     async with keeping(host.look(*SIGNED, guarded=True), host.paths()) as keeper:
         with patience("erasing"):

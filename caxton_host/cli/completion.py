@@ -1,7 +1,7 @@
 """
-``caxton completion``: how a word goes on, in the shell.
+``caxton completion``: shell completion.
 
-Nothing is started for it, and nothing complained of: what is not known is not shown.
+It starts nothing and reports no errors: unknown names are not completed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def command(ctx: click.Context, shell: str, as_json: bool) -> None:
 
 
 def servers(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the configured servers whose names go on from *incomplete*."""
+    """Return the configured servers whose names start with *incomplete*."""
     config = _tools(ctx)
     return _beginning(incomplete, config.servers if config else ())
 
@@ -78,14 +78,14 @@ def tools(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
 def suspended(
     ctx: click.Context, _: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Return the suspended runs whose ids go on from *incomplete*, the newest first."""
+    """Return the suspended runs whose ids start with *incomplete*, newest first."""
     return _items(ctx, incomplete, _suspended)
 
 
 def tokens(
     ctx: click.Context, _: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Return the tokens that are not revoked, whose ids go on from *incomplete*."""
+    """Return the unrevoked tokens whose ids start with *incomplete*."""
     return _items(ctx, incomplete, _tokens)
 
 
@@ -118,7 +118,7 @@ def _host(ctx: click.Context) -> LocalHost | None:
 
 
 def _log(ctx: click.Context) -> Config | None:
-    """Return where the log is."""
+    """Return the location of the log."""
     if host := _host(ctx):
         with suppress(CaxtonError, OSError):
             return host.look()
@@ -126,11 +126,11 @@ def _log(ctx: click.Context) -> Config | None:
 
 
 def _tools(ctx: click.Context) -> Config | None:
-    """Return what tools there are, as far as it can be read."""
+    """Return the configuration of the tools, as far as it can be read."""
     if host := _host(ctx):
         with suppress(CaxtonError, OSError):
             return host.load(quiet=True)
-        # Names can be told without what their servers are started with.
+        # Names need no resolved secrets.
         with suppress(CaxtonError, OSError):
             return host.look("tools")
     return None
@@ -156,7 +156,7 @@ async def _tokens(config: Config) -> dict[str, str]:
 
 @asynccontextmanager
 async def _near(config: Config) -> AsyncGenerator[SqlStore | None]:
-    """Open the store, unless it may be far."""
+    """Open the store, unless it may be on another machine."""
     from ..app.bootstrap import open_store
 
     if not config.store_url.startswith("sqlite:"):

@@ -216,7 +216,7 @@ def _agents(config: Config | None) -> Iterable[Agent]:
 
 
 def _odd(agent: Agent) -> list[str]:
-    """Return what is odd about an agent: no module, or input of any type."""
+    """Return warnings about an agent: no module, or input of any type."""
     from ..core.tools.schemas import untyped
     from ..runs.manifests import read
     from ..runs.modules import read_module
@@ -236,7 +236,7 @@ def _odd(agent: Agent) -> list[str]:
 
 
 def without_type(names: Sequence[str]) -> list[str]:
-    """Return what to say of properties without a type: one line, or none."""
+    """Return the warning about properties without a type, as a list of at most one."""
     if not names:
         return []
     more = f" and {len(names) - _NAMED} more" if names[_NAMED:] else ""
@@ -311,5 +311,8 @@ def reload(
     if not answers:
         note("no host is up; the next one reads the file as it is")
     if any(answer.state == "failed" for answer in answers.values()):
-        complain("a host goes on as before", "mend what it says, and ask again")
+        complain(
+            "a host keeps its old configuration",
+            "correct what it reports, then repeat the command",
+        )
         ctx.exit(FAILED)

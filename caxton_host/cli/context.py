@@ -1,4 +1,4 @@
-"""What every command shares: the host that it speaks to, ``--json``, its event loop."""
+"""The interface of a host, as commands use it, and what all commands share."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _T = TypeVar("_T")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     """
-    The options of every command that lets a run go on.
+    The options of every command that drives a run.
 
     Attributes:
         given: Servers and grants for this run only.
@@ -243,7 +243,7 @@ class HostApi(Protocol):
 
     def look(self, *sections: str, guarded: bool = False) -> Config:
         """
-        Return where the log is, and some sections of the configuration.
+        Return the location of the log and some sections of the configuration.
 
         Args:
             sections: Those that are needed; see `load_parts`.
@@ -258,7 +258,7 @@ class HostApi(Protocol):
         ...
 
     def paths(self) -> Paths:
-        """Return where keys and caches of this machine are."""
+        """Return the folders of keys and caches of this machine."""
         from ..config import Paths
 
         return Paths.of(os.environ)
@@ -266,7 +266,7 @@ class HostApi(Protocol):
     # -- reading
 
     def settings(self, *sections: str) -> Config:
-        """Return sections of the configuration of this machine, if it has a part."""
+        """Return sections of the configuration; defaults with ``--host``."""
         ...
 
     def history(self) -> AbstractAsyncContextManager[Log]:
@@ -274,7 +274,7 @@ class HostApi(Protocol):
         ...
 
     def misread(self, exc: Exception) -> CaxtonError | None:
-        """Return what to raise for a document that was not of its type, if any was."""
+        """Return the error for a failure to read an answer, if this host sent it."""
         ...
 
     def runs(self, agent: str | None, state: str | None, limit: int) -> RunPage:
@@ -296,7 +296,7 @@ class HostApi(Protocol):
         ...
 
     def approvals(self, agent: str | None) -> Sequence[Waiting]:
-        """Return the calls that wait for a decision, the oldest first."""
+        """Return the calls that wait for a decision, oldest first."""
         ...
 
     def agents(self) -> Sequence[Mapping[str, Any]]:
@@ -316,7 +316,7 @@ class HostApi(Protocol):
     def server_tools(
         self, server: str, variables: Sequence[str]
     ) -> Sequence[Mapping[str, JSON]]:
-        """Return the tools of a server; webhooks are not one."""
+        """Return the tools of an MCP server."""
         ...
 
     def test_server(
@@ -332,27 +332,27 @@ class HostApi(Protocol):
         ...
 
     def reload(self, only: str | None, reason: str) -> Mapping[str, Answer]:
-        """Have hosts read their configuration again; return the answer of each."""
+        """Reload the configuration of running hosts; return the answer of each."""
         ...
 
     def restart_server(
         self, name: str, only: str | None, reason: str
     ) -> Mapping[str, Answer]:
-        """Have hosts start a server anew; return the answer of each."""
+        """Restart a server on running hosts; return the answer of each."""
         ...
 
     def cancel(self, run: str, reason: str) -> tuple[str, list[Recorded]]:
         """End a run, and return its id and its events."""
         ...
 
-    # -- runs, to their end; each reports it and returns the exit code ----------
+    # -- runs, driven to their end: each method reports and returns the exit code
 
     def start(self, options: StartOptions) -> tuple[int, Recording]:
         """Run an agent or a module."""
         ...
 
     def resume(self, options: ResumeOptions) -> int:
-        """Let a run go on."""
+        """Resume a run, or every run that no host drives."""
         ...
 
     def fork(self, options: ForkOptions) -> int:
@@ -360,11 +360,11 @@ class HostApi(Protocol):
         ...
 
     def resolve(self, options: ResolveOptions) -> int:
-        """Record how a call in doubt ended, and let its run go on."""
+        """Resolve a call in doubt, and resume its run."""
         ...
 
     def decide(self, options: DecideOptions) -> int:
-        """Record a decision about a call, and let its run go on."""
+        """Record a decision about a call, and resume its run."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""``caxton db``: the event store itself."""
+"""``caxton db``: migrate, copy and archive the event store."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def recount(host: HostApi, as_json: bool) -> None:
 
     async def count() -> tuple[int, int]:
         config = host.look()
-        # Looked for first: a database is not made to be counted.
+        # Do not create a missing database.
         async with open_store(config, write=False):
             pass
         async with open_store(config, write=True, state=host.paths().state) as store:
@@ -211,7 +211,7 @@ async def _accept_copy(host: HostApi) -> LogRestored | None:
     from ..lib.signing import Keyring
 
     config, state = host.look(*SIGNED), host.paths().state
-    # Looked for first: a database is not made to be accepted.
+    # Do not create a missing database.
     async with open_store(config, write=False):
         pass
     async with open_signed(config, Keyring(state), state, accept=True) as store:

@@ -1,4 +1,4 @@
-"""``caxton demo``: everything once, offline."""
+"""``caxton demo``: a governed run, its replay and its audit, offline."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def command(ctx: click.Context, host: HostApi, as_json: bool) -> None:
       caxton demo --json
     """
     if not as_json:
-        say("An agent that nobody here wrote asks for the weather.\n")
+        say("An agent that you did not write asks for the weather.\n")
     shown = _perform(host)
     if as_json:
         show(_document(shown))
@@ -189,10 +189,10 @@ def _document(shown: _Shown) -> dict[str, JSON]:
 
 
 def _tell(shown: _Shown) -> None:
-    say("What it asked for, and what became of it:")
+    say("Calls of the agent, and their outcomes:")
     for line in call_lines(shown.history):
         say(f"  {line}")
-    say("\nWhat the log holds of it:")
+    say("\nEvents in the log:")
     for seq, call, moment, type_, remark in rows(shown.history):
         number = "" if call is None else f"call {call}"
         text = str(remark)[:_REMARK_WIDTH]

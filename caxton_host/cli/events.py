@@ -157,7 +157,7 @@ def export(
         wait(send_trace(host, run or named or "", endpoint, as_json=as_json))
         return
     if not (run or named or everything or any(f is not None for f in filters)):
-        raise click.UsageError("name a run, say --all, or say what you want of all")
+        raise click.UsageError("name a run, --all, or a filter")
     if (run or named) and everything:
         raise click.UsageError("name a run, or say --all")
     wanted = Wanted(
@@ -196,7 +196,7 @@ async def history_of(host: HostApi, run: str) -> list[Recorded]:
         return await events_of(store, await store.find_run(run))
 
 
-#: How many seconds a database may be away from whoever follows it.
+#: Seconds that a followed database may be unreachable.
 PATIENCE = 60.0
 
 _LAST = {kind for kind, state in ENDS.items() if state not in GOING_ON}
@@ -239,7 +239,7 @@ def tail(
     try:
         wait(_until_over(host, run, follow, everything, after, as_json))
     except KeyboardInterrupt:
-        # Ctrl-C is how a person stops following; nothing is left undone.
+        # Ctrl-C is the normal end of following.
         if interrupt.code() != 128 + signal.SIGINT:
             raise
 

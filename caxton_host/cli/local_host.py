@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 _MOST = 10_000
-#: Seconds between two looks at a run that is to end.
+#: Seconds between two checks whether a run has ended.
 _PAUSE = 0.1
 #: Commands that read the configuration or the log, so take ``--config`` and ``--db``.
 _COMMAND = re.compile(
@@ -265,7 +265,7 @@ class LocalHost(HostApi):
                 try:
                     found += waiting_in(await Recording.load(row.run_id, store), now)
                 except StoreError as exc:
-                    # The others wait nevertheless.
+                    # List the other runs.
                     note(f"warning: run {row.run_id} cannot be read: {exc}")
         return found
 
@@ -387,7 +387,7 @@ class LocalHost(HostApi):
         return wait(sign())
 
     def reload(self, only: str | None, reason: str) -> Mapping[str, Answer]:
-        # No host is asked to load a configuration that is broken.
+        # Load it here first: hosts are not asked to load a broken configuration.
         return wait(self._ask(self.load(), only, "reload", reason))
 
     def restart_server(
@@ -415,7 +415,7 @@ class LocalHost(HostApi):
         reason = Redactor(config.secrets).text(reason)
         file = file_of(config.store_url)
         if file is not None and not file.exists():
-            # It is not made to say that it holds nothing.
+            # Do not create a missing database.
             asked_of((), only)
             return {}
         async with open_store(config, write=True, state=self.paths().state) as store:
@@ -481,7 +481,7 @@ def _lost(server: str, tool: str, offered: Known) -> str | None:
 
 
 def _loosened(schema: JSON) -> dict[str, JSON]:
-    """Return the parts of a schema by which words are read; the rest is for rules."""
+    """Return the parts of a schema that parse words; rules check the rest."""
     known = schema if isinstance(schema, dict) else {}
     strict = ("required", "additionalProperties")
     return {key: value for key, value in known.items() if key not in strict}

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 #: How many runs go on at a time.
 _AT_ONCE = 16
 _MOST = 10_000
-#: Seconds between two looks at a run that another process drives.
+#: Seconds between two checks of a run that another process drives.
 _EVERY = 0.3
 
 
@@ -87,7 +87,7 @@ class LocalRuns:
 
     @property
     def report(self) -> RunReport:
-        """What prints how the runs went."""
+        """The report of the runs."""
         return RunReport(
             host=self.host,
             given=self.options.given,
@@ -121,7 +121,7 @@ class LocalRuns:
                 return await self._see_out(up, recording)
 
     def _started(self, what: str) -> Callable[[str], None]:
-        """Return what to call with the id of a run that starts."""
+        """Return the callback for the id of a run that starts."""
 
         def started(run_id: str) -> None:
             began(run_id)
@@ -165,7 +165,7 @@ class LocalRuns:
 
     async def _see_out(self, up: Running, recording: Recording) -> Recording:
         """
-        Ask at the terminal about the calls that a run waits for, and let it go on.
+        Ask at the terminal about the calls that a run waits for, and resume it.
 
         Without a terminal, or without an answer, the run stays suspended.
         """
@@ -183,7 +183,7 @@ class LocalRuns:
         self, up: Running, run_id: str, *, shared: bool = False
     ) -> Recording:
         """
-        Let a run go on, and ask at the terminal about the calls that it waits for.
+        Resume a run, and ask at the terminal about the calls that it waits for.
 
         Args:
             up: The host.
@@ -218,7 +218,7 @@ class LocalRuns:
                     restored=self.restored,
                 )
         except Unapproved as exc:
-            # Those that it waits for now: it may have gone on since.
+            # The calls that it waits for now: it may have progressed.
             waits = (await Recording.load(run_id, up.store)).journal().waiting
             fixes = [
                 self.report.deciding(run_id, asked, "approve")
@@ -295,14 +295,14 @@ class LocalRuns:
                     self.report.suspension(recording)
                 return run
 
-            # Of those that are suspended, some may have been decided about.
+            # Suspended runs may have been decided about.
             rows = await up.store.idle()
             rows += await up.store.runs(_MOST, state="suspended")
             done = await asyncio.gather(*(one(row.run_id) for row in rows))
         return self._resumed(done)
 
     def _resumed(self, done: Sequence[RunSummary | CaxtonError]) -> int:
-        """Print what became of several runs, and return the highest exit code."""
+        """Print the results of several runs, and return the highest exit code."""
         waits = sum(isinstance(item, Suspend) for item in done)
         held = sum(isinstance(item, RestoredError) for item in done)
         done = [item for item in done if not isinstance(item, Suspend | RestoredError)]
@@ -376,7 +376,7 @@ class LocalRuns:
     # -- resolve
 
     async def resolve(self, options: ResolveOptions, *, resumes: bool) -> Recording:
-        """Record how a call in doubt ended; if it *resumes*, see out its run."""
+        """Resolve a call in doubt; if *resumes*, see its run to its end."""
         from ..runs.cancellation import tell_hosts
         from ..runs.recording import Recording
 
@@ -454,7 +454,7 @@ def start(host: HostApi, options: StartOptions) -> tuple[int, Recording]:
 def _runs(
     host: HostApi, options: RunOptions, *, resumes: bool = True, restored: bool = False
 ) -> LocalRuns:
-    """Return what drives runs that began before, by the configuration as it is."""
+    """Return a driver for existing runs, with the current configuration."""
     config = options.given.servers_in(host.load())
     if options.variables and not resumes:
         raise UsageError(
@@ -470,7 +470,7 @@ def _runs(
 
 
 def resume(host: HostApi, options: ResumeOptions) -> int:
-    """Let a run go on to its end, or every run that no host drives."""
+    """Resume a run, or every run that no host drives."""
     runs = _runs(host, options, restored=options.restored)
     if options.run is None:
         return drive(runs.resume_all(), host.command())
@@ -488,7 +488,7 @@ def fork(host: HostApi, options: ForkOptions) -> int:
 
 
 def resolve(host: HostApi, options: ResolveOptions) -> int:
-    """Record how a call in doubt ended; if its run goes on, see it to its end."""
+    """Resolve a call in doubt; if its run is resumed, see it to its end."""
     resumes = not options.no_resume and options.choice != "abort"
     runs = _runs(host, options, resumes=resumes)
     recording = drive(runs.resolve(options, resumes=resumes), host.command())

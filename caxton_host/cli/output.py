@@ -77,7 +77,7 @@ def _harmless(char: str) -> bool:
 
 def clipped(text: str, width: int) -> str:
     """
-    Return *text*, or the beginning of it, in that many characters.
+    Return *text*, cut to that many characters.
 
     >>> clipped("weather", 7), clipped("whether", 6)
     ('weather', 'whe...')
@@ -149,7 +149,7 @@ class Notes(logging.Handler):
 @contextlib.contextmanager
 def logged(style: Style | None, level: str) -> Generator[None]:
     """
-    Log otherwise than by `Notes`, within.
+    Replace `Notes` as the log handler, within.
 
     Args:
         style: How; ``None``: as notes.
@@ -241,7 +241,7 @@ def patience(doing: str) -> Generator[Doing]:
 
 @contextlib.contextmanager
 def progress(doing: str) -> Generator[Callable[[int, int], None]]:
-    """Give what is told how much is done, of how much; a terminal shows it."""
+    """Return a callback for the progress: done, total. A terminal shows it."""
     if not sys.stderr.isatty():
         yield _untold
         return

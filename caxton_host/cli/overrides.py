@@ -54,7 +54,7 @@ class Overrides:
         return tapped(replace(config, servers=servers), self.wire_log)
 
     def added_to(self, grant: Grant, config: Config) -> Grant:
-        """Return *grant* with these rules; what they name is warned of if unknown."""
+        """Return *grant* with these rules; warn about unknown servers in them."""
         check_text("--allow", self.allow)
         first = len(grant.allow) + 1
         try:
@@ -68,14 +68,14 @@ class Overrides:
         return replace(grant, allow=(*grant.allow, *extra))
 
     def options(self) -> str:
-        """Return the same as it is typed, but for the log of the wire."""
+        """Return the options as typed, without ``--wire-log``."""
         given = [("--server", text) for text in self.servers]
         given += [("--allow", text) for text in self.allow]
         return " ".join(f"{option} {shlex.quote(text)}" for option, text in given)
 
 
 def tapped(config: Config, to: str | None) -> Config:
-    """Return *config* with the messages of every server told *to* a file."""
+    """Return *config* with the messages of every server logged to a file."""
     if to is None:
         return config
     check_text("--wire-log", [to])
@@ -94,7 +94,7 @@ def tapped(config: Config, to: str | None) -> Config:
 
 
 def check_text(option: str, values: Sequence[str]) -> None:
-    """Refuse what the shell passed on and no event can hold."""
+    """Refuse text that no event can hold."""
     for value in values:
         try:
             value.encode()
@@ -153,11 +153,10 @@ def variables_of(
     config: Config, variables: Sequence[str]
 ) -> tuple[Variables, Variables]:
     """
-    Return what a run is given, and what of that only its servers get to see.
+    Return the variables of a run, and the private ones among them.
 
     Raises:
-        UsageError: One is none that the configuration knows, or a required one is
-            missing.
+        UsageError: A variable is unknown, or a required one is missing.
     """
     from ..config import run_variables
 
@@ -168,10 +167,10 @@ def variables_of(
 
 def private_of(config: Config, variables: Sequence[str]) -> Variables:
     """
-    Return what only the servers of a run get to see, of one that has begun.
+    Return the private variables of a run that has begun.
 
     Raises:
-        UsageError: One of *variables* is another: those are recorded, and stay.
+        UsageError: One of *variables* is not private: those are recorded.
     """
     from ..config import private_variables
 
@@ -191,10 +190,10 @@ def _warn_of_short(private: Variables) -> None:
 
 def by_hand(config: Config, variables: Sequence[str]) -> RunScope:
     """
-    Return what a command without a run knows of one: what was given, and defaults.
+    Return the scope of a command without a run: given variables and defaults.
 
     Raises:
-        UsageError: A variable is none that the configuration knows.
+        UsageError: A variable is unknown.
     """
     defaults = {
         key: variable.default

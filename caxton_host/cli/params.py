@@ -48,7 +48,7 @@ class Words:
     @classmethod
     def read(cls, words: Sequence[str]) -> Words:
         """
-        Return what *words* say, whatever the tool is.
+        Parse *words* without a schema.
 
         Raises:
             UsageError: A word is no parameter.
@@ -75,10 +75,10 @@ class Words:
 
     def params(self, schema: Mapping[str, JSON]) -> dict[str, JSON]:
         """
-        Return the parameters that are meant; a map is sent as it is.
+        Return the parameters by a schema; a map is sent as it is.
 
-        A text is read as what the schema wants: it stays one even if it looks like a
-        number. Where the schema says nothing it is JSON if it reads as JSON, else text.
+        A text is read by the type in the schema: a string stays one even if it looks
+        like a number. Without a type it is JSON if it parses as JSON, else text.
 
         Raises:
             UsageError: One is not of its type, unknown, or missing.
@@ -141,7 +141,7 @@ def _example(key: str, kind: str) -> str:
 
 def types_of(part: JSON, root: Mapping[str, JSON]) -> list[str]:
     """
-    Return the types that a part of a schema allows; none if it does not say.
+    Return the types that a part of a schema allows; empty without a type.
 
     >>> types_of({"anyOf": [{"type": "string"}, {"type": "null"}]}, {})
     ['string', 'null']

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _KEY_BYTES = 16
-#: Seconds that an interrupted start has to say which run it started.
+#: Seconds to wait for the id of an interrupted start, to cancel it.
 _SOON = 10.0
 #: Commands that can be typed with ``--host``.
 _COMMAND = re.compile(
@@ -146,7 +146,7 @@ class RemoteHost(HostApi):
     @contextlib.asynccontextmanager
     async def log(self) -> AsyncGenerator[SqlStore]:
         self.check_local()
-        yield  # A generator has one.
+        yield  # Makes it a generator.
 
     def settings(self, *sections: str) -> Config:
         from ..config import Config

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ..runs.replay import Replayed
 
 
-#: Sections of the configuration that a replay uses.
+#: Sections of the configuration for a replay.
 _OF_REPLAY = ("sandbox", "telemetry")
 
 
@@ -175,9 +175,9 @@ async def _replay_bundle(host: HostApi, bundle: Bundle, wanted: _Wanted) -> Repl
 
 def _believed(host: HostApi, path: Path, keys: tuple[str, ...]) -> Bundle | None:
     """
-    Return a bundle, if a believed key signed it, or tell why not.
+    Return a bundle if a trusted key signed it; otherwise report why not.
 
-    Nothing of it is interpreted before that.
+    Nothing in it is interpreted before that.
     """
     bundle, found = of_bundle(path, trusted(host, keys))
     if bundle is None or found.verdict != "intact":
@@ -207,7 +207,7 @@ async def _execute(
         sandbox = await stack.enter_async_context(
             open_sandbox(host.paths(), config.places)
         )
-        # Nothing may move on the terminal while a person types.
+        # No spinner on the terminal while a person types.
         with nullcontext() if pause else patience("replaying"):
             return await replay(
                 run_id,
@@ -233,7 +233,7 @@ _MAX_DIGITS = 10
 
 class Stepper:
     """
-    Stops a replay at its calls, and does what is typed.
+    Stops a replay at its calls, and executes typed commands.
 
     Args:
         history: The events of the run, behind those that it inherited.
@@ -248,7 +248,7 @@ class Stepper:
 
     async def pause(self, number: int, lines: int) -> None:
         """
-        Show call *number*, and return when it is to go on.
+        Show call *number*, and return to continue the replay.
 
         Args:
             number: The call; it has its answer.
@@ -299,7 +299,7 @@ def _show(number: int, recorded: Recorded) -> None:
 
 
 def _typed() -> list[str]:
-    """Return the command that is typed, in full, and what stands behind it."""
+    """Return the typed command, in full, and its arguments."""
     if sys.stdin.isatty():
         click.echo("(step) ", nl=False, err=True)
     line = sys.stdin.buffer.readline(_MAX_LINE)
@@ -314,7 +314,7 @@ def _typed() -> list[str]:
 
 
 def _count(words: Sequence[str]) -> int:
-    """Return how many calls to go on, or 0 if that is no number."""
+    """Return the number of calls to continue, or 0 if it is not a number."""
     if not words:
         return 1
     text = words[0]

@@ -381,7 +381,7 @@ async def _simulate(
 
 
 def _left(recording: Recording, at: int) -> Recording:
-    """Return what is stored once event *at* is: the rest of its transaction too."""
+    """Return the log up to event *at*, with the rest of its transaction."""
     end = recording.until(at).own[-1].seq
     while _goes_on(recording.own, end):
         end += 1
@@ -397,7 +397,7 @@ def _left(recording: Recording, at: int) -> Recording:
 
 
 def _goes_on(history: Sequence[Recorded], end: int) -> bool:
-    """Return whether what follows is stored together with event *end*."""
+    """Return whether the next event is in the same transaction as event *end*."""
     event = history[end - 1].event
     after = history[end].event if end < len(history) else None
     match event:
@@ -410,7 +410,7 @@ def _goes_on(history: Sequence[Recorded], end: int) -> bool:
         case LogWritten():
             return isinstance(after, LogWritten) and after.level == "truncated"
         case _:
-            # Given up for good: the end follows at once.
+            # An aborted run: its end is in the same transaction.
             before = history[end - 2].event if end > 1 else None
             return isinstance(before, CallResolved) and before.verdict == "abort"
 

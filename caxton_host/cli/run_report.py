@@ -1,4 +1,4 @@
-"""How a run went, told where it was driven: what happened, the output, what to do."""
+"""The report of a run: what happened, the output, and the next commands."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class RunReport:
 
     @property
     def watch(self) -> Callable[[str, ToolProgress], None]:
-        """What to call with the progress of a call."""
+        """The callback for the progress of calls."""
         from ..runs.executor import unwatched
 
         return unwatched if self.quiet or self.as_json else print_progress
@@ -92,7 +92,7 @@ class RunReport:
         return code_of(run)
 
     def recorded(self, recording: Recording) -> int:
-        """Print the state of a run that does not go on, and return 0."""
+        """Print the state of a run that is not resumed, and return 0."""
         run = summarise(recording.run_id, recording.own)
         if self.as_json:
             show(run.to_document())
@@ -108,7 +108,7 @@ class RunReport:
         return resolving(self.host, run_id, seq, choice, self.given)
 
     def suspension(self, recording: Recording) -> None:
-        """Tell what a suspended run waits for, and the commands that end it."""
+        """Print what a suspended run waits for, and the commands that end it."""
         from ..lib.clock import SystemClock
         from ..runs.approvals import open_questions
 
@@ -130,7 +130,7 @@ class RunReport:
             call = doubt.invoked
             params = clipped(plain(to_json(call.params)), _WIDTH)
             note(f"in doubt: call {call.call} (event {doubt.seq}) {call.name} {params}")
-            note("  it was sent; whether it happened is unknown. One of these goes on:")
+            note("  it was sent; its outcome is unknown. One of these resumes the run:")
             for choice in ("--retry", "--result FILE", "--fail", "--abort"):
                 note(f"  {self.resolving(run_id, doubt.seq, choice)}")
         seq = waiting[0].seq if waiting else None
@@ -157,13 +157,13 @@ class RunReport:
 
 
 def stopped(recording: Recording) -> bool:
-    """Return whether a run waits for a host, and not for a person."""
+    """Return whether a run waits for a host rather than a person."""
     last = recording.latest.event
     return isinstance(last, RunSuspended) and last.reason == "host_stopped"
 
 
 def print_progress(_run: str, event: ToolProgress) -> None:
-    """Print what is told of a call while it lasts."""
+    """Print the progress of a call."""
     note(f"call {event.call}: {clipped(told(event), _WIDTH)}")
 
 
@@ -187,7 +187,7 @@ def deciding(
     verdict: Verdict,
     given: Overrides | None = None,
 ) -> str:
-    """Return the command that says a word about a call."""
+    """Return the command that approves or denies a call."""
     words = [host.command(), "approval", verdict, run_id, str(asked.seq)]
     words += host.role_options(asked.requested.by)
     words += ['--reason "..."', given.options() if given else ""]
@@ -195,13 +195,13 @@ def deciding(
 
 
 def named(call: ApprovalRequested) -> str:
-    """Return a call that somebody is asked about, in a line."""
+    """Return a call that waits for approval, in a line."""
     params = clipped(plain(to_json(call.params)), _SHORT)
     return f"call {call.call}, {call.server}/{call.tool} {params}"
 
 
 def described(asked: Asked) -> list[str]:
-    """Return the lines that say what is asked: all that would be sent."""
+    """Return the lines that show a call for approval: all that would be sent."""
     call = asked.requested
     by = " or ".join(map(str, call.by)) or "anybody"
     return [

@@ -65,9 +65,14 @@ def moment(at_us: int) -> str:
     return then.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
+def second(at_us: int) -> str:
+    """Return a time of an event, to the second, UTC."""
+    return moment(at_us).partition(".")[0]
+
+
 def told(event: ToolProgress) -> str:
     """
-    Return what was told of a call while it lasted.
+    Return the text of a progress event.
 
     >>> told(ToolProgress(call=1, message="reading", progress=1.0, total=3.0))
     '1 of 3 reading'
@@ -79,7 +84,7 @@ def told(event: ToolProgress) -> str:
 
 
 def remark(recorded: Recorded) -> str:  # noqa: C901, PLR0911 -- a table of types
-    """Return what matters most of an event, in a line."""
+    """Return the main content of an event, in a line."""
     match recorded.event:
         case None:
             return "erased"
@@ -127,7 +132,7 @@ def rows(history: Sequence[Recorded]) -> list[tuple[object, ...]]:
 
 _PARAMS_WIDTH, _WIDTH, _LINES = 60, 200, 12
 
-#: What languages say where memory is refused to a guest.
+#: The error of languages when a guest is out of memory.
 _ROOMLESS = re.compile(r"\bMemoryError\b|\bout of memory\b")
 _OWN_FAULTS = {"agent_error", "trap"}
 
@@ -141,14 +146,14 @@ def report(
     known: Callable[[], Known] = dict,
 ) -> None:
     """
-    Tell on stderr what a run did, and what would allow the calls that were denied.
+    Print on stderr what a run did, and what would allow its denied calls.
 
     Args:
         run: The fold of *history*.
 
         history: All events of the run.
 
-        configured: Its agent stands in a configuration file.
+        configured: Its agent is in a configuration file.
 
         servers: Every server that a grant could name.
 
@@ -171,7 +176,7 @@ def report(
 def failure(
     run: RunSummary, history: Sequence[Recorded], named: Callable[[str], str] = str
 ) -> None:
-    """Print why a run did not complete, its last error lines, and what can be done."""
+    """Print why a run did not complete, its last error lines, and a fix."""
     if run.error is None:
         return
     kind, message = str(run.error["kind"]), plain(run.error["message"])
@@ -185,7 +190,7 @@ def failure(
 
 
 def error_lines(history: Sequence[Recorded]) -> list[str]:
-    """Return the last errors in the log of a run that failed, but for its message."""
+    """Return the last error lines in the log of a failed run, without its message."""
     said: list[str] = []
     for recorded in history:
         event = recorded.event
@@ -197,14 +202,14 @@ def error_lines(history: Sequence[Recorded]) -> list[str]:
 
 
 def _memory(history: Sequence[Recorded]) -> str:
-    """Return how much memory a run could have."""
+    """Return the memory limit of a run."""
     started = (e.event for e in history if isinstance(e.event, RunStarted))
     limit = next((one.limits.get("memory") for one in started), None)
     return f"{limit / 2**20:g} MiB" if isinstance(limit, int) else "the default"
 
 
 def call_lines(history: Sequence[Recorded]) -> list[str]:
-    """Return one line a call: number, seq, name, parameters, how it ended."""
+    """Return one line per call: number, seq, name, parameters, outcome."""
     lines: dict[int, str] = {}
     ended: dict[int, str] = {}
     attempts: dict[int, int] = {}
@@ -254,7 +259,7 @@ def _denials(
     servers: Collection[str],
     known: Callable[[], Known],
 ) -> None:
-    """Tell each distinct denial once, with the grant that would allow the call."""
+    """Print each distinct denial once, with the grant that would allow the call."""
     invoked: dict[int, tuple[int, ToolInvoked]] = {}
     grant, asked = Grant(), list[str]()
     told: set[tuple[str, str, str | None]] = set()
@@ -279,7 +284,7 @@ def _denials(
 
 
 def _misspelt(history: Sequence[Recorded], known: Callable[[], Known]) -> None:
-    """Warn of tools that are granted, were called, and that their servers lack."""
+    """Warn about granted tools that were called and that their servers lack."""
     invoked: dict[int, ToolInvoked] = {}
     told: set[str] = set()
     for event in (recorded.event for recorded in history):
@@ -295,7 +300,7 @@ def _misspelt(history: Sequence[Recorded], known: Callable[[], Known]) -> None:
 
 
 def _placeholders(history: Sequence[Recorded]) -> None:
-    """Warn of calls that pass a placeholder on, instead of what it stands for."""
+    """Warn about calls that pass an unfilled placeholder."""
     known: dict[str, JSON] = {}
     for recorded in history:
         event = recorded.event
@@ -332,7 +337,7 @@ def _tell_grant(
 
 
 def _target(call: ToolInvoked, servers: Collection[str]) -> tuple[str, str] | None:
-    """Return server and tool of a call; of one that leads nowhere, by its name."""
+    """Return server and tool of a call; without a route, by its name."""
     if call.server and call.tool:
         return call.server, call.tool
     return meant_tool(call.name, servers)

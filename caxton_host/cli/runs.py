@@ -33,14 +33,13 @@ from .output import (
     to_json,
 )
 from .run_report import deciding, resolving, stopped
-from .run_text import call_lines, error_lines, moment
+from .run_text import call_lines, error_lines, second
 
 if TYPE_CHECKING:
     from ..core.log.diff import CallDifference, Diff
 
 
 _MOST = 10_000
-_TO_THE_SECOND = len("2026-01-31 23:59:59")
 _TIME_LENGTH = len("018bcfe5-6800")
 
 
@@ -136,7 +135,7 @@ def _rows(found: Sequence[RunSummary]) -> None:
                 _state(run),
                 run.calls.get("total", ""),
                 run.calls.get("denied", ""),
-                moment(run.started_at)[:_TO_THE_SECOND],
+                second(run.started_at),
                 round(run.duration_ms),
             )
             for name, run in zip(
@@ -154,7 +153,7 @@ def _state(run: RunSummary) -> str:
 
 def shortened(names: Sequence[str]) -> list[str]:
     """
-    Return the beginnings of run ids that tell them apart, the time in each.
+    Return the shortest distinct prefixes of run ids, with the time in each.
 
     >>> shortened(["018bcfe5-6800-7000-8000-0", "018bcfe5-6800-7000-9000-0"])
     ['018bcfe5-6800-7000-8', '018bcfe5-6800-7000-9']
@@ -205,7 +204,7 @@ def show_(host: HostApi, run: str, as_json: bool) -> None:
 
 
 async def _commands(host: HostApi, run_id: str) -> list[str]:
-    """Return what lets a suspended run go on."""
+    """Return the commands that resume a suspended run."""
     from ..lib.clock import SystemClock
     from ..runs.approvals import open_questions
     from ..runs.recording import Recording
@@ -237,7 +236,7 @@ def _show_erased(run: RunSummary, erased: RunErased | None, *, as_json: bool) ->
         f"state   {run.state}, {run.duration_ms:.0f} ms, {counted(run.events, 'event')}"
     )
     if erased is None:
-        say("erased  by nobody who left a record: see caxton audit verify")
+        say("erased  without a record: see caxton audit verify")
         return
     who = f"{erased.actor.get('kind')} {erased.actor.get('id')}"
     say(f"erased  by {plain(who)}: {plain(erased.reason)}")

@@ -1,4 +1,4 @@
-"""``caxton serve``: agents as MCP tools, and a control API."""
+"""``caxton serve``: agents as MCP tools, with a control API."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..config import Config
 
 
-#: Objects of which the garbage collector looks through the new ones.
+#: New objects between two garbage collections.
 _YOUNG = 10_000
 
 
@@ -145,8 +145,8 @@ def _http(
     from ..web.edge.listen import Certificate
 
     def up(it: Serving, url: str) -> None:
-        # What is there now stays. What comes is looked through often, and briefly:
-        # the thresholds of a short command hold all calls up for 30 ms.
+        # Objects of the start stay. Collect new ones often and briefly: the
+        # thresholds of a short command would pause all calls for 30 ms.
         gc.freeze()
         gc.set_threshold(_YOUNG, 20, 100)
         if as_json:
@@ -208,7 +208,7 @@ def _tell(it: Serving, url: str) -> None:
 
 
 def _none(config: Config) -> str:
-    """Return why there is no agent at ``/mcp``."""
+    """Return the reason why ``/mcp`` has no agent."""
     if any(agent.expose.mcp for agent in config.agents.values()):
         return "no agent that can be run; see above"
     if config.agents:

@@ -1,4 +1,4 @@
-"""``caxton serve token``: who may call a host that is served."""
+"""``caxton serve token``: create, list and revoke tokens of a host."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from . import completion
 from .context import SIGNED, HostApi, as_json, wait
 from .output import note, say, show, table
 from .overrides import check_text
-from .run_text import moment
+from .run_text import second
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 _LONGEST_NAME = 64
 _MOST_YEARS = 100
 _YEAR = 365 * 86400.0
-_TO_THE_SECOND = len("2026-01-31 23:59:59")
 
 
 @click.group("token")
@@ -151,9 +150,9 @@ def create(
             "the name is too long, or has characters that cannot be shown",
             fix=f"choose one of at most {_LONGEST_NAME} letters",
         )
-    if output is None and sys.stdout is None:  # click would print nothing, and go on.
+    if output is None and sys.stdout is None:  # click would print nothing.
         raise UsageError("stdout is closed", fix="write it to a file with -o FILE")
-    # Names of agents and roles are compared with what agents there are.
+    # Names of agents and roles are checked against the configuration.
     named = ("agents",) if roles or agents != ("*",) else ()
     config = host.look(*SIGNED, *named, guarded=bool(name))
     _check_agents(agents, config)
@@ -179,7 +178,7 @@ def create(
         with _undone(host, row):
             show({**_document(row, now), "token": token.text})
         return
-    until = f"until {_moment(row.expires_at)}" if row.expires_at else "for ever"
+    until = f"until {second(row.expires_at)}" if row.expires_at else "for ever"
     note(f"token {row.id}: {', '.join(scopes)} with {', '.join(agents)}, {until}")
     if output:
         note(f"written to {output}, which only you can read")
@@ -191,12 +190,12 @@ def create(
 
 @contextlib.contextmanager
 def _kept(output: Path | None, text: str) -> Generator[None]:
-    """Write the token to a file that was not there before, unless it is not made."""
+    """Write the token to a new file; delete it if the token is not created."""
     if output is None:
         yield
         return
     try:
-        # Links are not followed: with O_EXCL the name itself must be free.
+        # O_EXCL also refuses symbolic links.
         handle = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         raise UsageError(
@@ -261,7 +260,7 @@ def _check_roles(
     for role in roles:
         if role not in known:
             raise UsageError(
-                f"--role {role!r} is what no rule asks for",
+                f"--role {role!r} is in no rule",
                 fix=_meant(role, known, 'add approve = { by = ["ROLE"] } to a rule'),
             )
     if roles and not {"decide", "admin"}.intersection(scopes):
@@ -304,7 +303,7 @@ def list_(host: HostApi, as_json: bool) -> None:
                 " ".join(row.scopes),
                 " ".join(row.agents),
                 " ".join(row.roles),
-                _moment(row.expires_at) if row.expires_at else "never",
+                second(row.expires_at) if row.expires_at else "never",
                 _state(row, now),
             )
             for row in rows
@@ -354,7 +353,7 @@ async def _revoke(host: HostApi, token_id: str, now: int) -> None:
 def _named(word: str, rows: list[TokenRow]) -> TokenRow:
     """Return the token that can still be revoked and has that id or name."""
     if word.startswith(PREFIX):
-        # Of a whole token no error is to show the secret.
+        # No error shows the secret of a whole token.
         word = word.removeprefix(PREFIX).partition("_")[0]
     meant = [row for row in rows if word in {row.id, row.name}]
     found = [row for row in meant if row.revoked_at is None]
@@ -397,7 +396,3 @@ def _state(row: TokenRow, now: int) -> str:
         return "revoked"
     is_over = row.expires_at is not None and row.expires_at <= now
     return "expired" if is_over else "good"
-
-
-def _moment(at: int) -> str:
-    return moment(at)[:_TO_THE_SECOND]

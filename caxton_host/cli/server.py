@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..mcp.login import Asked
 
 
-#: Columns of a list, and where they stand in a document.
+#: Columns of the list, and their keys in the document.
 _STATE = {
     "state": "state",
     "protocol": "protocol",
@@ -107,7 +107,7 @@ def list_(host: HostApi, as_json: bool) -> None:
 
 
 def _known_of(live: JSON, as_of: JSON) -> str:
-    """Return when what is known of a server was so."""
+    """Return the age of what is known about a server."""
     if live:
         return "now"
     if not isinstance(as_of, int):
@@ -360,7 +360,7 @@ def restart(
         ctx.exit(FAILED)
 
 
-#: Seconds between two looks at a file that is followed.
+#: Seconds between two reads of a followed file.
 _PAUSE = 0.2
 
 
@@ -418,7 +418,7 @@ def logs(host: HostApi, name: str, number: int, follow: bool, as_json: bool) -> 
 
     with closing(Tail(file)) as tail:
         tell(deque(tail.more(), maxlen=number))
-        # Whoever follows stops it this way; nothing is left undone.
+        # Ctrl-C is the normal end of following.
         with suppress(KeyboardInterrupt):
             while follow:
                 time.sleep(_PAUSE)
@@ -517,7 +517,7 @@ def logout(host: HostApi, name: str, as_json: bool) -> None:
     if as_json:
         show({"$type": "caxton.logout/v1", "server": name, "forgotten": forgotten})
     else:
-        say(f"{name}: {'forgotten' if forgotten else 'nobody had logged in'}")
+        say(f"{name}: {'forgotten' if forgotten else 'was not logged in'}")
 
 
 def _file(config: Config, name: str, host: HostApi) -> TokenFile:

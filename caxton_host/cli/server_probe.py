@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Recalled:
-    """What a log remembers of servers. It is only read."""
+    """The protocol versions in a log, read-only."""
 
     store: SqlStore
 
     async def era(self, key: str) -> Era | None:
-        """Return what the server with that *key* spoke lately, if it was met."""
+        """Return the last protocol of the server with that *key*, if known."""
         return await self.store.era(key)
 
     async def learn_era(self, key: str, era: Era) -> None:
-        """Leave the log as it is: a command by hand records nothing."""
+        """Record nothing: this command has no run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +88,9 @@ async def reached(
     config: Config, names: Collection[str], scope: RunScope, *, required: bool = True
 ) -> AsyncGenerator[Reached]:
     """
-    Bring up the servers called *names*, while the log is looked for.
+    Start the servers called *names*, and open the log meanwhile.
 
-    The *scope* is of no run, and fills in what servers want to know of one.
+    The *scope* stands for a run where servers use its variables.
     """
     from ..app.bootstrap import open_store
     from ..app.tool_setup import LateEras, open_tools
@@ -117,7 +117,7 @@ async def reached(
         )
         stack.callback(eras.settle, None)
         store: SqlStore | None = None
-        # What cannot be read is for other commands to complain of.
+        # A log that cannot be read is reported by other commands.
         with contextlib.suppress(CaxtonError):
             store = await stack.enter_async_context(open_store(config, write=False))
         eras.settle(_Recalled(store) if store else None)
@@ -125,7 +125,7 @@ async def reached(
 
 
 def _hidden(scope: RunScope) -> set[str]:
-    """Return the values that only servers get to see."""
+    """Return the private values of a scope."""
     private = [value for key, value in scope.context.items() if key in scope.private]
     found = {text for value in private for text in texts(value)}
     return {text for text in found if len(text.encode()) >= MIN_LENGTH}
@@ -133,7 +133,7 @@ def _hidden(scope: RunScope) -> set[str]:
 
 def known(config: Config, *, start: bool) -> Known:
     """
-    Return what each server offers: tool to input schema; ``None`` if nobody knows.
+    Return what each server offers: tool to input schema; ``None`` if unknown.
 
     Args:
         config: Has the servers.
@@ -141,7 +141,7 @@ def known(config: Config, *, start: bool) -> Known:
         start: Ask them. Otherwise it is what was accepted when a run saw them first.
     """
     found: dict[str, dict[str, JSON] | None] = dict.fromkeys(config.servers)
-    with suppress(UsageError):  # No log yet: no server was ever asked.
+    with suppress(UsageError):  # There is no log yet.
         wait(_accepted(config, found))
     if start:
         with patience("asking the servers"):
@@ -154,7 +154,7 @@ def known(config: Config, *, start: bool) -> Known:
 
 
 def tell_unasked(found: Mapping[str, object]) -> None:
-    """Say which servers nobody has asked yet what they offer."""
+    """Print the servers whose tools are not known yet."""
     if unasked := [name for name, tools in found.items() if tools is None]:
         note(
             f"not known yet, what these offer: {', '.join(sorted(unasked))}; "
@@ -191,7 +191,7 @@ def _ask(config: Config, found: dict[str, dict[str, JSON] | None]) -> None:
 
 
 def check_server(config: Config, name: str) -> None:
-    """Complain if no server is called *name*, or all are off."""
+    """Check that a server is called *name*, and that servers are on."""
     if not config.mcp:
         raise NotFoundError(SERVERS_OFF, fix=SERVERS_ON)
     otherwise = f"no server {name!r} in the configuration"
@@ -241,7 +241,7 @@ async def tested(
     """Return what a server offers, and what a run with that *scope* would read."""
     server = config.servers[name]
     if server.resources is not None:
-        # The reason why one cannot be read is what is asked for here.
+        # Report resources that cannot be read instead of failing.
         read = replace(server.resources, required=False)
         servers = {**config.servers, name: replace(server, resources=read)}
         config = replace(config, servers=servers)

@@ -71,7 +71,7 @@ def init(folder: Path, imports: tuple[str, ...], as_json: bool) -> None:
 
 
 def _listed(folder: Path, imports: Sequence[str]) -> list[str]:
-    """Return the files to import, as they are to stand in a file in *folder*."""
+    """Return the files to import, relative to *folder*."""
     if not imports:
         return [_MCP] if (folder / _MCP).is_file() else []
     listed: list[str] = []
@@ -211,7 +211,7 @@ def install(
 
 
 def _command(host: HostApi) -> list[str]:
-    """Return what starts a host, from whatever folder."""
+    """Return the command that starts a host from any folder."""
     if "--db" in host.given():
         raise UsageError(
             "--db is not written into files of others: it may have a password",

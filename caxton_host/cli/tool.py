@@ -128,7 +128,7 @@ def call(
         show(_document(done))
     else:
         data = done.data if isinstance(done.data, dict) else {}
-        # Who looks at the data themselves needs no word about how much there is.
+        # A summary of the data is not printed instead of the data.
         untold = not done.message or (data and done.message == summary(name, data))
         pour(to_json(done.data) if untold else done.message)
     if done.is_error:
@@ -150,7 +150,7 @@ def _document(done: Completed, failed: ToolError | None = None) -> dict[str, JSO
 
 
 def _remedy(exc: ToolError, server: str, tool: str) -> str:
-    """Return what can be done about a call that failed."""
+    """Return the remedy for a failed call."""
     plain = server == WEBHOOK
     table = f"[webhooks.{tool}]" if plain else f"[servers.{server}]"
     if exc.fix:
@@ -200,14 +200,14 @@ def headline(description: str) -> str:
 
 
 def tell_changed(tools: Iterable[Document]) -> None:
-    """Warn of each tool that runs do not see, for it was accepted otherwise."""
+    """Warn about each tool that is hidden because its definition has changed."""
     for tool in tools:
         if tool["on_change"] == "refuse" and tool["accepted"] is False:
             note(f"warning: {unaccepted(str(tool['server']), str(tool['tool']))}")
 
 
 def print_tools(tools: Sequence[Document], *, as_json: bool) -> None:
-    """Print tools, one a line."""
+    """Print tools, one per line."""
     tell_changed(tools)
     if as_json:
         show([{**tool} for tool in tools])
@@ -226,7 +226,7 @@ def _name(tool: Document) -> str:
 
 
 def _page(tool: Document, *, as_json: bool) -> None:
-    """Print all that there is to know of a tool before it is called."""
+    """Print the page of a tool."""
     tell_changed([tool])
     if as_json:
         show({**tool})
@@ -357,7 +357,7 @@ def _acceptance(
 async def _compare(
     host: HostApi, target: tuple[str, str], variables: Sequence[str]
 ) -> tuple[str | None, Offer, list[Difference]]:
-    """Return what was accepted, what the tool is now, and what differs."""
+    """Return the accepted digest, the current tool, and the differences."""
     config, server = host.load(), target[0]
     see = "caxton server list"
     check_known(server, config.servers, f"there is no server {server!r}", see)

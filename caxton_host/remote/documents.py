@@ -1,4 +1,4 @@
-"""What a host sends, which may be hostile, as the values and errors it stands for."""
+"""Convert what a host sends, which may be hostile, to values and errors."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ _KINDS: Mapping[str, _Error] = {
     "sandbox": _of(SandboxError),
 }
 
-#: By the status, where the type says nothing.
+#: By the status, if the type is unknown.
 _STATUSES: Mapping[int, _Error] = {
     401: _unknown,
     403: _of(ForbiddenError),
@@ -86,7 +86,7 @@ _STATUSES: Mapping[int, _Error] = {
 }
 _TOO_MANY, _FAULTS, _NO_ROOM = 429, 500, 503
 
-#: What a host advises those who write programs, and what is typed instead.
+#: Fixes for programs, and what they are on the command line.
 _TYPED: Mapping[str, str] = {
     "ask for the list of agents": "caxton agent list",
     "ask for the list of approvals": "caxton approval list",
@@ -95,12 +95,12 @@ _TYPED: Mapping[str, str] = {
     "ask without a cursor, and go on with those of the answer": "give one that the "
     "same command printed, or none",
 }
-#: What a host advises where none of its resources is.
+#: The fix that a host sends for an unknown path.
 _NOWHERE = "see /api/v1/openapi.json for what is"
 
 
 def problem(answer: Response) -> CaxtonError:
-    """Return what an answer says that is no success."""
+    """Return the error in an answer without success."""
     document = _document(answer)
     if document is None:
         return stranger(f"it answers with status {answer.status}, and no reason")
@@ -130,7 +130,7 @@ def problem(answer: Response) -> CaxtonError:
 
 
 def stranger(why: str) -> ServerUnavailable:
-    """Return what to raise when what answers is not a host, or not like one."""
+    """Return the error for an answer that no host would send."""
     return ServerUnavailable(
         f"what is at --host is no caxton that serves: {why}",
         fix="name the address that caxton serve prints",
@@ -166,7 +166,7 @@ def _retry_after(answer: Response) -> float | None:
 _RUN_ID = re.compile(r"[0-9a-f-]{1,64}")
 _ASKED = {field.name for field in fields(ApprovalRequested)} - {"fuel"}
 
-#: What a field may hold, by its annotation; all of JSON, if that is not here.
+#: The types of a field by its annotation; other annotations allow all of JSON.
 KINDS: Mapping[str, tuple[type, ...]] = {
     "str": (str,),
     "str | None": (str, NoneType),
@@ -185,26 +185,26 @@ KINDS: Mapping[str, tuple[type, ...]] = {
 
 
 def mapping(document: JSON) -> Mapping[str, JSON]:
-    """Return a document that has to be a map."""
+    """Check that a document is a map."""
     if not isinstance(document, dict):
         raise stranger("a document is no map")
     return document
 
 
 def listed(document: JSON) -> list[JSON]:
-    """Return a document that has to be a list."""
+    """Check that a document is a list."""
     if not isinstance(document, list):
         raise stranger("a document is no list")
     return document
 
 
 def mappings(document: JSON, key: str) -> list[Mapping[str, JSON]]:
-    """Return the maps that a document has to hold in a list under *key*."""
+    """Return the list of maps under *key*."""
     return [mapping(one) for one in listed(mapping(document).get(key))]
 
 
 def text(document: Mapping[str, JSON], key: str) -> str:
-    """Return a text that has to be there."""
+    """Return the text under *key*."""
     value = document.get(key)
     if not isinstance(value, str):
         raise stranger(f"{key} is no text")
@@ -212,7 +212,7 @@ def text(document: Mapping[str, JSON], key: str) -> str:
 
 
 def number(document: Mapping[str, JSON], key: str) -> int:
-    """Return a whole number that has to be there."""
+    """Return the whole number under *key*."""
     value = document.get(key)
     if type(value) is not int:
         raise stranger(f"{key} is no whole number")
@@ -224,7 +224,7 @@ def recorded(document: JSON) -> Recorded:
     Return the event of a ``caxton.event/v1`` document.
 
     Raises:
-        ServerUnavailable: It is none.
+        ServerUnavailable: It is not one.
     """
     told = mapping(document)
     type_, version = text(told, "type"), number(told, "schema_version")
@@ -235,7 +235,7 @@ def recorded(document: JSON) -> Recorded:
         raise stranger("the hash of an event is none") from None
     event = None if payload is None else _read(type_, version, mapping(payload))
     return Recorded(
-        # It counts events of others too, so not everybody is told.
+        # Only some callers may see it: it also counts the events of others.
         position=0 if told.get("position") is None else number(told, "position"),
         stream=text(told, "stream"),
         seq=number(told, "seq"),
@@ -251,10 +251,10 @@ def recorded(document: JSON) -> Recorded:
 
 def erased(payload: JSON) -> RunErased:
     """
-    Return who erased a run, and why.
+    Return the record of an erasure.
 
     Raises:
-        ServerUnavailable: That is not said.
+        ServerUnavailable: It is not one.
     """
     event = _read("RunErased", 1, mapping(payload))
     assert isinstance(event, RunErased)  # noqa: S101 -- its type says so
@@ -266,7 +266,7 @@ def waiting(document: JSON) -> Waiting:
     Return the call of a ``caxton.approval/v1`` document.
 
     Raises:
-        ServerUnavailable: It is none.
+        ServerUnavailable: It is not one.
     """
     told = mapping(document)
     keys = [key for key in _ASKED if key in told]
@@ -284,7 +284,7 @@ def waiting(document: JSON) -> Waiting:
 
 
 def run_id(document: Mapping[str, JSON]) -> str:
-    """Return the id of a run, which can be a word of a command line."""
+    """Return the id of a run, checked to be safe on a command line."""
     found = text(document, "run_id")
     if not _RUN_ID.fullmatch(found):
         raise stranger("the id of a run is none")
@@ -308,7 +308,7 @@ def _read(type_: str, version: int, payload: Mapping[str, JSON]) -> Event:
 
 def check(value: Event | RunSummary) -> None:
     """
-    Return if each field of a value is of its kind.
+    Check the type of each field of a value.
 
     Raises:
         ValueError: One is not.
@@ -320,7 +320,7 @@ def check(value: Event | RunSummary) -> None:
 
 
 def _check_start(event: RunStarted) -> None:
-    """Read what is read of it later."""
+    """Parse the fields that are parsed later."""
     if not all(
         isinstance(value, int | float | None) for value in event.limits.values()
     ):

@@ -1,4 +1,4 @@
-"""The log of a host, read through its control API as a log here is read."""
+"""The log of a host, read through its control API like a local log."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from .documents import (
 )
 
 _PAGE = 100
-#: Events on a page. Fewer, if so many are too much for one answer.
+#: Events per page; smaller pages if an answer is too large.
 _EVENTS = (200, 10, 1)
-#: Of the events of a run, as they are sent.
+#: The most bytes of the events of a run, as sent.
 _MOST_BYTES = 1024 * 1024 * 1024
 _PREFIX = re.compile(r"[0-9a-f-]{1,64}")
 _MATCHES = 6
@@ -57,7 +57,7 @@ class RemoteLog:
 
     async def summaries(self, limit: int, **only: str | None) -> list[RunSummary]:
         """
-        Return what became of at most *limit* runs, newest first.
+        Return the summaries of at most *limit* runs, newest first.
 
         Args:
             limit: How many.
@@ -82,7 +82,7 @@ class RemoteLog:
         Return the id of the run that *name* means.
 
         Raises:
-            NotFoundError: It means none, or more than one.
+            NotFoundError: It matches no run, or more than one.
         """
         if name == "@last":
             found = await self.summaries(1)
@@ -133,8 +133,8 @@ class RemoteLog:
         follow: bool,
         patience: float = 0.0,
     ) -> AsyncGenerator[tuple[Recorded, str]]:
-        """Yield each event once, with the cursor behind it, and miss none."""
-        del patience  # It is that of the host, and of `follow`.
+        """Yield each event exactly once, with the cursor after it."""
+        del patience  # The host and `_follow` have their own.
         where = path("runs", run_of(stream), "events") if stream else "/events"
         events = (
             _follow(self.remote, where, after) if follow else self._pages(where, after)
@@ -171,7 +171,7 @@ class RemoteLog:
     async def stream_events(
         self, stream: str | None = None, *, after: int = 0
     ) -> AsyncGenerator[Recorded]:
-        """Yield the events of a stream behind a position."""
+        """Yield the events of a stream after a position."""
         async with aclosing(self.tail(stream=stream, follow=False)) as found:
             async for one, _ in found:
                 if (one.position or one.seq) > after:
@@ -193,7 +193,7 @@ class RemoteLog:
                 continue
             for document in listed(page.get("events")):
                 yield document, text(mapping(document), "cursor")
-            # A page may be empty, where none that was looked at is for us.
+            # A page may be empty, if this caller may see none of its events.
             before, after = after, text(page, "cursor") if page.get("more") else None
             if after in {before, None}:
                 return
@@ -214,7 +214,7 @@ class RemoteLog:
         return data
 
     async def waiting(self, agent: str | None = None) -> list[Waiting]:
-        """Return the calls that wait for a word, the oldest first."""
+        """Return the calls that wait for approval, oldest first."""
         page = mapping(await self.remote.get("/approvals", agent=agent))
         return [waiting(document) for document in listed(page.get("approvals"))]
 
@@ -224,13 +224,13 @@ class RemoteLog:
         return mapping(await self.remote.get(where, seq=seq))
 
     async def erasure(self, run_id: str) -> RunErased | None:
-        """Return what is known of who erased a run."""
+        """Return the record of the erasure of a run, if any."""
         told = mapping(await self.remote.get(path("runs", run_id))).get("erasure")
         return None if told is None else erased(told)
 
 
 def summary(document: JSON) -> RunSummary:
-    """Return what a ``caxton.run/v1`` document says."""
+    """Return the summary in a ``caxton.run/v1`` document."""
     told = mapping(document)
     run_id(told)
     known = {field.name for field in fields(RunSummary)}
@@ -246,26 +246,26 @@ _SSE, _NOTHING = "text/event-stream", 204
 
 #: Seconds without a byte, after which a connection counts as lost.
 _IDLE = 60.0
-#: Seconds that a host may be away.
+#: Seconds that a host may be unreachable.
 _PATIENCE = 60.0
 _PAUSE = 0.2
-#: What may be otherwise the next time.
+#: Kinds of errors that may pass.
 _PASSING = {"timeout", "transport"}
-#: A connection that lasted for so many seconds was one.
+#: Seconds after which a connection counts as established.
 _LASTED = 5.0
 
 
 class _Over(Exception):  # noqa: N818 -- an end, not a fault
-    """There is nothing behind the cursor, and there will be nothing."""
+    """The stream has ended at the cursor."""
 
 
 async def _follow(
     remote: Remote, where: str, after: str | None
 ) -> AsyncGenerator[tuple[JSON, str]]:
     """
-    Yield each event behind a cursor once, with its own cursor, and miss none.
+    Yield each event after a cursor exactly once, with its own cursor.
 
-    A connection that is lost is made anew, behind the last event.
+    A lost connection is reopened after the last event.
 
     Args:
         remote: The host.
@@ -275,9 +275,9 @@ async def _follow(
         after: The cursor, or ``None``: from the first one on.
 
     Raises:
-        ServerUnavailable: The host is away for too long, or is none.
+        ServerUnavailable: The host is unreachable for too long, or is not a host.
 
-        CaxtonError: What the host says.
+        CaxtonError: The host reports an error.
     """
     clock = asyncio.get_running_loop().time
     since, met = clock(), False
@@ -310,7 +310,7 @@ async def _follow(
 async def _connection(
     remote: Remote, where: str, after: str | None
 ) -> AsyncGenerator[tuple[JSON, str]]:
-    """Yield what a connection brings; a cursor may come with nothing."""
+    """Yield the documents of one connection; a cursor may come without one."""
     headers = {"accept": _SSE}
     if after is not None:
         headers["last-event-id"] = after

@@ -86,7 +86,7 @@ def test_filters_narrow_an_export(ran: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "say what you want"),
+        ((), "or a filter"),
         (("@last", "--run", "@last"), "name one run"),
         (("@last", "--all"), "name a run"),
         (("--since", "soon"), "is no time"),
@@ -158,7 +158,7 @@ def test_every_command_says_that_a_run_was_erased(ran: Shell) -> None:
 def test_payloads_that_nobody_erased_are_said_to_be_gone(ran: Shell) -> None:
     with ran.tampering() as connection:
         connection.execute("DELETE FROM payloads WHERE position > 2")
-    assert "by nobody who left a record" in ran("runs", "show", "@last").out
+    assert "without a record" in ran("runs", "show", "@last").out
     assert ran("audit", "verify").code == 5
 
 

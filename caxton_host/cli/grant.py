@@ -20,14 +20,13 @@ from ..core.grants.budgets import (
     standing,
 )
 from ..core.names import run_of
-from .context import Frame, as_json, wait
-from .exits import FAILED
+from .context import HostApi, as_json, wait
 from .grant_explain import command as explain
 from .grant_history import suggest, what_if
 from .judgement import agent_of
-from .offered import known, tell_unasked
-from .output import counted, note, on_terminal, plain, say, show, table
-from .show import moment
+from .output import FAILED, counted, note, on_terminal, plain, say, show, table
+from .run_text import moment
+from .server_probe import known, tell_unasked
 
 if TYPE_CHECKING:
     from ..core.grants.grants import Grant, Rule
@@ -57,7 +56,7 @@ def command() -> None:
 @click.pass_obj
 @click.pass_context
 def check(
-    ctx: click.Context, frame: Frame, agent: str | None, start: bool, as_json: bool
+    ctx: click.Context, frame: HostApi, agent: str | None, start: bool, as_json: bool
 ) -> None:
     """
     Check the grants of AGENT, or of all agents, for problems.
@@ -109,7 +108,7 @@ def _tell(one: Finding) -> None:
 @click.option("--start", is_flag=True, help="Ask the servers what they offer now.")
 @as_json
 @click.pass_obj
-def show_matrix(frame: Frame, agent: str | None, start: bool, as_json: bool) -> None:
+def show_matrix(frame: HostApi, agent: str | None, start: bool, as_json: bool) -> None:
     """
     Show which agent may call which tool.
 
@@ -164,7 +163,7 @@ def show_matrix(frame: Frame, agent: str | None, start: bool, as_json: bool) -> 
 @click.argument("agent", required=False)
 @as_json
 @click.pass_obj
-def budgets(frame: Frame, agent: str | None, as_json: bool) -> None:
+def budgets(frame: HostApi, agent: str | None, as_json: bool) -> None:
     """
     Show the budgets that the runs of AGENT, or of each agent, share.
 
@@ -189,7 +188,7 @@ def budgets(frame: Frame, agent: str | None, as_json: bool) -> None:
         )
 
 
-async def _read(frame: Frame, agent: str | None) -> list[dict[str, Any]]:
+async def _read(frame: HostApi, agent: str | None) -> list[dict[str, Any]]:
     """Return an entry of the ``caxton.budgets/v1`` document for each budget."""
     from ..app.bootstrap import open_store
 

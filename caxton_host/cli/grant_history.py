@@ -19,12 +19,11 @@ from ..core.limits import Limits
 from ..core.names import stream_of
 from ..errors import NotFoundError, UsageError
 from ..runs.modules import read_module
-from .context import Frame, as_json, wait
-from .exits import FAILED
+from .context import HostApi, as_json, wait
 from .grant_rejudge import LoggedCall, LogRejudger
 from .judgement import agent_of
-from .output import clipped, counted, note, patience, plain, say, show, to_json
-from .times import Moment
+from .options import Moment
+from .output import FAILED, clipped, counted, note, patience, plain, say, show, to_json
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -52,7 +51,7 @@ _WORDS = {ALLOWED: "allowed", ASKS: "asks people"}
 @click.pass_context
 def what_if(
     ctx: click.Context,
-    frame: Frame,
+    frame: HostApi,
     file: Path,
     agent: str | None,
     since: int | None,
@@ -100,7 +99,12 @@ def what_if(
 
 
 async def _judge(
-    frame: Frame, config: Config, agent: str | None, since: int | None, *, as_json: bool
+    frame: HostApi,
+    config: Config,
+    agent: str | None,
+    since: int | None,
+    *,
+    as_json: bool,
 ) -> LogRejudger:
     async with frame.log() as store:
         rejudger = LogRejudger(store=store, config=config)
@@ -180,7 +184,7 @@ def _sum_up(count: LogRejudger, file: Path) -> None:
 @as_json
 @click.pass_obj
 def suggest(
-    frame: Frame,
+    frame: HostApi,
     names: tuple[str, ...],
     file: Path | None,
     since: int | None,
@@ -290,7 +294,7 @@ class _Suggested:
     changed: list[LoggedCall] = field(default_factory=list[LoggedCall])
 
 
-async def _suggest(frame: Frame, wanted: _Wanted) -> _Suggested:
+async def _suggest(frame: HostApi, wanted: _Wanted) -> _Suggested:
     from ..config.load import load_bytes
 
     def parsed(text: str) -> Config:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.calls import JSON
 from ..core.text.toml_text import value_text
+from .context import check_known
 from .output import plain, say
-from .tools import check_known
 
 if TYPE_CHECKING:
     from ..config import Agent, Config

@@ -99,7 +99,7 @@ def test_a_damaged_bundle_is_neither_believed_nor_replayed(host: Shell) -> None:
     bundle.write_bytes(data.replace(b'"type":"ToolDenied"', b'"type":"ToolFailed"'))
     for words in (("audit", "verify"), ("replay",)):
         done = host(*words, "--bundle", "run.caxton", "--key", key)
-        assert "for the bundle again" in done.fix
+        assert "for a new bundle" in done.fix
         assert done.code == 5
         assert "it is not what was written" in done.err
     bundle.write_bytes(data[:-1])

@@ -87,7 +87,7 @@ def test_filters_narrow_an_export(ran: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "say what you want"),
+        ((), "or a filter"),
         (("@last", "--run", "@last"), "name one run"),
         (("@last", "--all"), "name a run"),
         (("--since", "soon"), "is no time"),
@@ -159,7 +159,7 @@ def test_every_command_says_that_a_run_was_erased(ran: Shell) -> None:
 def test_payloads_that_nobody_erased_are_said_to_be_gone(ran: Shell) -> None:
     with ran.tampering() as connection:
         connection.execute("DELETE FROM payloads WHERE position > 2")
-    assert "by nobody who left a record" in ran("runs", "show", "@last").out
+    assert "without a record" in ran("runs", "show", "@last").out
     assert ran("audit", "verify").code == 5
 
 
@@ -393,9 +393,11 @@ def test_dump_command_of_a_socket_names_its_folder() -> None:
 def test_password_of_a_store_is_not_in_what_is_to_be_typed(ran: Shell) -> None:
     with closing(sqlite3.connect(ran.database)) as connection:
         assert connection.execute("SELECT count(*) FROM runs").fetchone() == (1,)
-    from caxton_host.cli.context import Frame  # noqa: PLC0415 -- what it is about
+    from caxton_host.cli.local_host import (  # noqa: PLC0415 -- what it is about
+        LocalHost,
+    )
 
     place = "postgresql://me:hunter2hunter2@db/log?sslpassword=swordfish1"
-    frame = Frame(db=place)
-    assert frame.command() == "caxton --db 'postgresql://me:***@db/log?sslpassword=***'"
-    assert {"hunter2hunter2", "swordfish1"} <= frame.load().secrets
+    host = LocalHost(db=place)
+    assert host.command() == "caxton --db 'postgresql://me:***@db/log?sslpassword=***'"
+    assert {"hunter2hunter2", "swordfish1"} <= host.load().secrets

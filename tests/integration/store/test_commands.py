@@ -300,7 +300,7 @@ async def until_followed(postgres: Server) -> None:
 def test_follower_of_a_database_that_stays_away_says_so(
     runs: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("caxton_host.cli.tail.PATIENCE", 0.2)
+    monkeypatch.setattr("caxton_host.cli.events.PATIENCE", 0.2)
     tried = 0
 
     def away(*_: object) -> None:

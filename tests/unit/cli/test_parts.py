@@ -14,12 +14,12 @@ import pytest
 from caxton_host import cli, errors
 from caxton_host.app.bootstrap import usable_store
 from caxton_host.app.tool_setup import open_tools
-from caxton_host.cli import context, exits
+from caxton_host.cli import output
+from caxton_host.cli.local_host import LocalHost
 from caxton_host.cli.output import complain
 from caxton_host.cli.overrides import parse_server
-from caxton_host.cli.run_outcome import call_lines, failure, report
+from caxton_host.cli.run_text import call_lines, failure, remark, report, rows
 from caxton_host.cli.runs import shortened
-from caxton_host.cli.show import remark, rows
 from caxton_host.config import Config
 from caxton_host.core.calls import Completed, Failed
 from caxton_host.core.log.events import (
@@ -93,11 +93,11 @@ def test_every_error_has_a_code_and_a_way_out() -> None:
     for kind in _kinds():
         error = kind.__new__(kind)
         error.fix = ""
-        assert 1 <= exits.exit_code(error) <= 6
-        assert exits.remedy(error)
-    assert exits.exit_code(errors.ServerUnavailable("down")) == 6
-    assert exits.exit_code(errors.LogBrokenError("broken")) == 5
-    assert exits.exit_code(errors.StoreError("full")) == 1
+        assert 1 <= output.exit_code(error) <= 6
+        assert output.remedy(error)
+    assert output.exit_code(errors.ServerUnavailable("down")) == 6
+    assert output.exit_code(errors.LogBrokenError("broken")) == 5
+    assert output.exit_code(errors.StoreError("full")) == 1
 
 
 def _raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> int:
@@ -309,7 +309,7 @@ def test_a_broken_log_is_not_a_matter_of_usage() -> None:
 def test_a_fix_repeats_the_options_that_were_given(
     capsys: pytest.CaptureFixture[str], fix: str, typed: str
 ) -> None:
-    given = context.Frame(db="sqlite:///a.db")
+    given = LocalHost(db="sqlite:///a.db")
     with (
         click.Context(cli.caxton, obj=given) as root,
         click.Context(click.Command("status"), parent=root),

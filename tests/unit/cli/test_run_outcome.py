@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from caxton_host.cli.run_outcome import call_lines, failure, report
+from caxton_host.cli.run_text import call_lines, failure, report
 from caxton_host.core.analysis.checking import Known
 from caxton_host.core.calls import Completed, Denied, Failed
 from caxton_host.core.log.events import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from caxton_host.cli.simulate_crash import _left
+from caxton_host.cli.run_control import _left
 from caxton_host.core.calls import JSON, Completed, cut
 from caxton_host.core.limits import Limits
 from caxton_host.core.log.events import (

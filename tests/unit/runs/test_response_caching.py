@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from caxton_host.cli.run_outcome import call_lines
-from caxton_host.cli.show import remark
+from caxton_host.cli.run_text import call_lines, remark
 from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.log.events import ToolCompleted, ToolDenied

@@ -1,10 +1,12 @@
-"""What became of a run, told to a person."""
+"""Runs, events and calls as text for people."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
+from datetime import UTC, datetime
 from functools import cache
+from typing import TYPE_CHECKING
 
 from ..core.analysis.checking import Known, astray
 from ..core.analysis.grant_hints import grant_for, unoffered
@@ -15,23 +17,122 @@ from ..core.log.events import (
     ApprovalRequested,
     LogWritten,
     Recorded,
+    RunCompleted,
     RunFailed,
     RunStarted,
+    ToolCompleted,
     ToolDenied,
     ToolFailed,
     ToolInvoked,
+    ToolProgress,
     ToolRetried,
+    event_document,
     outcome_of,
+    to_payload,
 )
-from ..core.log.runs import RunSummary
+from ..core.log.runs import ExportLine, RunSummary, call_of
 from ..core.names import meant_tool
 from ..core.text.templates import unfilled
 from ..core.tools.contexts import BUILT_IN
 from .output import clipped, complain, counted, note, plain, to_json
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+_ROW_WIDTH = 100
+
+
+def line_document(line: ExportLine) -> dict[str, JSON]:
+    """Return the document of an exported event, which stands alone."""
+    document = event_document(line.recorded)
+    document["run"] = line.run
+    document["agent"] = line.agent
+    document["actor"] = line.actor
+    document["tool"] = line.tool
+    document["outcome"] = line.outcome
+    return document
+
+
+def moment(at_us: int) -> str:
+    """
+    Return a time of an event, to the millisecond, UTC.
+
+    >>> moment(1_700_000_000_123_456)
+    '2023-11-14 22:13:20.123'
+    """
+    then = datetime.fromtimestamp(at_us / 1e6, UTC)
+    return then.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+def second(at_us: int) -> str:
+    """Return a time of an event, to the second, UTC."""
+    return moment(at_us).partition(".")[0]
+
+
+def told(event: ToolProgress) -> str:
+    """
+    Return the text of a progress event.
+
+    >>> told(ToolProgress(call=1, message="reading", progress=1.0, total=3.0))
+    '1 of 3 reading'
+    """
+    far = "" if event.progress is None else f"{event.progress:g}"
+    if far and event.total is not None:
+        far += f" of {event.total:g}"
+    return " ".join(filter(None, (far, plain(event.message))))
+
+
+def remark(recorded: Recorded) -> str:  # noqa: C901, PLR0911 -- a table of types
+    """Return the main content of an event, in a line."""
+    match recorded.event:
+        case None:
+            return "erased"
+        case RunStarted() as event:
+            return f"{event.agent} {event.module_sha256[:12]} {plain(event.input)}"
+        case ToolInvoked() | ApprovalRequested() as event:
+            return f"{event.name} {plain(event.params)}"
+        case ToolCompleted() as event:
+            how = "tool error" if event.is_error else "ok"
+            how += ", cached" if event.cached else ""
+            return f"{how}: {plain(event.data if event.cut else event.message)}"
+        case ToolDenied() as event:
+            return f"{event.code}: {plain(event.message)}"
+        case ToolFailed() as event:
+            return f"{event.kind}, sent {event.sent}: {plain(event.message)}"
+        case ApprovalDecided() as event:
+            role = f" as {event.role}" if event.role else ""
+            said = f"{event.verdict} by {plain(event.actor.get('id'))}{role}"
+            return f"{said}: {plain(event.reason)}"
+        case LogWritten() as event:
+            return f"{event.level}: {plain(event.text)}"
+        case ToolProgress() as event:
+            return told(event)
+        case RunCompleted() as event:
+            return plain(event.output)
+        case RunFailed() as event:
+            return f"{event.kind}: {plain(event.message)}"
+        case event:
+            return ", ".join(f"{k}={plain(v)}" for k, v in to_payload(event).items())
+
+
+def rows(history: Sequence[Recorded]) -> list[tuple[object, ...]]:
+    """Return the table of a stream: seq, call, time, type, remark."""
+    return [
+        (
+            e.seq,
+            call_of(e),
+            moment(e.recorded_at),
+            e.type,
+            clipped(remark(e), _ROW_WIDTH),
+        )
+        for e in history
+    ]
+
+
 _PARAMS_WIDTH, _WIDTH, _LINES = 60, 200, 12
 
-#: What languages say where memory is refused to a guest.
+#: The error of languages when a guest is out of memory.
 _ROOMLESS = re.compile(r"\bMemoryError\b|\bout of memory\b")
 _OWN_FAULTS = {"agent_error", "trap"}
 
@@ -45,14 +146,14 @@ def report(
     known: Callable[[], Known] = dict,
 ) -> None:
     """
-    Tell on stderr what a run did, and what would allow the calls that were denied.
+    Print on stderr what a run did, and what would allow its denied calls.
 
     Args:
         run: The fold of *history*.
 
         history: All events of the run.
 
-        configured: Its agent stands in a configuration file.
+        configured: Its agent is in a configuration file.
 
         servers: Every server that a grant could name.
 
@@ -75,7 +176,7 @@ def report(
 def failure(
     run: RunSummary, history: Sequence[Recorded], named: Callable[[str], str] = str
 ) -> None:
-    """Print why a run did not complete, its last error lines, and what can be done."""
+    """Print why a run did not complete, its last error lines, and a fix."""
     if run.error is None:
         return
     kind, message = str(run.error["kind"]), plain(run.error["message"])
@@ -89,7 +190,7 @@ def failure(
 
 
 def error_lines(history: Sequence[Recorded]) -> list[str]:
-    """Return the last errors in the log of a run that failed, but for its message."""
+    """Return the last error lines in the log of a failed run, without its message."""
     said: list[str] = []
     for recorded in history:
         event = recorded.event
@@ -101,14 +202,14 @@ def error_lines(history: Sequence[Recorded]) -> list[str]:
 
 
 def _memory(history: Sequence[Recorded]) -> str:
-    """Return how much memory a run could have."""
+    """Return the memory limit of a run."""
     started = (e.event for e in history if isinstance(e.event, RunStarted))
     limit = next((one.limits.get("memory") for one in started), None)
     return f"{limit / 2**20:g} MiB" if isinstance(limit, int) else "the default"
 
 
 def call_lines(history: Sequence[Recorded]) -> list[str]:
-    """Return one line a call: number, seq, name, parameters, how it ended."""
+    """Return one line per call: number, seq, name, parameters, outcome."""
     lines: dict[int, str] = {}
     ended: dict[int, str] = {}
     attempts: dict[int, int] = {}
@@ -158,7 +259,7 @@ def _denials(
     servers: Collection[str],
     known: Callable[[], Known],
 ) -> None:
-    """Tell each distinct denial once, with the grant that would allow the call."""
+    """Print each distinct denial once, with the grant that would allow the call."""
     invoked: dict[int, tuple[int, ToolInvoked]] = {}
     grant, asked = Grant(), list[str]()
     told: set[tuple[str, str, str | None]] = set()
@@ -183,7 +284,7 @@ def _denials(
 
 
 def _misspelt(history: Sequence[Recorded], known: Callable[[], Known]) -> None:
-    """Warn of tools that are granted, were called, and that their servers lack."""
+    """Warn about granted tools that were called and that their servers lack."""
     invoked: dict[int, ToolInvoked] = {}
     told: set[str] = set()
     for event in (recorded.event for recorded in history):
@@ -199,7 +300,7 @@ def _misspelt(history: Sequence[Recorded], known: Callable[[], Known]) -> None:
 
 
 def _placeholders(history: Sequence[Recorded]) -> None:
-    """Warn of calls that pass a placeholder on, instead of what it stands for."""
+    """Warn about calls that pass an unfilled placeholder."""
     known: dict[str, JSON] = {}
     for recorded in history:
         event = recorded.event
@@ -236,7 +337,7 @@ def _tell_grant(
 
 
 def _target(call: ToolInvoked, servers: Collection[str]) -> tuple[str, str] | None:
-    """Return server and tool of a call; of one that leads nowhere, by its name."""
+    """Return server and tool of a call; without a route, by its name."""
     if call.server and call.tool:
         return call.server, call.tool
     return meant_tool(call.name, servers)

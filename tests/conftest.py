@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from .others import Programs, install
 from .postgres import Server, running
-from .shared import once
+from .shared import in_memory, once
 
 #: Files whose tests take longest, 5 to 30 s each. pytest-xdist gives each of two
 #: processes one half of the tests: these come first in them, so that both processes end
@@ -39,6 +40,9 @@ def pytest_configure() -> None:
     # Whoever starts the tests in the background may have them ignore it, and so would
     # every process that they start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if folder := in_memory():
+        # A log is on disk after each event, which is most of the time of a short run.
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(folder))
 
 
 @pytest.hookimpl(wrapper=True)

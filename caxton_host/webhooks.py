@@ -25,7 +25,7 @@ from .core.tools.webhooks import SERVER, Webhook
 from .errors import BadBytes, ToolError, UsageError
 from .gateway.results import completed
 from .lib.codec import canonical, load_json, sha256
-from .ports import RunScope, ToolRequest
+from .ports.tools import RunScope, ToolRequest
 
 if TYPE_CHECKING:
     from .lib.http import Client, Response

@@ -24,7 +24,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, NumberDataPoint
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from caxton_host.ports import ToolService
+from caxton_host.ports.tools import ToolService
 from caxton_host.telemetry import Observer
 from caxton_host.telemetry.export import open_spans, wanted
 from caxton_host.testing import FakeTools, Script

@@ -19,7 +19,7 @@ from caxton_host.core.log.events import (
 )
 from caxton_host.errors import ToolError
 from caxton_host.lib import codec
-from caxton_host.ports import RunScope, ToolRequest
+from caxton_host.ports.tools import RunScope, ToolRequest
 from caxton_host.store.memory import MemoryStore
 from caxton_host.testing import FakeClock, offer
 

@@ -15,7 +15,8 @@ from caxton_host.config.model import ContextVar, Expose
 from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.grants.principals import Principal, Scope
-from caxton_host.ports import Door, Ending, Guest, ToolRequest
+from caxton_host.ports.sandbox import Door, Ending, Guest
+from caxton_host.ports.tools import ToolRequest
 from caxton_host.runs.admission import Line
 from caxton_host.service.run_service import Service, Submission
 from caxton_host.service.run_tasks import Background

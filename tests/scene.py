@@ -17,7 +17,9 @@ from caxton_host.core.text.globs import Pattern
 from caxton_host.core.text.redact import Redactor
 from caxton_host.errors import ToolError
 from caxton_host.lib import codec
-from caxton_host.ports import Answer, Door, Ending, Guest, Telemetry, ToolSource
+from caxton_host.ports.sandbox import Answer, Door, Ending, Guest
+from caxton_host.ports.tools import ToolSource
+from caxton_host.ports.watch import Telemetry
 from caxton_host.runs.host import Host
 from caxton_host.runs.replay import Replayed, replay
 from caxton_host.runs.run_request import RunRequest

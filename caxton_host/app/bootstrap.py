@@ -31,7 +31,7 @@ from ..errors import LogBrokenError, StoreError, UsageError
 from ..lib.logs import of_host
 from ..lib.machine import SystemClock, local_actor
 from ..lib.signing import Keyring, Signer, secret
-from ..ports import Sandbox
+from ..ports.sandbox import Sandbox
 from ..runs.admission import Admission
 from ..runs.cancellation import OfHost, watching
 from ..runs.executor import unwatched

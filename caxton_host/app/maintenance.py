@@ -29,7 +29,7 @@ from ..core.text.redact import Redactor
 from ..errors import StoreError
 from ..lib.machine import SystemClock, local_actor
 from ..lib.signing import Keyring, Rotation
-from ..ports import TokenRow
+from ..ports.serving import TokenRow
 from .bootstrap import announced, host_started, new_stream, open_signed
 
 if TYPE_CHECKING:

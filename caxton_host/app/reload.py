@@ -30,7 +30,7 @@ from ..core.log.events import ConfigLoaded, Event, GrantChanged
 from ..core.log.requests import Request
 from ..errors import CaxtonError
 from ..lib.machine import local_actor
-from ..ports import RunScope, ToolClient, ToolSource
+from ..ports.tools import RunScope, ToolClient, ToolSource
 from ..runs.run_request import grants_digest
 
 _log = logging.getLogger(__name__)

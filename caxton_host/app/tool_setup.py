@@ -14,7 +14,8 @@ from ..core.log.requests import NOT_HERE, Request
 from ..core.text.redact import Redactor
 from ..core.tools.webhooks import SERVER as WEBHOOK
 from ..gateway.tool_layers import ToolRouter
-from ..ports import Era, Eras, RunScope, ToolClient, ToolService
+from ..ports.log import Era, Eras
+from ..ports.tools import RunScope, ToolClient, ToolService
 from ..runs.response_caching import Answers, Cached
 from ..telemetry import Observer
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..core.log.events import Recorded, RunErased
     from ..core.log.runs import RunSummary
     from ..errors import CaxtonError
-    from ..ports import History
+    from ..ports.history import History
     from ..runs.approvals import Waiting
     from ..runs.cancellation import Answer
     from ..runs.recording import Recording

@@ -23,7 +23,7 @@ from .output import clipped, counted, note, patience, plain, show, table, to_jso
 from .run_text import line_document, moment, remark, rows
 
 if TYPE_CHECKING:
-    from ..ports import History
+    from ..ports.history import History
 
 
 @click.group("events")

@@ -47,7 +47,7 @@ from .overrides import by_hand, tapped
 
 if TYPE_CHECKING:
     from ..config import Config
-    from ..ports import History
+    from ..ports.history import History
     from ..runs.approvals import Waiting
     from ..runs.cancellation import Answer
     from ..runs.recording import Recording

@@ -18,7 +18,7 @@ from ..core.text.templates import texts
 from ..core.tools.servers import ServerConfig, Transport
 from ..core.tools.webhooks import SERVER as WEBHOOK
 from ..errors import UsageError
-from ..ports import RunScope
+from ..ports.tools import RunScope
 from .output import note
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..core.log.bundle import Bundle
     from ..core.log.events import Recorded
-    from ..ports import Streams
+    from ..ports.history import Streams
     from ..runs.replay import Replayed
 
 

@@ -28,7 +28,7 @@ from ..core.names import nearest
 from ..core.text.redact import Redactor
 from ..errors import NotFoundError, UsageError
 from ..lib.machine import SystemClock
-from ..ports import TokenRow
+from ..ports.serving import TokenRow
 from . import completion
 from .context import SIGNED, HostApi, as_json, wait
 from .output import note, say, show, table

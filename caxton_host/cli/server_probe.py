@@ -26,7 +26,7 @@ from ..core.text.templates import texts
 from ..core.tools.servers import SERVERS_OFF, SERVERS_ON
 from ..core.tools.webhooks import SERVER as WEBHOOK
 from ..errors import CaxtonError, NotFoundError, UsageError
-from ..ports import RunScope
+from ..ports.tools import RunScope
 from .context import check_known, wait
 from .output import note, patience
 from .overrides import by_hand
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from ..core.analysis.checking import Known
     from ..core.grants.tool_catalog import Offered
     from ..core.tools.contexts import ServerResource
-    from ..ports import Era, ToolClient
+    from ..ports.log import Era
+    from ..ports.tools import ToolClient
     from ..store.sql import SqlStore
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..core.grants.tool_catalog import Offer, Offered
     from ..core.log.diff import Difference
-    from ..ports import RunScope
+    from ..ports.tools import RunScope
     from ..store.sql import SqlStore
 
 
@@ -167,7 +167,7 @@ def _remedy(exc: ToolError, server: str, tool: str) -> str:
 async def _call(
     config: Config, scope: RunScope, target: tuple[str, str], words: Words
 ) -> Completed:
-    from ..ports import ToolRequest
+    from ..ports.tools import ToolRequest
 
     server, name = target
     async with reached(config, [server], scope) as servers:

@@ -18,7 +18,7 @@ from ..core.grants.call_terms import Terms
 from ..core.grants.decisions import Allowed, Refusal
 from ..core.grants.grants import Rule
 from ..core.log.events import ApprovalRequested, ToolInvoked
-from ..ports import Refused, Reservation
+from ..ports.log import Refused, Reservation
 
 #: The shortest wait for a budget. Timers are not precise enough for less.
 _SHORTEST_WAIT_S = 0.01

@@ -60,7 +60,8 @@ from ..core.log.events import (
     settled,
 )
 from ..errors import FailureKind, LeaseLost, RunStopped, Sent, StoreError, ToolError
-from ..ports import Asker, Refused, Reservation, ToolClient, ToolRequest
+from ..ports.log import Refused, Reservation
+from ..ports.tools import Asker, ToolClient, ToolRequest
 from .call_budgets import Judged, Out, Want
 from .judge import NOWHERE, Judge
 from .recorder import Recorder, Reports, unwatched

@@ -24,7 +24,8 @@ from ..core.log.events import LogWritten
 from ..core.names import clean_name
 from ..errors import BadBytes, RunStopped, Suspend
 from ..lib import codec
-from ..ports import Answer, RunSpan, Served, Span
+from ..ports.sandbox import Answer
+from ..ports.watch import RunSpan, Served, Span
 from .gateway import Gateway, PendingCall, checked
 
 #: Watches a call, or does nothing.

@@ -15,7 +15,8 @@ from ..core.grants.journal import Journal
 from ..core.log.events import Event, ToolProgress
 from ..core.text.redact import Redactor
 from ..errors import StoreError
-from ..ports import EventLog, Progress, Refused, Reservation
+from ..ports.log import EventLog, Refused, Reservation
+from ..ports.tools import Progress
 
 #: Reports recorded of one send. A tool that sends more is not worth the disk.
 _MAX_REPORTS = 100

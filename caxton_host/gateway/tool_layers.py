@@ -19,7 +19,7 @@ from ..core.calls import Completed
 from ..core.grants.tool_catalog import Offer, Offered
 from ..core.tools.contexts import ServerResource
 from ..errors import ConfigError, ToolError
-from ..ports import RunScope, ToolClient, ToolRequest, ToolSource
+from ..ports.tools import RunScope, ToolClient, ToolRequest, ToolSource
 
 T = TypeVar("T")
 

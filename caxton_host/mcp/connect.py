@@ -25,7 +25,7 @@ from ..core.tools.servers import ServerConfig
 from ..errors import CaxtonError, ServerUnavailable, ToolError
 from ..lib.codec import canonical, sha256
 from ..lib.machine import SystemClock
-from ..ports import Era, Eras
+from ..ports.log import Era, Eras
 from .auth.oauth import Access
 from .connection import Connection
 from .transport import stdio

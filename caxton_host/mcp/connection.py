@@ -25,7 +25,7 @@ from ..errors import BadBytes, ToolError
 from ..gateway.results import completed
 from ..lib.codec import decode_trusted
 from ..lib.json_schema import mismatch
-from ..ports import RunScope, ToolRequest
+from ..ports.tools import RunScope, ToolRequest
 from .catalogue import offers_of
 from .resources import Kept, good_for, read_resources, set_apart
 from .transport.messages import ROUNDS, Answer, Heard, Refusal, carried

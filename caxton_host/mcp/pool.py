@@ -20,7 +20,8 @@ from ..core.tools.servers import ServerConfig
 from ..errors import ServerUnavailable
 from ..gateway.tool_layers import ToolRouter
 from ..lib.codec import canonical, sha256
-from ..ports import Eras, RunScope
+from ..ports.log import Eras
+from ..ports.tools import RunScope
 from .auth.oauth import Access
 from .auth.tokens import TokenFile
 from .health import ServerStatus

@@ -23,7 +23,7 @@ from ..core.tools.contexts import BUILT_IN, ServerResource
 from ..core.tools.servers import Resources, ServerConfig
 from ..errors import BadBytes, ToolError, UsageError
 from ..lib.codec import canonical, load_json, sha256
-from ..ports import RunScope
+from ..ports.tools import RunScope
 from .transport.messages import Answer
 
 _PAGES = 100

@@ -19,7 +19,7 @@ from ..core.grants.tool_catalog import Offered
 from ..core.tools.contexts import ServerResource
 from ..core.tools.servers import ServerConfig
 from ..errors import ServerUnavailable, ToolError
-from ..ports import RunScope, ToolRequest
+from ..ports.tools import RunScope, ToolRequest
 
 logger = logging.getLogger(__name__)
 _REFERENCE = re.compile(r"\$\{context\.([^{}]*)\}")

@@ -30,7 +30,8 @@ from ..core.tools.contexts import ServerResource
 from ..core.tools.servers import ServerConfig, ToolOptions
 from ..errors import CaxtonError, ServerUnavailable, ToolError
 from ..lib.codec import canonical, sha256
-from ..ports import Era, Eras, Progress, RunScope, ToolRequest
+from ..ports.log import Era, Eras
+from ..ports.tools import Progress, RunScope, ToolRequest
 from .admission import Gate, by
 from .auth.oauth import Access
 from .catalogue import report_changes

@@ -44,7 +44,7 @@ _MATCHES = 6
 
 class RemoteLog:
     """
-    See `caxton_host.ports.History`.
+    See `caxton_host.ports.history.History`.
 
     Attributes:
         remote: The host.

@@ -15,7 +15,7 @@ from ..core.grants.approvals import Asked, Unapproved, Verdict
 from ..core.log.events import ApprovalDecided, ApprovalRequested
 from ..core.names import stream_of
 from ..errors import UsageError
-from ..ports import Store
+from ..ports.log import Store
 from .recording import Recording
 
 

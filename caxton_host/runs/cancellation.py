@@ -22,7 +22,7 @@ from ..core.log.runs import ENDS
 from ..core.names import stream_of
 from ..errors import BusyError, CaxtonError, NotFoundError, StoreError, UsageError
 from ..gateway.recorder import Recorder
-from ..ports import SharedStore, Store
+from ..ports.log import SharedStore, Store
 from .recording import Recording
 
 #: The kind of request that asks a host to resume a run that no longer has to wait.

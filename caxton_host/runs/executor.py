@@ -49,22 +49,10 @@ from ..gateway.guest_calls import GuestCalls, output_value
 from ..gateway.judge import Judge
 from ..gateway.recorder import Recorder
 from ..lib.json_schema import input_check
-from ..ports import (
-    Clock,
-    Ending,
-    EventLog,
-    Execution,
-    Guest,
-    Origin,
-    Prepared,
-    RunSpan,
-    Sandbox,
-    Served,
-    Store,
-    Telemetry,
-    ToolClient,
-    Trace,
-)
+from ..ports.log import EventLog, Store, Trace
+from ..ports.sandbox import Ending, Guest, Prepared, Sandbox
+from ..ports.tools import ToolClient
+from ..ports.watch import Clock, Execution, Origin, RunSpan, Served, Telemetry
 from .cancellation import UnderWay
 from .recording import Recording
 

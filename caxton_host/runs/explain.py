@@ -28,7 +28,7 @@ from ..core.tools.schemas import Mismatch
 from ..errors import NotFoundError, UsageError
 from ..lib.codec import encode
 from ..lib.json_schema import fits, input_check
-from ..ports import Store
+from ..ports.log import Store
 from .recording import Recording, schemas_of
 
 #: By exposed name: compares parameters with the schema of the tool.

@@ -43,16 +43,10 @@ from ..core.text.redact import Redactor
 from ..core.text.templates import texts
 from ..core.tools.contexts import merged
 from ..errors import NotKeptError, RestoredError, Suspend, UsageError
-from ..ports import (
-    Clock,
-    Prepared,
-    RunScope,
-    Sandbox,
-    Store,
-    Telemetry,
-    ToolClient,
-    ToolSource,
-)
+from ..ports.log import Store
+from ..ports.sandbox import Prepared, Sandbox
+from ..ports.tools import RunScope, ToolClient, ToolSource
+from ..ports.watch import Clock, Telemetry
 from .admission import Admission
 from .approvals import still_waiting
 from .cancellation import UnderWay

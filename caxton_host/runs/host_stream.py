@@ -9,7 +9,7 @@ from typing import Protocol
 
 from ..core.log.events import Event
 from ..errors import NotFoundError, StoreError
-from ..ports import EventLog
+from ..ports.log import EventLog
 
 #: Seconds between two attempts to write again.
 PAUSE = 1.0

@@ -29,7 +29,8 @@ from ..core.log.runs import ENDS, GOING_ON, RESTORED, RunRow, RunSummary, summar
 from ..core.names import run_of, stream_of
 from ..errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
 from ..lib import codec, json_schema
-from ..ports import Guest, Streams
+from ..ports.history import Streams
+from ..ports.sandbox import Guest
 
 #: Events that are recorded while no host drives the run. The time before them does
 #: not count towards the limit ``wall``.

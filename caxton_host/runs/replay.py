@@ -39,18 +39,11 @@ from ..gateway.gateway import Gateway
 from ..gateway.guest_calls import GuestCalls
 from ..gateway.judge import Judge
 from ..gateway.recorder import Recorder
-from ..ports import (
-    Answer,
-    Guest,
-    Prepared,
-    Refused,
-    Reservation,
-    RunScope,
-    Sandbox,
-    Streams,
-    Telemetry,
-    ToolRequest,
-)
+from ..ports.history import Streams
+from ..ports.log import Refused, Reservation
+from ..ports.sandbox import Answer, Guest, Prepared, Sandbox
+from ..ports.tools import RunScope, ToolRequest
+from ..ports.watch import Telemetry
 from .executor import end_of, recorded_calls, replay_of
 from .recording import Recording
 

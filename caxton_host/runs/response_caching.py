@@ -19,7 +19,7 @@ from ..core.calls import JSON, Completed
 from ..core.text.redact import Redactor
 from ..gateway.tool_layers import ToolLayer
 from ..lib.codec import canonical, sha256
-from ..ports import ToolClient, ToolRequest
+from ..ports.tools import ToolClient, ToolRequest
 
 _ENTRIES = 1_000
 _BYTES = 16 * 1024 * 1024

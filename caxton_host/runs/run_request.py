@@ -21,7 +21,7 @@ from ..core.text.redact import Redactor
 from ..core.tools.contexts import BUILT_IN, prompted
 from ..errors import BadBytes, UsageError
 from ..lib import codec
-from ..ports import Prepared
+from ..ports.sandbox import Prepared
 from .modules import check_input
 
 _log = logging.getLogger("caxton_host")

@@ -18,7 +18,8 @@ from ..core.calls import JSON
 from ..core.grants.tool_catalog import Offer, Offered
 from ..core.log.events import Event, ToolsChanged
 from ..gateway.tool_layers import ToolLayer
-from ..ports import Definitions, RunScope, ToolClient, ToolSource
+from ..ports.log import Definitions
+from ..ports.tools import RunScope, ToolClient, ToolSource
 
 _log = logging.getLogger("caxton_host")
 

@@ -25,7 +25,7 @@ import wasmtime
 from wasmtime import TrapCode
 
 from ..lib import codec
-from ..ports import Answer
+from ..ports.sandbox import Answer
 from . import engine, wire
 from .interface import HOST_FUNCTIONS, NAMESPACE
 from .session import Ended, Execution, Host, current, cut

@@ -21,7 +21,7 @@ import anyio
 
 from ..errors import BadBytes, SandboxError
 from ..lib import codec
-from ..ports import Answer, Door, Ending, Guest
+from ..ports.sandbox import Answer, Door, Ending, Guest
 from . import confine, wire
 from .wire import End, WireError
 

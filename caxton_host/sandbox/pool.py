@@ -26,7 +26,7 @@ import anyio
 
 from ..core.limits import Limits
 from ..errors import ModuleRefused, SandboxError
-from ..ports import Door, Ending, Guest, Prepared
+from ..ports.sandbox import Door, Ending, Guest, Prepared
 from . import gate
 from .binary import ModuleInfo
 from .compiler import Compiler, Compiling

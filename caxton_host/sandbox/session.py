@@ -19,7 +19,7 @@ from typing import NoReturn, Protocol
 import wasmtime
 
 from ..core.limits import Limits
-from ..ports import Answer
+from ..ports.sandbox import Answer
 from . import engine, wire
 from .wire import End, Start
 

@@ -17,7 +17,7 @@ from typing import Any
 from ..core.limits import Limits
 from ..core.names import clean_name
 from ..lib import codec
-from ..ports import Answer, Ending, Guest
+from ..ports.sandbox import Answer, Ending, Guest
 
 MODULE, START, REPLY, STOP = 1, 2, 3, 4
 READY, CALL, LOG, END, CALLS = 16, 17, 18, 19, 20

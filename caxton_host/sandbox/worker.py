@@ -28,7 +28,7 @@ from typing import NoReturn, TypeAlias
 import wasmtime
 
 from ..lib import codec
-from ..ports import Answer
+from ..ports.sandbox import Answer
 from . import abi, component, confine, wire
 from .engine import build_engine
 from .session import Code, Ended, execute

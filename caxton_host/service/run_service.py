@@ -29,7 +29,7 @@ from ..core.names import nearest
 from ..errors import BusyError, ForbiddenError, NotFoundError, Suspend, UsageError
 from ..lib import codec
 from ..lib.json_schema import input_check
-from ..ports import ServingStore
+from ..ports.serving import ServingStore
 from ..runs.admission import Line, Ticket
 from ..runs.approvals import Word, say
 from ..runs.cancellation import cancel_idle

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from ..core.grants.budgets import Period
 from ..core.names import stream_of
 from ..lib.codec import decode_trusted
-from ..ports import Reservation
+from ..ports.log import Reservation
 from .commit import Driver, Group, Line, ask
 from .database import Database
 from .ledger import Holder, Use, spent

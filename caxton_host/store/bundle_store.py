@@ -39,7 +39,7 @@ from ..core.names import RUN
 from ..errors import BadBytes, NotFoundError, StoreError, UsageError
 from ..lib.codec import decode_trusted
 from ..lib.signing import judge
-from ..ports import EventLog, Trace
+from ..ports.log import EventLog, Trace
 
 #: Bytes of a bundle, which is kept in memory.
 MAX_BUNDLE = 1 << 30

@@ -23,7 +23,7 @@ from ..core.log.events import RunStarted
 from ..core.log.runs import ENDS, RunRow
 from ..core.names import run_of
 from ..errors import CaxtonError, LogSetBackError, StoreError
-from ..ports import Refused, Reservation
+from ..ports.log import Refused, Reservation
 from .drafts import Change, Draft, change, started
 from .ledger import Books, Ledger, Page, settle
 from .schema import checkpoints, events

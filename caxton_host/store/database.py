@@ -21,7 +21,8 @@ from sqlalchemy.exc import DBAPIError
 
 from ..core.log.events import Event
 from ..errors import StoreError
-from ..ports import Clock, Trace
+from ..ports.log import Trace
+from ..ports.watch import Clock
 from .commit import CommittedMark, Driver, Group, Line, Transactions
 from .diagnosis import explain, path_of, unreadable
 from .drafts import Drafter

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from ..core.calls import JSON
 from ..lib.codec import sha256
-from ..ports import Era
+from ..ports.log import Era
 from .database import Database
 from .schema import blobs, servers, tools
 
@@ -18,7 +18,7 @@ _RECENT_US = 7 * 24 * 3600 * 1_000_000
 
 
 class Definitions:
-    """Accepted definitions of tools. See `caxton_host.ports.Definitions`."""
+    """Accepted definitions of tools. See `caxton_host.ports.log.Definitions`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -83,7 +83,7 @@ class Definitions:
 
 
 class ServerProtocols:
-    """The protocol version of each server. See `caxton_host.ports.Eras`."""
+    """The protocol version of each server. See `caxton_host.ports.log.Eras`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -26,7 +26,8 @@ from ..errors import (
     UsageError,
 )
 from ..lib.codec import decode_trusted, encode
-from ..ports import Clock, Trace
+from ..ports.log import Trace
+from ..ports.watch import Clock
 
 #: Gives that many random bytes: `os.urandom`.
 Entropy: TypeAlias = Callable[[int], bytes]

@@ -33,7 +33,7 @@ from ..core.log.tree import consistency, inclusion, prove
 from ..core.names import run_of, stream_of
 from ..errors import LogBrokenError, NotFoundError
 from ..lib.codec import decode_trusted
-from ..ports import History
+from ..ports.history import History
 from .database import Columns, Query, rows
 from .diagnosis import unreadable
 from .drafts import payload_missing

@@ -81,7 +81,7 @@ _READ_ONLY = sa.select(sa.literal(1)).where(
 
 class Health:
     """
-    Whether a log is well. See `caxton_host.ports.Health`.
+    Whether a log is well. See `caxton_host.ports.serving.Health`.
 
     Args:
         database: The one that is checked.

@@ -199,7 +199,7 @@ class _Takeover:
 
 class Leases:
     """
-    Which hosts are alive, and which runs they drive. See `caxton_host.ports.Leases`.
+    Which hosts are alive and which runs they drive. See `caxton_host.ports.log.Leases`.
 
     Args:
         database: Shared by the hosts.

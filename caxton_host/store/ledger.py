@@ -23,7 +23,7 @@ from ..core.log.events import (
     ToolDenied,
     ToolFailed,
 )
-from ..ports import Refused, Reservation
+from ..ports.log import Refused, Reservation
 
 #: A stream, and the number of a call.
 Holder: TypeAlias = tuple[str, int]

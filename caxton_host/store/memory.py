@@ -20,7 +20,9 @@ from ..core.log.runs import ENDS, RunRow
 from ..core.names import RUN, run_of, stream_of
 from ..errors import CursorError, LeaseLost, NotFoundError
 from ..lib.codec import sha256
-from ..ports import Clock, Era, Refused, Reservation, TokenRow, Trace
+from ..ports.log import Era, Refused, Reservation, Trace
+from ..ports.serving import TokenRow
+from ..ports.watch import Clock
 from .drafts import (
     CONFLICT,
     CONFLICT_FIX,
@@ -51,7 +53,7 @@ _POLL_S = 0.005
 
 class MemoryLog:
     """
-    See `caxton_host.ports.EventLog`. Queued events are stored at once.
+    See `caxton_host.ports.log.EventLog`. Queued events are stored at once.
 
     Attributes:
         events: All events of this log, queued or appended.
@@ -128,7 +130,7 @@ class MemoryLog:
 
 class MemoryStore:
     """
-    See `caxton_host.ports.ServingStore`, and `SqlStore` for its parts.
+    See `caxton_host.ports.serving.ServingStore`, and `SqlStore` for its parts.
 
     Attributes:
         events: Of all streams, in the order of their positions.
@@ -285,7 +287,7 @@ class MemoryStore:
 
 class MemoryReader:
     """
-    See `caxton_host.ports.LogReader`.
+    See `caxton_host.ports.history.LogReader`.
 
     Attributes:
         notes: Those of checkpoints, by the size of the log.
@@ -414,7 +416,7 @@ class MemoryReader:
 
 class MemoryLeases:
     """
-    See `caxton_host.ports.Leases`.
+    See `caxton_host.ports.log.Leases`.
 
     Attributes:
         joined: Hosts that are alive. Remove one, and it is dead.
@@ -450,7 +452,7 @@ class MemoryLeases:
 
 
 class MemoryRequests:
-    """See `caxton_host.ports.Requests`."""
+    """See `caxton_host.ports.log.Requests`."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
@@ -529,7 +531,7 @@ class MemoryRequests:
 
 
 class MemoryDefinitions:
-    """See `caxton_host.ports.Definitions`."""
+    """See `caxton_host.ports.log.Definitions`."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
@@ -556,7 +558,7 @@ class MemoryDefinitions:
 
 
 class MemoryProtocols:
-    """See `caxton_host.ports.Eras`."""
+    """See `caxton_host.ports.log.Eras`."""
 
     def __init__(self) -> None:
         self._eras: dict[str, Era] = {}
@@ -633,7 +635,7 @@ class MemoryErasures:
 
 
 class MemoryTokens:
-    """See `caxton_host.ports.Tokens`."""
+    """See `caxton_host.ports.serving.Tokens`."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
@@ -675,7 +677,7 @@ class MemoryTokens:
 
 
 class MemorySubmissions:
-    """See `caxton_host.ports.Submissions`."""
+    """See `caxton_host.ports.serving.Submissions`."""
 
     def __init__(self) -> None:
         self._submissions: dict[tuple[str, str], tuple[str, str]] = {}
@@ -693,7 +695,7 @@ class MemorySubmissions:
 
 
 class MemoryHealth:
-    """See `caxton_host.ports.Health`."""
+    """See `caxton_host.ports.serving.Health`."""
 
     async def check(self) -> None:
         """Return: nothing can be wrong."""

@@ -39,7 +39,7 @@ from ..core.log.runs import RunRow
 from ..core.log.tree import Frontier
 from ..errors import LeaseLost, StoreError
 from ..lib.signing import Signer
-from ..ports import Clock
+from ..ports.watch import Clock
 from .commit import Batch, CommittedMark, Group, Outcome, Row, Transactions
 from .diagnosis import explain, said
 from .drafts import CONFLICT, CONFLICT_FIX, Change

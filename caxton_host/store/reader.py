@@ -57,7 +57,7 @@ _HORIZON = sa.func.pg_snapshot_xmin(sa.func.pg_current_snapshot(), type_=XID8())
 
 class Reader:
     """
-    Reads a database, or a copy of one. See `caxton_host.ports.LogReader`.
+    Reads a database, or a copy of one. See `caxton_host.ports.history.LogReader`.
 
     Attributes:
         engine: To the database.

@@ -15,7 +15,7 @@ from .schema import requests, runs
 
 
 class Requests:
-    """Requests to hosts, and their outcomes. See `caxton_host.ports.Requests`."""
+    """Requests to hosts, and their outcomes. See `caxton_host.ports.log.Requests`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -18,7 +18,8 @@ from ..core.log.checkpoint import Note
 from ..core.log.events import Event
 from ..errors import LeaseLost, NotFoundError, StoreError
 from ..lib.signing import Signer
-from ..ports import Clock, Trace
+from ..ports.log import Trace
+from ..ports.watch import Clock
 from .budgets import Budgets
 from .commit import CommittedMark, Group, Line
 from .database import Database, Place
@@ -44,7 +45,7 @@ LEASE_S = 15.0
 
 class SqlStore:
     """
-    See `caxton_host.ports.ServingStore`. Belongs to one event loop; to be closed.
+    See `caxton_host.ports.serving.ServingStore`. Of one event loop; to be closed.
 
     Like this::
 

@@ -21,7 +21,7 @@ from ..core.log.runs import RunRow
 from ..core.log.tree import Frontier
 from ..errors import CaxtonError, LeaseLost, StoreError
 from ..lib.signing import Signer
-from ..ports import Clock
+from ..ports.watch import Clock
 from .commit import Batch, Group, Line, LockedError, Outcome, Transactions
 from .diagnosis import explain, path_of
 from .drafts import CONFLICT, CONFLICT_FIX

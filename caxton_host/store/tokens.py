@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 
 from ..core.log.events import Event
 from ..errors import StoreError
-from ..ports import TokenRow
+from ..ports.serving import TokenRow
 from .commit import Driver, ask
 from .database import Database
 from .drafts import no_token, taken
@@ -35,7 +35,7 @@ _REVOKE = "UPDATE tokens SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL"
 
 
 class Tokens:
-    """Who may call a host. See `caxton_host.ports.Tokens`."""
+    """Who may call a host. See `caxton_host.ports.serving.Tokens`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -199,7 +199,7 @@ class _InlineRows:
 
 
 class Submissions:
-    """Which run each key of a client names. See `caxton_host.ports.Submissions`."""
+    """Which run a client's key names. See `caxton_host.ports.serving.Submissions`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

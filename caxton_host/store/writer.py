@@ -20,7 +20,7 @@ from typing import TypeAlias
 from ..core.log.events import Event
 from ..core.log.runs import ENDS
 from ..errors import StoreError
-from ..ports import Refused, Reservation
+from ..ports.log import Refused, Reservation
 from .commit import Committer, Group, Line, LockedError, Outcome
 from .drafts import Drafter
 
@@ -270,7 +270,7 @@ def _again(error: StoreError) -> StoreError:
 
 
 class SqlLog:
-    """See `caxton_host.ports.EventLog`. Made by `SqlStore.create`."""
+    """See `caxton_host.ports.log.EventLog`. Made by `SqlStore.create`."""
 
     def __init__(
         self, writer: Writer, drafter: Drafter, line: Line, holds: Callable[[], bool]

@@ -28,7 +28,7 @@ from ..errors import (
     Suspend,
     ToolError,
 )
-from ..ports import Execution, Origin, Served
+from ..ports.watch import Execution, Origin, Served
 
 Fields: TypeAlias = dict[str, str | int | bool]
 

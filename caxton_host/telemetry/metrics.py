@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricReader
 
     from ..core.log.events import Event
-    from ..ports import ToolRequest
+    from ..ports.tools import ToolRequest
 
 
 #: How many points an instrument may have; later ones are counted under `OTHER`.

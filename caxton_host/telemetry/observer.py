@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..core.log.events import Event
 from ..lib.logs import about
-from ..ports import RunSpan, Served
+from ..ports.watch import RunSpan, Served
 from .metrics import Scrape, nothing_to_read
 from .sinks import ObservedRun, Sink
 from .tools import TimedTools, TracedTools
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from ..core.calls import Outcome, Route, ToolCall
-    from ..ports import Execution, ToolService
+    from ..ports.tools import ToolService
+    from ..ports.watch import Execution
     from .spans import Spans
 
 

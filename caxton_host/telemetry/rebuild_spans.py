@@ -31,7 +31,7 @@ from ..core.log.events import (
 from ..core.log.runs import ENDS
 from ..core.names import stream_of
 from ..errors import CaxtonError, Suspend
-from ..ports import Execution, Served
+from ..ports.watch import Execution, Served
 from ..runs.executor import fork_of, resolved_calls, resume_of, start_of
 from .attributes import error_of, server_fields
 from .export import host, hushed, resource, with_content

@@ -14,13 +14,13 @@ from ..core.log.events import Event
 from ..core.log.runs import outcome_word
 from ..errors import RunStopped, StoreError, Suspend
 from ..lib.logs import about
-from ..ports import Execution, Served
+from ..ports.watch import Execution, Served
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from ..core.calls import ToolCall
-    from ..ports import ToolRequest
+    from ..ports.tools import ToolRequest
 
 _UPSTREAM = Served()
 

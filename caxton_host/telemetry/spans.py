@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace.sampling import Sampler
 
-    from ..ports import Execution, Origin
+    from ..ports.watch import Execution, Origin
     from .sinks import ObservedCall, ObservedRun
 
 _W3C = TraceContextTextMapPropagator()

@@ -11,7 +11,7 @@ from ..core.calls import JSON, Completed
 from ..core.grants.tool_catalog import Offered
 from ..errors import ToolError
 from ..gateway.tool_layers import ToolLayer
-from ..ports import ToolRequest
+from ..ports.tools import ToolRequest
 from .attributes import raised_fields, server_fields
 
 if TYPE_CHECKING:

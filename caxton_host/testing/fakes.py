@@ -15,7 +15,8 @@ from ..core.names import exposed_name
 from ..core.tools.contexts import ServerResource
 from ..errors import ToolError
 from ..lib import codec
-from ..ports import Door, Ending, Guest, Prepared, RunScope, ToolRequest
+from ..ports.sandbox import Door, Ending, Guest, Prepared
+from ..ports.tools import RunScope, ToolRequest
 
 Script: TypeAlias = Callable[[Door, Guest], Awaitable[Ending]]
 

@@ -21,7 +21,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from ..core.limits import Places
 from ..errors import CaxtonError
-from ..ports import Sandbox
+from ..ports.sandbox import Sandbox
 from .cassette import read, save
 from .replaying import replayed
 from .runs import AgentRun, Given, Module, Scene, Task, bytes_of, live, name_of, run_of

@@ -11,7 +11,7 @@ from ..config import Agent, Config, Paths, load
 from ..core.names import nearest
 from ..core.text.redact import Redactor
 from ..errors import BadBytes, UsageError
-from ..ports import Sandbox
+from ..ports.sandbox import Sandbox
 from ..telemetry import NoTelemetry
 from .cassette import Cassette, parse, write
 from .runs import Scene, Task, live

@@ -17,7 +17,7 @@ from ..core.text.redact import MASK, Redactor
 from ..errors import BadBytes, Divergence, UnexpectedRun
 from ..gateway.guest_calls import LEVELS
 from ..lib import codec
-from ..ports import Answer, Door, Ending, Guest, Prepared, Sandbox
+from ..ports.sandbox import Answer, Door, Ending, Guest, Prepared, Sandbox
 from ..runs.executor import end_of
 from .cassette import ANEW, Cassette
 from .fakes import FakeClock, FakeEntropy

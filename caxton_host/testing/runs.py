@@ -23,7 +23,8 @@ from ..core.log.events import (
 from ..core.names import is_server_name
 from ..core.text.redact import Redactor
 from ..errors import UsageError
-from ..ports import Sandbox, ToolSource
+from ..ports.sandbox import Sandbox
+from ..ports.tools import ToolSource
 from .fakes import FakeClock, FakeEntropy
 
 #: A module, or its file.

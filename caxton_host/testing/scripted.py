@@ -36,7 +36,7 @@ from ..errors import (
 )
 from ..gateway import results
 from ..lib import codec
-from ..ports import RunScope, ToolRequest
+from ..ports.tools import RunScope, ToolRequest
 from .fakes import offer
 from .runs import AgentRun, plain, shown
 
@@ -225,7 +225,7 @@ class _Scripted:
 
 class ScriptedTools:
     """
-    Tools with the answers of a test; see `caxton_host.ports.ToolClient`.
+    Tools with the answers of a test; see `caxton_host.ports.tools.ToolClient`.
 
     Args:
         script: Name of each tool to its answer: the name that the agent uses, or

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ..config import Serve
 from ..core.calls import JSON
 from ..errors import ForbiddenError, StoreError
-from ..ports import ToolSource
+from ..ports.tools import ToolSource
 from ..service.run_service import Service
 from .api.openapi import OPERATIONS, document
 from .api.operations import PREFIX, ApiContext, answer, routes, text_of, wrong_method

@@ -33,7 +33,7 @@ from caxton_host.errors import ServerUnavailable, ToolError
 from caxton_host.mcp import McpTools
 from caxton_host.mcp.auth.login import log_in
 from caxton_host.mcp.auth.tokens import TokenFile
-from caxton_host.ports import ToolRequest
+from caxton_host.ports.tools import ToolRequest
 from tests.visitor import Visitor
 
 #: How often somebody logs in before they lose patience.

@@ -13,7 +13,7 @@ from caxton_host.core.log.events import (
     ToolCompleted,
     ToolFailed,
 )
-from caxton_host.ports import Refused, Reservation
+from caxton_host.ports.log import Refused, Reservation
 from caxton_host.store.memory import MemoryStore
 from tests.contract.conftest import Place, Store
 from tests.unit.store.fakes import FakeClock, FakeEntropy, line, run_started

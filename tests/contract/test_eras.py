@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.ports import Era
+from caxton_host.ports.log import Era
 from caxton_host.store.sql import SqlStore
 from tests.contract.conftest import Store
 from tests.unit.store.fakes import FakeClock, FakeEntropy, url

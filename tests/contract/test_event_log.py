@@ -20,7 +20,7 @@ from caxton_host.core.log.events import (
 )
 from caxton_host.errors import NotFoundError, StoreError
 from caxton_host.lib.codec import encode, sha256
-from caxton_host.ports import Refused, Reservation
+from caxton_host.ports.log import Refused, Reservation
 from caxton_host.store.drafts import salts
 from tests.contract.conftest import Place, Store
 from tests.unit.store.fakes import FakeEntropy, line, run_started, traced

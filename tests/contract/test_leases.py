@@ -21,7 +21,7 @@ from caxton_host.core.log.events import (
     RunSuspended,
 )
 from caxton_host.errors import BusyError, LeaseLost, NotFoundError
-from caxton_host.ports import EventLog
+from caxton_host.ports.log import EventLog
 from caxton_host.store.leases import FileLeases
 from caxton_host.store.leases_postgres import PostgresLeases
 from caxton_host.store.memory import MemoryStore

@@ -9,7 +9,7 @@ import pytest
 
 from caxton_host.core.log.events import RunCompleted
 from caxton_host.errors import UsageError
-from caxton_host.ports import Readings
+from caxton_host.ports.history import Readings
 from tests.contract.conftest import Store
 from tests.unit.store.fakes import line, run_started
 

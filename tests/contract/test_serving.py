@@ -11,7 +11,7 @@ import pytest
 from caxton_host.core.calls import JSON
 from caxton_host.core.log.events import TokenCreated, TokenRevoked
 from caxton_host.errors import NotFoundError, StoreError, UsageError
-from caxton_host.ports import TokenRow
+from caxton_host.ports.serving import TokenRow
 from caxton_host.store.sql import SqlStore
 from tests.contract.conftest import Store
 from tests.unit.store.fakes import FakeClock, FakeEntropy, url

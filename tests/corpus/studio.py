@@ -27,16 +27,8 @@ from caxton_host.core.log.runs import summarise
 from caxton_host.core.text.globs import Pattern
 from caxton_host.errors import SandboxError, ToolError
 from caxton_host.lib.machine import SystemClock
-from caxton_host.ports import (
-    Door,
-    Ending,
-    Guest,
-    Prepared,
-    Progress,
-    RunScope,
-    Sandbox,
-    ToolRequest,
-)
+from caxton_host.ports.sandbox import Door, Ending, Guest, Prepared, Sandbox
+from caxton_host.ports.tools import Progress, RunScope, ToolRequest
 from caxton_host.runs.approvals import Word, say
 from caxton_host.runs.host import Host
 from caxton_host.runs.recording import Recording

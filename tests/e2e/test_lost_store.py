@@ -27,7 +27,7 @@ from caxton_host.core.log.events import (
 from caxton_host.core.log.requests import GiveResult
 from caxton_host.errors import StoreError
 from caxton_host.lib.machine import SystemClock
-from caxton_host.ports import RunScope, ToolRequest
+from caxton_host.ports.tools import RunScope, ToolRequest
 from caxton_host.runs.host import Host
 from caxton_host.runs.run_request import RunRequest
 from caxton_host.sandbox import WasmSandbox

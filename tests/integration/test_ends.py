@@ -18,7 +18,7 @@ from caxton_host.core.log.events import Event, LogWritten, RunFailed, RunStarted
 from caxton_host.core.log.requests import Resend
 from caxton_host.core.log.runs import summarise
 from caxton_host.lib import codec
-from caxton_host.ports import ToolRequest
+from caxton_host.ports.tools import ToolRequest
 from caxton_host.runs.host import Host
 from caxton_host.runs.replay import Replayed, replay
 from caxton_host.runs.run_request import ForkRequest, RunRequest

@@ -25,7 +25,8 @@ from caxton_host.gateway.guest_calls import GuestCalls
 from caxton_host.gateway.judge import Judge
 from caxton_host.gateway.recorder import Recorder
 from caxton_host.lib import codec
-from caxton_host.ports import Answer, Door, Ending, Guest, ToolRequest
+from caxton_host.ports.sandbox import Answer, Door, Ending, Guest
+from caxton_host.ports.tools import ToolRequest
 from caxton_host.store.memory import MemoryLog, MemoryStore
 from caxton_host.telemetry import NoTelemetry
 from caxton_host.testing import FakeClock, FakeEntropy, FakeTools, Script

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from caxton_host.core.calls import Completed
 from caxton_host.core.log.events import RunCancelled, ToolInvoked, settled
-from caxton_host.ports import Refused, Reservation
+from caxton_host.ports.log import Refused, Reservation
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.writer import SqlLog
 from tests.postgres import Server, name_of

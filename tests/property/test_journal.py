@@ -21,7 +21,7 @@ from caxton_host.gateway.guest_calls import GuestCalls
 from caxton_host.gateway.judge import Judge
 from caxton_host.gateway.recorder import Recorder
 from caxton_host.lib import codec
-from caxton_host.ports import Door, Ending, Guest
+from caxton_host.ports.sandbox import Door, Ending, Guest
 from caxton_host.store.memory import MemoryStore
 from caxton_host.telemetry import NoTelemetry
 from caxton_host.testing import FakeClock, FakeEntropy, FakeTools, Script

@@ -24,7 +24,8 @@ from caxton_host.core.log.requests import Abort, Fail, GiveResult, Resend, Resol
 from caxton_host.core.names import idempotency_key
 from caxton_host.errors import Suspend, UsageError
 from caxton_host.lib import codec
-from caxton_host.ports import Door, Ending, Guest, ToolRequest
+from caxton_host.ports.sandbox import Door, Ending, Guest
+from caxton_host.ports.tools import ToolRequest
 from caxton_host.testing import Script
 from tests.crash import Doubt, Ledger, answer, doubts, leave
 from tests.scene import DEMO, Scene, Watched, ended

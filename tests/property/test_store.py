@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from caxton_host.core.log.events import Event, RunCompleted, RunResumed, RunSuspended
 from caxton_host.errors import BusyError, NotFoundError, StoreError
 from caxton_host.lib.codec import sha256
-from caxton_host.ports import Reservation
+from caxton_host.ports.log import Reservation
 from caxton_host.store.memory import MemoryLog, MemoryStore
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.verify import verify

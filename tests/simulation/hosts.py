@@ -29,7 +29,7 @@ from caxton_host.core.log.requests import Abort, Fail, GiveResult, Resend, Resol
 from caxton_host.core.names import idempotency_key
 from caxton_host.errors import BusyError, StoreError, Suspend, UsageError
 from caxton_host.lib import codec
-from caxton_host.ports import ToolRequest
+from caxton_host.ports.tools import ToolRequest
 from caxton_host.runs.approvals import Word, say
 from caxton_host.runs.host import Host
 from caxton_host.runs.recording import Recording

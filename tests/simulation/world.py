@@ -18,16 +18,9 @@ from caxton_host.core.limits import Limits
 from caxton_host.core.log.events import Event, Recorded, ToolInvoked, ToolRetried
 from caxton_host.errors import BusyError, SandboxError, StoreError, ToolError
 from caxton_host.lib import codec
-from caxton_host.ports import (
-    Answer,
-    Door,
-    Ending,
-    Guest,
-    Prepared,
-    RunScope,
-    ToolRequest,
-    Trace,
-)
+from caxton_host.ports.log import Trace
+from caxton_host.ports.sandbox import Answer, Door, Ending, Guest, Prepared
+from caxton_host.ports.tools import RunScope, ToolRequest
 from caxton_host.store.commit import Committer, Group, Line, LockedError, Outcome
 from caxton_host.store.drafts import CONFLICT
 from caxton_host.store.memory import MemoryReader, MemoryStore

@@ -16,7 +16,7 @@ from ...core.text.redact import Redactor, plain
 from ...core.tools.servers import Elicitation
 from ...errors import BadBytes, ToolError
 from ...lib.codec import load_json
-from ...ports import Progress
+from ...ports.tools import Progress
 
 if TYPE_CHECKING:
     from mcp.shared.exceptions import MCPError

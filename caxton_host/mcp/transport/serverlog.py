@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import cast
 
 from ...core.text.redact import Redactor, plain
-from ...ports import Clock
+from ...ports.watch import Clock
 from .timing import Bucket
 
 logger = logging.getLogger(__name__)

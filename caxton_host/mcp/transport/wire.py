@@ -18,7 +18,7 @@ from ...core.calls import JSON
 from ...core.text.redact import Redactor, plain
 from ...core.tools.servers import Elicitation, ServerConfig
 from ...errors import FailureKind, ToolError
-from ...ports import Clock
+from ...ports.watch import Clock
 from .messages import Answer, Heard, Refusal, progress_of, tokened
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from hashlib import sha256
 from ...core.grants.principals import Principal
 from ...core.names import RUN
 from ...lib.signing import opened, sealed
-from ...ports import Readings
+from ...ports.history import Readings
 from ..edge.messages import NO_CURSOR, Refusal
 
 #: Every place has as many bytes, so that a cursor does not tell how long its number is.

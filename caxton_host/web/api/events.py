@@ -19,7 +19,7 @@ from ...core.log.events import Recorded, event_document
 from ...core.log.runs import ENDS, GOING_ON
 from ...core.names import RUN, run_of, stream_of
 from ...errors import CaxtonError
-from ...ports import Readings
+from ...ports.history import Readings
 from .cursors import Plain
 from .operations import Answer, Asked, Operation, Page, Parameter
 

@@ -26,7 +26,7 @@ from ...core.grants.principals import Principal
 from ...core.grants.principals import Scope as Right
 from ...errors import ForbiddenError
 from ...lib.json_schema import input_check
-from ...ports import ToolSource
+from ...ports.tools import ToolSource
 from ...runs.admission import Line
 from ...service.run_service import Service
 from ..edge.messages import GoneError, Refusal, check_media

@@ -32,7 +32,7 @@ from ...core.tools.servers import (
 )
 from ...core.tools.webhooks import SERVER as WEBHOOK
 from ...errors import ForbiddenError, NotFoundError, ServerUnavailable, UsageError
-from ...ports import RunScope
+from ...ports.tools import RunScope
 from ...runs.cancellation import Answer as Outcome
 from ...runs.cancellation import ask_hosts, reload_document, restart_document
 from .operations import Answer, Asked, Operation, Parameter, answer

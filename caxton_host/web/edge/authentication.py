@@ -30,7 +30,8 @@ from ...errors import BadBytes, StoreError, ToolError, UsageError
 from ...lib.codec import load_json
 from ...lib.http import Client
 from ...lib.machine import local_actor
-from ...ports import Clock, Tokens
+from ...ports.serving import Tokens
+from ...ports.watch import Clock
 
 #: Scopes of an authorization server that are ours begin so, or are just their names.
 SCOPE_PREFIX = "caxton:"

@@ -26,7 +26,7 @@ from caxton_host.core.log.events import (
 )
 from caxton_host.core.log.requests import Resend
 from caxton_host.errors import ToolError
-from caxton_host.ports import ToolRequest
+from caxton_host.ports.tools import ToolRequest
 from caxton_host.runs.host import Host
 from caxton_host.runs.replay import Replayed, replay
 from caxton_host.runs.run_request import RunRequest

@@ -17,7 +17,7 @@ from caxton_host.core.calls import JSON, Completed, Outcome, reply
 from caxton_host.core.limits import Limits
 from caxton_host.errors import UsageError
 from caxton_host.lib import codec
-from caxton_host.ports import Answer, Ending, Guest
+from caxton_host.ports.sandbox import Answer, Ending, Guest
 from caxton_host.sandbox import WasmSandbox
 from tests.shared import once
 from tests.stillness import COMPONENT, NOW, STILL, TRAPS

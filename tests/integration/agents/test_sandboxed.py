@@ -8,7 +8,7 @@ from caxton_host.building import find_shared
 from caxton_host.core.calls import Completed, Denied, Outcome, reply
 from caxton_host.core.limits import Limits
 from caxton_host.lib import codec
-from caxton_host.ports import Answer, Ending, Guest
+from caxton_host.ports.sandbox import Answer, Ending, Guest
 from caxton_host.sandbox import WasmSandbox
 
 

@@ -24,7 +24,7 @@ from caxton_host.core.log.events import RunResumed
 from caxton_host.core.text.globs import Pattern
 from caxton_host.errors import BusyError, LeaseLost
 from caxton_host.lib.machine import SystemClock
-from caxton_host.ports import RunScope, ToolRequest
+from caxton_host.ports.tools import RunScope, ToolRequest
 from caxton_host.runs.cancellation import watching
 from caxton_host.runs.host import Host
 from caxton_host.runs.run_request import RunRequest

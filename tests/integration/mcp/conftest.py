@@ -17,7 +17,7 @@ from caxton_host.core.log.events import Event
 from caxton_host.core.text.redact import Redactor
 from caxton_host.core.tools.servers import ServerConfig
 from caxton_host.mcp import McpTools
-from caxton_host.ports import ToolRequest
+from caxton_host.ports.tools import ToolRequest
 
 FAULTY = Path(__file__).with_name("faulty_server.py")
 SECRET = "hunter2-hunter2"  # noqa: S105 -- a canary

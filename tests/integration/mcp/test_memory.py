@@ -13,7 +13,7 @@ from caxton_host.core.text.redact import Redactor
 from caxton_host.core.tools.servers import Restart, ServerConfig
 from caxton_host.errors import StoreError
 from caxton_host.mcp import McpTools
-from caxton_host.ports import Era, Eras
+from caxton_host.ports.log import Era, Eras
 from caxton_host.store.memory import MemoryStore
 from tests.unit.store.fakes import FakeClock, FakeEntropy
 

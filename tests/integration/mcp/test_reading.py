@@ -15,7 +15,7 @@ from caxton_host.core.tools.servers import Resources, ServerConfig
 from caxton_host.errors import ServerUnavailable
 from caxton_host.lib.codec import sha256
 from caxton_host.mcp import McpTools
-from caxton_host.ports import RunScope
+from caxton_host.ports.tools import RunScope
 
 from . import library_server
 from .conftest import SECRET, Faulty

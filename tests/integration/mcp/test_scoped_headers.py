@@ -17,7 +17,7 @@ from caxton_host.core.tools.servers import ServerConfig
 from caxton_host.demo_server import demo_server
 from caxton_host.errors import ServerUnavailable, ToolError
 from caxton_host.mcp import McpTools, pool
-from caxton_host.ports import RunScope, ToolClient
+from caxton_host.ports.tools import RunScope, ToolClient
 
 from .authority import served
 from .conftest import request, until

@@ -28,7 +28,7 @@ from caxton_host.core.tools.servers import Restart, ServerConfig, ToolOptions
 from caxton_host.errors import ConfigError, ServerUnavailable, StoreError, ToolError
 from caxton_host.mcp import McpTools
 from caxton_host.mcp.transport import stdio
-from caxton_host.ports import Asker
+from caxton_host.ports.tools import Asker
 from caxton_host.telemetry import NoTelemetry
 
 from .conftest import FAULTY, SECRET, Faulty, noted, processes, request, until

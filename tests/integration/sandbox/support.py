@@ -11,7 +11,7 @@ from typing import Any
 import wasmtime
 
 from caxton_host.core.limits import Limits
-from caxton_host.ports import Answer, Door, Ending, Guest
+from caxton_host.ports.sandbox import Answer, Door, Ending, Guest
 from caxton_host.sandbox import WasmSandbox
 from caxton_host.sandbox.interface import HOST_FUNCTIONS
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from caxton_host.core.limits import CORE_MEMORY, Limits
 from caxton_host.gateway import guest_calls
 from caxton_host.lib import codec
-from caxton_host.ports import Answer
+from caxton_host.ports.sandbox import Answer
 from caxton_host.sandbox import abi, wire
 from caxton_host.sandbox.abi import ModuleCode, _unstarted
 from caxton_host.sandbox.engine import build_engine

@@ -20,7 +20,7 @@ from wasmtime.component import Component, Linker, _enter
 from caxton_host.core.limits import Limits
 from caxton_host.errors import BadBytes
 from caxton_host.lib import codec
-from caxton_host.ports import Answer
+from caxton_host.ports.sandbox import Answer
 from caxton_host.sandbox import component as subject
 from caxton_host.sandbox import wire
 from caxton_host.sandbox.engine import build_engine

@@ -11,7 +11,7 @@ import pytest
 from caxton_host.core.limits import Limits
 from caxton_host.errors import ModuleRefused
 from caxton_host.lib import codec
-from caxton_host.ports import Answer
+from caxton_host.ports.sandbox import Answer
 from caxton_host.sandbox import WasmSandbox, confine
 from tests.components import LOOP, SHOW, call, component, place, text
 

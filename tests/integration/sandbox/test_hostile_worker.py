@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from caxton_host.core.limits import Limits
 from caxton_host.errors import SandboxError
 from caxton_host.lib import codec
-from caxton_host.ports import Answer, Ending
+from caxton_host.ports.sandbox import Answer, Ending
 from caxton_host.sandbox import link as link_module
 from caxton_host.sandbox import wire
 from caxton_host.sandbox.link import Link

@@ -9,7 +9,7 @@ import pytest
 
 from caxton_host.core.limits import Limits
 from caxton_host.errors import ModuleRefused
-from caxton_host.ports import Answer
+from caxton_host.ports.sandbox import Answer
 from caxton_host.sandbox import WasmSandbox
 
 from .support import CALL, ECHO, LOOP, SEED, FakeDoor, execute, guest, wasm

@@ -15,7 +15,7 @@ import pytest
 
 from caxton_host.core.limits import Limits
 from caxton_host.errors import Divergence, NondeterminismError, SandboxError
-from caxton_host.ports import Answer
+from caxton_host.ports.sandbox import Answer
 from caxton_host.sandbox import WasmSandbox, link
 
 from .support import (

@@ -16,7 +16,7 @@ import wasmtime
 from caxton_host.core.limits import Limits
 from caxton_host.errors import SandboxError
 from caxton_host.lib import codec
-from caxton_host.ports import Answer, Ending
+from caxton_host.ports.sandbox import Answer, Ending
 from caxton_host.sandbox import wire, worker
 from caxton_host.sandbox.engine import build_engine
 from caxton_host.sandbox.link import Link, NoRoom

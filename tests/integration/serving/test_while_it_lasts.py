@@ -16,7 +16,7 @@ from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.grants.approvals import Approve
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.log.events import RunCancelled
-from caxton_host.ports import Progress, ToolRequest
+from caxton_host.ports.tools import Progress, ToolRequest
 from caxton_host.web.mcp import server
 from caxton_host.web.mcp.agents import IDEMPOTENCY_KEY, RUN_ID, STATE
 from tests.integration.mcp.conftest import until

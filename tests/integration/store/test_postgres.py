@@ -15,7 +15,7 @@ import pytest
 from caxton_host.core.log.events import RunCompleted
 from caxton_host.errors import LogBrokenError, StoreError
 from caxton_host.lib.codec import sha256
-from caxton_host.ports import Refused, Reservation
+from caxton_host.ports.log import Refused, Reservation
 from caxton_host.store.postgres import HELD
 from caxton_host.store.verify import verify
 from tests.postgres import Server, name_of

@@ -17,7 +17,8 @@ from caxton_host.core.log.events import TokenRevoked, settled
 from caxton_host.errors import StoreError
 from caxton_host.lib.codec import sha256
 from caxton_host.lib.signing import Keyring
-from caxton_host.ports import Reservation, TokenRow
+from caxton_host.ports.log import Reservation
+from caxton_host.ports.serving import TokenRow
 from caxton_host.store import engine, health, migrate, schema
 from caxton_host.store.engine import open_engine
 from caxton_host.store.verify import verify

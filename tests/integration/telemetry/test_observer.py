@@ -40,7 +40,9 @@ from caxton_host.core.tools.servers import ServerConfig
 from caxton_host.errors import StoreError, ToolError
 from caxton_host.lib import codec
 from caxton_host.lib.logs import of_host
-from caxton_host.ports import Door, Ending, Guest, Telemetry, ToolRequest
+from caxton_host.ports.sandbox import Door, Ending, Guest
+from caxton_host.ports.tools import ToolRequest
+from caxton_host.ports.watch import Telemetry
 from caxton_host.store import anchors
 from caxton_host.telemetry import NoTelemetry, Observer, observe
 from caxton_host.testing import FakeTools, Script

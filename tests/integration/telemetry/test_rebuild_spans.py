@@ -23,7 +23,8 @@ from caxton_host.core.log.events import Recorded
 from caxton_host.core.log.requests import Fail, GiveResult, Resend, Resolution
 from caxton_host.errors import CaxtonError, StoreError, ToolError
 from caxton_host.lib import codec
-from caxton_host.ports import Door, Ending, Guest, ToolRequest, ToolSource
+from caxton_host.ports.sandbox import Door, Ending, Guest
+from caxton_host.ports.tools import ToolRequest, ToolSource
 from caxton_host.runs.recording import Recording
 from caxton_host.runs.run_request import ForkRequest
 from caxton_host.telemetry import Observer

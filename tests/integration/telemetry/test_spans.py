@@ -19,7 +19,8 @@ from caxton_host.core.grants.grants import Grant
 from caxton_host.core.log.events import RunStarted, ToolInvoked
 from caxton_host.errors import ToolError
 from caxton_host.lib import codec
-from caxton_host.ports import Door, Ending, Guest, ToolRequest
+from caxton_host.ports.sandbox import Door, Ending, Guest
+from caxton_host.ports.tools import ToolRequest
 from caxton_host.telemetry import NoTelemetry, Observer, observe
 from caxton_host.testing import FakeTools
 from tests.collector import (

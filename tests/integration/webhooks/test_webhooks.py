@@ -19,7 +19,7 @@ from caxton_host.core.text.jsonpath import JsonPath
 from caxton_host.core.text.redact import MASK, Redactor
 from caxton_host.core.tools.webhooks import SERVER, Webhook
 from caxton_host.errors import LeaseLost, ToolError
-from caxton_host.ports import ToolRequest
+from caxton_host.ports.tools import ToolRequest
 from caxton_host.webhooks import WebhookTools
 
 from .conftest import Server

@@ -16,7 +16,7 @@ from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.log.events import ConfigLoaded, Event, GrantChanged
 from caxton_host.core.text.globs import Pattern
 from caxton_host.errors import ConfigError
-from caxton_host.ports import RunScope, ToolClient
+from caxton_host.ports.tools import RunScope, ToolClient
 from caxton_host.runs.run_request import grants_digest
 from caxton_host.testing import FakeTools
 

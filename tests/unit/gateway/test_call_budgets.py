@@ -28,7 +28,8 @@ from caxton_host.gateway.guest_calls import GuestCalls
 from caxton_host.gateway.judge import Judge
 from caxton_host.gateway.recorder import Recorder
 from caxton_host.lib import codec
-from caxton_host.ports import Refused, Reservation, ToolRequest
+from caxton_host.ports.log import Refused, Reservation
+from caxton_host.ports.tools import ToolRequest
 from caxton_host.runs.run_request import ForkRequest
 from caxton_host.store.ledger import Use
 from caxton_host.store.memory import MemoryLog, MemoryStore

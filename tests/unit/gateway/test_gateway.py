@@ -50,7 +50,8 @@ from caxton_host.gateway.gateway import Gateway
 from caxton_host.gateway.judge import Judge
 from caxton_host.gateway.recorder import Recorder
 from caxton_host.lib import codec
-from caxton_host.ports import Asker, Refused, Reservation, ToolRequest
+from caxton_host.ports.log import Refused, Reservation
+from caxton_host.ports.tools import Asker, ToolRequest
 from caxton_host.store.memory import MemoryLog, MemoryStore
 from caxton_host.testing import FakeClock, FakeEntropy, FakeTools
 from tests.scene import rule

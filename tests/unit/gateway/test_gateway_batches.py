@@ -31,7 +31,10 @@ from caxton_host.gateway.guest_calls import GuestCalls
 from caxton_host.gateway.judge import Judge
 from caxton_host.gateway.recorder import Recorder
 from caxton_host.lib import codec
-from caxton_host.ports import Answer, Refused, Reservation, RunSpan, Served, ToolRequest
+from caxton_host.ports.log import Refused, Reservation
+from caxton_host.ports.sandbox import Answer
+from caxton_host.ports.tools import ToolRequest
+from caxton_host.ports.watch import RunSpan, Served
 from caxton_host.sandbox.session import tail
 from caxton_host.store.memory import MemoryLog, MemoryStore
 from caxton_host.telemetry import NoTelemetry

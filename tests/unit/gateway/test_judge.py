@@ -13,7 +13,7 @@ from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.log.events import Event, ToolDenied, ToolInvoked
 from caxton_host.core.text.globs import Pattern
 from caxton_host.lib import codec
-from caxton_host.ports import Door, Ending, Guest
+from caxton_host.ports.sandbox import Door, Ending, Guest
 from caxton_host.runs.run_request import ForkRequest
 from caxton_host.testing import FakeTools
 from tests.scene import ANSWERS, DEMO, Scene, ended, types

@@ -11,7 +11,8 @@ from caxton_host.core.log.events import Event, ToolInvoked, ToolProgress
 from caxton_host.core.text.redact import Redactor
 from caxton_host.errors import StoreError
 from caxton_host.gateway.recorder import Recorder, Reports
-from caxton_host.ports import Progress, Reservation
+from caxton_host.ports.log import Reservation
+from caxton_host.ports.tools import Progress
 from caxton_host.store.memory import MemoryLog, MemoryStore
 from caxton_host.testing import FakeClock, FakeEntropy
 

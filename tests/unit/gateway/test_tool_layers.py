@@ -12,7 +12,7 @@ from caxton_host.core.calls import Completed
 from caxton_host.core.grants.tool_catalog import Offered
 from caxton_host.errors import ConfigError, ToolError
 from caxton_host.gateway.tool_layers import ToolLayer, ToolRouter
-from caxton_host.ports import RunScope, ToolClient, ToolRequest
+from caxton_host.ports.tools import RunScope, ToolClient, ToolRequest
 from caxton_host.testing import FakeTools
 
 REQUEST = ToolRequest(

@@ -16,7 +16,7 @@ from caxton_host.errors import ToolError
 from caxton_host.lib.codec import sha256
 from caxton_host.mcp.resources import Kept, good_for, read_resources, set_apart
 from caxton_host.mcp.transport.messages import Answer
-from caxton_host.ports import RunScope
+from caxton_host.ports.tools import RunScope
 
 SCOPE = RunScope(
     run_id="0198",

@@ -24,7 +24,8 @@ from caxton_host.core.log.events import (
 )
 from caxton_host.errors import Suspend, UsageError
 from caxton_host.lib import codec
-from caxton_host.ports import Door, Ending, Guest, Refused, Reservation, Trace
+from caxton_host.ports.log import Refused, Reservation, Trace
+from caxton_host.ports.sandbox import Door, Ending, Guest
 from caxton_host.runs.approvals import Word, open_questions, say
 from caxton_host.runs.cancellation import cancel_idle
 from caxton_host.runs.recording import Recording

@@ -19,7 +19,7 @@ from caxton_host.core.log.events import (
 from caxton_host.core.log.requests import Request
 from caxton_host.errors import BusyError, NotFoundError, StoreError, UsageError
 from caxton_host.gateway.recorder import Recorder
-from caxton_host.ports import Door, Ending, Guest
+from caxton_host.ports.sandbox import Door, Ending, Guest
 from caxton_host.runs.cancellation import UnderWay, cancel_idle, watching
 from caxton_host.store.memory import MemoryRequests, MemoryStore
 from caxton_host.testing import FakeClock, FakeEntropy

@@ -9,7 +9,7 @@ import pytest
 from caxton_host.core.calls import JSON
 from caxton_host.core.log.events import Event, RunCancelled, RunFailed, ToolFailed
 from caxton_host.errors import SandboxError
-from caxton_host.ports import Door, Ending, Guest
+from caxton_host.ports.sandbox import Door, Ending, Guest
 from caxton_host.testing import FakeSandbox, Script
 from tests.crash import Ledger, doubts, leave
 from tests.scene import DEMO, Scene, calling, types

@@ -22,7 +22,7 @@ from caxton_host.core.log.events import (
 from caxton_host.core.log.runs import summarise
 from caxton_host.errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
 from caxton_host.lib import codec
-from caxton_host.ports import Answer, Door, Ending, Guest
+from caxton_host.ports.sandbox import Answer, Door, Ending, Guest
 from caxton_host.runs.recording import Recording
 from caxton_host.runs.replay import Options, Replayed, replay
 from caxton_host.runs.run_request import ForkRequest

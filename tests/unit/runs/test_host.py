@@ -40,17 +40,9 @@ from caxton_host.errors import (
     UsageError,
 )
 from caxton_host.lib import codec
-from caxton_host.ports import (
-    Door,
-    Ending,
-    Guest,
-    Prepared,
-    Refused,
-    Reservation,
-    RunScope,
-    ToolRequest,
-    Trace,
-)
+from caxton_host.ports.log import Refused, Reservation, Trace
+from caxton_host.ports.sandbox import Door, Ending, Guest, Prepared
+from caxton_host.ports.tools import RunScope, ToolRequest
 from caxton_host.runs.admission import Admission
 from caxton_host.runs.recording import guest_for
 from caxton_host.store.memory import MemoryLog

@@ -21,7 +21,7 @@ from caxton_host.core.log.requests import Resend
 from caxton_host.core.tools.servers import ToolOptions
 from caxton_host.errors import NotKeptError, SandboxError, ToolError
 from caxton_host.lib import codec
-from caxton_host.ports import Door, Ending, Guest
+from caxton_host.ports.sandbox import Door, Ending, Guest
 from caxton_host.runs.run_request import ForkRequest
 from caxton_host.testing import FakeTools, offer
 from tests.scene import ANSWERS, DEMO, Scene, Watched, calling, ended, pack, types

@@ -7,7 +7,7 @@ from caxton_host.core.log.events import to_payload
 from caxton_host.core.text.redact import MASK, Redactor
 from caxton_host.errors import ToolError
 from caxton_host.lib import codec
-from caxton_host.ports import Door, Ending, Guest
+from caxton_host.ports.sandbox import Door, Ending, Guest
 from caxton_host.testing import FakeTools
 from tests.canaries import forms, found_in
 from tests.scene import ANSWERS, Scene, Watched, ended, pack

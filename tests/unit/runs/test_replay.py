@@ -24,7 +24,8 @@ from caxton_host.errors import (
 )
 from caxton_host.gateway import guest_calls as door_module
 from caxton_host.lib import codec
-from caxton_host.ports import Door, Ending, Guest, ToolRequest
+from caxton_host.ports.sandbox import Door, Ending, Guest
+from caxton_host.ports.tools import ToolRequest
 from caxton_host.runs.replay import Halt, Options, Replayed, replay
 from caxton_host.testing import FakeSandbox, FakeTools, Script
 from tests.scene import ANSWERS, Scene, Watched, calling, ended, pack, types

@@ -14,7 +14,8 @@ from caxton_host.core.log.events import ToolCompleted, ToolDenied
 from caxton_host.core.text.redact import MASK, Redactor
 from caxton_host.errors import ToolError
 from caxton_host.lib import codec
-from caxton_host.ports import Asker, Door, Ending, Guest, RunScope, ToolRequest
+from caxton_host.ports.sandbox import Door, Ending, Guest
+from caxton_host.ports.tools import Asker, RunScope, ToolRequest
 from caxton_host.runs.explain import explanation
 from caxton_host.runs.recording import Recording
 from caxton_host.runs.response_caching import Answers, Cached

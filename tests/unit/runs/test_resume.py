@@ -28,7 +28,7 @@ from caxton_host.core.log.events import (
 from caxton_host.core.log.requests import Abort, Fail, GiveResult, Resend, Resolution
 from caxton_host.core.log.runs import RESTORED
 from caxton_host.errors import NotFoundError, RestoredError, Suspend, UsageError
-from caxton_host.ports import Door, Ending, Guest
+from caxton_host.ports.sandbox import Door, Ending, Guest
 from caxton_host.testing import FakeTools, Script
 from tests.scene import ANSWERS, DEMO, Scene, calling, ended, pack, rule
 

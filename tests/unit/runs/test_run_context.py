@@ -14,7 +14,7 @@ from caxton_host.core.log.events import RunStarted
 from caxton_host.core.text.redact import MASK, Redactor
 from caxton_host.core.tools.contexts import ServerResource
 from caxton_host.lib import codec
-from caxton_host.ports import RunScope
+from caxton_host.ports.tools import RunScope
 from caxton_host.runs.run_request import ForkRequest
 from caxton_host.testing import FakeTools
 from tests.scene import ANSWERS, DEMO, Scene, calling

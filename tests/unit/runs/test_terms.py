@@ -20,7 +20,8 @@ from caxton_host.core.text.jsonpath import JsonPath
 from caxton_host.core.text.redact import MASK
 from caxton_host.errors import FailureKind, ToolError
 from caxton_host.lib import codec
-from caxton_host.ports import Door, Ending, Guest, Progress, ToolRequest
+from caxton_host.ports.sandbox import Door, Ending, Guest
+from caxton_host.ports.tools import Progress, ToolRequest
 from caxton_host.runs.run_request import ForkRequest
 from caxton_host.testing import FakeTools, Script
 from tests.scene import ANSWERS, DEMO, Scene, Watched, calling, ended, rule

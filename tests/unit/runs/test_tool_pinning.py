@@ -15,7 +15,7 @@ from caxton_host.core.log.events import Event, RunStarted, ToolFailed, ToolsChan
 from caxton_host.core.tools.servers import OnToolChange
 from caxton_host.errors import ToolError
 from caxton_host.lib.codec import decode_trusted
-from caxton_host.ports import ToolRequest
+from caxton_host.ports.tools import ToolRequest
 from caxton_host.runs.tool_pinning import Accepting
 from caxton_host.testing import FakeTools, offer
 from tests.scene import Scene, calling, rule

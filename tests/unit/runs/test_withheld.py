@@ -11,7 +11,7 @@ from caxton_host.core.grants.tool_catalog import Offered
 from caxton_host.core.log.events import Event, ToolCompleted, to_payload
 from caxton_host.core.log.requests import GiveResult
 from caxton_host.lib import codec
-from caxton_host.ports import Door, Ending, Guest
+from caxton_host.ports.sandbox import Door, Ending, Guest
 from caxton_host.runs.run_request import ForkRequest
 from caxton_host.testing import FakeTools
 from tests.scene import DEMO, Scene, Watched, calling, ended

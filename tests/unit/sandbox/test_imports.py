@@ -16,6 +16,7 @@ from caxton_host import sandbox
         ("caxton_host.sandbox.pool", "wasmtime"),
         ("caxton_host.sandbox.worker", "asyncio"),
         ("caxton_host.sandbox.worker", "caxton_host.sandbox.compiler"),
+        ("caxton_host.sandbox.worker", "caxton_host.core.grants"),
     ],
 )
 def test_process_has_only_what_it_needs(module: str, absent: str) -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caxton_host.core.limits import Limits
-from caxton_host.ports import Answer, Guest
+from caxton_host.ports.sandbox import Answer, Guest
 from caxton_host.sandbox import wire
 from caxton_host.sandbox.wire import ENDS, LIMITS, End, Inbox, WireError
 

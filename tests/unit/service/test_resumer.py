@@ -27,7 +27,7 @@ from tests.scene import DEMO
 
 if TYPE_CHECKING:
     from caxton_host.app.bootstrap import Running
-    from caxton_host.ports import ServingStore
+    from caxton_host.ports.serving import ServingStore
 
 BOB: dict[str, JSON] = {"kind": "local", "id": "bob", "authenticated": False}
 NEVER = 3600.0

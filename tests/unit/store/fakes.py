@@ -10,7 +10,7 @@ from urllib.parse import quote
 import anyio
 
 from caxton_host.core.log.events import Event, LogWritten, RunStarted
-from caxton_host.ports import Trace
+from caxton_host.ports.log import Trace
 from caxton_host.store.sql import SqlStore
 
 

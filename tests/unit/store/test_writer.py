@@ -12,7 +12,7 @@ import pytest
 
 from caxton_host.core.log.events import RunSuspended
 from caxton_host.errors import StoreError
-from caxton_host.ports import Refused, Reservation
+from caxton_host.ports.log import Refused, Reservation
 from caxton_host.store.commit import Committer, Group, Line, LockedError, Outcome
 from caxton_host.store.drafts import Draft
 from caxton_host.store.writer import BATCH, LIGHT, Writer

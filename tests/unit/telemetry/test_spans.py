@@ -20,7 +20,7 @@ from caxton_host.errors import (
     Suspend,
     ToolError,
 )
-from caxton_host.ports import Execution
+from caxton_host.ports.watch import Execution
 from caxton_host.telemetry.attributes import (
     attempt_fields,
     outcome_fields,

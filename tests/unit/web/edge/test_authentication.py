@@ -13,7 +13,7 @@ from caxton_host.core.calls import JSON
 from caxton_host.core.grants.principals import Token
 from caxton_host.core.log.events import TokenCreated, TokenRevoked
 from caxton_host.errors import StoreError, UsageError
-from caxton_host.ports import TokenRow
+from caxton_host.ports.serving import TokenRow
 from caxton_host.runs.admission import Line
 from caxton_host.store.memory import MemoryStore, MemoryTokens
 from caxton_host.web.edge.authentication import (

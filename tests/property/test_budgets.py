@@ -305,7 +305,7 @@ LIMIT = 150
 SPENDER = """
 import asyncio, os, sys
 from caxton_host.lib.machine import SystemClock
-from caxton_host.ports import Reservation
+from caxton_host.ports.log import Reservation
 from caxton_host.store.sql import SqlStore
 from tests.property.test_budgets import Item, invoked
 
